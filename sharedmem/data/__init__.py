@@ -1,0 +1,1 @@
+"""The shared data structures of one namespace."""

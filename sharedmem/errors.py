@@ -1,0 +1,140 @@
+"""The one tree of errors, each of which says what was wrong, with which thing, and what to do.
+
+Every class carries a row of the table that all faces share: a stable code for programs, the HTTP
+status, the gRPC status name and the exit code of the command line.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+_SHOWN = 80
+
+
+class Codes(NamedTuple):
+    """How one kind of error is spelled on every face."""
+
+    code: str
+    http_status: int
+    grpc_status: str
+    exit_code: int
+
+
+def _shown(value: object) -> str:
+    """A value short enough for a sentence."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+class SharedMemoryError(Exception):
+    """The root: catch it to catch whatever sharedmem raises."""
+
+    codes: ClassVar[Codes] = Codes("error", 500, "UNKNOWN", 1)
+
+    @property
+    def code(self) -> str:
+        """The stable code of this kind of error, for programs."""
+        return self.codes.code
+
+
+class InvalidError(SharedMemoryError, ValueError):
+    """An argument was refused before anything was written."""
+
+    codes = Codes("invalid", 400, "INVALID_ARGUMENT", 2)
+
+    def __init__(self, field: str, value: object, advice: str) -> None:
+        super().__init__(f"{field} {_shown(value)} is refused: {advice}")
+        self.field = field
+
+
+class WrongTypeError(InvalidError):
+    """The key holds another type of data than the call works on."""
+
+    codes = Codes("wrong_type", 409, "FAILED_PRECONDITION", 2)
+
+    def __init__(self, key: str, held: str, wanted: str) -> None:
+        super().__init__("key", key, f"it holds a {held}, this call needs a {wanted}; use another key or delete it")
+        self.held = held
+
+
+class NotFoundError(SharedMemoryError, LookupError):
+    """The thing asked for does not exist."""
+
+    codes = Codes("not_found", 404, "NOT_FOUND", 3)
+
+    def __init__(self, what: str, name: str, advice: str = "check its name") -> None:
+        super().__init__(f"{what} {_shown(name)} does not exist; {advice}")
+
+
+class ConflictError(SharedMemoryError):
+    """Somebody else was faster; read again and decide anew."""
+
+    codes = Codes("conflict", 409, "ABORTED", 4)
+
+
+class VersionConflictError(ConflictError):
+    """A conditional write found another version than it expected."""
+
+    codes = Codes("version_conflict", 409, "ABORTED", 4)
+
+    def __init__(self, key: str, expected: int, current: int) -> None:
+        wanted = "no value" if expected == 0 else f"version {expected}"
+        found = "none" if current == 0 else f"version {current}"
+        super().__init__(f"key {key!r} was to hold {wanted} but holds {found}; read it again and retry")
+        self.key, self.expected, self.current = key, expected, current
+
+
+class AccessDeniedError(SharedMemoryError, PermissionError):
+    """The actor has no right to do this with this key."""
+
+    codes = Codes("access_denied", 403, "PERMISSION_DENIED", 5)
+
+    def __init__(self, actor: str, key: str, need: str, advice: str) -> None:
+        super().__init__(f"actor {actor!r} may not {need} {_shown(key)}; {advice}")
+        self.actor, self.key, self.need = actor, key, need
+
+
+class LimitedError(SharedMemoryError):
+    """A quota is used up; `retry_after` says in seconds when to try again."""
+
+    codes = Codes("limited", 429, "RESOURCE_EXHAUSTED", 6)
+
+    def __init__(self, what: str, retry_after: float) -> None:
+        super().__init__(f"{what}; try again in {retry_after:g} s")
+        self.retry_after = retry_after
+
+
+class UnavailableError(SharedMemoryError, ConnectionError):
+    """A server cannot answer just now; `retry_after` says in seconds when to try again."""
+
+    codes = Codes("unavailable", 503, "UNAVAILABLE", 7)
+
+    def __init__(self, what: str, why: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(f"{what}: {why}")
+        self.retry_after = retry_after
+
+
+class UnsupportedError(SharedMemoryError):
+    """This server or installation lacks a power; the message says how to get it."""
+
+    codes = Codes("unsupported", 501, "UNIMPLEMENTED", 8)
+
+    def __init__(self, power: str, remedy: str) -> None:
+        super().__init__(f"{power} is not available here: {remedy}")
+        self.power = power
+
+
+class ConfigError(SharedMemoryError):
+    """A setting is wrong; the message names the setting and where its value came from."""
+
+    codes = Codes("config", 500, "FAILED_PRECONDITION", 9)
+
+    def __init__(self, field: str, origin: str, problem: str) -> None:
+        super().__init__(f"setting {field!r} (from {origin}): {problem}")
+        self.field, self.origin = field, origin
+
+
+class InternalError(SharedMemoryError):
+    """A bug of sharedmem; please report it with the message."""
+
+    codes = Codes("internal", 500, "INTERNAL", 70)

@@ -1,0 +1,1 @@
+"""How sharedmem speaks to Redis."""
