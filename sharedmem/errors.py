@@ -115,7 +115,7 @@ class UnavailableError(SharedMemoryError, ConnectionError):
 
 
 class UnsupportedError(SharedMemoryError):
-    """This server or installation lacks a power; the message says how to get it."""
+    """A power is lacking in this server or installation; the message says how to get it."""
 
     codes = Codes("unsupported", 501, "UNIMPLEMENTED", 8)
 

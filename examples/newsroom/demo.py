@@ -1,0 +1,315 @@
+"""The newsroom: agents in processes of their own share one memory, one is killed, and nothing is lost.
+
+    python demo.py            # or: sharedmem demo
+
+The editor (this process) lays out the documents, starts three researchers, a writer and a reviewer,
+watches the change feed, kills one researcher in the middle of a document, and sums up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# Loaded by its path, as `sharedmem demo` does, this file would not find its neighbours.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from desk import (
+    CHAT,
+    COMPLETIONS,
+    END,
+    LINGERING_PAGES,
+    NAMESPACE,
+    PRESENT,
+    REFUSED,
+    REVIEW,
+    START,
+    STATEMENTS,
+    TASK,
+    Claim,
+    Review,
+    Task,
+    claims_of,
+)
+from grading import Grade, grade, planted_in
+from sharedmem import Change, Hub, Settings, SharedMemoryError, SharedMemoryStore
+from summary import AgentPart, Speed, Summary, told
+from view import Board, LiveView, PlainView, opened_view
+
+FOLDER = Path(__file__).resolve().parent
+_CLAIM_PREFIX = "newsroom:claims:"
+_LINGER_AT = 2
+_SHOWN_PAGES = 2
+_PROBES = 2_000
+_PROBE_TASKS = 50
+_PROBE_TTL_S = 60
+
+
+class Options(BaseModel):
+    """How the demo is to run; the defaults give something to watch for about twenty seconds."""
+
+    model_config = ConfigDict(frozen=True)
+
+    researchers: int = Field(3, ge=2, description="Researcher processes; the second of them is killed.")
+    think_s: float = Field(1.0, gt=0, description="Seconds that a researcher pretends to think over a document.")
+    lease_s: float = Field(2.0, gt=0, description="Seconds until an unrenewed claim falls to others.")
+    patience_s: float = Field(180.0, gt=0, description="Seconds after which the demo gives up.")
+    plain: bool = Field(default=False, description="Lines instead of tables, also on a terminal.")
+    report: Path | None = Field(None, description="File for the report; without it, newsroom-report.md in the data.")
+    redis_url: str | None = Field(None, description="Server to use; without it, what the settings say.")
+    data_dir: Path | None = Field(None, description="Data folder of the embedded server.")
+
+
+class AgentFailedError(SharedMemoryError):
+    """An agent's process ended with an error of its own."""
+
+    def __init__(self, name: str, code: int, output: str) -> None:
+        super().__init__(f"agent {name} ended with exit code {code}; its last words:\n{output[-2000:]}")
+
+
+@dataclass
+class Newsroom:
+    """The running processes and what is known of them."""
+
+    store: SharedMemoryStore
+    board: Board
+    view: PlainView | LiveView
+    environment: Mapping[str, str]
+    victim: str
+    processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+    killed: set[str] = field(default_factory=set)
+    chat_read: int = 0
+
+    async def hire(self, role: str, name: str, *extra: str) -> None:
+        """Start the process of an agent."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(FOLDER / "agents.py"),
+            role,
+            name,
+            *extra,
+            env=self.environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip - program, arguments and pipes each on their line
+        self.processes[name] = process
+        self.board.hired(name, process.pid)
+
+    async def finished(self, name: str) -> None:
+        """Wait until an agent's process has ended.
+
+        Raises:
+            AgentFailedError: it failed, and not because we killed it.
+        """
+        process = self.processes[name]
+        output, _ = await process.communicate()
+        if process.returncode and name not in self.killed:
+            raise AgentFailedError(name, process.returncode, output.decode(errors="replace"))
+
+    async def everybody_home(self) -> None:
+        """Wait for all agents, the killed one included."""
+        await asyncio.gather(*(self.finished(name) for name in self.processes))
+
+    def send_everybody_home(self) -> None:
+        """End whatever still runs; for the way out after an error."""
+        for process in self.processes.values():
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+
+    async def watch(self) -> None:
+        """Follow the change feed from its beginning to the editor's last word."""
+        async for change in self.store.watch("*", since="0-0"):
+            self.board.changed(change)
+            self.view.tell(await self._lines_for(change))
+            if change.key == END:
+                return
+
+    async def _lines_for(self, change: Change) -> list[str]:
+        if change.key.startswith(_CLAIM_PREFIX):
+            return await self._claim_lines(change.key)
+        if change.key == CHAT:
+            return await self._chat_lines()
+        return []
+
+    async def _claim_lines(self, key: str) -> list[str]:
+        value = await self.store.read(key)
+        if value is None:
+            return []
+        document, claim = key.removeprefix(_CLAIM_PREFIX), Claim.model_validate(value)
+        lines = self.board.claimed(document, claim)
+        if claim.by == self.victim and claim.pages == LINGERING_PAGES and claim.page >= _SHOWN_PAGES:
+            lines += self._kill(document)
+        return lines
+
+    def _kill(self, document: str) -> list[str]:
+        """SIGKILL for the victim, once; nothing in it can react to that."""
+        process = self.processes[self.victim]
+        if self.victim in self.killed or process.returncode is not None:
+            return []
+        self.killed.add(self.victim)
+        process.kill()
+        return [self.board.killed(self.victim, document)]
+
+    async def _chat_lines(self) -> list[str]:
+        news = await self.store.read_list(CHAT, self.chat_read)
+        self.chat_read += len(news)
+        return [self.board.said(line["by"], line["says"]) for line in news]
+
+
+async def run(options: Options | None = None) -> Summary:
+    """Run the demo from an empty namespace to its summary, which is also printed.
+
+    Raises:
+        SharedMemoryError: no server could be had, or an agent failed.
+        TimeoutError: `patience_s` was not enough.
+    """
+    chosen = options or Options()
+    settings = await asyncio.to_thread(Settings.load, redis_url=chosen.redis_url, data_dir=chosen.data_dir)
+    documents = await asyncio.to_thread(_documents)
+    task = Task(
+        folder=str(FOLDER / "documents"),
+        documents=documents,
+        report=str(chosen.report or settings.data_dir / "newsroom-report.md"),
+        think_s=chosen.think_s,
+        lease_s=chosen.lease_s,
+    )
+    async with Hub.open(settings=settings) as hub, asyncio.timeout(chosen.patience_s):
+        await hub.store(NAMESPACE).clear()
+        store = hub.store(NAMESPACE, actor="editor")
+        started = time.monotonic()
+        board = await _work(store, task, chosen)
+        seconds = time.monotonic() - started
+        summary = await _summed_up(store, task, board, seconds=seconds, server=hub.url, data=str(settings.data_dir))
+    sys.stdout.write(told(summary) + "\n")
+    return summary
+
+
+async def _work(store: SharedMemoryStore, task: Task, options: Options) -> Board:
+    """Everything from the first process to the last, watched."""
+    board = Board(list(task.documents))
+    with opened_view(board, plain=options.plain) as view:
+        room = Newsroom(store, board, view, _environment(options), victim="researcher-2")
+        watching = asyncio.create_task(room.watch())
+        try:
+            await _direct(room, task, options.researchers)
+            await watching
+        finally:
+            watching.cancel()
+            room.send_everybody_home()
+    return board
+
+
+async def _direct(room: Newsroom, task: Task, researchers: int) -> None:
+    """Lay out the task, hire, give the start when all are there, and wait for the last to leave."""
+    await room.store.write(TASK, task.model_dump(mode="json"))
+    for number in range(1, researchers + 1):
+        name = f"researcher-{number}"
+        await room.hire("researcher", name, *(("--linger-at", str(_LINGER_AT)) if name == room.victim else ()))
+    await room.hire("writer", "writer")
+    await room.hire("reviewer", "reviewer")
+    starting = asyncio.create_task(_start_when_all_are_there(room.store, researchers))
+    try:
+        await room.everybody_home()
+    finally:
+        starting.cancel()
+    await room.store.write(END, "The editor turns off the light.")
+
+
+async def _start_when_all_are_there(store: SharedMemoryStore, researchers: int) -> None:
+    async for _ in store.watch(PRESENT, since="0-0"):
+        if await store.scard(PRESENT) >= researchers:
+            await store.write(START, "go")
+            return
+
+
+async def _summed_up(
+    store: SharedMemoryStore, task: Task, board: Board, *, seconds: float, server: str, data: str
+) -> Summary:
+    """Judge by what lies in the store, not by what the view has seen."""
+    claims = await claims_of(store, list(task.documents))
+    completions = await store.hgetall(COMPLETIONS)
+    refused = await store.hgetall(REFUSED)
+    return Summary(
+        documents=len(claims),
+        lost=tuple(name for name, claim in claims.items() if claim is None or claim.state != "done"),
+        twice=tuple(name for name, times in completions.items() if int(times) > 1),
+        takeovers=tuple(board.takeovers),
+        agents=tuple(
+            AgentPart(
+                name=row.name,
+                documents=sum(claim is not None and claim.by == row.name for claim in claims.values()),
+                changes=row.changes,
+                refused_claims=int(refused.get(row.name, 0)),
+                killed=row.killed,
+            )
+            for row in board.agents.values()
+        ),
+        statements=await store.incr(STATEMENTS, 0),
+        changes=sum(board.operations.values()),
+        seconds=seconds,
+        speed=await _speed(store),
+        grade=await _graded(store),
+        report=task.report,
+        server=server,
+        data=data,
+    )
+
+
+async def _graded(store: SharedMemoryStore) -> Grade:
+    review = Review.model_validate(await store.read(REVIEW))
+    planted = await asyncio.to_thread(planted_in, FOLDER / "planted.json")
+    return grade(planted, review.contradictions, review.duplicates)
+
+
+async def _speed(store: SharedMemoryStore) -> Speed:
+    """Write and read small values from many tasks at once; they are gone a minute later."""
+
+    async def write_some(task: int) -> None:
+        for number in range(_PROBES // _PROBE_TASKS):
+            await store.write(f"speed-{task}", {"number": number}, ttl=_PROBE_TTL_S)
+
+    async def read_some(task: int) -> None:
+        for _ in range(_PROBES // _PROBE_TASKS):
+            await store.read(f"speed-{task}")
+
+    started = time.perf_counter()
+    await asyncio.gather(*map(write_some, range(_PROBE_TASKS)))
+    written = time.perf_counter()
+    await asyncio.gather(*map(read_some, range(_PROBE_TASKS)))
+    ended = time.perf_counter()
+    return Speed(
+        operations=_PROBES, writes_per_s=_PROBES / (written - started), reads_per_s=_PROBES / (ended - written)
+    )
+
+
+def _documents() -> dict[str, str]:
+    paths = sorted(path for path in (FOLDER / "documents").iterdir() if path.suffix in {".md", ".txt"})
+    return {path.stem: path.name for path in paths}
+
+
+def _environment(options: Options) -> dict[str, str]:
+    """The agents read their settings from where we do, or from what we were told."""
+    told_us = {"SHAREDMEM_REDIS_URL": options.redis_url, "SHAREDMEM_DATA_DIR": options.data_dir}
+    return {**os.environ, **{name: str(value) for name, value in told_us.items() if value is not None}}
+
+
+def main() -> int:
+    """Run with the defaults; 0 when nothing was lost, done twice or missed."""
+    try:
+        return 0 if asyncio.run(run()).ok else 1
+    except (SharedMemoryError, TimeoutError) as error:
+        sys.stderr.write(f"the demo failed: {error or 'it took too long'}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""The end of the demo: who did what, whether anything went wrong, and where to look."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from grading import Grade
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class AgentPart(_Frozen):
+    """What one agent did."""
+
+    name: str
+    documents: int
+    changes: int
+    refused_claims: int
+    killed: bool
+
+
+class Speed(_Frozen):
+    """What the store does flat out, measured after the agents have gone home."""
+
+    operations: int
+    writes_per_s: float
+    reads_per_s: float
+
+
+class Summary(_Frozen):
+    """All that the demo has to show for itself."""
+
+    documents: int
+    lost: tuple[str, ...]
+    """Documents that nobody finished."""
+    twice: tuple[str, ...]
+    """Documents that were finished more than once."""
+    takeovers: tuple[tuple[str, str, str], ...]
+    """Document, who had it, who took it over when the lease had run out."""
+    agents: tuple[AgentPart, ...]
+    statements: int
+    changes: int
+    seconds: float
+    speed: Speed
+    grade: Grade
+    report: str
+    server: str
+    data: str
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What must not happen and did, in sentences; empty when all is well."""
+        return (
+            *(f"document {name} was lost" for name in self.lost),
+            *(f"document {name} was done twice" for name in self.twice),
+            *(f"planted but not found: {what}" for what in self.grade.missed),
+            *(() if any(agent.killed for agent in self.agents) else ("no researcher was caught in mid-document",)),
+        )
+
+    @property
+    def ok(self) -> bool:
+        """Whether the newsroom did its work."""
+        return not self.problems
+
+
+def told(summary: Summary) -> str:
+    """The summary as text for people."""
+    return "\n".join(
+        ["", *_who_did_what(summary), "", *_outcome(summary), "", *_numbers(summary), "", *_where_to_look(summary)]
+    )
+
+
+def _who_did_what(summary: Summary) -> list[str]:
+    head = f"{'agent':<14} {'documents':>9} {'changes':>8} {'refused claims':>15}"
+    rows = (
+        f"{agent.name:<14} {agent.documents:>9} {agent.changes:>8} {agent.refused_claims:>15}"
+        f"{'  killed with SIGKILL' if agent.killed else ''}"
+        for agent in summary.agents
+    )
+    return [head, "-" * len(head), *rows]
+
+
+def _outcome(summary: Summary) -> list[str]:
+    grade = summary.grade
+    finished = summary.documents - len(summary.lost)
+    takeovers = (
+        f"  {document}: {before} died, its lease ran out, {after} read it"
+        for document, before, after in summary.takeovers
+    )
+    return [
+        f"Documents: {finished} of {summary.documents} done, {len(summary.lost)} lost, {len(summary.twice)} done twice.",
+        *takeovers,
+        f"Contradictions: found {grade.contradictions} of {grade.contradictions_planted} planted.",
+        f"Near duplicates: found {grade.duplicates} of {grade.duplicates_planted} planted.",
+        f"False alarms: {len(grade.false_alarms)} (precision {grade.precision:.0%}).",
+        *(f"PROBLEM: {problem}" for problem in summary.problems),
+    ]
+
+
+def _numbers(summary: Summary) -> list[str]:
+    return [
+        f"{summary.changes} changes and {summary.statements} statements in {summary.seconds:.1f} s, mostly thinking time.",
+        f"Flat out, 50 tasks of one process: {speed.writes_per_s:,.0f} writes/s, {speed.reads_per_s:,.0f} reads/s "
+        f"(measured over {speed.operations:,} each).",
+    ]
+
+
+def _where_to_look(summary: Summary) -> list[str]:
+    return [
+        f"Report:  {summary.report}",
+        f"Server:  {summary.server}",
+        f"Data:    {summary.data}",
+        "",
+        "Look around (the data stay until the next demo):",
+        "  sharedmem ls --tree newsroom",
+        "  sharedmem get newsroom:claims:04-divers-report",
+        "  sharedmem list newsroom:shared:chat",
+        "  sharedmem hash newsroom:shared:completions",
+        "  sharedmem usage newsroom",
+        "  sharedmem watch newsroom        # in a second terminal, then: sharedmem demo",
+        "  sharedmem redis-cli GET 'sm:{newsroom}:claims:04-divers-report'",
+        "  sharedmem redis-cli XLEN 'sm:{newsroom}:$changes'",
+    ]

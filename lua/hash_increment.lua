@@ -1,0 +1,14 @@
+-- hash_increment: add to the whole number in a field of a hash.
+--
+-- INCLUDE time ledger mutation
+-- KEYS hash  hash  where
+-- ARGV field   text  which
+-- ARGV by      int   how much, negative to subtract
+-- ARGV ttl_ms  int   prolong the hash's expiry to this; 0 leaves it
+--
+-- RETURNS `<version> <the new number>`
+-- FAILS   CLOSED, STALE, WRONGTYPE; ERR when the field holds no 64-bit whole number or would leave their range
+local key, field, by, ttl_ms = KEYS[4], ARGV[6], ARGV[7], ARGV[8]
+redis.call('HINCRBY', key, field, by)
+-- Read back as text: a number reply would pass through a double and lose digits above 2^53.
+return changed('hincrby', key, ttl_ms, redis.call('HGET', key, field))

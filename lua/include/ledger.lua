@@ -1,0 +1,19 @@
+-- ledger: a repeated operation answers what it answered before instead of happening again.
+--
+-- One hash per client; a slot serves one operation at a time and remembers the last one's number and
+-- reply. A number below the remembered one is a straggler from a connection that was given up.
+
+local function replayed(operations, slot, number)
+  local seen = redis.call('HGET', operations, slot)
+  if not seen then return nil end
+  local last, reply = string.match(seen, '^(%d+) (.*)$')
+  if last == number then return reply end
+  if tonumber(last) > tonumber(number) then return redis.error_reply('STALE this operation was given up') end
+  return nil
+end
+
+local function remember(operations, slot, number, keep_ms, reply)
+  redis.call('HSET', operations, slot, number .. ' ' .. reply)
+  if keep_ms ~= '0' then redis.call('PEXPIRE', operations, keep_ms) end
+  return reply
+end

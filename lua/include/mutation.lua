@@ -1,0 +1,59 @@
+-- mutation: what every mutation begins with (a replay, a closed namespace) and ends with (version, announcement).
+--
+-- KEYS clock       string  last version handed out, then the time until which the namespace is closed, if it is
+-- KEYS changes     stream  the namespace's change stream
+-- KEYS operations  hash    this client's operation ledger
+-- ARGV slot     int   ledger slot of this operation
+-- ARGV number   int   number of this operation, rising per client
+-- ARGV keep_ms  int   prolong the ledger by this; 0 leaves its expiry
+-- ARGV actor    text  who does it
+-- ARGV cap      int   approximate length of the change stream
+local clock, changes, operations = KEYS[1], KEYS[2], KEYS[3]
+local slot, number, keep_ms, actor, cap = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+local before = replayed(operations, slot, number)
+if before then return before end
+
+local last = redis.call('GET', clock)
+if last and #last > 16 then
+  local closed_until = string.match(last, '^%d+ (%d+)')
+  if closed_until and tonumber(closed_until) > microseconds() then
+    return redis.error_reply('CLOSED the namespace is being cleared')
+  end
+  last = string.match(last, '^%d+')
+end
+
+-- Hand out `count` versions and return the first: above every earlier one, else the time in microseconds.
+local function tick(count)
+  if not last then
+    local newest = redis.call('XREVRANGE', changes, '+', '-', 'COUNT', '1')[1]
+    last = newest and string.match(newest[1], '^%d+') or '0'
+  end
+  local version = microseconds()
+  if version <= tonumber(last) then version = tonumber(last) + 1 end
+  last = whole(version + count - 1)
+  redis.call('SET', clock, last)
+  return version
+end
+
+-- The logical key `<namespace>:<scope>:<identifier>` of a physical one.
+local function logical(key)
+  local opening, closing = string.find(key, '{', 1, true), string.find(key, '}', 1, true)
+  return string.sub(key, opening + 1, closing - 1) .. string.sub(key, closing + 1)
+end
+
+local function announce(version, operation, key)
+  redis.call('XADD', changes, 'MAXLEN', '~', cap, version .. '-0', 'op', operation, 'key', logical(key), 'by', actor)
+end
+
+local function done(reply)
+  return remember(operations, slot, number, keep_ms, reply)
+end
+
+-- The end of a mutation of one key: version, expiry, announcement, ledger.
+local function changed(operation, key, ttl_ms, result)
+  local version = whole(tick(1))
+  if ttl_ms ~= '0' then redis.call('PEXPIRE', key, ttl_ms) end
+  announce(version, operation, key)
+  return done(version .. ' ' .. result)
+end

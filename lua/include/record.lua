@@ -1,0 +1,21 @@
+-- record: the header line of a key/value record, `<version> <actor> <codec>[ <created>]`.
+
+local LONGEST_HEADER = 255
+
+-- Version ('' absent, 'x' a foreign string, nil another type), time of creation, and blob path (or nil) of what a
+-- key holds.
+local function held(key)
+  local start = redis.pcall('GETRANGE', key, 0, LONGEST_HEADER)
+  if type(start) == 'table' then return nil, nil, nil end
+  if start == '' then return '', nil, nil end
+  local version, codec, created = string.match(start, '^(%d+) %S+ (%l+) ?(%d*)\n')
+  if not version or #version ~= 16 then return 'x', nil, nil end
+  if created == '' then created = version end
+  if codec ~= 'blob' then return version, created, nil end
+  return version, created, string.match(redis.call('GET', key), '"path":"([^"]*)"')
+end
+
+local function type_of(key)
+  local answer = redis.call('TYPE', key)
+  return type(answer) == 'table' and answer.ok or answer
+end

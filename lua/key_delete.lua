@@ -1,0 +1,17 @@
+-- key_delete: remove a key of whatever type.
+--
+-- INCLUDE time ledger mutation record
+-- KEYS key  any  what to remove
+--
+-- RETURNS `<version> <path of the blob it held, if any>`, or `0 ` when there was nothing to remove
+-- FAILS   CLOSED, STALE
+local key = KEYS[4]
+local kind = type_of(key)
+if kind == 'none' then return '0 ' end
+local blob
+if kind == 'string' then
+  local _, _, path = held(key)
+  blob = path
+end
+redis.call('UNLINK', key)
+return changed('delete', key, '0', blob or '')

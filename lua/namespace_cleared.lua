@@ -1,0 +1,16 @@
+-- namespace_cleared: open a namespace that was cleared, and leave one change that says so.
+--
+-- INCLUDE time
+-- KEYS clock    string  last version handed out
+-- KEYS changes  stream  the namespace's change stream
+-- ARGV actor    text  who cleared it
+-- ARGV logical  text  the namespace, for the announcement
+--
+-- RETURNS the version of the clearing
+local clock, changes, actor, logical = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local version = microseconds()
+local last = tonumber(string.match(redis.call('GET', clock) or '0', '^%d+'))
+if version <= last then version = last + 1 end
+redis.call('SET', clock, whole(version))
+redis.call('XADD', changes, 'MAXLEN', '1', whole(version) .. '-0', 'op', 'clear', 'key', logical, 'by', actor)
+return whole(version)

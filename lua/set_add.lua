@@ -1,0 +1,18 @@
+-- set_add: add members to a set.
+--
+-- INCLUDE time ledger mutation
+-- KEYS set  set  where
+-- ARGV ttl_ms      int   prolong the set's expiry to this; 0 leaves it
+-- ARGV members...  blob  the coded values
+--
+-- RETURNS `<version> <number of new members>`, version 0 when all were there already
+-- FAILS   CLOSED, STALE, WRONGTYPE
+local key, ttl_ms, added = KEYS[4], ARGV[6], 0
+for i = 7, #ARGV do
+  added = added + redis.call('SADD', key, ARGV[i])
+end
+if added == 0 then
+  if ttl_ms ~= '0' then redis.call('PEXPIRE', key, ttl_ms) end
+  return done('0 0')
+end
+return changed('sadd', key, ttl_ms, whole(added))

@@ -1,0 +1,55 @@
+-- value_write: write values under new versions, each on its condition.
+--
+-- Writes that one client makes at the same moment share one call; each stands alone unless `together`.
+--
+-- INCLUDE time ledger mutation record
+-- KEYS values...  string  the records, one for each group of four arguments
+-- ARGV together  0|1   1: all or none, refused as a whole when a key holds another type
+-- ARGV expect... text  '*' any, '' absent, 'x' a string without a header, else the exact version
+-- ARGV ttl_ms... int   expiry; 0 none, -1 as before
+-- ARGV codec...  text  name of the payload's coding
+-- ARGV body...   blob  the payload
+--
+-- RETURNS one line a record: `<version>[ <path of the blob it replaced>]`, or `C <current version>` where the
+--         condition failed, `T <type>` where the key holds another type (`S` beside it when that stopped all),
+--         `E <error>` where the server refused
+-- FAILS   CLOSED, STALE
+local together, first_key, first_argument = ARGV[6], 3, 6
+local count = #KEYS - first_key
+
+local function write(key, at, version)
+  local expect, ttl_ms, codec, body = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+  local current, created, blob = held(key)
+  if not current then return 'T ' .. type_of(key) end
+  if expect ~= '*' and expect ~= current then
+    return 'C ' .. ((current == '' or current == 'x') and '0' or current)
+  end
+  local header = version .. ' ' .. actor .. ' ' .. codec
+  if created then header = header .. ' ' .. created end
+  local answer
+  if ttl_ms == '0' then
+    answer = redis.pcall('SET', key, header .. '\n' .. body)
+  elseif ttl_ms == '-1' then
+    answer = redis.pcall('SET', key, header .. '\n' .. body, 'KEEPTTL')
+  else
+    answer = redis.pcall('SET', key, header .. '\n' .. body, 'PX', ttl_ms)
+  end
+  if answer.err then return 'E ' .. answer.err end
+  announce(version, 'write', key)
+  return blob and version .. ' ' .. blob or version
+end
+
+local replies, stopped = {}, false
+if together == '1' then
+  for i = 1, count do
+    local kind = type_of(KEYS[first_key + i])
+    if kind ~= 'string' and kind ~= 'none' then replies[i], stopped = 'T ' .. kind, true else replies[i] = 'S' end
+  end
+end
+if stopped then return table.concat(replies, '\n') end
+
+local version = tick(count)
+for i = 1, count do
+  replies[i] = write(KEYS[first_key + i], first_argument + (i - 1) * 4, whole(version + i - 1))
+end
+return done(table.concat(replies, '\n'))

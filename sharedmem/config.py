@@ -1,0 +1,499 @@
+"""Settings: every value that can be chosen, and where each choice came from.
+
+`Settings` is one frozen record. `Settings(...)` takes only what it is given; `Settings.load()` merges
+arguments, the environment (`SHAREDMEM_<FIELD>`), the nearest file and the defaults, in this order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PlainSerializer,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from sharedmem.errors import ConfigError, NotFoundError
+from sharedmem.models import Kind, Record
+
+_VARIABLE_PREFIX = "SHAREDMEM_"
+CONFIG_VARIABLE = f"{_VARIABLE_PREFIX}CONFIG"
+SCHEMES = ("unix", "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+
+_MASK = "***"
+_SECRET = frozenset({"redis_url", "redis_password"})
+_PATHS = ("data_dir", "blob_dir", "tls_ca_file", "tls_cert_file", "tls_key_file")
+_TEN_YEARS_S = 315_360_000
+_HOUR_S = 3600
+_LONGEST_STRING_BYTES = 512 * 1024 * 1024
+
+# Greedy up to the last "@": of a URL that is written wrongly, rather too much is hidden than too little.
+_USER_PASSWORD = re.compile(r"(?<=://)([^:]*):.*@", re.DOTALL)
+_QUERY_PASSWORD = re.compile(r"([?&][^=&#]*password=)[^&#]*", re.IGNORECASE)
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::(\d{1,5}))?")
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_UNNAMEABLE = re.compile(r"[{}:\x00-\x1f\x7f]")
+
+
+def masked(url: str) -> str:
+    """The URL with every password in it shown as `***`, fit for logs and people."""
+    return _QUERY_PASSWORD.sub(rf"\g<1>{_MASK}", _USER_PASSWORD.sub(rf"\g<1>:{_MASK}@", url))
+
+
+class KindRules(Mapping[str, Kind]):
+    """Key patterns and the kind that each gives, in the order written; cannot be changed and can be hashed."""
+
+    def __init__(self, rules: Mapping[str, Kind]) -> None:
+        self._rules = dict(rules)
+
+    def __getitem__(self, pattern: str) -> Kind:
+        return self._rules[pattern]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rules)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._rules.items()))
+
+    def __repr__(self) -> str:
+        return repr({pattern: str(kind) for pattern, kind in self.items()})
+
+
+class Setting(Record):
+    """One setting as people see it: secrets are masked."""
+
+    name: str
+    value_shown: str
+    origin: str
+    """`argument`, `environment SHAREDMEM_X`, `file /x/sharedmem.yaml` or `default`."""
+    help: str
+
+
+def _sound_url(url: str) -> str:
+    """The URL, when a connection can be made of it; messages never quote it, since it may hold a password."""
+    scheme = url.partition("://")[0]
+    if scheme not in SCHEMES or "://" not in url:
+        raise ValueError(f"it should begin with one of {', '.join(f'{known}://' for known in SCHEMES)}")
+    if not url.isprintable() or " " in url:
+        raise ValueError("it should hold no blanks, line breaks or control characters; percent-encode them")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # The cause is left out: it quotes the part with the password.
+        raise ValueError("it is no URL; write it like redis://host:6379/0") from None
+    if scheme == "unix":
+        _check_socket(parts.netloc, parts.path)
+        return url
+    if "@" in parts.path + parts.query + parts.fragment:
+        raise ValueError("it has an '@' after the host; percent-encode '/', '?', '#' and '@' inside the password")
+    _check_hosts(parts.netloc, several="+" in scheme)
+    if "+" not in scheme and not re.fullmatch(r"(/\d*)?", parts.path):
+        raise ValueError("its path should be a database number, as in redis://host:6379/0")
+    return url
+
+
+def _check_socket(before_path: str, path: str) -> None:
+    if (before_path and not before_path.endswith("@")) or path in {"", "/"}:
+        raise ValueError("it should name an absolute path: unix:///run/redis.sock (three slashes)")
+
+
+def _check_hosts(netloc: str, *, several: bool) -> None:
+    hosts = netloc.rpartition("@")[2]
+    for host in hosts.split(",") if several else [hosts]:
+        found = _HOST.fullmatch(host)
+        if found is None or not 0 < int(found[1] or 6379) < 65_536:
+            example = "host:26379,other:26379" if several else "host:6379"
+            raise ValueError(f"it should name its host and a port from 1 to 65535, as in //{example}")
+
+
+def _sound_prefix(text: str) -> str:
+    if not _PREFIX.fullmatch(text):
+        raise ValueError("it should have 1 to 64 letters, digits, '_', '.' or '-'; no braces, colons or spaces")
+    return text
+
+
+def _sound_name(text: str) -> str:
+    if not 0 < len(text) <= 256 or _UNNAMEABLE.search(text) or text.startswith("$"):
+        raise ValueError("it should have 1 to 256 characters, no braces, colons or control characters, no '$' first")
+    return text
+
+
+def _json_read(value: object) -> object:
+    """What the JSON text stands for, so that an environment variable can hold a mapping."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError('it should be JSON, as in {"temp:*": "ephemeral"}') from error
+
+
+def _commas_read(value: object) -> object:
+    """The names in `search,json`, so that an environment variable can hold several; `[]` means none."""
+    if not isinstance(value, str):
+        return value
+    return [name for part in value.strip("[] ").split(",") if (name := part.strip("\"' "))]
+
+
+def _no_read(value: object) -> object:
+    """The word `no`, which YAML takes for the opposite of yes."""
+    return "no" if value is False else value
+
+
+def _user_data_dir() -> Path:
+    from platformdirs import user_data_path  # noqa: PLC0415  only the default needs it; the import stays light
+
+    return user_data_path("sharedmem")
+
+
+_DEFAULT_RULES = KindRules(
+    {"temp:*": Kind.EPHEMERAL, "chat:*": Kind.SESSION, "workflow:*": Kind.SESSION, "knowledge:*": Kind.KNOWLEDGE}
+)
+_Url = Annotated[str, AfterValidator(_sound_url)]
+_Prefix = Annotated[str, AfterValidator(_sound_prefix)]
+_Name = Annotated[str, AfterValidator(_sound_name)]
+_Pattern = Annotated[str, Field(min_length=1)]
+_Rules = Annotated[
+    Mapping[_Pattern, Kind], BeforeValidator(_json_read), AfterValidator(KindRules), PlainSerializer(dict)
+]
+_Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_commas_read)]
+_Fsync = Annotated[Literal["everysec", "always", "no"], BeforeValidator(_no_read)]
+_Ttl = Annotated[int, Field(ge=1, le=_TEN_YEARS_S)]
+_Wait = Annotated[float, Field(gt=0, le=_HOUR_S, allow_inf_nan=False)]
+
+
+class Settings(BaseModel):
+    """Every choice: validated, frozen, safe to share between tasks, threads and processes.
+
+    `Settings(redis_url="redis://localhost")` uses the arguments and the defaults, nothing else. Raises
+    `ConfigError`, which names the field and where its value came from. Neither `repr` nor JSON show a
+    secret; `redis_password.get_secret_value()` and the attribute `redis_url` hold the real ones.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    redis_url: _Url | None = Field(
+        None,
+        description="Server to use: unix://, redis://, rediss://, and redis+sentinel:// or redis+cluster:// "
+        "(rediss+... with TLS). Without it the embedded server is used.",
+    )
+    redis_username: str | None = Field(None, description="User name at the server, when the URL has none.")
+    redis_password: SecretStr | None = Field(None, description="Password at the server, when the URL has none.")
+    tls_ca_file: Path | None = Field(None, description="PEM file of the authorities that may sign the server.")
+    tls_cert_file: Path | None = Field(None, description="PEM file of the client's own certificate.")
+    tls_key_file: Path | None = Field(None, description="PEM file of the key to the client's certificate.")
+    tls_verify: bool = Field(default=True, description="Whether the server's certificate and name are checked.")
+    data_dir: Path = Field(
+        default_factory=_user_data_dir, description="Folder of the embedded server's data; created when missing."
+    )
+    prefix: _Prefix = Field("sm", description="First part of every key in Redis.")
+    namespace: _Name = Field("default", description="Namespace that the command line works in.")
+    actor: _Name | None = Field(None, description="Actor that the command line works as; shared scope without it.")
+    access: Literal["namespaced", "open"] = Field(
+        "namespaced", description="Who may do what: by namespace and grants, or open to everyone."
+    )
+    kind_rules: _Rules = Field(
+        _DEFAULT_RULES,
+        description="Kind of memory by key pattern: ephemeral, session or knowledge. Given rules replace the "
+        "default ones; in the environment write JSON.",
+    )
+    ephemeral_ttl_s: _Ttl = Field(3600, description="Seconds that ephemeral values live.")
+    session_ttl_s: _Ttl = Field(604_800, description="Seconds that session values live.")
+    connect_timeout_s: _Wait = Field(5.0, description="Seconds to wait for a connection.")
+    response_timeout_s: _Wait = Field(
+        5.0, description="Seconds after which a connection that makes no progress is given up."
+    )
+    retry_for_s: float = Field(
+        10.0,
+        ge=0,
+        le=_HOUR_S,
+        allow_inf_nan=False,
+        description="Seconds in which a call whose reply was lost is repeated; 0 for not at all.",
+    )
+    max_connections: int = Field(50, ge=1, le=10_000, description="Most connections that one hub opens.")
+    change_log_length: int = Field(
+        100_000, ge=1, le=1_000_000_000, description="Changes that a namespace's stream keeps, approximately."
+    )
+    blob_threshold_bytes: int = Field(
+        262_144, ge=1, le=_LONGEST_STRING_BYTES, description="Coded bytes above which a value becomes a blob file."
+    )
+    blob_dir: Path | None = Field(None, description="Folder of the blob files; without it `blobs` in data_dir.")
+    embedded_modules: _Names = Field(
+        ("search", "json"), description="Modules the embedded server loads; in the environment put commas between."
+    )
+    embedded_fsync: _Fsync = Field(
+        "everysec", description="How often the embedded server forces its log to disk: everysec, always or no."
+    )
+    embedded_port: int = Field(
+        0, ge=0, le=65_535, description="Loopback TCP port of the embedded server beside its socket; 0 for none."
+    )
+    subscriber_queue_length: int = Field(
+        10_000, ge=1, le=10_000_000, description="Messages kept for a slow subscriber before some are missed."
+    )
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def load(
+        cls, *, start: Path | None = None, environment: Mapping[str, str] | None = None, **arguments: object
+    ) -> Self:
+        """Merge the arguments, the environment, the nearest file and the defaults; the first to speak wins.
+
+        The file is `SHAREDMEM_CONFIG`, else the nearest `sharedmem.yaml` or `pyproject.toml` with
+        `[tool.sharedmem]` from `start` (default: the working directory) up to the home folder or the root.
+        Paths in a file are relative to it. An argument that is None and a variable that is empty count as
+        not given; `environment` defaults to that of the process.
+
+        Raises `ConfigError` with the field, its origin and the problem. Reads files: call it in a thread
+        from a running event loop.
+        """
+        variables = os.environ if environment is None else environment
+        given = {name: value for name, value in arguments.items() if value is not None}
+        from_environment = {name: value for name in cls.model_fields if (value := variables.get(_variable(name)))}
+        path, from_file = _from_file(variables, start or Path.cwd())
+        origins = dict.fromkeys(from_file, f"file {path}")
+        origins |= {name: f"environment {_variable(name)}" for name in from_environment}
+        origins |= dict.fromkeys(given, "argument")
+        return cls.model_validate(from_file | from_environment | given, context=origins)
+
+    def replace(self, **arguments: object) -> Self:
+        """The same settings with some values replaced, validated anew. Raises `ConfigError`."""
+        kept = {name: getattr(self, name) for name in self.model_fields_set}
+        origins = self._origins | dict.fromkeys(arguments, "argument")
+        return self.model_validate(kept | arguments, context=origins)
+
+    def origin(self, field: str) -> str:
+        """Where the value came from: `argument`, `environment SHAREDMEM_X`, `file /x/y.yaml` or `default`.
+
+        Raises `NotFoundError` when there is no such setting.
+        """
+        if field not in type(self).model_fields:
+            raise NotFoundError("setting", field, _close_match(field))
+        return self._origins.get(field, "default")
+
+    def describe(self) -> list[Setting]:
+        """Every setting in the order of the documentation, with its origin; passwords are masked."""
+        return [
+            Setting(
+                name=name,
+                value_shown=_shown(getattr(self, name)),
+                origin=self.origin(name),
+                help=field.description or "",
+            )
+            for name, field in type(self).model_fields.items()
+        ]
+
+    def blob_path(self) -> Path:
+        """The folder of the blob files: `blob_dir`, else `blobs` in `data_dir`."""
+        return self.blob_dir or self.data_dir / "blobs"
+
+    def __eq__(self, other: object) -> bool:
+        # Values alone count: the same settings read from a file are the same settings.
+        return isinstance(other, Settings) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.__dict__.values()))
+
+    __str__ = BaseModel.__repr__
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name in type(self).model_fields:
+            if name in self.model_fields_set:
+                value = getattr(self, name)
+                yield name, masked(value) if name == "redis_url" and value else value
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Keep where each value came from; without a word on it, whatever was given is an argument."""
+        self._origins = dict(context) if context else dict.fromkeys(self.model_fields_set, "argument")
+
+    @field_serializer("redis_url", when_used="json-unless-none")
+    def _masked_in_json(self, url: str) -> str:
+        return masked(url)
+
+    @field_validator(*_PATHS)
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        # A later change of the working directory must not move the data.
+        return path and _expanded(path).absolute()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_plain_words(cls, values: object, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        try:
+            return handler(values)
+        except ValidationError as error:
+            raise _first_problem(error, info.context or {}) from error
+
+
+def unknown_environment(environment: Mapping[str, str]) -> list[str]:
+    """The names that begin with `SHAREDMEM_` but set nothing, sorted: likely misspelt."""
+    known = {CONFIG_VARIABLE, *map(_variable, Settings.model_fields)}
+    return sorted(name for name in environment if name.startswith(_VARIABLE_PREFIX) and name not in known)
+
+
+def _variable(field: str) -> str:
+    return _VARIABLE_PREFIX + field.upper()
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError("its '~' names a user without a home folder; write the whole path") from error
+
+
+def _shown(value: object) -> str:
+    """The value as one would write it, except for secrets."""
+    match value:
+        case None:
+            return "not set"
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return ", ".join(map(str, value))
+        case KindRules():
+            return ", ".join(f"{pattern} = {kind}" for pattern, kind in value.items())
+        case str():
+            return masked(value)
+    return str(value)
+
+
+def _close_match(name: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415  only a mistake needs it
+
+    near = get_close_matches(name, Settings.model_fields, n=1)
+    return f"did you mean {near[0]!r}?" if near else "`sharedmem config` lists all settings"
+
+
+def _first_problem(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
+    """The first problem that pydantic found, in words that name the field and its origin."""
+    problem = error.errors()[0]
+    field = str(problem["loc"][0]) if problem["loc"] else "config"
+    origin = origins.get(field, "argument")
+    if problem["type"] == "extra_forbidden":
+        return ConfigError(field, origin, f"there is no such setting; {_close_match(field)}")
+    return ConfigError(field, origin, _words(field, problem))
+
+
+def _words(field: str, problem: ErrorDetails) -> str:
+    where = "".join(f" at {part!r}" for part in problem["loc"][1:] if part != "[key]")
+    found = "its value" if field in _SECRET else f"{problem['input']!r:.80}"
+    wish = re.sub("^(Input|String) should", "it should", problem["msg"].removeprefix("Value error, "))
+    if problem["type"] == "string_type":
+        wish = "it should be text; put it in quotes"
+    return f"{found}{where} is refused: {wish}"
+
+
+def _from_file(variables: Mapping[str, str], start: Path) -> tuple[Path | None, dict[str, object]]:
+    """The settings file in force and what it says, with its paths made relative to it."""
+    named = variables.get(CONFIG_VARIABLE)
+    path, values = _read_named(named) if named else _read_nearest(start)
+    if path is not None:
+        values |= {name: _beside(path, values[name]) for name in _PATHS if name in values}
+    return path, values
+
+
+def _beside(file: Path, value: object) -> object:
+    # "~" waits for the validator: joined to the folder it would mean nothing.
+    return file.parent / value if isinstance(value, str) and not value.startswith("~") else value
+
+
+def _read_named(name: str) -> tuple[Path, dict[str, object]]:
+    origin = f"environment {CONFIG_VARIABLE}"
+    try:
+        path = _expanded(Path(name)).absolute()
+    except ValueError as error:
+        raise ConfigError("config", origin, str(error)) from error
+    if not path.is_file():
+        raise ConfigError("config", origin, f"there is no file {str(path)!r}; correct or unset {CONFIG_VARIABLE}")
+    if path.suffix in {".yaml", ".yml"}:
+        return path, _read_yaml(path)
+    values = _read_toml(path) if path.suffix == ".toml" else None
+    if values is None:
+        raise ConfigError("config", origin, f"{str(path)!r} is neither YAML (.yaml) nor TOML with [tool.sharedmem]")
+    return path, values
+
+
+def _read_nearest(start: Path) -> tuple[Path | None, dict[str, object]]:
+    for folder in _upwards(start.absolute()):
+        if (path := folder / "sharedmem.yaml").is_file():
+            return path, _read_yaml(path)
+        if (path := folder / "pyproject.toml").is_file() and (values := _read_toml(path)) is not None:
+            return path, values
+    return None, {}
+
+
+def _upwards(start: Path) -> Iterator[Path]:
+    """The folder and those above it, up to the home folder (included) or the root."""
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home() raises where there is none; this does not
+    for folder in (start, *start.parents):
+        yield folder
+        if folder == home:
+            return
+
+
+def _read_yaml(path: Path) -> dict[str, object]:
+    import yaml  # noqa: PLC0415  only a file needs it; the import stays light
+
+    try:
+        values = yaml.safe_load(_read_text(path))
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}" if mark else "it"
+        problem = f"{line} is not valid YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"
+        # The cause is left out: it quotes the line, which may hold a password.
+        raise ConfigError("config", f"file {path}", problem) from None
+    return _mapping(path, {} if values is None else values)
+
+
+def _read_toml(path: Path) -> dict[str, object] | None:
+    """What `[tool.sharedmem]` says; None when the file has no such table."""
+    text = _read_text(path)
+    if "sharedmem" not in text:
+        return None  # most files are other people's: neither their size nor their mistakes concern us
+    import tomllib  # noqa: PLC0415  only a file needs it; the import stays light
+
+    try:
+        tools = tomllib.loads(text).get("tool", {})
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("config", f"file {path}", f"it is not valid TOML: {error.args[0]}") from None
+    if not isinstance(tools, dict) or "sharedmem" not in tools:
+        return None
+    return _mapping(path, tools["sharedmem"])
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError("config", f"file {path}", f"it cannot be read: {reason}") from error
+
+
+def _mapping(path: Path, values: object) -> dict[str, object]:
+    if not isinstance(values, dict):
+        problem = f"it should hold lines like `prefix: sm`, not a {type(values).__name__}"
+        raise ConfigError("config", f"file {path}", problem)
+    return {str(name): value for name, value in values.items()}

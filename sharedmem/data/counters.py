@@ -1,0 +1,36 @@
+"""Counters: whole numbers that many agents count up and down at once."""
+
+from __future__ import annotations
+
+from sharedmem.data.structure import Structure, check_whole
+from sharedmem.models import Kind
+
+
+class CountersOfStore(Structure):
+    """Counts up and down. A counter is a bare number in Redis; `read` reads it too."""
+
+    async def incr(self, key: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None) -> int:
+        """Add to a counter, which starts at 0. One round trip; a repeat after a lost reply counts once.
+
+        Args:
+            key: plain or absolute.
+            by: how much, a whole number of 64 bits.
+            ttl: seconds until the counter expires, counted anew; None goes by `kind` and the rules.
+            kind: memory kind, which sets the default life.
+
+        Returns:
+            The new number.
+
+        Raises:
+            InvalidError: the key holds no whole number, or the result would leave 64 bits.
+            WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        target = self._scope.to_write(key)
+        ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
+        call = self._mutations.counter_increment(target, self._actor, by=check_whole("by", by), ttl_ms=ttl_ms)
+        _, number = await self._explained(target, "counter", call)
+        return int(number)
+
+    async def decr(self, key: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None) -> int:
+        """Subtract from a counter; as `incr` with the opposite sign."""
+        return await self.incr(key, -check_whole("by", by), ttl=ttl, kind=kind)

@@ -1,0 +1,136 @@
+"""Hashes: facts about one thing, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sharedmem.data.structure import Structure, check_member, check_whole
+from sharedmem.errors import InvalidError
+from sharedmem.models import Kind
+from sharedmem.wire.changes import as_list
+from sharedmem.wire.codec import decode_member, encode_member
+from sharedmem.wire.replies import Argument
+
+_HASH = "hash"
+_PAGE = 1000
+_UNSET: Any = object()
+
+
+class Hashes(Structure):
+    """Reads and writes fields of hashes."""
+
+    async def hset(
+        self,
+        key: str,
+        field: str | None = None,
+        value: object = _UNSET,
+        *,
+        mapping: Mapping[str, object] | None = None,
+        ttl: float | None = None,
+        kind: Kind | str | None = None,
+    ) -> int:
+        """Set one field, or those of a mapping, in one atomic step. One round trip.
+
+        Args:
+            key: plain or absolute.
+            field, value: what to set; or
+            mapping: values by field.
+            ttl: seconds until the whole hash expires, counted anew; None goes by `kind` and the rules.
+            kind: memory kind, which sets the default life.
+
+        Returns:
+            How many fields are new.
+
+        Raises:
+            WrongTypeError: the key holds something else.
+            InvalidError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        target = self._scope.to_write(key)
+        most = self._means.settings.blob_threshold_bytes
+        pairs: list[Argument] = []
+        for name, item in _fields(field, value, mapping).items():
+            pairs += (_checked_field(name), check_member(f"field {name}", encode_member(item), most))
+        ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
+        call = self._mutations.hash_set(target, self._actor, ttl_ms=ttl_ms, pairs=pairs)
+        _, added = await self._explained(target, _HASH, call)
+        return int(added)
+
+    async def hget(self, key: str, field: str, default: Any = None) -> Any:
+        """The value of a field, or `default` when there is none. One round trip.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        target = self._scope.to_read(key)
+        call = self._line.call("HGET", target.physical, _checked_field(field))
+        member = await self._explained(target, _HASH, call)
+        return decode_member(member) if isinstance(member, bytes) else default
+
+    async def hgetall(self, key: str) -> dict[str, Any]:
+        """All fields and values; empty when there are none. One round trip a thousand fields.
+
+        A hash that changes while a longer read goes on may show old and new fields together.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        target = self._scope.to_read(key)
+        cursor: Any = b"0"
+        found: dict[str, Any] = {}
+        while True:
+            call = self._line.call("HSCAN", target.physical, cursor, "COUNT", _PAGE)
+            cursor, page = as_list(await self._explained(target, _HASH, call))
+            members = as_list(page)
+            for name, member in zip(members[::2], members[1::2], strict=True):
+                if isinstance(name, bytes) and isinstance(member, bytes):
+                    found[name.decode()] = decode_member(member)
+            if cursor in {b"0", 0}:
+                return found
+
+    async def hdel(self, key: str, *fields: str) -> int:
+        """Remove fields; returns how many were there. One round trip.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        target = self._scope.to_write(key)
+        if not fields:
+            raise InvalidError("fields", fields, "name at least one")
+        call = self._mutations.hash_delete(target, self._actor, fields=[_checked_field(field) for field in fields])
+        _, removed = await self._explained(target, _HASH, call)
+        return int(removed)
+
+    async def hincrby(
+        self, key: str, field: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None
+    ) -> int:
+        """Add to the whole number in a field, which starts at 0; returns the new number. One round trip.
+
+        Raises:
+            InvalidError: the field holds no whole number, or the result would leave 64 bits.
+            WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        target = self._scope.to_write(key)
+        ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
+        call = self._mutations.hash_increment(
+            target, self._actor, field=_checked_field(field), by=check_whole("by", by), ttl_ms=ttl_ms
+        )
+        _, number = await self._explained(target, _HASH, call)
+        return int(number)
+
+
+def _fields(field: str | None, value: object, mapping: Mapping[str, object] | None) -> dict[str, object]:
+    fields = dict(mapping or {})
+    if (field is None) != (value is _UNSET):
+        raise InvalidError("field", field, "give a field and its value together")
+    if field is not None:
+        fields[field] = value
+    if not fields:
+        raise InvalidError("mapping", mapping, "give a field and a value, or a mapping that holds some")
+    return fields
+
+
+def _checked_field(field: str) -> str:
+    if not isinstance(field, str) or not field:
+        raise InvalidError("field", field, "give a non-empty text")
+    return field

@@ -1,0 +1,76 @@
+"""How long things live: time-to-live arguments and memory kinds, decided without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+
+from sharedmem.errors import InvalidError
+from sharedmem.models import Kind
+from sharedmem.wire.access import Matcher
+
+NO_EXPIRY = 0
+KEEP_EXPIRY = -1
+LONGEST_TTL_S = 100 * 365 * 86_400
+
+
+class Lifetimes:
+    """Turns a `ttl`, else a `kind`, else the rule for the key, into milliseconds.
+
+    Args:
+        rules: kind of the keys that a pattern matches; the first match decides.
+        ephemeral_ttl_s: default life of ephemeral keys.
+        session_ttl_s: default life of session keys.
+    """
+
+    def __init__(self, rules: Mapping[str, Kind], *, ephemeral_ttl_s: float, session_ttl_s: float) -> None:
+        self._rules = [(Matcher(pattern), kind) for pattern, kind in rules.items()]
+        # What lasts has no expiry: nothing stands behind Redis here that it could come back from.
+        self._default_ms = {
+            Kind.EPHEMERAL: round(ephemeral_ttl_s * 1000),
+            Kind.SESSION: round(session_ttl_s * 1000),
+            Kind.KNOWLEDGE: NO_EXPIRY,
+        }
+
+    def ttl_ms(self, key: str, ttl: float | None, kind: Kind | str | None = None) -> int:
+        """Milliseconds to live for an absolute key; 0 for ever.
+
+        Args:
+            key: the absolute key.
+            ttl: seconds, over 0 and at most 100 years; None to go by kind.
+            kind: memory kind; None to go by the rules.
+
+        Raises:
+            InvalidError: a ttl or kind that is none.
+        """
+        if ttl is not None:
+            return check_ttl_ms(ttl)
+        if kind is not None:
+            return self._default_ms[_checked_kind(kind)]
+        return self._by_rule(key) if self._rules else NO_EXPIRY
+
+    def _by_rule(self, key: str) -> int:
+        for matches, kind in self._rules:
+            if matches(key):
+                return self._default_ms[kind]
+        return NO_EXPIRY
+
+
+def check_ttl_ms(ttl: float) -> int:
+    """A time-to-live in seconds as whole milliseconds.
+
+    Raises:
+        InvalidError: not a number, zero, negative, under a millisecond, or over 100 years.
+    """
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not isfinite(ttl):
+        raise InvalidError("ttl", ttl, "give a number of seconds")
+    if not 0.001 <= ttl <= LONGEST_TTL_S:
+        raise InvalidError("ttl", ttl, f"give seconds from 0.001 to {LONGEST_TTL_S} (100 years); leave it out for ever")
+    return round(ttl * 1000)
+
+
+def _checked_kind(kind: Kind | str) -> Kind:
+    try:
+        return Kind(kind)
+    except ValueError as error:
+        raise InvalidError("kind", kind, f"choose one of {', '.join(Kind)}") from error

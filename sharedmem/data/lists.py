@@ -1,0 +1,88 @@
+"""Lists: conversations and logs that grow at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharedmem.data.structure import Structure, check_member, check_whole
+from sharedmem.errors import InvalidError
+from sharedmem.models import Kind
+from sharedmem.wire.changes import as_list
+from sharedmem.wire.codec import decode_member, encode_member
+
+_LIST = "list"
+_PAGE = 1000
+
+
+class Lists(Structure):
+    """Appends to lists and reads them."""
+
+    async def append(
+        self,
+        key: str,
+        value: object,
+        *,
+        max_length: int | None = None,
+        ttl: float | None = None,
+        kind: Kind | str | None = None,
+    ) -> int:
+        """Put a value at the end of a list. One round trip.
+
+        Args:
+            key: plain or absolute.
+            value: as `write` takes it, up to the blob threshold.
+            max_length: keep only that many of the newest, cut in the same atomic step.
+            ttl: seconds until the whole list expires, counted anew; None goes by `kind` and the rules.
+            kind: memory kind, which sets the default life.
+
+        Returns:
+            The length of the list.
+
+        Raises:
+            WrongTypeError: the key holds something else.
+            InvalidError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        target = self._scope.to_write(key)
+        if max_length is not None and check_whole("max_length", max_length) < 1:
+            raise InvalidError("max_length", max_length, "keep at least one; leave it out to keep all")
+        member = check_member("value", encode_member(value), self._means.settings.blob_threshold_bytes)
+        ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
+        call = self._mutations.list_append(
+            target, self._actor, member=member, max_length=max_length or 0, ttl_ms=ttl_ms
+        )
+        _, length = await self._explained(target, _LIST, call)
+        return int(length)
+
+    async def read_list(self, key: str, start: int = 0, end: int = -1) -> list[Any]:
+        """The values from `start` to `end`, both included; negative ones count from the end (-10: the last ten).
+
+        One round trip a thousand values. What is appended or cut while a longer read goes on may move it.
+
+        Raises:
+            WrongTypeError: the key holds something else.
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        target = self._scope.to_read(key)
+        check_whole("start", start)
+        check_whole("end", end)
+        if start < 0 or end < 0 or end - start >= _PAGE:
+            length = await self.list_length(key)
+            start = max(start + length, 0) if start < 0 else start
+            end = end + length if end < 0 else min(end, length - 1)
+        values: list[Any] = []
+        for first in range(start, end + 1, _PAGE):
+            page = self._line.call("LRANGE", target.physical, first, min(first + _PAGE - 1, end))
+            members = as_list(await self._explained(target, _LIST, page))
+            values += [decode_member(member) for member in members if isinstance(member, bytes)]
+        return values
+
+    async def list_length(self, key: str) -> int:
+        """How many values a list holds; 0 when there is none. One round trip.
+
+        Raises:
+            WrongTypeError: the key holds something else.
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        target = self._scope.to_read(key)
+        length = await self._explained(target, _LIST, self._line.call("LLEN", target.physical))
+        return length if isinstance(length, int) else 0

@@ -1,0 +1,168 @@
+"""Messages: what agents call out to whoever listens just now."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sharedmem.data.structure import Structure
+from sharedmem.models import Message, Missed
+from sharedmem.telemetry import Counters, get_logger
+from sharedmem.wire.codec import decode_member, encode_member
+from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.listen import Topic
+
+Callback = Callable[[Any], Awaitable[None] | None]
+Unsubscribe = Callable[[], Awaitable[None]]
+_logger = get_logger("messages")
+
+
+class Subscription:
+    """The messages of some channels, as an async iterator of `Message` and, where some may be lost, `Missed`."""
+
+    def __init__(self, keyspace: KeySpace, *, longest_queue: int) -> None:
+        self._keyspace = keyspace
+        self._longest_queue = longest_queue
+        self._queue: deque[Message] = deque()
+        self._arrived = asyncio.Event()
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._queue:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._queue.popleft()
+
+    def hear(self, channel: bytes, message: bytes) -> None:
+        """Take a message from the connection; the oldest ones give way when nobody reads them."""
+        name = self._keyspace.logical(channel)
+        if len(self._queue) >= self._longest_queue:
+            self._queue.clear()
+            self._put(Missed(channel=name, value=f"{self._longest_queue} messages waited unread and were dropped"))
+        self._put(Message(channel=name, value=decode_member(message)))
+
+    def missed(self, channel: bytes, reason: str) -> None:
+        """Take the news that messages of a channel may be lost."""
+        self._put(Missed(channel=self._keyspace.logical(channel), value=reason))
+
+    def _put(self, message: Message) -> None:
+        self._queue.append(message)
+        self._arrived.set()
+
+
+class Messages(Structure):
+    """Publishes and subscribes. What must not be missed belongs into a list or is watched on the change feed."""
+
+    async def publish(self, channel: str, message: object) -> int:
+        """Send a message to whoever subscribes now. One round trip; a repeat after a lost reply sends once.
+
+        Args:
+            channel: plain (`<namespace>:shared:<channel>`) or absolute, as keys are.
+            message: as `write` takes values.
+
+        Returns:
+            How many subscriptions got it (of this server, on a cluster).
+
+        Raises:
+            AccessDeniedError: this actor may not write there.
+            InvalidError, UnavailableError: as `write`.
+        """
+        target = self._scope.channel(channel, "write")
+        call = self._mutations.message_publish(
+            target.space.operations, channel=target.physical, message=encode_member(message)
+        )
+        return await self._explained(target, "channel", call)
+
+    async def subscribe(
+        self, channel: str, callback: Callback, *, on_missed: Callable[[Missed], Awaitable[None] | None] | None = None
+    ) -> Unsubscribe:
+        """Call `callback(value)` for each message, one after the other, from now until unsubscribed.
+
+        Args:
+            channel: plain or absolute; `*` and `?` make it a pattern.
+            callback: a function or coroutine function. When it fails, that is logged and counted
+                (`sharedmem_callback_failures`), and the subscription goes on.
+            on_missed: called when messages may have been lost: after a lost connection, or when callbacks are so
+                slow that too many wait.
+
+        Returns:
+            A coroutine function that ends the subscription.
+
+        Raises:
+            AccessDeniedError: this actor may not read there.
+            InvalidError, UnavailableError: as `read`.
+        """
+        subscription, topic = await self._listen(channel)
+        listener = self._means.listener
+        calls = self._call_each(subscription, callback, on_missed)
+        work = self._means.background.start("deliver messages", calls)
+
+        async def unsubscribe() -> None:
+            await listener.remove(topic, subscription)
+            await work.stop()
+
+        return unsubscribe
+
+    @asynccontextmanager
+    async def subscription(self, *channels: str) -> AsyncIterator[Subscription]:
+        """Subscribe for the length of the block; iterate over what it gives.
+
+        Args:
+            channels: plain or absolute; `*` and `?` make one a pattern.
+
+        Raises:
+            AccessDeniedError: this actor may not read there.
+            InvalidError, UnavailableError: as `read`.
+        """
+        subscription = self._subscription()
+        topics = [self._topic(channel) for channel in channels]
+        listener = self._means.listener
+        try:
+            for topic in topics:
+                await listener.add(topic, subscription)
+            yield subscription
+        finally:
+            for topic in topics:
+                await listener.remove(topic, subscription)
+
+    async def _listen(self, channel: str) -> tuple[Subscription, Topic]:
+        subscription, topic = self._subscription(), self._topic(channel)
+        await self._means.listener.add(topic, subscription)
+        return subscription, topic
+
+    def _subscription(self) -> Subscription:
+        return Subscription(self._scope.keyspace, longest_queue=self._means.settings.subscriber_queue_length)
+
+    def _topic(self, channel: str) -> Topic:
+        target = self._scope.channel(channel, "read")
+        pattern = "*" in channel or "?" in channel
+        return Topic(target.physical, pattern=pattern)
+
+    async def _call_each(
+        self,
+        subscription: Subscription,
+        callback: Callback,
+        on_missed: Callable[[Missed], Awaitable[None] | None] | None,
+    ) -> None:
+        async for message in subscription:
+            if isinstance(message, Missed):
+                if on_missed is not None:
+                    await _call(on_missed, message, self._means.counters)
+            else:
+                await _call(callback, message.value, self._means.counters)
+
+
+async def _call(callback: Callable[[Any], Awaitable[None] | None], argument: object, counters: Counters) -> None:
+    try:
+        answer = callback(argument)
+        if inspect.isawaitable(answer):
+            await answer
+    except Exception:
+        counters.increment("callback_failures")
+        _logger.exception("a subscriber's callback failed; the subscription goes on")

@@ -1,0 +1,104 @@
+"""The namespace as a whole: what it uses, and how to empty it without anybody noticing but its users."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from sharedmem.data.anykey import AnyKey
+from sharedmem.data.records import take_apart
+from sharedmem.models import TypeUsage, Usage
+from sharedmem.wire.changes import text_of
+from sharedmem.wire.codec import BLOB
+
+_CLOSED_FOR_MS = 30_000
+_ORPHAN_AGE_S = 3600.0
+
+
+class Namespace(AnyKey):
+    """Measures and empties the own namespace."""
+
+    async def usage(self, progress: Callable[[int], None] | None = None) -> Usage:
+        """Count the keys and bytes of the namespace, by type; paced so that nobody else waits long.
+
+        Args:
+            progress: called with the number of keys seen so far.
+
+        Raises:
+            UnavailableError: the server stayed away.
+        """
+        keys: defaultdict[str, int] = defaultdict(int)
+        sizes: defaultdict[str, int] = defaultdict(int)
+        async for page in self._pages(self._scope.identity.namespace):
+            commands = [part for key in page for part in (("TYPE", key), ("MEMORY", "USAGE", key))]
+            replies = await self._line.read_many(commands, aside=True)
+            for kind, size in zip(replies[::2], replies[1::2], strict=True):
+                if isinstance(size, int):
+                    keys[text_of(kind)] += 1
+                    sizes[text_of(kind)] += size
+            if progress is not None:
+                progress(sum(keys.values()))
+        return Usage(
+            namespace=self._scope.identity.namespace,
+            keys=sum(keys.values()),
+            bytes=sum(sizes.values()),
+            types={kind: TypeUsage(keys=keys[kind], bytes=sizes[kind]) for kind in sorted(keys)},
+        )
+
+    async def clear(self, progress: Callable[[int], None] | None = None) -> int:
+        """Remove every key of the namespace that this store may write; returns how many.
+
+        A store without an actor may write them all: writers are then refused until it is done, and one
+        change `clear` is announced. An actor's store removes key by key, each announced. Paced: other
+        clients of the server hardly notice, also with millions of keys.
+
+        Args:
+            progress: called with the number of keys removed so far.
+
+        Raises:
+            UnavailableError: the server stayed away; call it again to go on.
+        """
+        if self._scope.identity.actor is None:
+            return await self._clear_all(progress)
+        removed = 0
+        async for page in self._pages(self._scope.identity.namespace):
+            keys = [self._scope.keyspace.logical(physical) for physical in page]
+            for key in keys:
+                if self._scope.identity.may("write", key):
+                    removed += await self._delete(self._scope.keyspace.target(key))
+            if progress is not None:
+                progress(removed)
+        return removed
+
+    async def sweep(self) -> int:
+        """Remove blobs of the namespace that no key refers to any more (expired, or left by a crash).
+
+        Returns:
+            How many were removed. Younger than an hour they stay: a write may be about to refer to them.
+
+        Raises:
+            UnavailableError: the server stayed away.
+        """
+        removed = 0
+        for key, path in await self._means.blobs.orphan_candidates(self._scope.identity.namespace, _ORPHAN_AGE_S):
+            raw = await self._line.call("GET", self._scope.keyspace.target(key).physical)
+            stored = take_apart(raw) if isinstance(raw, bytes) else None
+            if stored is None or stored.codec != BLOB or path.encode() not in stored.body:
+                await self._means.blobs.remove(path)
+                removed += 1
+        return removed
+
+    async def _clear_all(self, progress: Callable[[int], None] | None) -> int:
+        space = self._scope.home
+        removed = 0
+        await self._mutations.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
+        async for page in self._pages(space.namespace):
+            count = await self._line.call_aside("UNLINK", *page)
+            removed += count if isinstance(count, int) else 0
+            await self._mutations.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
+            if progress is not None:
+                progress(removed)
+        for _, path in await self._means.blobs.orphan_candidates(space.namespace, 0.0):
+            await self._means.blobs.remove(path)
+        await self._mutations.namespace_cleared(space, self._actor, logical=space.namespace)
+        return removed

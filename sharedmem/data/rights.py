@@ -1,0 +1,70 @@
+"""The rights of a store, to be looked at and handed to the server."""
+
+from __future__ import annotations
+
+from sharedmem.data.structure import Means
+from sharedmem.errors import InternalError
+from sharedmem.wire.access import Grant, Need, PolicyName, Scope
+from sharedmem.wire.acl import acl_rules
+from sharedmem.wire.faults import translate
+from sharedmem.wire.keys import absolute, check_name
+from sharedmem.wire.replies import ServerError
+
+
+class Access:
+    """What one store may do."""
+
+    def __init__(self, means: Means, scope: Scope) -> None:
+        self._line = means.line
+        self._scope = scope
+
+    @property
+    def policy(self) -> PolicyName:
+        """`namespaced`, or `open` where everybody is trusted."""
+        return self._scope.identity.policy
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """What this store may do beyond its own scope and namespace."""
+        return self._scope.identity.grants
+
+    def may(self, need: Need, key: str) -> bool:
+        """Whether this store may `read` or `write` a key; asks no server.
+
+        Raises:
+            InvalidError: it cannot be a key.
+        """
+        identity = self._scope.identity
+        return identity.may(need, absolute(key, identity.namespace, identity.scope))
+
+    def acl_rules(self, *, password: str) -> list[str]:
+        """The rules of a Redis ACL user with these rights: what comes after `ACL SETUSER <user>`.
+
+        Args:
+            password: of that user.
+
+        Raises:
+            UnsupportedError: the policy is `open`.
+            InvalidError: the password is empty.
+        """
+        return acl_rules(self._scope.identity, self._scope.keyspace, password=password)
+
+    async def apply(self, user: str, *, password: str) -> None:
+        """Make or replace a Redis ACL user with these rights; one round trip, on every node yourself on a cluster.
+
+        Args:
+            user: its name.
+            password: its password.
+
+        Raises:
+            AccessDeniedError: this hub's own Redis user may not manage users.
+            UnsupportedError, InvalidError: as `acl_rules`.
+            UnavailableError: the server stayed away.
+        """
+        rules = self.acl_rules(password=password)
+        try:
+            await self._line.call("ACL", "SETUSER", check_name("user", user), *rules)
+        except ServerError as error:
+            # The server's words could quote a rule, and one of them is the password.
+            hidden = ServerError(error.text.replace(password, "***"))
+            raise translate(hidden, self._line.address) from InternalError("ACL SETUSER was refused")

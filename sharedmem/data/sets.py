@@ -1,0 +1,137 @@
+"""Sets: unique things, and the simplest fair way to hand out work."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from sharedmem.data.structure import Structure, check_member
+from sharedmem.errors import InvalidError
+from sharedmem.models import Kind
+from sharedmem.wire.changes import as_list
+from sharedmem.wire.codec import decode_member, encode_set_member
+
+_SET = "set"
+_PAGE = 1000
+
+
+class Sets(Structure):
+    """Adds to, takes from and reads sets. Members are hashable, as in Python; lists come back as tuples."""
+
+    async def sadd(self, key: str, *values: object, ttl: float | None = None, kind: Kind | str | None = None) -> int:
+        """Add members; returns how many are new. One round trip.
+
+        Args:
+            key: plain or absolute.
+            values: text, numbers, bytes, datetimes, UUIDs, tuples of these.
+            ttl: seconds until the whole set expires, counted anew; None goes by `kind` and the rules.
+            kind: memory kind, which sets the default life.
+
+        Raises:
+            InvalidError: a member that cannot be coded or hashed, or none at all.
+            WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        target = self._scope.to_write(key)
+        ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
+        call = self._mutations.set_add(target, self._actor, ttl_ms=ttl_ms, members=self._coded(values))
+        _, added = await self._explained(target, _SET, call)
+        return int(added)
+
+    async def srem(self, key: str, *values: object) -> int:
+        """Remove members; returns how many were there. One round trip.
+
+        Raises:
+            InvalidError, WrongTypeError, AccessDeniedError, UnavailableError: as `sadd`.
+        """
+        target = self._scope.to_write(key)
+        call = self._mutations.set_remove(target, self._actor, members=self._coded(values))
+        _, removed = await self._explained(target, _SET, call)
+        return int(removed)
+
+    async def smembers(self, key: str) -> set[Any]:
+        """All members; empty when there are none. One round trip a thousand members.
+
+        A set that changes while a longer read goes on may show old and new members together.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        target = self._scope.to_read(key)
+        cursor: Any = b"0"
+        found: set[Any] = set()
+        while True:
+            call = self._line.call("SSCAN", target.physical, cursor, "COUNT", _PAGE)
+            cursor, page = as_list(await self._explained(target, _SET, call))
+            found |= {_decoded(member) for member in as_list(page) if isinstance(member, bytes)}
+            if cursor in {b"0", 0}:
+                return found
+
+    async def sismember(self, key: str, value: object) -> bool:
+        """Whether a value is a member. One round trip.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        target = self._scope.to_read(key)
+        call = self._line.call("SISMEMBER", target.physical, *self._coded((value,)))
+        return await self._explained(target, _SET, call) == 1
+
+    async def scard(self, key: str) -> int:
+        """How many members a set has; 0 when there is none. One round trip.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        target = self._scope.to_read(key)
+        count = await self._explained(target, _SET, self._line.call("SCARD", target.physical))
+        return count if isinstance(count, int) else 0
+
+    async def spop(self, key: str) -> Any:
+        """Take a random member out, or None when the set is empty; of racing takers exactly one gets it.
+
+        One round trip; a repeat after a lost reply brings the same member.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        target = self._scope.to_write(key)
+        version, member = await self._explained(target, _SET, self._mutations.set_pop(target, self._actor))
+        return _decoded(member) if version else None
+
+    async def smove(self, source: str, destination: str, value: object) -> bool:
+        """Move a member to another set of the same namespace; False when it was not there. One round trip.
+
+        Raises:
+            InvalidError: the sets are of different namespaces, or the value cannot be a member.
+            WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        here, there = self._scope.to_write(source), self._scope.to_write(destination)
+        if here.space != there.space:
+            raise InvalidError("destination", destination, f"a move stays within the namespace of {source!r}")
+        member = self._coded((value,))[0]
+        version, _ = await self._explained(
+            here, _SET, self._mutations.set_move(here, there, self._actor, member=member)
+        )
+        return version > 0
+
+    def _coded(self, values: tuple[object, ...]) -> list[bytes]:
+        if not values:
+            raise InvalidError("values", values, "give at least one member")
+        most = self._means.settings.blob_threshold_bytes
+        return [check_member("member", encode_set_member(_checked(value)), most) for value in values]
+
+
+def _checked(value: object) -> object:
+    if isinstance(value, list):
+        value = _decoded_hashable(value)
+    if not isinstance(value, Hashable):
+        raise InvalidError("member", value, "members of a set must be hashable; keep it in a hash or a list")
+    return value
+
+
+def _decoded(member: bytes) -> Any:
+    return _decoded_hashable(decode_member(member))
+
+
+def _decoded_hashable(value: object) -> object:
+    return tuple(_decoded_hashable(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,279 @@
+"""Key/value: whole values under versions that no two writes ever share."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from sharedmem.clock import from_microseconds
+from sharedmem.data.blobs import BlobReference
+from sharedmem.data.lifetimes import KEEP_EXPIRY
+from sharedmem.data.records import Stored, take_apart, value_of
+from sharedmem.data.structure import Means, Structure
+from sharedmem.data.writing import Writer
+from sharedmem.errors import InternalError, InvalidError, UnavailableError, VersionConflictError, WrongTypeError
+from sharedmem.models import Entry, Kind
+from sharedmem.wire.access import Scope
+from sharedmem.wire.changes import as_list
+from sharedmem.wire.codec import BLOB, decode, encode
+from sharedmem.wire.keys import Space, Target
+from sharedmem.wire.mutations import Record
+
+_ANY = "*"
+_ABSENT = ""
+_READ_AT_ONCE = 200
+_WRITE_AT_ONCE = 1000
+_VALUE = "value"
+
+
+class Values(Structure):
+    """Reads and writes of whole values."""
+
+    def __init__(self, means: Means, scope: Scope) -> None:
+        super().__init__(means, scope)
+        self._blobs = means.blobs
+        self._largest = means.settings.blob_threshold_bytes
+        self._writer = Writer(means.mutations, scope.signature, means.background)
+
+    async def write(
+        self,
+        key: str,
+        value: object,
+        *,
+        ttl: float | None = None,
+        kind: Kind | str | None = None,
+        if_version: int | None = None,
+    ) -> int:
+        """Write a value under a new version. One round trip, shared with writes of the same moment.
+
+        Args:
+            key: plain (in this store's scope) or absolute.
+            value: JSON-like, bytes, datetimes, UUIDs, Decimals, sets, dataclasses, pydantic models, numpy arrays.
+            ttl: seconds to live; None goes by `kind`, then by the namespace rules, else for ever.
+            kind: `ephemeral`, `session` or `knowledge`, which sets the default life.
+            if_version: write only over this version; 0: only if there is no value.
+
+        Returns:
+            The new version: rising, never used twice, and the server's time of the write in microseconds.
+
+        Raises:
+            VersionConflictError: `if_version` was given and another version is there.
+            InvalidError: the key, value, ttl or kind is none. Nothing was written.
+            WrongTypeError: the key holds a list, hash or set.
+            AccessDeniedError: this actor may not write there.
+            UnavailableError: the server stayed away; the write may or may not have happened.
+        """
+        target = self._scope.to_write(key)
+        expect = _ANY if if_version is None else _expectation(if_version)
+        version, _ = await self._put(target, value, expect, self._lifetimes.ttl_ms(target.key, ttl, kind))
+        return version
+
+    async def read(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or `default` when there is none. One round trip.
+
+        Raises:
+            WrongTypeError: the key holds a list, hash or set.
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        target = self._scope.to_read(key)
+        raw = await self._explained(target, _VALUE, self._line.call("GET", target.physical))
+        if not isinstance(raw, bytes):
+            return default
+        value = value_of(raw)
+        return await self._resolved(target, take_apart(raw)) if value is NotImplemented else value
+
+    async def entry(self, key: str) -> Entry | None:
+        """The value of a key with its version, actor, times and ttl, or None. One round trip.
+
+        Raises:
+            WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `read`.
+        """
+        target = self._scope.to_read(key)
+        commands = [("GET", target.physical), ("PTTL", target.physical)]
+        raw, left_ms = await self._explained(target, _VALUE, self._line.read_many(commands))
+        if not isinstance(raw, bytes):
+            return None
+        stored = take_apart(raw)
+        return Entry(
+            key=target.key,
+            value=await self._resolved(target, stored),
+            version=stored.version,
+            actor=stored.actor,
+            created=from_microseconds(stored.created) if stored.version else None,
+            updated=from_microseconds(stored.version) if stored.version else None,
+            ttl=left_ms / 1000 if isinstance(left_ms, int) and left_ms >= 0 else None,
+        )
+
+    async def update(
+        self,
+        key: str,
+        fn: Callable[[Any], Any | Awaitable[Any]],
+        *,
+        default: Any = None,
+        ttl: float | None = None,
+        kind: Kind | str | None = None,
+        patience: float = 60.0,
+    ) -> Any:
+        """Read, change and write a value, again and again until nobody came in between.
+
+        Args:
+            key: as `write`.
+            fn: gets the current value (its own copy) and returns the new one; may be a coroutine function; may
+                be called several times.
+            default: what `fn` gets when there is no value.
+            ttl, kind: as `write`; without them an existing expiry stays.
+            patience: seconds after which the conflict is raised instead.
+
+        Returns:
+            The value that was written. Two round trips a try.
+
+        Raises:
+            VersionConflictError: others were faster for the whole patience.
+            WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        target = self._scope.to_write(key)
+        deadline = self._means.clock.monotonic() + patience
+        for pause in self._line.pauses():
+            try:
+                return await self._update_once(target, fn, default, (ttl, kind))
+            except VersionConflictError:
+                if self._means.clock.monotonic() + pause > deadline:
+                    raise
+            await self._means.clock.sleep(pause)
+        raise AssertionError  # the pauses never end
+
+    async def read_many(self, keys: Iterable[str]) -> dict[str, Any]:
+        """The values of those keys that have one, by the names they were asked for under.
+
+        One round trip for 200 keys of a namespace. Keys that hold lists, hashes or sets are left out.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        asked = [(key, self._scope.to_read(key)) for key in dict.fromkeys(keys)]
+        by_space: defaultdict[Space, list[tuple[str, Target]]] = defaultdict(list)
+        for item in asked:
+            by_space[item[1].space].append(item)
+        found: dict[str, Any] = {}
+        for items in by_space.values():
+            for start in range(0, len(items), _READ_AT_ONCE):
+                found |= await self._read_page(items[start : start + _READ_AT_ONCE])
+        return {key: found[key] for key, _ in asked if key in found}
+
+    async def write_many(
+        self, mapping: Mapping[str, object], *, ttl: float | None = None, kind: Kind | str | None = None
+    ) -> dict[str, int]:
+        """Write several values; those of one namespace all together or not at all. One round trip a namespace.
+
+        Args:
+            mapping: values by key, at most 1,000 a namespace.
+            ttl, kind: as `write`, for each of them.
+
+        Returns:
+            The new versions by key.
+
+        Raises:
+            InvalidError: a key or value is none, or too many; nothing was written.
+            WrongTypeError: a key holds a list, hash or set; nothing was written to its namespace.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        by_space: defaultdict[Space, dict[str, Target]] = defaultdict(dict)
+        for key in mapping:
+            target = self._scope.to_write(key)
+            by_space[target.space][key] = target
+        for space, targets in by_space.items():
+            if len(targets) > _WRITE_AT_ONCE:
+                advice = (
+                    f"an atomic step may write {_WRITE_AT_ONCE} keys of a namespace; split {len(targets)} into several"
+                )
+                raise InvalidError("mapping", space.namespace, advice)
+        coded = {key: encode(value) for key, value in mapping.items()}
+        versions: dict[str, int] = {}
+        for space, targets in by_space.items():
+            records = [
+                await self._record(target, coded[key], _ANY, self._lifetimes.ttl_ms(target.key, ttl, kind))
+                for key, target in targets.items()
+            ]
+            replies = await self._mutations.value_write(space, self._actor, records, together=True)
+            for (key, target), reply in sorted(zip(targets.items(), replies, strict=True), key=_refusals_first):
+                versions[key] = await self._outcome(target, reply, _ANY)
+        return {key: versions[key] for key in mapping}
+
+    async def _put(self, target: Target, value: object, expect: str, ttl_ms: int) -> tuple[int, Record]:
+        record = await self._record(target, encode(value), expect, ttl_ms)
+        try:
+            reply = await self._writer.put(record)
+            return await self._outcome(target, reply, expect), record
+        except (VersionConflictError, WrongTypeError):
+            if record.codec == BLOB:
+                await self._blobs.remove(BlobReference.model_validate_json(record.body).path)
+            raise
+
+    async def _record(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int) -> Record:
+        codec, body = coded
+        if len(body) > self._largest:
+            reference = await self._blobs.put(target.key, codec, body)
+            codec, body = BLOB, reference.model_dump_json().encode()
+        return Record(target, expect, ttl_ms, codec, body)
+
+    async def _outcome(self, target: Target, reply: bytes, expect: str) -> int:
+        """The version that a reply line tells, or the error."""
+        word, _, rest = reply.partition(b" ")
+        if word.isdigit():
+            if rest:
+                await self._blobs.remove(rest.decode())
+            return int(word)
+        text = rest.decode()
+        if word == b"C":
+            raise VersionConflictError(target.key, int(expect) if expect.isdigit() else 0, int(text))
+        if word == b"T":
+            raise WrongTypeError(target.key, text, _VALUE)
+        if word == b"E" and "OOM" in text:
+            why = "it is out of memory (maxmemory); delete keys, give them a ttl, or raise maxmemory"
+            raise UnavailableError(f"Redis at {self._line.address}", why)
+        raise InternalError(f"writing {target.key!r} answered {reply!r}")
+
+    async def _update_once(
+        self,
+        target: Target,
+        fn: Callable[[Any], Any | Awaitable[Any]],
+        default: Any,
+        life: tuple[float | None, Kind | str | None],
+    ) -> Any:
+        raw = await self._explained(target, _VALUE, self._line.call("GET", target.physical))
+        stored = take_apart(raw) if isinstance(raw, bytes) else None
+        value = fn(default if stored is None else await self._resolved(target, stored))
+        if inspect.isawaitable(value):
+            value = await value
+        stays = stored is not None and life == (None, None)
+        ttl_ms = KEEP_EXPIRY if stays else self._lifetimes.ttl_ms(target.key, *life)
+        await self._put(target, value, stored.expectation if stored else _ABSENT, ttl_ms)
+        return value
+
+    async def _resolved(self, target: Target, stored: Stored) -> Any:
+        if stored.codec != BLOB:
+            return stored.value()
+        reference = BlobReference.model_validate_json(stored.body)
+        body = await self._blobs.get(target.key, reference)
+        return decode(reference.codec.encode(), body)
+
+    async def _read_page(self, items: list[tuple[str, Target]]) -> dict[str, Any]:
+        replies = await self._line.call("MGET", *(target.physical for _, target in items))
+        return {
+            key: await self._resolved(target, take_apart(raw))
+            for (key, target), raw in zip(items, as_list(replies), strict=True)
+            if isinstance(raw, bytes)
+        }
+
+
+def _expectation(if_version: int) -> str:
+    if isinstance(if_version, bool) or not isinstance(if_version, int) or if_version < 0:
+        raise InvalidError("if_version", if_version, "give a version that write() or entry() told, or 0 for no value")
+    return str(if_version) if if_version else _ABSENT
+
+
+def _refusals_first(answered: tuple[tuple[str, Target], bytes]) -> bool:
+    # Among refused records, some are only there because another one stopped all of them.
+    return answered[1][:1] != b"T"

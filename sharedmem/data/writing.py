@@ -1,0 +1,91 @@
+"""Writes that tasks make at the same moment travel together: one script call carries many records.
+
+Each record stands alone in it: its own condition, its own version, its own answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from sharedmem.errors import UnavailableError
+from sharedmem.tasks import Background
+from sharedmem.wire.keys import Space
+from sharedmem.wire.mutations import Mutations, Record
+
+_MOST_RECORDS = 24
+_MOST_BYTES = 49_152
+
+_Waiting = list[tuple[Record, "asyncio.Future[bytes]"]]
+
+
+class Writer:
+    """Gathers the writes of one actor, namespace by namespace.
+
+    Args:
+        mutations: sends them.
+        actor: who signs them.
+        background: runs a shared call, which no single caller's cancellation may end.
+    """
+
+    def __init__(self, mutations: Mutations, actor: bytes, background: Background) -> None:
+        self._mutations = mutations
+        self._actor = actor
+        self._background = background
+        self._gathering: dict[Space, _Waiting] = {}
+
+    async def put(self, record: Record) -> bytes:
+        """Write one record; returns its reply line (see `lua/value_write.lua`). One round trip, shared."""
+        space = record.target.space
+        gathered = self._gathering.get(space)
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        if gathered is not None:
+            gathered.append((record, future))
+            return await future
+        self._gathering[space] = mine = [(record, future)]
+        # The tasks that run in this tick of the loop join before the first comer goes on.
+        try:
+            await asyncio.sleep(0)
+        finally:
+            del self._gathering[space]
+            if len(mine) > 1:
+                self._send(space, mine)
+        if len(mine) > 1:
+            return await future
+        return (await self._mutations.value_write(space, self._actor, [record], together=False))[0]
+
+    def _send(self, space: Space, waiting: _Waiting) -> None:
+        for part in _parts(waiting):
+            self._background.start("write together", self._carry(space, part))
+
+    async def _carry(self, space: Space, waiting: _Waiting) -> None:
+        records = [record for record, _ in waiting]
+        try:
+            replies = await self._mutations.value_write(space, self._actor, records, together=False)
+        except asyncio.CancelledError:
+            closed = UnavailableError("a write under way", "its hub was closed; it may or may not have happened")
+            _tell(waiting, closed)
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to the callers who wait
+            _tell(waiting, error)
+            return
+        for (_, future), reply in zip(waiting, replies, strict=True):
+            if not future.done():
+                future.set_result(reply)
+
+
+def _tell(waiting: _Waiting, error: Exception) -> None:
+    for _, future in waiting:
+        if not future.done():
+            future.set_exception(error)
+
+
+def _parts(waiting: _Waiting) -> list[_Waiting]:
+    parts: list[_Waiting] = [[]]
+    size = 0
+    for item in waiting:
+        size += len(item[0].body)
+        if parts[-1] and (len(parts[-1]) >= _MOST_RECORDS or size > _MOST_BYTES):
+            parts.append([])
+            size = len(item[0].body)
+        parts[-1].append(item)
+    return parts

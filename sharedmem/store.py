@@ -1,0 +1,54 @@
+"""A store: one namespace seen by one actor, with every capability hanging on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sharedmem.data.counters import CountersOfStore
+from sharedmem.data.feed import Feed
+from sharedmem.data.hashes import Hashes
+from sharedmem.data.lists import Lists
+from sharedmem.data.messages import Messages
+from sharedmem.data.namespace import Namespace
+from sharedmem.data.rights import Access
+from sharedmem.data.sets import Sets
+from sharedmem.data.structure import Means
+from sharedmem.data.values import Values
+from sharedmem.wire.access import Scope
+
+
+class SharedMemoryStore(Values, Lists, Hashes, Sets, CountersOfStore, Messages, Feed, Namespace):
+    """Shared memory of one namespace, with the rights of one actor. Made by `Hub.store`; immutable.
+
+    A key without `:` lies in this store's own scope, `<namespace>:<actor>:<key>`. A key with `:` is absolute:
+    its first part is the namespace.
+    """
+
+    def __init__(self, means: Means, scope: Scope) -> None:
+        super().__init__(means, scope)
+        self._access = Access(means, scope)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of plain keys."""
+        return self._scope.identity.namespace
+
+    @property
+    def actor(self) -> str | None:
+        """Who acts; None for a store that speaks for the namespace itself."""
+        return self._scope.identity.actor
+
+    @property
+    def access(self) -> Access:
+        """The rights of this store."""
+        return self._access
+
+    @property
+    def shared(self) -> SharedMemoryStore:
+        """The same store seen on the scope that all actors of the namespace share."""
+        identity = replace(self._scope.identity, shares=True)
+        return SharedMemoryStore(self._means, Scope(self._scope.keyspace, identity))
+
+    def __repr__(self) -> str:
+        scope = self._scope.identity.scope
+        return f"<SharedMemoryStore {self.namespace}:{scope}, {self.access.policy}>"

@@ -1,0 +1,112 @@
+"""Supervised background work: no task outlives its owner or fails in silence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from sharedmem.errors import UnavailableError
+from sharedmem.telemetry import Counters, get_logger
+
+FAILURES = "background_failures"
+"""Counter of failed work, with the labels `work` (first word of its name) and `error` (class name)."""
+
+_logger = get_logger("tasks")
+
+
+class Work:
+    """One task in the background; made by `Background.start`."""
+
+    def __init__(self, name: str, task: asyncio.Task[object], *, patience_s: float) -> None:
+        self.name = name
+        self._task = task
+        self._patience_s = patience_s
+        self._stopping = False
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self._task.done()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended it against its owner's will; None while it runs and after a good end."""
+        if not self._task.done():
+            return None
+        if not self._task.cancelled():
+            return self._task.exception()
+        return None if self._stopping else asyncio.CancelledError("not by its owner")
+
+    async def stop(self) -> None:
+        """Cancel it and wait until it has cleaned up; does nothing when it has ended already.
+
+        Raises nothing of the work's own, whose failure was logged when it happened; a cancellation of the
+        caller goes on as usual. Work that ignores two cancellations, each for as long as the patience of
+        its owner, is logged and left alone, so that the wait ends. Work may not stop itself: it would be
+        cancelled here.
+        """
+        # Work that is done by now ended for another reason, even if that has not been told yet.
+        self._stopping = self._stopping or not self.done
+        # Twice: code that is cancelled in the moment of its result can lose the cancellation.
+        for _ in range(2):
+            self._task.cancel()
+            # `wait` neither raises the outcome of the task nor swallows a cancellation of the caller.
+            await asyncio.wait([self._task], timeout=self._patience_s)
+            if self._task.done():
+                return
+        _logger.error("background work %r does not stop; it is left alone", self.name)
+
+    def __repr__(self) -> str:
+        if not self.done:
+            return f"<Work {self.name!r} {'stopping' if self._stopping else 'running'}>"
+        return f"<Work {self.name!r} {f'failed: {self.failure!r}' if self.failure else 'done'}>"
+
+
+class Background:
+    """The tasks of one owner, such as a hub; closing it ends them all.
+
+    `patience_s`: seconds that work gets to clean up after each of two cancellations.
+    """
+
+    def __init__(self, counters: Counters, *, patience_s: float = 10.0) -> None:
+        self._counters = counters
+        self._patience_s = patience_s
+        self._running: dict[asyncio.Task[object], Work] = {}
+        self._closed = False
+
+    def start(self, name: str, coroutine: Coroutine[Any, Any, object]) -> Work:
+        """Run the coroutine on the running event loop until it ends or is stopped.
+
+        `name` is a verb and what it works on (`renew lock index`): the log shows all of it, counters are
+        labelled with the first word. An exception is logged once, with its traceback, and counted under
+        `FAILURES`. Raises `UnavailableError` after `close`.
+        """
+        if self._closed:
+            coroutine.close()
+            raise UnavailableError(f"background work {name!r}", "its hub is closed; open a new one")
+        task: asyncio.Task[object] = asyncio.create_task(coroutine, name=f"sharedmem: {name}")
+        work = self._running[task] = Work(name, task, patience_s=self._patience_s)
+        task.add_done_callback(self._ended)
+        return work
+
+    async def close(self) -> None:
+        """Stop all work at once, wait until it has cleaned up, and refuse new work; may be called again.
+
+        Called from inside of work (a user's callback that closes the hub), it stops all the other work and
+        lets this one go on to its end.
+        """
+        self._closed = True
+        own = asyncio.current_task()
+        await asyncio.gather(*(work.stop() for task, work in self._running.items() if task is not own))
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        work = self._running.pop(task)
+        error = work.failure
+        if error is None:
+            return
+        self._counters.increment(FAILURES, work=work.name.partition(" ")[0], error=type(error).__name__)
+        _logger.error("background work %r failed", work.name, exc_info=error)
+
+    def __repr__(self) -> str:
+        return f"<Background {'closed' if self._closed else 'open'}, {len(self._running)} running>"

@@ -1,0 +1,197 @@
+"""Who may touch what: a `Scope` is the only way to obtain a key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from sharedmem.errors import AccessDeniedError, InvalidError
+from sharedmem.models import Record
+from sharedmem.wire.keys import GLOBAL_NAMESPACE, SHARED_SCOPE, KeySpace, Target, absolute, check_key, check_name
+
+Need = Literal["read", "write"]
+PolicyName = Literal["namespaced", "open"]
+_REMEMBERED = 4096
+
+
+class Grant(Record):
+    """A further right of an actor.
+
+    `pattern` is an absolute key in which `*` and `?` after the namespace are wild cards;
+    `writes` says whether it may also write there.
+    """
+
+    pattern: str
+    writes: bool = True
+
+
+@dataclass(frozen=True)
+class Identity:
+    """An actor and all its rights, as plain data."""
+
+    namespace: str
+    actor: str | None
+    subscribe: tuple[str, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    policy: PolicyName = "namespaced"
+    shares: bool = False
+    """Whether plain keys lie in the scope that all actors share."""
+
+    @property
+    def scope(self) -> str:
+        """The scope in which plain keys lie."""
+        return SHARED_SCOPE if self.actor is None or self.shares else self.actor
+
+    @property
+    def name(self) -> str:
+        """The name under which it acts."""
+        return self.actor or SHARED_SCOPE
+
+    def may(self, need: Need, key: str) -> bool:
+        """Whether the policy allows it: a pure decision over an absolute key or channel."""
+        namespace, _, rest = key.partition(":")
+        if self.policy == "open" or namespace == GLOBAL_NAMESPACE:
+            return True
+        if namespace == self.namespace and (need == "read" or self._owns(rest.partition(":")[0])):
+            return True
+        if need == "read" and namespace in self.subscribe:
+            return True
+        return any(matches(key) for matches in self._matchers[need])
+
+    def _owns(self, scope: str) -> bool:
+        # A store without an actor speaks for its namespace; everybody shares the shared scope.
+        return self.actor is None or scope in (self.actor, SHARED_SCOPE)
+
+    @cached_property
+    def _matchers(self) -> dict[Need, list[Matcher]]:
+        return {
+            "read": [Matcher(grant.pattern) for grant in self.grants],
+            "write": [Matcher(grant.pattern) for grant in self.grants if grant.writes],
+        }
+
+
+class Matcher:
+    """Matches absolute keys against a pattern with the wild cards `*` (any text) and `?` (one character)."""
+
+    def __init__(self, pattern: str) -> None:
+        body = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+        self._matches = re.compile(body, re.DOTALL).fullmatch
+
+    def __call__(self, key: str) -> bool:
+        """Whether the whole key matches."""
+        return self._matches(key) is not None
+
+
+def check_grants(grants: Iterable[str | Grant]) -> tuple[Grant, ...]:
+    """Return grants in full form; a text grants reading and writing.
+
+    Raises:
+        InvalidError: a pattern without a literal namespace, which could reach another tenant.
+    """
+    return tuple(_checked(grant if isinstance(grant, Grant) else Grant(pattern=grant)) for grant in grants)
+
+
+def _checked(grant: Grant) -> Grant:
+    namespace, separator, rest = check_key(grant.pattern).partition(":")
+    if not separator or not rest:
+        raise InvalidError("grant", grant.pattern, "write it as <namespace>:<scope>:<identifier>, with '*' after ':'")
+    check_name("namespace of the grant", namespace)
+    if rest.startswith("$"):
+        raise InvalidError("grant", grant.pattern, "scopes that begin with '$' are sharedmem's own")
+    return grant
+
+
+class Scope:
+    """Hands out keys to one actor, each checked once against its rights.
+
+    Args:
+        keyspace: how keys are spelled.
+        identity: the actor and its rights.
+    """
+
+    def __init__(self, keyspace: KeySpace, identity: Identity) -> None:
+        self.keyspace = keyspace
+        self.identity = identity
+        self.home = keyspace.space(identity.namespace)
+        # The name the actor signs its writes with.
+        self.signature = identity.name.encode()
+        self._readable: dict[str, Target] = {}
+        self._writable: dict[str, Target] = {}
+
+    def to_read(self, key: str) -> Target:
+        """The key, for reading.
+
+        Raises:
+            AccessDeniedError: the actor may not read it.
+            InvalidError: it cannot be a key.
+        """
+        try:
+            return self._readable[key]
+        except (KeyError, TypeError):
+            return self._resolve(key, "read", self._readable)
+
+    def to_write(self, key: str) -> Target:
+        """The key, for writing.
+
+        Raises:
+            AccessDeniedError: the actor may not write it.
+            InvalidError: it cannot be a key.
+        """
+        try:
+            return self._writable[key]
+        except (KeyError, TypeError):
+            return self._resolve(key, "write", self._writable)
+
+    def channel(self, name: str, need: Need) -> Target:
+        """A channel: like a key, but a plain name is the namespace's (`<namespace>:shared:<name>`).
+
+        Raises:
+            AccessDeniedError: the actor may not publish (`write`) or subscribe (`read`) there.
+            InvalidError: it cannot be a channel.
+        """
+        return self._permitted(absolute(name, self.identity.namespace, SHARED_SCOPE), need)
+
+    def matcher(self, pattern: str) -> tuple[str, Matcher]:
+        """The namespace a pattern speaks of, and the matcher of absolute keys.
+
+        A pattern with `:` is absolute and begins with a literal namespace; one without is matched
+        against the identifier in every scope of the own namespace (`*`: everything in it).
+
+        Raises:
+            AccessDeniedError: the actor may not read that namespace.
+            InvalidError: it cannot be a pattern.
+        """
+        check_key(pattern)
+        own = self.identity.namespace
+        full = pattern if ":" in pattern else f"{own}:*" if pattern == "*" else f"{own}:*:{pattern}"
+        namespace = check_name("namespace", full.partition(":")[0])
+        if not self.may_read_all(namespace):
+            self._permitted(full, "read")
+        return namespace, Matcher(full)
+
+    def may_read_all(self, namespace: str) -> bool:
+        """Whether every key of the namespace may be read."""
+        who = self.identity
+        return who.policy == "open" or namespace in (who.namespace, GLOBAL_NAMESPACE, *who.subscribe)
+
+    def _resolve(self, key: str, need: Need, remembered: dict[str, Target]) -> Target:
+        target = self._permitted(absolute(key, self.identity.namespace, self.identity.scope), need)
+        if len(remembered) >= _REMEMBERED:
+            remembered.clear()
+        remembered[key] = target
+        return target
+
+    def _permitted(self, key: str, need: Need) -> Target:
+        if not self.identity.may(need, key):
+            raise AccessDeniedError(self.identity.name, key, need, self._advice(need, key))
+        return self.keyspace.target(key)
+
+    def _advice(self, need: Need, key: str) -> str:
+        namespace = key.partition(":")[0]
+        if need == "read":
+            return f"open the store with subscribe=({namespace!r},) or a grant for it"
+        own = f"{self.identity.namespace}:{self.identity.name}:*"
+        return f"it may write {own}, {GLOBAL_NAMESPACE}:* and what grants=({key!r},) would add"

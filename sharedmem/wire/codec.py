@@ -1,0 +1,257 @@
+"""How values become bytes: readable JSON where JSON can hold them, msgpack where it cannot.
+
+Both forms are told apart when read: the header of a key/value record names its codec, a member of a
+list, hash or set that is not JSON begins with one marker byte that JSON text never begins with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from math import isfinite
+from typing import Any
+from uuid import UUID
+
+import msgpack
+import orjson
+from pydantic import BaseModel
+
+from sharedmem.errors import InvalidError
+
+JSON, MSGPACK, BLOB = b"json", b"msgpack", b"blob"
+MARKER = b"\x01"
+MAX_DEPTH = 200
+
+_LEAVES = frozenset({str, int, bool, type(None)})
+_BIG = 1 << 63
+_DATETIME, _DATE, _TIME, _TIMEDELTA, _UUID, _DECIMAL, _INTEGER, _SET, _ARRAY = range(1, 10)
+
+
+def encode(value: object) -> tuple[bytes, bytes]:
+    """Return (codec name, payload) of a value.
+
+    Args:
+        value: JSON-like values, bytes, datetimes, UUIDs, Decimals, sets, enums (as their value), dataclasses and
+            pydantic models (as dicts), numpy arrays (dtype and shape kept). Tuples come back as lists.
+
+    Raises:
+        InvalidError: naming the path inside the value that cannot be coded.
+    """
+    kind = type(value)
+    if kind in _LEAVES or _is_json(value, 0):
+        try:
+            return JSON, orjson.dumps(value)
+        except TypeError:
+            # An integer beyond 64 bits or a lone surrogate: the careful way codes it or names its path.
+            pass
+    return MSGPACK, _pack(_plain(value, "value", 0))
+
+
+def decode(codec: bytes, payload: bytes) -> Any:
+    """The value of a payload; the reverse of `encode`."""
+    if codec == JSON:
+        return orjson.loads(payload)
+    return msgpack.unpackb(payload, ext_hook=_from_ext, strict_map_key=False)
+
+
+def encode_member(value: object) -> bytes:
+    """One member of a list or hash, or one message, told apart by its first byte.
+
+    Raises:
+        InvalidError: as `encode`.
+    """
+    codec, payload = encode(value)
+    return payload if codec == JSON else MARKER + payload
+
+
+def encode_set_member(value: object) -> bytes:
+    """One member of a set: equal values give equal bytes, in whatever order their keys were put.
+
+    Raises:
+        InvalidError: as `encode`.
+    """
+    if _is_json(value, 0):
+        try:
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        except TypeError:
+            pass
+    return MARKER + _pack(_sorted(_plain(value, "value", 0)))
+
+
+def decode_member(member: bytes) -> Any:
+    """The value of a member; text that is neither ours nor JSON (a foreign client's) reads as text."""
+    if member[:1] == MARKER:
+        return decode(MSGPACK, member[1:])
+    return decode_foreign(member)
+
+
+def decode_foreign(payload: bytes) -> Any:
+    """A string that another client has set: JSON if it is that, else text, else bytes."""
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return payload
+
+
+def _is_json(value: object, depth: int) -> bool:
+    """Whether JSON gives back exactly this value (bar tuples): the fast check of the common case."""
+    kind = type(value)
+    if kind is dict:
+        items = value.items()  # type: ignore[attr-defined]  # an exact dict, checked by its type for speed
+        return depth < MAX_DEPTH and all(
+            type(key) is str and (type(item) in _LEAVES or _is_json(item, depth + 1)) for key, item in items
+        )
+    if kind is list or kind is tuple:
+        return depth < MAX_DEPTH and all(
+            type(item) in _LEAVES or _is_json(item, depth + 1)
+            for item in value  # type: ignore[attr-defined]  # likewise
+        )
+    return kind in _LEAVES or (kind is float and isfinite(value))  # type: ignore[arg-type]  # a float by its type
+
+
+def _pack(plain: object) -> bytes:
+    packed: bytes = msgpack.packb(plain, default=_to_ext)
+    return packed
+
+
+def _plain(value: object, path: str, depth: int) -> object:
+    """The value in msgpack's types, or an error that names the path."""
+    if depth > MAX_DEPTH:
+        raise InvalidError(path[:60], "...", f"it is nested over {MAX_DEPTH} deep or contains itself")
+    if isinstance(value, Enum):
+        return _plain(value.value, path, depth)
+    if isinstance(value, str):
+        return _text(value, path)
+    if isinstance(value, bool | bytes | None):
+        return value
+    if isinstance(value, int):
+        return int(value) if -_BIG <= value < _BIG else _ext(_INTEGER, str(int(value)).encode())
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise InvalidError(path, value, "NaN and infinity are not values; use None")
+        return float(value)
+    return _plain_container(value, path, depth)
+
+
+def _text(value: str, path: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidError(path, value, "the text has lone surrogates, which UTF-8 cannot hold") from error
+    return str(value)
+
+
+def _plain_container(value: object, path: str, depth: int) -> object:
+    if isinstance(value, BaseModel):
+        # Fields keep their Python types; attributes nested in the model are walked like any other value.
+        return _plain({name: getattr(value, name) for name in type(value).model_fields}, path, depth)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _plain({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, path, depth)
+    if isinstance(value, Mapping):
+        return {_map_key(key, path): _plain(item, _field(path, key), depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+    if isinstance(value, set | frozenset):
+        members = [_pack(_plain(item, f"{path}{{}}", depth + 1)) for item in value]
+        return _ext(_SET, _pack(sorted(members)))
+    return _scalar(value, path)
+
+
+def _map_key(key: object, path: str) -> object:
+    if isinstance(key, str | int | bytes | bool | None):
+        return _plain(key, path, 0)
+    raise InvalidError(path, key, "keys of a mapping must be text, whole numbers or bytes")
+
+
+def _field(path: str, key: object) -> str:
+    return f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[{key!r}]"
+
+
+def _scalar(value: object, path: str) -> object:
+    if _is_array(value):
+        return value
+    if isinstance(value, datetime | date | time | timedelta | UUID | Decimal | bytearray | memoryview):
+        return bytes(value) if isinstance(value, bytearray | memoryview) else value
+    advice = f"values of type {type(value).__name__} cannot be shared; turn it into text, numbers, lists and dicts"
+    raise InvalidError(path, value, advice)
+
+
+def _is_array(value: object) -> bool:
+    # numpy is optional: a value can only be an array if somebody has loaded it.
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.ndarray | numpy.generic):
+        return False
+    return numpy.asarray(value).dtype.kind in "biufcSU"
+
+
+def _sorted(plain: object) -> object:
+    """The same with the keys of every mapping in order."""
+    if isinstance(plain, dict):
+        return {key: _sorted(plain[key]) for key in sorted(plain, key=repr)}
+    return [_sorted(item) for item in plain] if isinstance(plain, list) else plain
+
+
+def _ext(code: int, data: bytes) -> object:
+    return msgpack.ExtType(code, data)
+
+
+def _to_ext(value: Any) -> object:
+    for kind, (code, to_bytes) in _TO_BYTES.items():
+        if isinstance(value, kind):
+            return _ext(code, to_bytes(value))
+    return _ext(_ARRAY, _pack([value.dtype.str, list(value.shape), value.tobytes()]))
+
+
+def _from_ext(code: int, data: bytes) -> object:
+    return _FROM_BYTES[code](data)
+
+
+def _timedelta(data: bytes) -> timedelta:
+    days, seconds, microseconds = map(int, data.split(b","))
+    return timedelta(days, seconds, microseconds)
+
+
+def _set(data: bytes) -> set[object]:
+    return {_hashable(decode(MSGPACK, member)) for member in msgpack.unpackb(data)}
+
+
+def _hashable(value: object) -> object:
+    return tuple(_hashable(item) for item in value) if isinstance(value, list) else value
+
+
+def _array(data: bytes) -> object:
+    import numpy as np  # noqa: PLC0415  # optional: only who reads an array needs it
+
+    dtype, shape, raw = msgpack.unpackb(data)
+    # A copy, since arrays over received bytes would be read-only.
+    return np.frombuffer(raw, dtype=np.dtype(dtype)).reshape(shape).copy()
+
+
+# datetime stands before date, which it is a kind of.
+_TO_BYTES: dict[type, tuple[int, Callable[[Any], bytes]]] = {
+    datetime: (_DATETIME, lambda value: value.isoformat().encode()),
+    date: (_DATE, lambda value: value.isoformat().encode()),
+    time: (_TIME, lambda value: value.isoformat().encode()),
+    timedelta: (_TIMEDELTA, lambda value: f"{value.days},{value.seconds},{value.microseconds}".encode()),
+    UUID: (_UUID, lambda value: value.bytes),
+    Decimal: (_DECIMAL, lambda value: str(value).encode()),
+}
+_FROM_BYTES: dict[int, Callable[[bytes], object]] = {
+    _DATETIME: lambda data: datetime.fromisoformat(data.decode()),
+    _DATE: lambda data: date.fromisoformat(data.decode()),
+    _TIME: lambda data: time.fromisoformat(data.decode()),
+    _TIMEDELTA: _timedelta,
+    _UUID: lambda data: UUID(bytes=data),
+    _DECIMAL: lambda data: Decimal(data.decode()),
+    _INTEGER: int,
+    _SET: _set,
+    _ARRAY: _array,
+}

@@ -1,0 +1,79 @@
+"""Turns what Redis says went wrong into the errors that users see: one table, no I/O."""
+
+from __future__ import annotations
+
+from sharedmem.errors import (
+    AccessDeniedError,
+    ConfigError,
+    InternalError,
+    InvalidError,
+    SharedMemoryError,
+    UnavailableError,
+    UnsupportedError,
+    WrongTypeError,
+)
+from sharedmem.wire.replies import LostError, ServerError
+
+# The server will think otherwise in a moment: it starts, fails over, moves slots, or runs a long script.
+PASSING = frozenset({"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "MOVED", "ASK"})
+_UNAVAILABLE = {
+    "LOADING": "it is still loading its data; try again in a moment",
+    "READONLY": "it is a read-only replica; connect to the master, or through redis+sentinel://",
+    "TRYAGAIN": "slots are moving between its nodes; try again in a moment",
+    "CLUSTERDOWN": "the cluster has lost slots; look at CLUSTER INFO on a node",
+    "MASTERDOWN": "its master is away and it may not answer for it",
+    "BUSY": "it runs a long script; try again, or end it with SCRIPT KILL",
+    "OOM": "it is out of memory (maxmemory); delete keys, give them a ttl, or raise maxmemory",
+    "MISCONF": "it cannot save to its disk and refuses writes; free space there, then look at its log",
+    "CLOSED": "the namespace is being cleared; try again when that is done",
+    "NOREPLICAS": "too few replicas are in reach for its min-replicas-to-write",
+    "STALE": "the call was given up before the server came to it",
+}
+_LOGIN = {
+    "WRONGPASS": "user or password is wrong; check SHAREDMEM_REDIS_URL, or redis_username and redis_password",
+    "NOAUTH": "the server wants a password; put it in the URL or in SHAREDMEM_REDIS_PASSWORD",
+}
+_DISK = ("No space left", "MISCONF")
+
+
+def translate(error: LostError | ServerError, address: str) -> SharedMemoryError:
+    """The public error for a failure of the connection or the server.
+
+    Args:
+        error: what came back from the wire.
+        address: the server, as people write it.
+    """
+    if isinstance(error, LostError):
+        return UnavailableError(f"Redis at {address}", f"{error}; is it running, and is the address right?")
+    if error.code in _LOGIN:
+        return ConfigError("redis_url", address, _LOGIN[error.code])
+    if error.code == "ERR" and "AUTH" in error.text:
+        return ConfigError("redis_password", address, "the server has no password set; leave it out")
+    if error.code in _UNAVAILABLE:
+        return UnavailableError(f"Redis at {address}", _UNAVAILABLE[error.code])
+    if error.code == "NOPERM":
+        return AccessDeniedError("the Redis user", address, "use there what this call needs", error.text)
+    if error.code == "ERR" and "unknown command" in error.text:
+        return UnsupportedError(error.text.removeprefix("ERR "), "this server lacks the command; see hub.powers")
+    return InternalError(f"Redis at {address} answered: {error.text}")
+
+
+def explain(error: ServerError, address: str, *, key: str, held: str, wanted: str) -> SharedMemoryError:
+    """The public error for a refused call on one key.
+
+    Args:
+        error: what the server said.
+        address: the server, as people write it.
+        key: the logical key of the call.
+        held: the Redis type that the key holds.
+        wanted: the type that the call works on, in words.
+    """
+    if error.code == "WRONGTYPE":
+        return WrongTypeError(key, held, wanted)
+    if "not an integer" in error.text or "not a valid integer" in error.text:
+        return InvalidError(
+            "key", key, "what it holds is no whole number of 64 bits, so it cannot be counted up or down"
+        )
+    if "overflow" in error.text or "out of range" in error.text:
+        return InvalidError("key", key, "the result would leave the range of 64-bit whole numbers")
+    return translate(error, address)

@@ -1,0 +1,157 @@
+"""How keys are spelled: the only module that knows what a key looks like in Redis.
+
+A logical key is `<namespace>:<scope>[:<identifier>]`. In Redis it lies at
+`<prefix>:{<namespace>}:<scope>[:<identifier>]`: the braces keep one namespace in one cluster slot, so
+that every script over keys of a namespace is legal on Redis Cluster.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sharedmem.errors import InvalidError
+
+MAX_KEY_BYTES = 512
+MAX_NAME_BYTES = 128
+SHARED_SCOPE = "shared"
+GLOBAL_NAMESPACE = "global"
+
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
+_NOT_IN_NAMES = re.compile(r"[\s:*?\[\]\\]")
+_GLOB_SPECIAL = re.compile(r"([\[\]\\*?])")
+
+# Service keys that stay without a TTL. Everything else of sharedmem's own expires by itself.
+PERMANENT_SERVICE_KEYS = ("$clock", "$changes")
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The service keys of one namespace, which every mutation touches."""
+
+    namespace: str
+    clock: bytes
+    changes: bytes
+    operations: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A key somebody has a right to: its logical name, where it lies, and its namespace."""
+
+    key: str
+    physical: bytes
+    space: Space
+
+
+def check_name(field: str, name: str) -> str:
+    """Return a namespace or actor name if it is one.
+
+    Args:
+        field: what the name is for, told in the error.
+        name: 1 to 128 bytes without blanks, colons, braces, glob or control characters, not beginning with `$`.
+
+    Raises:
+        InvalidError: the name would not stay one part of a key, or could widen a pattern.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidError(field, name, "give a non-empty text")
+    if _FORBIDDEN.search(name) or _NOT_IN_NAMES.search(name) or name.startswith("$"):
+        raise InvalidError(field, name, "leave out blanks, ':', braces, '*?[]\\', control characters and a leading '$'")
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise InvalidError(field, name, f"keep it within {MAX_NAME_BYTES} bytes")
+    return name
+
+
+def check_key(key: str) -> str:
+    """Return a logical key, plain or absolute, if it can be one.
+
+    Raises:
+        InvalidError: empty, an empty part, a brace or control character, or over 512 bytes.
+    """
+    if not isinstance(key, str) or not key:
+        raise InvalidError("key", key, "give a non-empty text")
+    if _FORBIDDEN.search(key):
+        raise InvalidError("key", key, "leave out braces and control characters")
+    if key[0] == ":" or key[-1] == ":" or "::" in key:
+        raise InvalidError("key", key, "no part between colons may be empty")
+    if len(key.encode()) > MAX_KEY_BYTES:
+        raise InvalidError("key", key, f"keep it within {MAX_KEY_BYTES} bytes")
+    return key
+
+
+def absolute(key: str, namespace: str, scope: str) -> str:
+    """The absolute form of a key: a plain one belongs to `<namespace>:<scope>`.
+
+    Raises:
+        InvalidError: as `check_key`; also a scope that begins with `$`, which is sharedmem's own.
+    """
+    check_key(key)
+    if ":" not in key:
+        return check_key(f"{namespace}:{scope}:{key}")
+    space, rest = key.split(":", 1)
+    check_name("namespace", space)
+    if rest.startswith("$"):
+        raise InvalidError("key", key, "scopes that begin with '$' are sharedmem's own")
+    return key
+
+
+def glob_escaped(text: str) -> str:
+    """The text as a Redis glob pattern that matches only itself."""
+    return _GLOB_SPECIAL.sub(r"\\\1", text)
+
+
+class KeySpace:
+    """Spells the keys of one hub.
+
+    Args:
+        prefix: first part of every physical key.
+        client: id of this hub, under which its operation ledger is kept.
+    """
+
+    def __init__(self, prefix: str, client: str) -> None:
+        self._prefix = prefix
+        self._client = client
+        self._spaces: dict[str, Space] = {}
+
+    def space(self, namespace: str) -> Space:
+        """The service keys of a namespace."""
+        found = self._spaces.get(namespace)
+        if found is None:
+            head = f"{self._prefix}:{{{check_name('namespace', namespace)}}}:$"
+            found = self._spaces[namespace] = Space(
+                namespace, f"{head}clock".encode(), f"{head}changes".encode(), f"{head}ops:{self._client}".encode()
+            )
+        return found
+
+    def target(self, key: str) -> Target:
+        """Where an absolute logical key lies."""
+        namespace, _, rest = key.partition(":")
+        return Target(key, f"{self._prefix}:{{{namespace}}}:{rest}".encode(), self.space(namespace))
+
+    def service(self, namespace: str, name: str) -> bytes:
+        """A further service key of a namespace, `$<name>`."""
+        return f"{self._prefix}:{{{namespace}}}:${name}".encode()
+
+    def logical(self, physical: bytes) -> str:
+        """The logical key of a physical one of this key space."""
+        text = physical.decode()[len(self._prefix) + 2 :]
+        namespace, _, rest = text.partition("}")
+        return namespace + rest
+
+    def is_service(self, physical: bytes) -> bool:
+        """Whether a physical key is sharedmem's own, not a user's."""
+        return b"}:$" in physical
+
+    def pattern(self, namespace: str, rest: str = "*") -> bytes:
+        """A Redis glob over the keys of a namespace; `rest` is a glob over what follows it."""
+        return f"{self._prefix}:{{{glob_escaped(namespace)}}}:{rest}".encode()
+
+    def clocks(self) -> bytes:
+        """A Redis glob over the clocks of all namespaces: one key a namespace."""
+        return f"{glob_escaped(self._prefix)}:{{*}}:$clock".encode()
+
+    @property
+    def layout(self) -> bytes:
+        """The key that holds the version of this data layout."""
+        return f"{self._prefix}:$layout".encode()

@@ -1,0 +1,288 @@
+"""The fast lane: the ordinary calls of all tasks share one connection.
+
+Every call writes at once and takes a place in line; replies come back in that order. Calls of one
+event-loop tick leave in one packet, so that the cost of the system call is shared. What a slow reply
+would hold up (blocking commands, large replies) belongs on another connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import hiredis
+
+from sharedmem.wire.address import Address
+from sharedmem.wire.replies import Argument, Command, LostError, Reply, ServerError, checked
+
+_NOTHING: Final = object()
+_MOST_IN_FLIGHT = 20_000
+_CHECKS_PER_TIMEOUT = 4
+
+
+class _Link(asyncio.Protocol):
+    """One connection: requests out, replies back in the same order."""
+
+    def __init__(self, on_lost: Callable[[_Link], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_lost = on_lost
+        self._reader = hiredis.Reader(replyError=ServerError, notEnoughData=_NOTHING)
+        self._waiting: deque[asyncio.Future[Reply]] = deque()
+        self._outgoing: list[bytes] = []
+        self._writable = True
+        self._transport: asyncio.Transport | None = None
+        self.relieved: asyncio.Future[None] | None = None
+
+    @property
+    def waiting(self) -> deque[asyncio.Future[Reply]]:
+        """Calls without a reply, oldest first."""
+        return self._waiting
+
+    @property
+    def congested(self) -> bool:
+        """Whether a caller should wait for `relieved` before it sends more."""
+        return not self._writable or len(self._waiting) > _MOST_IN_FLIGHT
+
+    def send(self, args: Command) -> asyncio.Future[Reply]:
+        """Put a command in line."""
+        packed = hiredis.pack_command(args)  # type: ignore[arg-type]  # its stub forgets tuples of any length
+        future = self._loop.create_future()
+        self._waiting.append(future)
+        if not self._outgoing:
+            # A lone caller's command leaves now; those of a crowd leave together at the end of the tick.
+            if len(self._waiting) == 1 and self._transport:
+                self._transport.write(packed)
+                return future
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(packed)
+        return future
+
+    def _flush(self) -> None:
+        if self._transport and self._outgoing:
+            self._transport.write(b"".join(self._outgoing))
+        self._outgoing.clear()
+
+    def abort(self) -> None:
+        """Give the connection up at once."""
+        if self._transport:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        reader, waiting = self._reader, self._waiting
+        try:
+            reader.feed(data)
+            while (reply := reader.gets()) is not _NOTHING:
+                future = waiting.popleft()
+                if not future.done():  # a cancelled caller still had its place in line
+                    future.set_result(reply)
+        except (hiredis.ProtocolError, IndexError):
+            self.abort()
+        if self.relieved is not None and not self.congested:
+            self._relieve()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._relieve()
+
+    def _relieve(self) -> None:
+        relieved, self.relieved = self.relieved, None
+        if relieved is not None and not relieved.done():
+            relieved.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._on_lost(self)
+        self._relieve()
+        lost = LostError(str(exc) if exc else "the connection was closed")
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(lost)
+
+
+class Lane:
+    """A connection that many tasks share and that comes back by itself.
+
+    Args:
+        address: where the server is.
+        connect_timeout_s: how long a new connection may take, log-in included.
+        response_timeout_s: a connection whose oldest call waits longer than this is given up.
+    """
+
+    def __init__(self, address: Address, *, connect_timeout_s: float, response_timeout_s: float) -> None:
+        self._address = address
+        self._connect_timeout_s = connect_timeout_s
+        self._response_timeout_s = response_timeout_s
+        self._link: _Link | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._check: asyncio.TimerHandle | None = None
+        self._oldest: asyncio.Future[Reply] | None = None
+        self._checks_without_progress = 0
+        self._closed = False
+
+    async def send(self, args: Command) -> Reply:
+        """Send one command and return its reply.
+
+        Raises:
+            ServerError: the server refused it.
+            LostError: the connection was lost; it may or may not have happened.
+        """
+        link = self._link
+        if link is None or link.congested:
+            link = await self._usable()
+        if self._check is None:
+            self._watch()
+        reply = await link.send(args)
+        if isinstance(reply, ServerError):
+            raise reply
+        return reply
+
+    async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands as one atomic transaction.
+
+        Returns:
+            The replies, in which a refused command's is its `ServerError`.
+
+        Raises:
+            ServerError: the server refused to queue one of them, so none has run.
+            LostError: the connection was lost.
+        """
+        link = await self._usable()
+        self._watch()
+        futures = [link.send(command) for command in (("MULTI",), *commands, ("EXEC",))]
+        # Every future is heard, also when the first already tells of the loss.
+        replies = await asyncio.gather(*futures, return_exceptions=True)
+        for reply in replies:
+            if isinstance(reply, BaseException):
+                raise reply
+        assert isinstance(replies[-1], list)
+        return replies[-1]
+
+    async def ready(self) -> None:
+        """Be connected, or try once.
+
+        Raises:
+            LostError: no connection can be had now.
+            ServerError: the server refused the log-in.
+        """
+        if self._closed:
+            raise LostError("this hub is closed")
+        if self._link is None:
+            if self._opening is None:
+                self._opening = asyncio.ensure_future(self._open())
+                self._opening.add_done_callback(_hear)
+            opening = self._opening
+            try:
+                await asyncio.shield(opening)
+            finally:
+                if opening.done() and self._opening is opening:
+                    self._opening = None
+
+    async def close(self) -> None:
+        """Close the connection; calls under way are told that it was lost."""
+        self._closed = True
+        if self._check is not None:
+            self._check.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
+            with suppress(asyncio.CancelledError, LostError, ServerError):
+                await self._opening
+        if self._link is not None:
+            self._link.abort()
+            await asyncio.sleep(0)  # let the transport tell the link that it is gone
+
+    async def _usable(self) -> _Link:
+        await self.ready()
+        link = self._link
+        while link is not None and link.congested:
+            if link.relieved is None:
+                link.relieved = asyncio.get_running_loop().create_future()
+            await asyncio.shield(link.relieved)
+            link = self._link
+        if link is None:
+            raise LostError("the connection was closed")
+        return link
+
+    async def _open(self) -> None:
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                link = await self._connect()
+                await self._log_in(link)
+        except TimeoutError as error:
+            raise LostError(f"no connection within {self._connect_timeout_s:g} s") from error
+        except OSError as error:
+            raise LostError(str(error)) from error
+        self._link = link
+
+    async def _connect(self) -> _Link:
+        loop = asyncio.get_running_loop()
+        address = self._address
+        if address.path:
+            _, link = await loop.create_unix_connection(self._new_link, address.path)
+        else:
+            host, port = address.hosts[0]
+            _, link = await loop.create_connection(self._new_link, host, port, ssl=address.ssl_context())
+        return link
+
+    def _new_link(self) -> _Link:
+        return _Link(self._on_lost)
+
+    async def _log_in(self, link: _Link) -> None:
+        address = self._address
+        commands: list[tuple[Argument, ...]] = []
+        if address.password is not None:
+            user = () if address.username is None else (address.username,)
+            commands.append(("AUTH", *user, address.password))
+        if address.database:
+            commands.append(("SELECT", address.database))
+        try:
+            for reply in [await link.send(command) for command in commands or [("PING",)]]:
+                checked(reply)
+        except BaseException:
+            link.abort()
+            raise
+
+    def _on_lost(self, link: _Link) -> None:
+        if self._link is link:
+            self._link = None
+
+    # One timer for all calls: replies keep their order, so the oldest call speaks for the rest.
+
+    def _watch(self) -> None:
+        if self._check is None and not self._closed:
+            pause = self._response_timeout_s / _CHECKS_PER_TIMEOUT
+            self._check = asyncio.get_running_loop().call_later(pause, self._look)
+
+    def _look(self) -> None:
+        self._check = None
+        link = self._link
+        if link is None or not link.waiting:
+            self._oldest = None
+            return
+        stuck = link.waiting[0] is self._oldest
+        self._checks_without_progress = self._checks_without_progress + 1 if stuck else 0
+        self._oldest = link.waiting[0]
+        if self._checks_without_progress >= _CHECKS_PER_TIMEOUT:
+            link.abort()
+        self._watch()
+
+
+def _hear(task: asyncio.Task[None]) -> None:
+    # Every waiting caller may have been cancelled; the failure was theirs to hear, not the event loop's.
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,107 @@
+"""Launching a server on a data directory: its command line, its first moments, its obituary."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.wire.binaries import find_server
+from sharedmem.wire.datadir import DataDir, FileLock
+from sharedmem.wire.diagnosis import SERVER, diagnose, from_os_error
+
+_SPAWN_PATIENCE_S = 10.0
+_TAIL_BYTES = 8_192
+
+
+class Order(NamedTuple):
+    """What is asked of the server."""
+
+    modules: frozenset[str]
+    fsync: str
+    """`always`, `everysec` or `no`."""
+    port: int
+    """0 for none."""
+
+
+class Launch:
+    """A server that was started and has yet to answer."""
+
+    def __init__(self, home: DataDir, order: Order) -> None:
+        self._home = home
+        self._order = order
+        self._server = find_server()
+        wanted = order.modules | _modules_of_the_data(home)
+        self._modules = {name: path for name, path in self._server.modules.items() if name in wanted}
+        self._attempt = home.attempt(self._server.path, order.port)
+        self._log_begins = home.log.stat().st_size if home.log.exists() else 0
+
+    def begin(self, guard: FileLock) -> None:
+        """Start the server and let it inherit `guard`, the lock that says that it lives. Blocks for milliseconds.
+
+        It leaves for the background by itself, so that no process has to reap it. Raises what `diagnose`
+        or `from_os_error` make of a refusal.
+        """
+        command = command_line(self._server.path, self._modules.values(), self._home, self._order)
+        try:
+            with self._home.log.open("ab") as log:
+                ended = subprocess.run(  # noqa: S603 - the program is found by us, the paths are arguments of their own
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(guard.descriptor,),
+                    start_new_session=True,
+                    timeout=_SPAWN_PATIENCE_S,
+                    check=False,
+                )
+        except OSError as error:
+            raise from_os_error(error, self._attempt) from error
+        except subprocess.TimeoutExpired as error:
+            raise UnavailableError(SERVER, f"{self._server.path} does not start as a server; is it one?") from error
+        if ended.returncode:
+            raise self.obituary(ended.returncode)
+
+    def obituary(self, exit_code: int | None = None) -> SharedMemoryError:
+        """The error for a server that ended before it answered."""
+        with self._home.log.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(self._log_begins, size - _TAIL_BYTES))
+            tail = log.read().decode(errors="replace")
+        return diagnose(tail, exit_code, self._attempt)
+
+    def succeeded(self) -> None:
+        """Note the modules that the data needs from now on; those of a failed start would spoil the next."""
+        with self._home.translated():
+            self._home.modules.write_text(" ".join(sorted(self._modules)) + "\n", encoding="ascii")
+
+
+def command_line(program: Path, modules: Iterable[Path], home: DataDir, order: Order) -> list[str]:
+    """The words that start the server; pure."""
+    options = {
+        "daemonize": "yes",
+        "pidfile": home.pidfile,
+        "logfile": home.log,
+        "dir": home.data,
+        "unixsocket": home.socket,
+        "unixsocketperm": "700",
+        "port": order.port,
+        "bind": "127.0.0.1",
+        "protected-mode": "yes",
+        "appendonly": "yes",
+        "appendfsync": order.fsync,
+        "save": "",
+        "maxmemory-policy": "noeviction",
+    }
+    words = [str(program)]
+    for name, value in options.items():
+        words += [f"--{name}", str(value)]
+    for module in modules:
+        words += ["--loadmodule", str(module)]
+    return words
+
+
+def _modules_of_the_data(home: DataDir) -> frozenset[str]:
+    return frozenset(home.modules.read_text(encoding="ascii").split()) if home.modules.exists() else frozenset()

@@ -1,0 +1,208 @@
+"""The line to Redis that everything above speaks through: calls, retries, deadlines, errors.
+
+Retries are ours: a call whose reply was lost is repeated with the same arguments, operation id
+included, so that a mutation is applied once however often it is sent.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from redis.asyncio.client import PubSub
+
+from sharedmem.clock import Clock
+from sharedmem.wire.driver import Driver, Server
+from sharedmem.wire.faults import PASSING, translate
+from sharedmem.wire.replies import Argument, Command, LostError, Reply, ServerError, checked
+from sharedmem.wire.scripts import by_digest, scripts
+
+T = TypeVar("T")
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.5
+
+
+class Transport(Protocol):
+    """What carries calls: the fast lane, or redis-py. `testing.TransportSuite` holds them to it."""
+
+    async def send(self, args: Command) -> Reply:
+        """Send one command; raises `ServerError` or `LostError`."""
+
+    async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands as one atomic transaction; refused ones answer their `ServerError`."""
+
+    async def ready(self) -> None:
+        """Be connected, or raise why not."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class Line:
+    """One hub's way to its server.
+
+    Args:
+        transport: carries the ordinary calls.
+        driver: carries large and blocking calls and pub/sub (and may be the transport itself).
+        address: the server, as people write it, for errors.
+        clock: for deadlines.
+        retry_for_s: how long a call whose reply was lost is repeated before it fails.
+    """
+
+    def __init__(self, transport: Transport, driver: Driver, *, address: str, clock: Clock, retry_for_s: float) -> None:
+        self._transport = transport
+        self._driver = driver
+        self._clock = clock
+        self._retry_for_s = retry_for_s
+        self._send = transport.send
+        self.address = address
+
+    async def open(self) -> None:
+        """Connect and load the scripts: one try, so that a wrong address is told at once.
+
+        Raises:
+            UnavailableError: the server cannot be reached.
+            ConfigError: it refuses the log-in.
+        """
+        try:
+            await self._transport.ready()
+            for script in scripts().values():
+                await self._driver.send(("SCRIPT", "LOAD", script.source))
+        except (LostError, ServerError) as error:
+            raise translate(error, self.address) from error
+
+    async def call(self, *args: Argument) -> Reply:
+        """Send one command: one round trip.
+
+        Raises:
+            UnavailableError: the server stayed away for the whole retry time.
+            AccessDeniedError, ConfigError: it refuses this user.
+            ServerError: it refuses this command.
+        """
+        try:
+            return await self._send(args)
+        except (LostError, ServerError) as error:
+            return await self._persist(lambda: self._send(args), error, args)
+
+    async def call_aside(self, *args: Argument) -> Reply:
+        """As `call`, on another connection: for what is large enough to hold others up."""
+        try:
+            return await self._driver.send(args)
+        except (LostError, ServerError) as error:
+            return await self._persist(lambda: self._driver.send(args), error, args)
+
+    async def read_many(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
+        """Send reading commands as one atomic transaction: one round trip.
+
+        Args:
+            commands: what to send; none of them may change anything.
+            aside: on another connection, for large replies.
+
+        Raises:
+            ServerError: the first refusal among the replies.
+            UnavailableError, AccessDeniedError, ConfigError: as `call`.
+        """
+        transport: Transport = self._driver if aside else self._transport
+
+        async def attempt() -> list[Reply]:
+            return [checked(reply) for reply in await transport.send_many(commands)]
+
+        try:
+            return await attempt()
+        except (LostError, ServerError) as error:
+            return await self._persist(attempt, error, ())
+
+    async def scan(self, pattern: bytes, *, near: bytes | None, count: int = 500) -> AsyncIterator[list[bytes]]:
+        """The physical keys that match a Redis glob, page by page; a key may come twice.
+
+        Args:
+            pattern: the glob.
+            near: a key of the namespace meant, which names the server to ask; None asks all of a cluster.
+            count: about how many keys the server looks at for a page.
+
+        Raises:
+            UnavailableError, AccessDeniedError, ConfigError, ServerError: as `call`.
+        """
+        for server in await self._driver.servers(near):
+            cursor: bytes | None = b"0"
+            while cursor is not None:
+                cursor, keys = await self._scan_page(server, ("SCAN", cursor, "MATCH", pattern, "COUNT", count))
+                if keys:
+                    yield keys
+
+    async def block(self, *args: Argument, wait_s: float) -> Reply:
+        """Send a blocking command once, on a connection of its own; what is lost is the caller's to repeat.
+
+        Raises:
+            LostError: the connection was lost.
+            ServerError: the server refused it.
+        """
+        return await self._driver.block(args, wait_s=wait_s)
+
+    def pubsub(self) -> PubSub:
+        """A new pub/sub connection, which the caller closes."""
+        return self._driver.pubsub()
+
+    def pauses(self) -> Iterator[float]:
+        """Pauses between tries, in seconds: doubling, with full jitter."""
+        longest = _FIRST_PAUSE_S
+        while True:
+            yield random.uniform(0, longest)  # noqa: S311  # spreads retries; no secret depends on it
+            longest = min(longest * 2, _LONGEST_PAUSE_S)
+
+    async def close(self) -> None:
+        """Close every connection; calls under way fail."""
+        await self._transport.close()
+        await self._driver.close()
+
+    async def _scan_page(self, server: Server, args: Command) -> tuple[bytes | None, list[bytes]]:
+        """(cursor of the next page or None, keys)."""
+
+        async def attempt() -> Reply:
+            return await (self._send(args) if server is None else self._driver.send_to(server, args))
+
+        try:
+            reply = await attempt()
+        except (LostError, ServerError) as error:
+            reply = await self._persist(attempt, error, args)
+        assert isinstance(reply, list)
+        cursor, page = reply
+        following = cursor if isinstance(cursor, bytes) else str(cursor).encode()
+        keys = [key for key in page if isinstance(key, bytes)] if isinstance(page, list) else []
+        return (None if following == b"0" else following), keys
+
+    async def _persist(self, attempt: Callable[[], Awaitable[T]], error: LostError | ServerError, args: Command) -> T:
+        deadline = self._clock.monotonic() + self._retry_for_s
+        for pause in self.pauses():
+            if not await self._mended(error, args):
+                if not _passes(error):
+                    raise self._public(error, args) from error
+                if self._clock.monotonic() + pause > deadline:
+                    raise translate(error, self.address) from error
+                await self._clock.sleep(pause)
+            try:
+                return await attempt()
+            except (LostError, ServerError) as again:
+                error = again
+        raise AssertionError  # the pauses never end
+
+    async def _mended(self, error: LostError | ServerError, args: Command) -> bool:
+        """Whether the cause is gone: a script that the server had forgotten is there again."""
+        if not isinstance(error, ServerError) or error.code != "NOSCRIPT" or len(args) < 2:
+            return False
+        script = by_digest()[str(args[1])]
+        await self.call("SCRIPT", "LOAD", script.source)
+        return True
+
+    def _public(self, error: LostError | ServerError, args: Command) -> Exception:
+        translated = translate(error, self.address)
+        # What depends on the key is explained by who knows the key.
+        if isinstance(error, ServerError) and translated.code == "internal":
+            script = by_digest().get(str(args[1])) if len(args) > 1 else None
+            return ServerError(script.located(error.text)) if script else error
+        return translated
+
+
+def _passes(error: LostError | ServerError) -> bool:
+    return isinstance(error, LostError) or error.code in PASSING

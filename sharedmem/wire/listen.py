@@ -1,0 +1,189 @@
+"""One pub/sub connection for all subscriptions of a hub, which comes back by itself and says so.
+
+Redis forgets what it sent while a subscriber was away; whoever subscribes here is told of each such
+time. What must not be missed belongs on the change stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+from redis.asyncio.client import PubSub
+from redis.exceptions import RedisError
+
+from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.tasks import Background, Work
+from sharedmem.telemetry import Counters, get_logger
+from sharedmem.wire.faults import translate
+from sharedmem.wire.line import Line
+from sharedmem.wire.replies import LostError, ServerError
+
+_QUIET_S = 15.0
+_logger = get_logger("listen")
+
+
+class Ear(Protocol):
+    """What gets the messages of a channel."""
+
+    def hear(self, channel: bytes, message: bytes) -> None:
+        """A message has come; must not block."""
+
+    def missed(self, channel: bytes, reason: str) -> None:
+        """Messages may have been lost just now."""
+
+
+class Topic(NamedTuple):
+    """What can be subscribed to."""
+
+    channel: bytes
+    """Physical name, or a glob over such names."""
+    pattern: bool = False
+
+
+class Listener:
+    """The subscriptions of one hub.
+
+    Args:
+        line: opens the connection.
+        background: reads it.
+        counters: counts reconnections.
+        response_timeout_s: how long the server may take to confirm a subscription or a ping.
+    """
+
+    def __init__(self, line: Line, background: Background, counters: Counters, *, response_timeout_s: float) -> None:
+        self._line = line
+        self._background = background
+        self._counters = counters
+        self._response_timeout_s = response_timeout_s
+        self._ears: dict[Topic, list[Ear]] = {}
+        self._confirmed: dict[Topic, asyncio.Future[None]] = {}
+        self._pubsub: PubSub | None = None
+        self._reading: Work | None = None
+        self._changing = asyncio.Lock()
+
+    async def add(self, topic: Topic, ear: Ear) -> None:
+        """Subscribe, and return when the server has confirmed it.
+
+        Raises:
+            UnavailableError: the server does not confirm in time.
+            AccessDeniedError, ConfigError: it refuses this user.
+        """
+        async with self._changing:
+            if topic in self._ears:
+                self._ears[topic].append(ear)
+                return
+            self._ears[topic] = [ear]
+            self._confirmed[topic] = asyncio.get_running_loop().create_future()
+            try:
+                await self._subscribe(topic)
+            except BaseException:
+                await self._forget(topic, ear)
+                raise
+
+    async def remove(self, topic: Topic, ear: Ear) -> None:
+        """End a subscription; the last one of a topic tells the server."""
+        async with self._changing:
+            if ear in self._ears.get(topic, ()):
+                await self._forget(topic, ear)
+
+    async def close(self) -> None:
+        """End every subscription."""
+        if self._reading is not None:
+            await self._reading.stop()
+        await self._drop()
+
+    async def _subscribe(self, topic: Topic) -> None:
+        if self._pubsub is None:
+            self._pubsub = self._line.pubsub()
+        try:
+            async with asyncio.timeout(self._response_timeout_s):
+                await _send(self._pubsub, [topic])
+                if self._reading is None or self._reading.done:
+                    self._reading = self._background.start("listen to channels", self._read())
+                await self._confirmed[topic]
+        except TimeoutError as error:
+            raise UnavailableError(f"channel {topic.channel.decode()}", "the server does not confirm it") from error
+        except (RedisError, OSError) as error:
+            raise _public(error, self._line.address) from error
+
+    async def _forget(self, topic: Topic, ear: Ear) -> None:
+        self._ears[topic].remove(ear)
+        if self._ears[topic]:
+            return
+        del self._ears[topic]
+        self._confirmed.pop(topic, None)
+        if not self._ears:
+            await self.close()
+        elif self._pubsub is not None:
+            # A lost connection has forgotten the channel anyway, and comes back without it.
+            with suppress(RedisError, OSError):
+                end = self._pubsub.punsubscribe if topic.pattern else self._pubsub.unsubscribe
+                await end(topic.channel)
+
+    async def _read(self) -> None:
+        lost, pauses = "", self._line.pauses()
+        while True:
+            try:
+                if lost:
+                    await asyncio.sleep(next(pauses))
+                    await self._come_back(lost)
+                    lost, pauses = "", self._line.pauses()
+                await self._read_once()
+            except (RedisError, OSError, LostError) as error:
+                lost = f"the connection was lost: {error}"
+                _logger.warning("subscriptions to %s: %s", self._line.address, lost)
+
+    async def _read_once(self) -> None:
+        assert self._pubsub is not None
+        message = await self._pubsub.get_message(timeout=_QUIET_S)
+        if message is None:
+            # Silence may be a dead peer: a ping tells.
+            await self._pubsub.ping()
+            message = await self._pubsub.get_message(timeout=self._response_timeout_s)
+        if message is None:
+            raise LostError("no answer to a ping")
+        self._pass_on(message)
+
+    def _pass_on(self, message: dict[str, Any]) -> None:
+        kind, channel = message["type"], message["channel"]
+        if kind in {"subscribe", "psubscribe"}:
+            waiting = self._confirmed.get(Topic(channel, kind == "psubscribe"))
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+        elif kind == "message":
+            self._tell(Topic(channel), channel, message["data"])
+        elif kind == "pmessage":
+            self._tell(Topic(message["pattern"], pattern=True), channel, message["data"])
+
+    def _tell(self, topic: Topic, channel: bytes, data: bytes) -> None:
+        for ear in self._ears.get(topic, ()):
+            ear.hear(channel, data)
+
+    async def _come_back(self, reason: str) -> None:
+        self._counters.increment("listener_losses")
+        await self._drop()
+        self._pubsub = self._line.pubsub()
+        await _send(self._pubsub, list(self._ears))
+        for topic, ears in list(self._ears.items()):
+            for ear in ears:
+                ear.missed(topic.channel, reason)
+
+    async def _drop(self) -> None:
+        pubsub, self._pubsub = self._pubsub, None
+        if pubsub is not None:
+            with suppress(RedisError, OSError):
+                await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py has not typed it
+
+
+async def _send(pubsub: PubSub, topics: list[Topic]) -> None:
+    if channels := [topic.channel for topic in topics if not topic.pattern]:
+        await pubsub.subscribe(*channels)
+    if patterns := [topic.channel for topic in topics if topic.pattern]:
+        await pubsub.psubscribe(*patterns)
+
+
+def _public(error: Exception, address: str) -> SharedMemoryError:
+    code = getattr(error, "status_code", None)
+    return translate(ServerError(f"{code} {error}") if code else LostError(str(error)), address)

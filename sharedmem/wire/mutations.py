@@ -1,0 +1,184 @@
+"""The typed callers of the Lua scripts: one method a file of `lua/`, with the file's name and arguments.
+
+Every mutation carries an operation id (`wire.ledger`), so that a repeat after a lost reply is answered
+like the first and not done again. Each is one round trip and one atomic step at the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sharedmem.errors import InternalError
+from sharedmem.wire.keys import Space, Target
+from sharedmem.wire.ledger import Ledger
+from sharedmem.wire.line import Line
+from sharedmem.wire.replies import Argument, Reply
+from sharedmem.wire.scripts import scripts
+
+_FIXED_KEYS = 3
+_ASIDE_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A value to be written."""
+
+    target: Target
+    expect: str
+    """`*` any, empty for absent, `x` for a string without a header, else the exact version."""
+    ttl_ms: int
+    codec: bytes
+    body: bytes
+
+
+class Mutations:
+    """Sends mutations for the actors of one hub.
+
+    Args:
+        line: the way to the server.
+        ledger: gives each mutation its operation id.
+        change_log_length: approximate length to which change streams are kept.
+    """
+
+    def __init__(self, line: Line, ledger: Ledger, *, change_log_length: int) -> None:
+        self._line = line
+        self._ledger = ledger
+        self._cap = change_log_length
+        self._digests = {name: script.digest for name, script in scripts().items()}
+
+    async def value_write(
+        self, space: Space, actor: bytes, records: Sequence[Record], *, together: bool
+    ) -> list[bytes]:
+        """Write records of one namespace; returns one reply line a record (see the script)."""
+        args: list[Argument] = [int(together)]
+        size = 0
+        for record in records:
+            args += (record.expect, record.ttl_ms, record.codec, record.body)
+            size += len(record.body)
+        keys = [record.target.physical for record in records]
+        reply = await self._send("value_write", space, keys, actor, args, aside=size > _ASIDE_BYTES)
+        return reply.split(b"\n")
+
+    async def key_delete(self, key: Target, actor: bytes) -> tuple[int, bytes]:
+        """Returns (version or 0, path of the blob it held or nothing)."""
+        return await self._one("key_delete", key, actor)
+
+    async def key_expire(self, key: Target, actor: bytes, *, ttl_ms: int) -> tuple[int, bytes]:
+        """Returns (version or 0, b'1' if something changed)."""
+        return await self._one("key_expire", key, actor, ttl_ms)
+
+    async def list_append(
+        self, list_: Target, actor: bytes, *, member: bytes, max_length: int, ttl_ms: int
+    ) -> tuple[int, bytes]:
+        """Returns (version, length of the list)."""
+        return await self._one("list_append", list_, actor, member, max_length, ttl_ms, large=len(member))
+
+    async def hash_set(
+        self, hash_: Target, actor: bytes, *, ttl_ms: int, pairs: Sequence[Argument]
+    ) -> tuple[int, bytes]:
+        """Returns (version, number of new fields)."""
+        return await self._one("hash_set", hash_, actor, ttl_ms, *pairs, large=_size(pairs))
+
+    async def hash_delete(self, hash_: Target, actor: bytes, *, fields: Sequence[str]) -> tuple[int, bytes]:
+        """Returns (version or 0, number removed)."""
+        return await self._one("hash_delete", hash_, actor, *fields, large=_size(fields))
+
+    async def hash_increment(
+        self, hash_: Target, actor: bytes, *, field: str, by: int, ttl_ms: int
+    ) -> tuple[int, bytes]:
+        """Returns (version, the new number)."""
+        return await self._one("hash_increment", hash_, actor, field, by, ttl_ms)
+
+    async def counter_increment(self, counter: Target, actor: bytes, *, by: int, ttl_ms: int) -> tuple[int, bytes]:
+        """Returns (version, the new number)."""
+        return await self._one("counter_increment", counter, actor, by, ttl_ms)
+
+    async def set_add(self, set_: Target, actor: bytes, *, ttl_ms: int, members: Sequence[bytes]) -> tuple[int, bytes]:
+        """Returns (version or 0, number of new members)."""
+        return await self._one("set_add", set_, actor, ttl_ms, *members, large=_size(members))
+
+    async def set_remove(self, set_: Target, actor: bytes, *, members: Sequence[bytes]) -> tuple[int, bytes]:
+        """Returns (version or 0, number removed)."""
+        return await self._one("set_remove", set_, actor, *members, large=_size(members))
+
+    async def set_pop(self, set_: Target, actor: bytes) -> tuple[int, bytes]:
+        """Returns (version or 0 when empty, the member)."""
+        return await self._one("set_pop", set_, actor)
+
+    async def set_move(self, source: Target, destination: Target, actor: bytes, *, member: bytes) -> tuple[int, bytes]:
+        """Returns (version or 0, b'1' if it has moved)."""
+        keys = [source.physical, destination.physical]
+        return _parted(await self._send("set_move", source.space, keys, actor, [member]))
+
+    async def message_publish(self, operations: bytes, *, channel: bytes, message: bytes) -> int:
+        """Returns the number of subscribers that got it."""
+        slot, number, keep_ms = self._ledger.take(operations)
+        call = self._line.call_aside if len(message) > _ASIDE_BYTES else self._line.call
+        digest = self._digests["message_publish"]
+        try:
+            reply = await call("EVALSHA", digest, 1, operations, slot, number, keep_ms, channel, message)
+        finally:
+            self._ledger.give_back(operations, slot)
+        return int(_bytes(reply))
+
+    async def namespace_close(self, clock: bytes, *, lease_ms: int) -> None:
+        """Refuse the writers of a namespace for `lease_ms`; 0 lets them in again."""
+        await self._line.call("EVALSHA", self._digests["namespace_close"], 1, clock, lease_ms)
+
+    async def namespace_cleared(self, space: Space, actor: bytes, *, logical: str) -> int:
+        """Open a cleared namespace and say so on its stream; returns the version of the clearing."""
+        digest = self._digests["namespace_cleared"]
+        return int(_bytes(await self._line.call("EVALSHA", digest, 2, space.clock, space.changes, actor, logical)))
+
+    async def _one(self, script: str, key: Target, actor: bytes, *args: Argument, large: int = 0) -> tuple[int, bytes]:
+        aside = large > _ASIDE_BYTES
+        return _parted(await self._send(script, key.space, [key.physical], actor, args, aside=aside))
+
+    async def _send(
+        self,
+        script: str,
+        space: Space,
+        keys: Sequence[bytes],
+        actor: bytes,
+        args: Sequence[Argument],
+        *,
+        aside: bool = False,
+    ) -> bytes:
+        operations = space.operations
+        slot, number, keep_ms = self._ledger.take(operations)
+        call = self._line.call_aside if aside else self._line.call
+        try:
+            reply = await call(
+                "EVALSHA",
+                self._digests[script],
+                _FIXED_KEYS + len(keys),
+                space.clock,
+                space.changes,
+                operations,
+                *keys,
+                slot,
+                number,
+                keep_ms,
+                actor,
+                self._cap,
+                *args,
+            )
+        finally:
+            self._ledger.give_back(operations, slot)
+        return _bytes(reply)
+
+
+def _size(args: Sequence[Argument]) -> int:
+    return sum(len(arg) for arg in args if isinstance(arg, bytes | str))
+
+
+def _bytes(reply: Reply) -> bytes:
+    if isinstance(reply, bytes):
+        return reply
+    raise InternalError(f"a script answered {reply!r} where it promises text")
+
+
+def _parted(reply: bytes) -> tuple[int, bytes]:
+    version, _, result = reply.partition(b" ")
+    return int(version), result

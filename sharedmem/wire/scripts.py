@@ -1,0 +1,82 @@
+"""The Lua scripts of `lua/`: found, put together with their includes, and known by their digest.
+
+A script's header is its contract; `INCLUDE` names files of `lua/include/` that go before its body. An
+error of a script is told with the file and line it came from, not with a line of the text sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from sharedmem.errors import InternalError
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_PLACES = (_PACKAGE / "lua", _PACKAGE.parent / "lua")
+_INCLUDE = re.compile(r"^-- INCLUDE (.+)$", re.MULTILINE)
+_LINE = re.compile(r"user_script:(\d+):")
+
+
+@dataclass(frozen=True)
+class Script:
+    """One script as it is sent."""
+
+    name: str
+    source: str
+    digest: str
+    parts: tuple[tuple[str, int], ...]
+    """(file, number of lines) of what the source was put together from."""
+
+    def located(self, text: str) -> str:
+        """An error text of the server in which script lines read `lua/<file>:<line>`."""
+        return _LINE.sub(lambda found: f"{self._place(int(found[1]))}:", text)
+
+    def _place(self, line: int) -> str:
+        for file, lines in self.parts:
+            if line <= lines:
+                return f"lua/{file}:{line}"
+            line -= lines
+        return f"lua/{self.name}.lua"
+
+
+def lua_directory() -> Path:
+    """Where the scripts lie: inside the installed package, or beside it in a checkout.
+
+    Raises:
+        InternalError: the installation lacks them.
+    """
+    for place in _PLACES:
+        if (place / "include").is_dir():
+            return place
+    raise InternalError(f"the Lua scripts are missing beside {_PACKAGE}; install sharedmem-hub again")
+
+
+@cache
+def scripts() -> dict[str, Script]:
+    """Every script by its name."""
+    return {path.stem: _read(path) for path in sorted(lua_directory().glob("*.lua"))}
+
+
+@cache
+def by_digest() -> dict[str, Script]:
+    """Every script by its SHA-1 digest."""
+    return {script.digest: script for script in scripts().values()}
+
+
+def _read(path: Path) -> Script:
+    text = path.read_text(encoding="utf-8")
+    named = _INCLUDE.search(text)
+    files = [path.parent / "include" / f"{name}.lua" for name in (named[1].split() if named else [])]
+    texts = [(file.relative_to(path.parent).as_posix(), file.read_text(encoding="utf-8")) for file in files]
+    texts.append((path.name, text))
+    source = "".join(part for _, part in texts)
+    return Script(
+        name=path.stem,
+        source=source,
+        # Redis names scripts by SHA-1; nothing is secured by it.
+        digest=hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(),
+        parts=tuple((file, part.count("\n")) for file, part in texts),
+    )

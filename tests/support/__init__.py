@@ -1,0 +1,1 @@
+"""What the tests share: faults, waiting, the checker of histories, the runner of documentation pages."""

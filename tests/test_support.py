@@ -1,0 +1,484 @@
+"""The tools of the tests do what the tests believe: faults happen, waiting ends, the checker finds what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Iterator
+
+import hiredis
+import pytest
+from support.chaos import ChaosProxy
+from support.lincheck import (
+    _EMPTY,
+    Absent,
+    Action,
+    Delete,
+    Deleted,
+    Found,
+    Operation,
+    Outcome,
+    Read,
+    Refused,
+    Write,
+    Written,
+    _State,
+    _step,
+    violations,
+)
+from support.waiting import wait_until
+
+# -- a server small enough to be right ------------------------------------------------------------
+
+
+class CountingServer:
+    """Answers every request with the number of requests so far, and remembers them."""
+
+    def __init__(self) -> None:
+        self.requests: list[bytes] = []
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames = hiredis.Reader()
+        with contextlib.closing(writer), contextlib.suppress(OSError):
+            while chunk := await reader.read(65_536):
+                frames.feed(chunk)
+                while frame := frames.gets():
+                    self.requests.append(b" ".join(frame))
+                    writer.write(b":%d\r\n" % len(self.requests))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[CountingServer]:
+    counting = CountingServer()
+    listener = await asyncio.start_server(counting.serve, "127.0.0.1", 0)
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+        counting.url = f"redis://user:secret@127.0.0.1:{port}/3"
+        yield counting
+
+
+@pytest.fixture
+async def proxy(server: CountingServer) -> AsyncIterator[ChaosProxy]:
+    async with ChaosProxy(server.url) as chaos:
+        yield chaos
+
+
+class Client:
+    """A client of the proxy that can pipeline."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def send(self, *requests: bytes) -> None:
+        for request in requests:
+            parts = request.split()
+            self._writer.write(b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(p), p) for p in parts))
+
+    def send_raw(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def reply(self) -> bytes:
+        async with asyncio.timeout(5):
+            return (await self._reader.readuntil(b"\r\n")).strip()
+
+
+@contextlib.asynccontextmanager
+async def connected(proxy: ChaosProxy) -> AsyncIterator[Client]:
+    port = int(proxy.url.rsplit(":", 1)[1].split("/")[0])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+# -- the proxy ------------------------------------------------------------------------------------
+
+
+async def test_the_proxy_keeps_credentials_and_database_in_its_url(proxy: ChaosProxy) -> None:
+    assert proxy.url.startswith("redis://user:secret@127.0.0.1:")
+    assert proxy.url.endswith("/3")
+
+
+async def test_the_proxy_of_a_unix_socket_names_its_database_like_any_other() -> None:
+    async with ChaosProxy("unix:///run/redis.sock?db=2") as proxy:
+        assert proxy.url.startswith("redis://127.0.0.1:")
+        assert proxy.url.endswith("/2")
+
+
+async def test_the_proxy_passes_what_nobody_asked_it_to_spoil(proxy: ChaosProxy) -> None:
+    async with connected(proxy) as client:
+        client.send(b"INCR a", b"INCR b")
+
+        assert [await client.reply(), await client.reply()] == [b":1", b":2"]
+
+
+async def test_a_lost_reply_is_a_request_that_arrived_and_a_connection_that_was_reset(
+    proxy: ChaosProxy, server: CountingServer
+) -> None:
+    proxy.lose_replies(b"INCR b")
+    async with connected(proxy) as client:
+        client.send(b"INCR a")
+        assert await client.reply() == b":1"
+
+        client.send(b"INCR b")
+
+        with pytest.raises(ConnectionResetError):
+            await client.reply()
+        await proxy.cut.wait()
+        assert server.requests == [b"INCR a", b"INCR b"]
+        assert proxy.cuts == 1
+
+
+async def test_no_reply_passes_between_a_matching_request_and_its_reset(
+    proxy: ChaosProxy, server: CountingServer
+) -> None:
+    proxy.lose_replies(b"INCR 7")
+    async with connected(proxy) as client:
+        client.send(*(b"INCR %d" % number for number in range(9)))
+
+        with pytest.raises(ConnectionResetError):
+            await client.reply()
+        assert b"INCR 7" in server.requests
+
+
+async def test_a_matching_request_in_two_pieces_is_recognised(proxy: ChaosProxy, server: CountingServer) -> None:
+    proxy.lose_replies(b"INCR secret")
+    async with connected(proxy) as client:
+        client.send_raw(b"*2\r\n$4\r\nINCR\r\n$6\r\nsec")
+        await proxy.connected.wait()
+        client.send_raw(b"ret\r\n")
+
+        with pytest.raises(ConnectionResetError):
+            await client.reply()
+        assert server.requests == [b"INCR secret"]
+
+
+async def test_as_many_replies_are_lost_as_were_ordered_after_those_to_skip(proxy: ChaosProxy) -> None:
+    proxy.lose_replies(b"INCR", times=2, skip=1)
+    async with connected(proxy) as client:
+        client.send(b"INCR a")
+        assert await client.reply() == b":1"
+    for _ in range(2):
+        async with connected(proxy) as client:
+            client.send(b"INCR a")
+            with pytest.raises(ConnectionResetError):
+                await client.reply()
+
+    async with connected(proxy) as client:
+        client.send(b"INCR a")
+        assert await client.reply() == b":4"
+
+
+async def test_all_connections_can_be_reset_at_once(proxy: ChaosProxy) -> None:
+    async with connected(proxy) as one, connected(proxy) as other:
+        for client in (one, other):
+            client.send(b"PING")
+            await client.reply()
+
+        assert proxy.reset_all() == 2
+
+        for client in (one, other):
+            with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+                await client.reply()
+
+
+async def test_a_black_hole_holds_requests_until_it_ends(proxy: ChaosProxy, server: CountingServer) -> None:
+    async with connected(proxy) as client:
+        with proxy.black_hole():
+            client.send(b"INCR a")
+            await proxy.held.wait()
+            assert server.requests == []
+
+        assert await client.reply() == b":1"
+
+
+async def test_a_proxy_can_be_left_while_a_black_hole_holds_requests(server: CountingServer) -> None:
+    async with ChaosProxy(server.url) as proxy, connected(proxy) as client:
+        with proxy.black_hole():
+            client.send(b"INCR a")
+            await proxy.held.wait()
+            proxy.reset_all()
+            with pytest.raises(ConnectionResetError):
+                await client.reply()
+
+
+async def test_delayed_replies_still_arrive(proxy: ChaosProxy) -> None:
+    async with connected(proxy) as client:
+        with proxy.delayed(0.01):
+            client.send(b"INCR a")
+            assert await client.reply() == b":1"
+
+
+async def test_a_refusing_proxy_resets_new_clients_and_keeps_the_old_ones(proxy: ChaosProxy) -> None:
+    async with connected(proxy) as old:
+        old.send(b"PING")
+        await old.reply()
+        with proxy.refusing():
+            async with connected(proxy) as client:
+                with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+                    await client.reply()
+            await proxy.refused.wait()
+            old.send(b"PING")
+            assert await old.reply() == b":2"
+
+
+async def test_a_client_is_reset_when_there_is_no_server() -> None:
+    async with ChaosProxy("unix:///nowhere/redis.sock") as proxy, connected(proxy) as client:
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await client.reply()
+
+
+# -- waiting --------------------------------------------------------------------------------------
+
+
+async def test_waiting_ends_when_the_condition_holds() -> None:
+    answers = iter([False, False, True])
+
+    await wait_until(lambda: next(answers), description="the third answer")
+
+    assert next(answers, None) is None
+
+
+async def test_waiting_takes_conditions_that_are_awaited() -> None:
+    async def holds() -> bool:
+        return True
+
+    await wait_until(holds, description="what is true anyway")
+
+
+async def test_waiting_in_vain_says_for_what() -> None:
+    with pytest.raises(AssertionError, match=r"0.02 s in vain until pigs fly"):
+        await wait_until(lambda: False, description="pigs fly", within_s=0.02)
+
+
+async def test_a_timeout_of_the_condition_is_not_taken_for_ours() -> None:
+    def fails() -> bool:
+        raise TimeoutError("from inside")
+
+    with pytest.raises(TimeoutError, match="from inside"):
+        await wait_until(fails, description="never mind")
+
+
+# -- the checker of histories ---------------------------------------------------------------------
+
+
+def op(action: Action, outcome: Outcome | None, span: tuple[int, int | None]) -> Operation:
+    return Operation("k", action, span[0], span[1], outcome)
+
+
+def in_order(*steps: tuple[Action, Outcome | None]) -> list[Operation]:
+    """One after the other; a step of unknown outcome is called in its turn and never returns."""
+    return [
+        op(action, outcome, (10 * turn, 10 * turn + 5 if outcome else None))
+        for turn, (action, outcome) in enumerate(steps)
+    ]
+
+
+POSSIBLE = {
+    "nothing happened": [],
+    "one after the other": in_order(
+        (Write("a"), Written(5)),
+        (Read(), Found("a", 5)),
+        (Write("b", 5), Written(6)),
+        (Write("c", 5), Refused(6)),
+        (Delete(), Deleted()),
+        (Read(), Absent()),
+        (Delete(), Absent()),
+        (Write("d", 0), Written(7)),
+    ),
+    "a read beside a write sees the new value before the write returned": [
+        op(Write("a"), Written(1), (0, 10)),
+        op(Write("b"), Written(2), (20, 90)),
+        op(Read(), Found("b", 2), (30, 40)),
+    ],
+    "a read beside a write sees the old value": [
+        op(Write("a"), Written(1), (0, 10)),
+        op(Write("b"), Written(2), (20, 90)),
+        op(Read(), Found("a", 1), (30, 40)),
+    ],
+    "the later call came first": [
+        op(Write("a"), Written(2), (0, 50)),
+        op(Write("b"), Written(1), (10, 40)),
+        op(Read(), Found("a", 2), (60, 70)),
+    ],
+    "a write of unknown outcome took effect": in_order((Write("a"), None), (Read(), Found("a", 9))),
+    "a write of unknown outcome took effect late": in_order(
+        (Write("a"), None), (Write("b"), Written(1)), (Read(), Found("b", 1)), (Read(), Found("a", 2))
+    ),
+    "a write of unknown outcome never did": in_order((Write("a"), None), (Read(), Absent()), (Read(), Absent())),
+    "an unknown version becomes known by a conditional write over it": in_order(
+        (Write("a"), None), (Write("b", 3), Written(4)), (Read(), Found("b", 4))
+    ),
+    "an unknown version becomes known by a refusal": in_order(
+        (Write("a"), None), (Write("b", 0), Refused(3)), (Read(), Found("a", 3))
+    ),
+    "a refusal that does not name the version": in_order((Write("a"), Written(1)), (Write("b", 0), Refused(None))),
+    "a deletion of unknown outcome took effect": in_order(
+        (Write("a"), Written(1)), (Delete(), None), (Read(), Absent()), (Write("b"), Written(2))
+    ),
+    "a read of unknown outcome says nothing": in_order((Write("a"), Written(1)), (Read(), None), (Read(), Found("a"))),
+}
+
+IMPOSSIBLE = {
+    "a stale read": in_order((Write("a"), Written(1)), (Write("b"), Written(2)), (Read(), Found("a", 1))),
+    "a lost write": in_order((Write("a"), Written(1)), (Read(), Absent())),
+    "a value that nobody wrote": in_order((Write("a"), Written(1)), (Read(), Found("z"))),
+    "a value under another version": in_order((Write("a"), Written(1)), (Read(), Found("a", 2))),
+    "two conditional writes over one version": [
+        op(Write("a"), Written(1), (0, 5)),
+        op(Write("b", 1), Written(2), (10, 20)),
+        op(Write("c", 1), Written(3), (10, 20)),
+    ],
+    "a false conflict": in_order((Write("a"), Written(1)), (Write("b", 1), Refused(1))),
+    "a conflict with one's own lost reply": in_order(
+        (Write("a"), Written(1)), (Write("b", 1), Refused(2)), (Read(), Found("b", 2))
+    ),
+    "a version that falls": in_order((Write("a"), Written(5)), (Write("b"), Written(4))),
+    "a version used again after a deletion": in_order(
+        (Write("a"), Written(5)), (Delete(), Deleted()), (Write("b"), Written(5))
+    ),
+    "a write over nothing that found something": in_order((Write("a"), Written(1)), (Write("b", 0), Written(2))),
+    "a write of unknown outcome applied twice": in_order(
+        (Write("a"), None),
+        (Read(), Found("a", 1)),
+        (Write("b"), Written(2)),
+        (Read(), Found("b", 2)),
+        (Read(), Found("a", 3)),
+    ),
+    "a deletion applied twice": in_order(
+        (Write("a"), Written(1)), (Delete(), None), (Read(), Absent()), (Write("b"), Written(2)), (Read(), Absent())
+    ),
+    "a deleted value that comes back": in_order(
+        (Write("a"), Written(1)), (Delete(), Deleted()), (Read(), Found("a", 1))
+    ),
+    "two readers who disagree on the order": [
+        op(Write("a"), Written(1), (0, 100)),
+        op(Write("b"), Written(2), (0, 100)),
+        op(Read(), Found("b"), (10, 20)),
+        op(Read(), Found("a"), (30, 40)),
+    ],
+    "an unknown version below one that was seen": in_order(
+        (Write("a"), Written(5)), (Write("b"), None), (Read(), Found("b", 4))
+    ),
+    "a deletion that removed nothing where there was a value": in_order((Write("a"), Written(1)), (Delete(), Absent())),
+}
+
+
+@pytest.mark.parametrize("history", POSSIBLE.values(), ids=POSSIBLE)
+def test_a_possible_history_passes(history: list[Operation]) -> None:
+    assert violations(history) == []
+
+
+@pytest.mark.parametrize("history", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_an_impossible_history_is_found(history: list[Operation]) -> None:
+    (violation,) = violations(history)
+
+    assert violation.stuck_at
+    assert "not linearizable" in str(violation)
+
+
+def test_each_key_is_judged_by_itself() -> None:
+    good = Operation("good", Read(), 1, 2, Absent())
+    bad = Operation("bad", Read(), 1, 2, Found("z"))
+
+    assert [violation.key for violation in violations([good, bad])] == ["bad"]
+
+
+class Register:
+    """The thing itself, for histories that are right by construction."""
+
+    def __init__(self) -> None:
+        self.value: str | None = None
+        self.version = 0
+        self.highest = 0
+
+    def apply(self, action: Action) -> Outcome:
+        match action:
+            case Write(value, if_version) if if_version in {None, self.version}:
+                self.highest += 1
+                self.value, self.version = str(value), self.highest
+                return Written(self.version)
+            case Write():
+                return Refused(self.version)
+            case Read():
+                return Found(self.value, self.version) if self.version else Absent()
+            case Delete():
+                removed, self.version = self.version, 0
+                return Deleted() if removed else Absent()
+
+
+def lived(seed: int, length: int, clients: int) -> Iterator[Operation]:
+    """A history of overlapping calls of which each took effect at one moment between call and return."""
+    dice = random.Random(seed)
+    register = Register()
+    free_at = dict.fromkeys(range(clients), 0)
+    for moment in range(10, 10 * length, 10):
+        client = min(free_at, key=lambda name: (free_at[name], name))
+        if free_at[client] > moment:
+            continue
+        expected = max(0, register.version - dice.randint(0, 1))
+        actions: list[Action] = [Write(f"v{moment}"), Write(f"v{moment}", expected), Read(), Delete()]
+        action = dice.choice(actions)
+        outcome = register.apply(action)
+        called = max(free_at[client] + 1, moment - dice.randint(0, 40))
+        returned = moment + dice.randint(0, 40)
+        free_at[client] = returned + 1
+        lost = dice.random() < 0.05
+        yield op(action, None if lost else outcome, (called, None if lost else returned))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_history_that_was_lived_passes_whatever_its_overlaps(seed: int) -> None:
+    assert violations(lived(seed, length=300, clients=6)) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_one_forged_answer_in_a_long_history_is_found(seed: int) -> None:
+    history = list(lived(seed, length=120, clients=4))
+    reads = [item for item in history if isinstance(item.outcome, Found)]
+    random.Random(seed).choice(reads).outcome = Found("forged")
+
+    assert len(violations(history)) == 1
+
+
+def has_an_order(operations: list[Operation], state: _State = _EMPTY) -> bool:
+    """Every order tried, without any shortcut."""
+    if all(item.outcome is None for item in operations):
+        return True
+    for item in operations:
+        rest = [other for other in operations if other is not item]
+        may_come_next = all(other.returned_ns is None or other.returned_ns >= item.called_ns for other in rest)
+        if may_come_next and (after := _step(state, item)) is not None and has_an_order(rest, after):
+            return True
+    return False
+
+
+def test_the_checker_agrees_with_trying_every_order() -> None:
+    dice = random.Random(7)
+    verdicts = set()
+    for _ in range(1_500):
+        history = [anything(dice) for _ in range(dice.randint(2, 6))]
+
+        assert (violations(history) == []) is has_an_order(history), history
+
+        verdicts.add(has_an_order(history))
+    assert verdicts == {True, False}
+
+
+def anything(dice: random.Random) -> Operation:
+    """A call with an answer of its kind, likely or not, out of a small world."""
+    value, version, if_version = dice.choice("ab"), dice.randint(1, 3), dice.choice([None, None, 0, 1, 2])
+    answers: dict[Action, list[Outcome]] = {
+        Write(value, if_version): [Written(version), Refused(dice.choice([None, 0, version]))],
+        Read(): [Found(value, dice.choice([None, version])), Absent()],
+        Delete(): [Deleted(), Absent()],
+    }
+    action = dice.choices(list(answers), weights=[3, 2, 1])[0]
+    outcome = dice.choice([*answers[action], None])
+    called = dice.randint(0, 20)
+    return op(action, outcome, (called, called + dice.randint(0, 12) if outcome else None))

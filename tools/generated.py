@@ -1,0 +1,50 @@
+"""A generated file is either written anew or compared with what would be written.
+
+Each generator says `sys.exit(settle(...))`; `make generate` and `make check` call it with --write and --check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def settle(path: Path, render: Callable[[], str], *, remedy: str) -> int:
+    """Read the command line, then write the file or compare it.
+
+    Args:
+        path: the generated file.
+        render: makes its text; it must be the same on every machine and in every run.
+        remedy: what to do when the file is stale, told below the difference.
+
+    Returns:
+        The exit code: 0 when the file is as it should be, 1 when it is stale.
+    """
+    parser = argparse.ArgumentParser(description=f"Generate {_shown(path)}.")
+    choice = parser.add_mutually_exclusive_group(required=True)
+    choice.add_argument("--write", action="store_true", help="write the file")
+    choice.add_argument("--check", action="store_true", help="compare it, and fail when it is stale")
+    arguments = parser.parse_args()
+    text = render()
+    if arguments.write:
+        path.write_text(text, encoding="utf-8")
+        return 0
+    return _compared(path, text, remedy)
+
+
+def _compared(path: Path, text: str, remedy: str) -> int:
+    kept = path.read_text(encoding="utf-8") if path.exists() else ""
+    if kept == text:
+        return 0
+    before, after = kept.splitlines(), text.splitlines()
+    difference = difflib.unified_diff(before, after, f"{_shown(path)} as kept", "as it is now", n=1, lineterm="")
+    print(*difference, f"\n{_shown(path)} is stale: {remedy}", sep="\n")
+    return 1
+
+
+def _shown(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
