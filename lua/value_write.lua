@@ -24,8 +24,7 @@ local function write(key, at, version)
   if expect ~= '*' and expect ~= current then
     return 'C ' .. ((current == '' or current == 'x') and '0' or current)
   end
-  local header = version .. ' ' .. actor .. ' ' .. codec
-  if created then header = header .. ' ' .. created end
+  local header = version .. ' ' .. actor .. (created and ' ' .. created or '') .. ' ' .. codec
   local answer
   if ttl_ms == '0' then
     answer = redis.pcall('SET', key, header .. '\n' .. body)

@@ -1,6 +1,6 @@
 """Shared memory and coordination for teams of AI agents, on Redis."""
 
-from sharedmem.config import Settings
+from sharedmem.config import Kind, Settings
 from sharedmem.errors import (
     AccessDeniedError,
     ConfigError,
@@ -16,7 +16,7 @@ from sharedmem.errors import (
     WrongTypeError,
 )
 from sharedmem.hub import Hub
-from sharedmem.models import Change, Entry, Gap, Health, Kind, Message, Missed, Powers, TypeUsage, Usage
+from sharedmem.models import Change, Entry, Gap, Health, Message, Missed, Powers, TypeUsage, Usage
 from sharedmem.store import SharedMemoryStore
 from sharedmem.wire.access import Grant
 

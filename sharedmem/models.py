@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -13,14 +12,6 @@ class Record(BaseModel):
     """A frozen answer; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Kind(StrEnum):
-    """How long a value should live, and where."""
-
-    EPHEMERAL = "ephemeral"
-    SESSION = "session"
-    KNOWLEDGE = "knowledge"
 
 
 class Entry(Record):

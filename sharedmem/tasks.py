@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from sharedmem.errors import UnavailableError
-from sharedmem.telemetry import Counters, get_logger
 
 FAILURES = "background_failures"
 """Counter of failed work, with the labels `work` (first word of its name) and `error` (class name)."""
 
-_logger = get_logger("tasks")
+_logger = logging.getLogger("sharedmem.tasks")
+
+
+class Counting(Protocol):
+    """Where failures are counted."""
+
+    def increment(self, name: str, /, **labels: str) -> None:
+        """Count one more."""
 
 
 class Work:
@@ -69,7 +76,7 @@ class Background:
     `patience_s`: seconds that work gets to clean up after each of two cancellations.
     """
 
-    def __init__(self, counters: Counters, *, patience_s: float = 10.0) -> None:
+    def __init__(self, counters: Counting, *, patience_s: float = 10.0) -> None:
         self._counters = counters
         self._patience_s = patience_s
         self._running: dict[asyncio.Task[object], Work] = {}

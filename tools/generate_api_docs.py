@@ -54,7 +54,7 @@ def render() -> str:
         _errors_section(_classes_of(sharedmem.errors)),
         *_testing_section(),
     ]
-    return "\n".join(sections).rstrip("\n") + "\n"
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(sections)).rstrip("\n") + "\n"
 
 
 def _classes_of(module: object) -> list[type]:
@@ -90,18 +90,32 @@ def _answers(cls: type) -> Iterator[type]:
 
 def _class_section(cls: type) -> str:
     parts = [f"## {cls.__name__}\n", _prose(doc_of(cls))]
-    seen: set[str] = set()
+    told: set[str] = set()
     for base in filter(is_ours, cls.__mro__):
-        fresh = [member for member in own_members(base) if member.name not in seen]
-        seen.update(member.name for member in fresh)
-        if fresh and base is not cls:
-            parts.append(f"### {base.__name__}: {_first_line(doc_of(base), small=True)}\n")
-        parts += [_member_section(cls, member) for member in fresh]
+        fresh = [member for member in own_members(base) if member.name not in told]
+        told.update(member.name for member in fresh)
+        if base is cls:
+            parts += _own_sections(cls, fresh)
+        elif fresh:
+            parts.append(f"### {_first_sentence(doc_of(base))}\n")
+            parts += [_member_section(cls, member, level=4) for member in fresh]
     return "\n".join(parts)
 
 
-def _member_section(cls: type, member: Member) -> str:
-    title = f"#### `{cls.__name__}.{member.name}`\n"
+def _own_sections(cls: type, found: list[Member]) -> Iterator[str]:
+    fields = [member for member in found if member.kind == "field"]
+    if fields:
+        yield _fields_table(fields)
+    yield from (_member_section(cls, member, level=3) for member in found if member.kind != "field")
+
+
+def _fields_table(fields: Iterable[Member]) -> str:
+    rows = ([f"`{field.name}`", f"`{field.signature}`", field.doc] for field in fields)
+    return _table(["field", "type", "meaning"], rows)
+
+
+def _member_section(cls: type, member: Member, *, level: int) -> str:
+    title = f"{'#' * level} `{cls.__name__}.{member.name}`\n"
     return "\n".join([title, _fenced(_heading(member)), _prose(member.doc)])
 
 
@@ -135,9 +149,8 @@ def _wrapped(call: str) -> str:
     return call
 
 
-def _first_line(doc: str, *, small: bool = False) -> str:
-    line = doc.split("\n\n", maxsplit=1)[0].replace("\n", " ").rstrip(".")
-    return line[:1].lower() + line[1:] if small else line
+def _first_sentence(doc: str) -> str:
+    return doc.split("\n\n", maxsplit=1)[0].replace("\n", " ").split(". ")[0].rstrip(".")
 
 
 # -- docstrings -----------------------------------------------------------------------------------
@@ -156,7 +169,7 @@ def _prose(doc: str) -> str:
         else:
             section = section if not line else ""
             lines.append(line)
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, ""]) if lines else ""
 
 
 def _add_entry(lines: list[str], line: str) -> None:
@@ -180,11 +193,11 @@ def _cell(text: str) -> str:
 
 
 def _records_section(records: list[type]) -> str:
-    parts = ["## Records\n", _prose(inspect.getmodule(records[0]).__doc__ or "")]
+    parts = ["## Records\n", _prose(doc_of(sharedmem.models))]
     for record in records:
         parts += [f"### {record.__name__}\n", _prose(doc_of(record))]
-        rows = [[f"`{name}`", f"`{kind}`", doc] for name, _, kind, doc in members(record)]
-        parts += [_table(["field", "type", "meaning"], rows)] if rows else []
+        fields = list(members(record))
+        parts += [_fields_table(fields)] if fields else []
     return "\n".join(parts)
 
 
@@ -194,7 +207,7 @@ def _settings_section(settings: type) -> str:
         if member.kind == "field":
             kind, _, default = member.signature.partition(" = ")
             rows.append([f"`{member.name}`", f"`{kind}`", f"`{default}`", member.doc])
-    calls = (_member_section(settings, member) for member in members(settings) if member.kind != "field")
+    calls = [_member_section(settings, member, level=3) for member in members(settings) if member.kind != "field"]
     note = "In the environment each is `SHAREDMEM_` and its name in capitals, e.g. `SHAREDMEM_REDIS_URL`.\n"
     head = ["setting", "type", "default", "meaning"]
     return "\n".join(["## Settings\n", _prose(doc_of(settings)), note, _table(head, rows), *calls])
@@ -207,7 +220,7 @@ def _errors_section(found: list[type]) -> str:
         parents = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
         code, http_status, grpc_status, exit_code = error.codes
         row = [f"`{error.__name__}`", parents, f"`{code}`", str(http_status), grpc_status, str(exit_code)]
-        rows.append([*row, _first_line(doc_of(error))])
+        rows.append([*row, _first_sentence(doc_of(error))])
     head = ["error", "is a", "code", "HTTP", "gRPC", "exit code", "meaning"]
     return "\n".join(["## Errors\n", _prose(doc_of(sharedmem.errors)), _table(head, rows)])
 

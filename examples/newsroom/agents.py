@@ -41,6 +41,7 @@ from desk import (
 )
 from reading import Reading, contradictions_among, duplicates_among, fact_of, read_document
 from report import assembled, in_one_line, reviewed
+
 from sharedmem import Hub, SharedMemoryStore, VersionConflictError
 
 _IDLE_S = 0.2

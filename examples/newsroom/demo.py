@@ -8,6 +8,7 @@ watches the change feed, kills one researcher in the middle of a document, and s
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import sys
@@ -19,8 +20,6 @@ from pathlib import Path
 
 # Loaded by its path, as `sharedmem demo` does, this file would not find its neighbours.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from desk import (
     CHAT,
@@ -40,12 +39,16 @@ from desk import (
     claims_of,
 )
 from grading import Grade, grade, planted_in
-from sharedmem import Change, Hub, Settings, SharedMemoryError, SharedMemoryStore
+from pydantic import BaseModel, ConfigDict, Field
 from summary import AgentPart, Speed, Summary, told
 from view import Board, LiveView, PlainView, opened_view
 
+from sharedmem import Change, Hub, Settings, SharedMemoryError, SharedMemoryStore, UnavailableError
+
 FOLDER = Path(__file__).resolve().parent
 _CLAIM_PREFIX = "newsroom:claims:"
+# What clearing the namespace before the start leaves at the beginning of the feed.
+_NO_WORK = frozenset({"gap", "clear"})
 _LINGER_AT = 2
 _SHOWN_PAGES = 2
 _PROBES = 2_000
@@ -118,17 +121,19 @@ class Newsroom:
         """Wait for all agents, the killed one included."""
         await asyncio.gather(*(self.finished(name) for name in self.processes))
 
-    def send_everybody_home(self) -> None:
+    async def send_everybody_home(self) -> None:
         """End whatever still runs; for the way out after an error."""
         for process in self.processes.values():
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     process.kill()
+            await process.wait()
 
     async def watch(self) -> None:
         """Follow the change feed from its beginning to the editor's last word."""
-        async for change in self.store.watch("*", since="0-0"):
-            self.board.changed(change)
+        async for change in self.store.watch("*", since=0):
+            if change.operation not in _NO_WORK:
+                self.board.changed(change)
             self.view.tell(await self._lines_for(change))
             if change.key == END:
                 return
@@ -170,9 +175,19 @@ async def run(options: Options | None = None) -> Summary:
 
     Raises:
         SharedMemoryError: no server could be had, or an agent failed.
-        TimeoutError: `patience_s` was not enough.
+        UnavailableError: `patience_s` was not enough.
     """
     chosen = options or Options()
+    try:
+        async with asyncio.timeout(chosen.patience_s):
+            summary = await _run(chosen)
+    except TimeoutError as error:
+        raise UnavailableError("the newsroom", f"it was not done within {chosen.patience_s:g} s") from error
+    sys.stdout.write(told(summary) + "\n")
+    return summary
+
+
+async def _run(chosen: Options) -> Summary:
     settings = await asyncio.to_thread(Settings.load, redis_url=chosen.redis_url, data_dir=chosen.data_dir)
     documents = await asyncio.to_thread(_documents)
     task = Task(
@@ -182,15 +197,13 @@ async def run(options: Options | None = None) -> Summary:
         think_s=chosen.think_s,
         lease_s=chosen.lease_s,
     )
-    async with Hub.open(settings=settings) as hub, asyncio.timeout(chosen.patience_s):
+    async with Hub.open(settings=settings) as hub:
         await hub.store(NAMESPACE).clear()
         store = hub.store(NAMESPACE, actor="editor")
         started = time.monotonic()
         board = await _work(store, task, chosen)
         seconds = time.monotonic() - started
-        summary = await _summed_up(store, task, board, seconds=seconds, server=hub.url, data=str(settings.data_dir))
-    sys.stdout.write(told(summary) + "\n")
-    return summary
+        return await _summed_up(store, task, board, seconds=seconds, server=hub.url, data=str(settings.data_dir))
 
 
 async def _work(store: SharedMemoryStore, task: Task, options: Options) -> Board:
@@ -198,34 +211,32 @@ async def _work(store: SharedMemoryStore, task: Task, options: Options) -> Board
     board = Board(list(task.documents))
     with opened_view(board, plain=options.plain) as view:
         room = Newsroom(store, board, view, _environment(options), victim="researcher-2")
-        watching = asyncio.create_task(room.watch())
+        await store.write(TASK, task.model_dump(mode="json"))
+        parts = [room.watch(), _start_when_all_are_there(store, options.researchers), _staff(room, options.researchers)]
+        tasks = [asyncio.create_task(part) for part in parts]
         try:
-            await _direct(room, task, options.researchers)
-            await watching
+            await asyncio.gather(*tasks)
         finally:
-            watching.cancel()
-            room.send_everybody_home()
+            for running in tasks:
+                running.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await room.send_everybody_home()
     return board
 
 
-async def _direct(room: Newsroom, task: Task, researchers: int) -> None:
-    """Lay out the task, hire, give the start when all are there, and wait for the last to leave."""
-    await room.store.write(TASK, task.model_dump(mode="json"))
+async def _staff(room: Newsroom, researchers: int) -> None:
+    """Hire everybody and wait for the last to leave."""
     for number in range(1, researchers + 1):
         name = f"researcher-{number}"
         await room.hire("researcher", name, *(("--linger-at", str(_LINGER_AT)) if name == room.victim else ()))
     await room.hire("writer", "writer")
     await room.hire("reviewer", "reviewer")
-    starting = asyncio.create_task(_start_when_all_are_there(room.store, researchers))
-    try:
-        await room.everybody_home()
-    finally:
-        starting.cancel()
+    await room.everybody_home()
     await room.store.write(END, "The editor turns off the light.")
 
 
 async def _start_when_all_are_there(store: SharedMemoryStore, researchers: int) -> None:
-    async for _ in store.watch(PRESENT, since="0-0"):
+    async for _ in store.watch(PRESENT, since=0):
         if await store.scard(PRESENT) >= researchers:
             await store.write(START, "go")
             return
@@ -253,7 +264,7 @@ async def _summed_up(
             )
             for row in board.agents.values()
         ),
-        statements=await store.incr(STATEMENTS, 0),
+        statements=int(await store.read(STATEMENTS, 0)),
         changes=sum(board.operations.values()),
         seconds=seconds,
         speed=await _speed(store),
@@ -303,11 +314,16 @@ def _environment(options: Options) -> dict[str, str]:
 
 
 def main() -> int:
-    """Run with the defaults; 0 when nothing was lost, done twice or missed."""
+    """Run as the command line says; 0 when nothing was lost, done twice or missed."""
+    parser = argparse.ArgumentParser(description="Agents in processes of their own share one memory.")
+    parser.add_argument("--researchers", type=int, default=3, help="researcher processes, at least 2")
+    parser.add_argument("--think-s", type=float, default=1.0, help="seconds to think over a document")
+    parser.add_argument("--lease-s", type=float, default=2.0, help="seconds until an unrenewed claim falls to others")
+    parser.add_argument("--plain", action="store_true", help="lines instead of tables")
     try:
-        return 0 if asyncio.run(run()).ok else 1
-    except (SharedMemoryError, TimeoutError) as error:
-        sys.stderr.write(f"the demo failed: {error or 'it took too long'}\n")
+        return 0 if asyncio.run(run(Options(**vars(parser.parse_args())))).ok else 1
+    except SharedMemoryError as error:
+        sys.stderr.write(f"the demo failed: {error}\n")
         return 1
 
 

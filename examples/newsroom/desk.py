@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
-
 from reading import Fact, Reading
+
 from sharedmem import SharedMemoryStore
 
 NAMESPACE = "newsroom"
@@ -27,7 +27,7 @@ CLAIMS = "newsroom:claims:*"
 CHAT_LENGTH = 500
 PAGES = 4
 LINGERING_PAGES = 10_000
-_BEGINNING = "0-0"
+_BEGINNING = 0
 
 
 class _Note(BaseModel):

@@ -48,7 +48,7 @@ _VALUE = re.compile(
     r"|\b(?P<vote>\d+\svotes?\sto\s\d+)\b"
     rf"|(?<![\w.])(?P<number>{_NUMBER})(?![\w]|\.\d)",
 )
-_NUMBERED = re.compile(r"\b([a-z]{3,})\s(\d{1,2})\b(?!\s?(?:million|per|[a-z]))")
+_NUMBERED = re.compile(r"\b([a-z]{3,})\s(\d{1,2})\b")
 _SENTENCE = re.compile(r"\S.*?(?:[.!?][\"')\]]*(?=\s+[\"'(\[]*[A-Z])|(?=\n[ \t]*\n)|\Z)", re.DOTALL)
 _PARAGRAPH = re.compile(r"\S.*?(?=\n[ \t]*\n|\Z)", re.DOTALL)
 _CLAUSE_END = re.compile(r"[,;:](?=\s)")
@@ -282,7 +282,7 @@ def _measured(sentence: str, match: re.Match[str]) -> tuple[str, str] | None:
 def _unit_after(rest: str) -> str | None:
     """The thing counted: the first plural among the next words of the same clause."""
     for word in re.split(r"[,;:.()]", rest, maxsplit=1)[0].split()[:_UNIT_REACH]:
-        if word.lower() in _STOP:
+        if word.lower() in _STOP or not word[0].isalpha():
             return None
         if word in _IRREGULAR or (word.isalpha() and word.endswith("s") and not word.endswith("ss")):
             return stem(word)
@@ -299,15 +299,21 @@ def _clause_around(sentence: str, match: re.Match[str]) -> tuple[str, int]:
 
 
 def _blanked(text: str, start: int, stop: int) -> str:
-    return text[:start] + " " * (stop - start) + text[stop:]
+    # A sign, not a blank: what stands before the value must not seem to count what stands behind it.
+    return text[:start] + "#" * (stop - start) + text[stop:]
 
 
 def _terms(clause: str, unit: str) -> list[str]:
     """The words of weight, stemmed, each once; names keep their capital, `pier 4` becomes `pier-4`."""
-    joined = _NUMBERED.sub(r"\1-\2", clause)
-    words = re.findall(r"[A-Za-z][\w'-]*", joined)
+    words = re.findall(r"[A-Za-z][\w'-]*", _NUMBERED.sub(_labelled, clause))
     kept = (_term(word, first=position == 0) for position, word in enumerate(words) if word.lower() not in _STOP)
     return [term for term in dict.fromkeys(kept) if term and term != unit]
+
+
+def _labelled(match: re.Match[str]) -> str:
+    """`pier 4` is a label; `carried 96 passengers` is a count."""
+    counts = match[1] in _STOP or _unit_after(match.string[match.end() :])
+    return match.group() if counts else f"{match[1]}-{match[2]}"
 
 
 def _term(word: str, *, first: bool) -> str:

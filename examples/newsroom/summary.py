@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from grading import Grade
+from pydantic import BaseModel, ConfigDict
 
 
 class _Frozen(BaseModel):
@@ -84,13 +83,12 @@ def _who_did_what(summary: Summary) -> list[str]:
 
 def _outcome(summary: Summary) -> list[str]:
     grade = summary.grade
-    finished = summary.documents - len(summary.lost)
+    lost, twice = len(summary.lost), len(summary.twice)
     takeovers = (
-        f"  {document}: {before} died, its lease ran out, {after} read it"
-        for document, before, after in summary.takeovers
+        f"  {document}: the lease of {before} ran out, {after} read it" for document, before, after in summary.takeovers
     )
     return [
-        f"Documents: {finished} of {summary.documents} done, {len(summary.lost)} lost, {len(summary.twice)} done twice.",
+        f"Documents: {summary.documents - lost} of {summary.documents} done, {lost} lost, {twice} done twice.",
         *takeovers,
         f"Contradictions: found {grade.contradictions} of {grade.contradictions_planted} planted.",
         f"Near duplicates: found {grade.duplicates} of {grade.duplicates_planted} planted.",
@@ -100,10 +98,11 @@ def _outcome(summary: Summary) -> list[str]:
 
 
 def _numbers(summary: Summary) -> list[str]:
+    speed = summary.speed
+    flat_out = f"{speed.writes_per_s:,.0f} writes/s, {speed.reads_per_s:,.0f} reads/s (over {speed.operations:,} each)"
     return [
-        f"{summary.changes} changes and {summary.statements} statements in {summary.seconds:.1f} s, mostly thinking time.",
-        f"Flat out, 50 tasks of one process: {speed.writes_per_s:,.0f} writes/s, {speed.reads_per_s:,.0f} reads/s "
-        f"(measured over {speed.operations:,} each).",
+        f"{summary.changes} changes in {summary.seconds:.1f} s (mostly thinking), {summary.statements} statements.",
+        f"Flat out, 50 tasks of one process: {flat_out}.",
     ]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from desk import LINGERING_PAGES, Claim
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
@@ -15,7 +16,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from desk import LINGERING_PAGES, Claim
 from sharedmem import Change
 
 _FEED_LINES = 9
@@ -28,7 +28,7 @@ class AgentRow:
 
     name: str
     pid: int = 0
-    doing: str = "starts"
+    doing: str = ""
     documents: int = 0
     changes: int = 0
     killed: bool = False
@@ -54,7 +54,7 @@ class Board:
 
     def hired(self, name: str, pid: int) -> None:
         """An agent's process was started."""
-        self.agents[name] = AgentRow(name, pid)
+        self.agents[name] = AgentRow(name, pid, doing="waits for its turn")
 
     def killed(self, name: str, document: str) -> str:
         """An agent's process was killed; returns the line that says so."""
@@ -86,6 +86,9 @@ class Board:
     def said(self, who: str, text: str) -> str:
         """A line of the group chat; returns it for the plain view."""
         self.chat.append(f"{who}: {text}")
+        row = self.agents.get(who)
+        if row and not row.killed:
+            row.doing = text
         return f"{who} says: {text}"
 
     def _finished(self, row: AgentRow, document: str) -> str:

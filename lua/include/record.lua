@@ -1,4 +1,4 @@
--- record: the header line of a key/value record, `<version> <actor> <codec>[ <created>]`.
+-- record: the header line of a key/value record, `<version> <actor>[ <created>] <codec>`.
 
 local LONGEST_HEADER = 255
 
@@ -8,7 +8,7 @@ local function held(key)
   local start = redis.pcall('GETRANGE', key, 0, LONGEST_HEADER)
   if type(start) == 'table' then return nil, nil, nil end
   if start == '' then return '', nil, nil end
-  local version, codec, created = string.match(start, '^(%d+) %S+ (%l+) ?(%d*)\n')
+  local version, created, codec = string.match(start, '^(%d+) %S+ ?(%d*) (%l+)\n')
   if not version or #version ~= 16 then return 'x', nil, nil end
   if created == '' then created = version end
   if codec ~= 'blob' then return version, created, nil end

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sharedmem.config import Kind
 from sharedmem.data.structure import Structure, check_whole
-from sharedmem.models import Kind
 
 
 class CountersOfStore(Structure):

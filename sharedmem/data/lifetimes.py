@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 
+from sharedmem.config import Kind
 from sharedmem.errors import InvalidError
-from sharedmem.models import Kind
 from sharedmem.wire.access import Matcher
 
 NO_EXPIRY = 0
@@ -24,7 +24,10 @@ class Lifetimes:
     """
 
     def __init__(self, rules: Mapping[str, Kind], *, ephemeral_ttl_s: float, session_ttl_s: float) -> None:
-        self._rules = [(Matcher(pattern), kind) for pattern, kind in rules.items()]
+        self._rules = [(pattern.partition(":")[0], Matcher(pattern), kind) for pattern, kind in rules.items()]
+        # Most namespaces have no rule, and their writes should not pay for those of others.
+        self._anywhere = any("*" in namespace or "?" in namespace for namespace, _, _ in self._rules)
+        self._namespaces = {namespace for namespace, _, _ in self._rules}
         # What lasts has no expiry: nothing stands behind Redis here that it could come back from.
         self._default_ms = {
             Kind.EPHEMERAL: round(ephemeral_ttl_s * 1000),
@@ -47,10 +50,12 @@ class Lifetimes:
             return check_ttl_ms(ttl)
         if kind is not None:
             return self._default_ms[_checked_kind(kind)]
-        return self._by_rule(key) if self._rules else NO_EXPIRY
+        if not self._anywhere and key.partition(":")[0] not in self._namespaces:
+            return NO_EXPIRY
+        return self._by_rule(key)
 
     def _by_rule(self, key: str) -> int:
-        for matches, kind in self._rules:
+        for _, matches, kind in self._rules:
             if matches(key):
                 return self._default_ms[kind]
         return NO_EXPIRY

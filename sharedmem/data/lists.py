@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sharedmem.config import Kind
 from sharedmem.data.structure import Structure, check_member, check_whole
 from sharedmem.errors import InvalidError
-from sharedmem.models import Kind
 from sharedmem.wire.changes import as_list
 from sharedmem.wire.codec import decode_member, encode_member
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sharedmem.wire.codec import JSON, decode, decode_foreign
+from sharedmem.wire.codec import decode, decode_foreign, decode_json
 
 _VERSION_DIGITS = 16
+_JSON_HEADER = b" json"
 FOREIGN = "x"
 
 
@@ -36,14 +37,13 @@ def take_apart(raw: bytes) -> Stored:
     version = words[0]
     if not separator or len(words) < 3 or len(version) != _VERSION_DIGITS or not version.isdigit():
         return Stored(0, "", b"", 0, raw)
-    created = int(words[3]) if len(words) > 3 else int(version)
-    return Stored(int(version), words[1].decode(), words[2], created, body)
+    created = int(words[2]) if len(words) > 3 else int(version)
+    return Stored(int(version), words[1].decode(), words[-1], created, body)
 
 
 def value_of(raw: bytes) -> Any:
     """The value of a record whose codec is JSON, the common case, else `NotImplemented`."""
     header, _, body = raw.partition(b"\n")
-    words = header.split(b" ", 3)
-    if len(words) >= 3 and words[2] == JSON and len(words[0]) == _VERSION_DIGITS and words[0].isdigit():
-        return decode(JSON, body)
+    if header.endswith(_JSON_HEADER) and header[:_VERSION_DIGITS].isdigit():
+        return decode_json(body)
     return NotImplemented

@@ -10,7 +10,7 @@ from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.data.blobs import FileBlobs
 from sharedmem.data.lifetimes import Lifetimes
-from sharedmem.errors import InvalidError
+from sharedmem.errors import InvalidError, SharedMemoryError
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Scope
@@ -67,8 +67,11 @@ class Structure:
         try:
             return await call
         except ServerError as error:
-            held = text_of(await self._line.call("TYPE", target.physical))
-            raise explain(error, self._line.address, key=target.key, held=held, wanted=wanted) from error
+            raise await self._explanation(error, target, wanted) from error
+
+    async def _explanation(self, error: ServerError, target: Target, wanted: str) -> SharedMemoryError:
+        held = text_of(await self._line.call("TYPE", target.physical))
+        return explain(error, self._line.address, key=target.key, held=held, wanted=wanted)
 
 
 def check_whole(field: str, value: object) -> int:

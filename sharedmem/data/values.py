@@ -8,18 +8,20 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from sharedmem.clock import from_microseconds
+from sharedmem.config import Kind
 from sharedmem.data.blobs import BlobReference
 from sharedmem.data.lifetimes import KEEP_EXPIRY
 from sharedmem.data.records import Stored, take_apart, value_of
 from sharedmem.data.structure import Means, Structure
 from sharedmem.data.writing import Writer
 from sharedmem.errors import InternalError, InvalidError, UnavailableError, VersionConflictError, WrongTypeError
-from sharedmem.models import Entry, Kind
+from sharedmem.models import Entry
 from sharedmem.wire.access import Scope
 from sharedmem.wire.changes import as_list
 from sharedmem.wire.codec import BLOB, decode, encode
 from sharedmem.wire.keys import Space, Target
 from sharedmem.wire.mutations import Record
+from sharedmem.wire.replies import ServerError
 
 _ANY = "*"
 _ABSENT = ""
@@ -33,6 +35,7 @@ class Values(Structure):
 
     def __init__(self, means: Means, scope: Scope) -> None:
         super().__init__(means, scope)
+        self._call = means.line.call
         self._blobs = means.blobs
         self._largest = means.settings.blob_threshold_bytes
         self._writer = Writer(means.mutations, scope.signature, means.background)
@@ -67,8 +70,7 @@ class Values(Structure):
         """
         target = self._scope.to_write(key)
         expect = _ANY if if_version is None else _expectation(if_version)
-        version, _ = await self._put(target, value, expect, self._lifetimes.ttl_ms(target.key, ttl, kind))
-        return version
+        return await self._put(target, value, expect, self._lifetimes.ttl_ms(target.key, ttl, kind))
 
     async def read(self, key: str, default: Any = None) -> Any:
         """The value of a key, or `default` when there is none. One round trip.
@@ -78,7 +80,10 @@ class Values(Structure):
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
         """
         target = self._scope.to_read(key)
-        raw = await self._explained(target, _VALUE, self._line.call("GET", target.physical))
+        try:
+            raw = await self._call("GET", target.physical)
+        except ServerError as error:
+            raise await self._explanation(error, target, _VALUE) from error
         if not isinstance(raw, bytes):
             return default
         value = value_of(raw)
@@ -201,14 +206,19 @@ class Values(Structure):
                 versions[key] = await self._outcome(target, reply, _ANY)
         return {key: versions[key] for key in mapping}
 
-    async def _put(self, target: Target, value: object, expect: str, ttl_ms: int) -> tuple[int, Record]:
-        record = await self._record(target, encode(value), expect, ttl_ms)
+    async def _put(self, target: Target, value: object, expect: str, ttl_ms: int) -> int:
+        coded = encode(value)
+        if len(coded[1]) > self._largest:
+            return await self._put_blob(target, coded, expect, ttl_ms)
+        reply = await self._writer.put(Record(target, expect, ttl_ms, *coded))
+        return int(reply) if reply.isdigit() else await self._outcome(target, reply, expect)
+
+    async def _put_blob(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int) -> int:
+        record = await self._record(target, coded, expect, ttl_ms)
         try:
-            reply = await self._writer.put(record)
-            return await self._outcome(target, reply, expect), record
+            return await self._outcome(target, await self._writer.put(record), expect)
         except (VersionConflictError, WrongTypeError):
-            if record.codec == BLOB:
-                await self._blobs.remove(BlobReference.model_validate_json(record.body).path)
+            await self._blobs.remove(BlobReference.model_validate_json(record.body).path)
             raise
 
     async def _record(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int) -> Record:

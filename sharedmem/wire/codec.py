@@ -51,10 +51,14 @@ def encode(value: object) -> tuple[bytes, bytes]:
     return MSGPACK, _pack(_plain(value, "value", 0))
 
 
+decode_json = orjson.loads
+"""The value of a JSON payload."""
+
+
 def decode(codec: bytes, payload: bytes) -> Any:
     """The value of a payload; the reverse of `encode`."""
     if codec == JSON:
-        return orjson.loads(payload)
+        return decode_json(payload)
     return msgpack.unpackb(payload, ext_hook=_from_ext, strict_map_key=False)
 
 
@@ -101,20 +105,24 @@ def decode_foreign(payload: bytes) -> Any:
         return payload
 
 
-def _is_json(value: object, depth: int) -> bool:
+def _is_json(value: Any, depth: int) -> bool:
     """Whether JSON gives back exactly this value (bar tuples): the fast check of the common case."""
     kind = type(value)
     if kind is dict:
-        items = value.items()  # type: ignore[attr-defined]  # an exact dict, checked by its type for speed
-        return depth < MAX_DEPTH and all(
-            type(key) is str and (type(item) in _LEAVES or _is_json(item, depth + 1)) for key, item in items
-        )
-    if kind is list or kind is tuple:
-        return depth < MAX_DEPTH and all(
-            type(item) in _LEAVES or _is_json(item, depth + 1)
-            for item in value  # type: ignore[attr-defined]  # likewise
-        )
-    return kind in _LEAVES or (kind is float and isfinite(value))  # type: ignore[arg-type]  # a float by its type
+        for key in value:
+            if type(key) is not str:
+                return False
+        items = value.values()
+    elif kind is list or kind is tuple:
+        items = value
+    else:
+        return kind in _LEAVES or (kind is float and isfinite(value))
+    if depth >= MAX_DEPTH:
+        return False
+    for item in items:
+        if type(item) not in _LEAVES and not _is_json(item, depth + 1):
+            return False
+    return True
 
 
 def _pack(plain: object) -> bytes:

@@ -26,14 +26,15 @@ class Driver:
         response_timeout_s: how long a reply may take, beyond the time a blocking call asked to wait.
     """
 
-    congested = False
-
     def __init__(self, client: Client, waiting: redis.Redis, *, response_timeout_s: float) -> None:
         self._client = client
         self._waiting = waiting
         self._response_timeout_s = response_timeout_s
         for each in (client, waiting):
             _raw_replies(each)
+
+    def post(self, args: Command) -> None:  # a pool has no line to put it in
+        """Say that `send` must be used."""
 
     async def send(self, args: Command) -> Reply:
         """Send one command and return its reply.
@@ -131,6 +132,7 @@ def _refusal(error: RedisError) -> ServerError | None:
 def _raw_replies(client: Client) -> None:
     # Replies come as RESP2 has them, as on the fast lane; the cluster client still reads its own slot map.
     callbacks = client.response_callbacks
+    kept = ("CLUSTER", "COMMAND") if isinstance(client, RedisCluster) else ()
     for command in list(callbacks):
-        if not str(command).startswith(("CLUSTER", "COMMAND")):
+        if not str(command).startswith(kept):
             del callbacks[command]

@@ -35,6 +35,8 @@ class _Link(asyncio.Protocol):
         self._outgoing: list[bytes] = []
         self._writable = True
         self._transport: asyncio.Transport | None = None
+        self.congested = False
+        """Whether a caller should wait for `relieved` before it sends more."""
         self.relieved: asyncio.Future[None] | None = None
 
     @property
@@ -42,23 +44,22 @@ class _Link(asyncio.Protocol):
         """Calls without a reply, oldest first."""
         return self._waiting
 
-    @property
-    def congested(self) -> bool:
-        """Whether a caller should wait for `relieved` before it sends more."""
-        return not self._writable or len(self._waiting) > _MOST_IN_FLIGHT
-
     def send(self, args: Command) -> asyncio.Future[Reply]:
         """Put a command in line."""
         packed = hiredis.pack_command(args)  # type: ignore[arg-type]  # its stub forgets tuples of any length
         future = self._loop.create_future()
-        self._waiting.append(future)
-        if not self._outgoing:
+        waiting = self._waiting
+        waiting.append(future)
+        if self._outgoing:
+            self._outgoing.append(packed)
+            if len(waiting) > _MOST_IN_FLIGHT:
+                self.congested = True
+        elif len(waiting) == 1 and self._transport:
             # A lone caller's command leaves now; those of a crowd leave together at the end of the tick.
-            if len(self._waiting) == 1 and self._transport:
-                self._transport.write(packed)
-                return future
+            self._transport.write(packed)
+        else:
+            self._outgoing.append(packed)
             self._loop.call_soon(self._flush)
-        self._outgoing.append(packed)
         return future
 
     def _flush(self) -> None:
@@ -89,17 +90,19 @@ class _Link(asyncio.Protocol):
                     future.set_result(reply)
         except (hiredis.ProtocolError, IndexError):
             self.abort()
-        if self.relieved is not None and not self.congested:
+        if self.congested and self._writable and len(waiting) < _MOST_IN_FLIGHT // 2:
             self._relieve()
 
     def pause_writing(self) -> None:
         self._writable = False
+        self.congested = True
 
     def resume_writing(self) -> None:
         self._writable = True
         self._relieve()
 
     def _relieve(self) -> None:
+        self.congested = False
         relieved, self.relieved = self.relieved, None
         if relieved is not None and not relieved.done():
             relieved.set_result(None)
@@ -135,6 +138,19 @@ class Lane:
         self._checks_without_progress = 0
         self._closed = False
 
+    def post(self, args: Command) -> asyncio.Future[Reply] | None:
+        """Put a command in line without waiting for anything, if that can be done just now.
+
+        Returns:
+            The reply to come, which may be a `ServerError`; None when `send` must be used.
+        """
+        link = self._link
+        if link is None or link.congested:
+            return None
+        if self._check is None:
+            self._watch()
+        return link.send(args)
+
     async def send(self, args: Command) -> Reply:
         """Send one command and return its reply.
 
@@ -142,15 +158,9 @@ class Lane:
             ServerError: the server refused it.
             LostError: the connection was lost; it may or may not have happened.
         """
-        link = self._link
-        if link is None or link.congested:
-            link = await self._usable()
-        if self._check is None:
-            self._watch()
-        reply = await link.send(args)
-        if isinstance(reply, ServerError):
-            raise reply
-        return reply
+        link = await self._usable()
+        self._watch()
+        return checked(await link.send(args))
 
     async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
         """Send commands as one atomic transaction.

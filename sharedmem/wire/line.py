@@ -6,6 +6,7 @@ included, so that a mutation is applied once however often it is sent.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
@@ -25,6 +26,9 @@ _LONGEST_PAUSE_S = 0.5
 
 class Transport(Protocol):
     """What carries calls: the fast lane, or redis-py. `testing.TransportSuite` holds them to it."""
+
+    def post(self, args: Command) -> asyncio.Future[Reply] | None:
+        """Send one command without waiting, or None when `send` must be used; the reply may be a `ServerError`."""
 
     async def send(self, args: Command) -> Reply:
         """Send one command; raises `ServerError` or `LostError`."""
@@ -55,6 +59,7 @@ class Line:
         self._driver = driver
         self._clock = clock
         self._retry_for_s = retry_for_s
+        self._post = transport.post
         self._send = transport.send
         self.address = address
 
@@ -81,9 +86,15 @@ class Line:
             ServerError: it refuses this command.
         """
         try:
-            return await self._send(args)
+            posted = self._post(args)
+            if posted is None:
+                return await self._send(args)
+            reply = await posted
+            if isinstance(reply, ServerError):
+                raise reply
         except (LostError, ServerError) as error:
             return await self._persist(lambda: self._send(args), error, args)
+        return reply
 
     async def call_aside(self, *args: Argument) -> Reply:
         """As `call`, on another connection: for what is large enough to hold others up."""

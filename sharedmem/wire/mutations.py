@@ -7,7 +7,7 @@ like the first and not done again. Each is one round trip and one atomic step at
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharedmem.errors import InternalError
 from sharedmem.wire.keys import Space, Target
@@ -20,8 +20,7 @@ _FIXED_KEYS = 3
 _ASIDE_BYTES = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """A value to be written."""
 
     target: Target
@@ -53,10 +52,11 @@ class Mutations:
         """Write records of one namespace; returns one reply line a record (see the script)."""
         args: list[Argument] = [int(together)]
         size = 0
-        for record in records:
-            args += (record.expect, record.ttl_ms, record.codec, record.body)
-            size += len(record.body)
-        keys = [record.target.physical for record in records]
+        keys: list[bytes] = []
+        for target, expect, ttl_ms, codec, body in records:
+            keys.append(target.physical)
+            args += (expect, ttl_ms, codec, body)
+            size += len(body)
         reply = await self._send("value_write", space, keys, actor, args, aside=size > _ASIDE_BYTES)
         return reply.split(b"\n")
 

@@ -17,7 +17,7 @@ from sharedmem.errors import InternalError
 _PACKAGE = Path(__file__).resolve().parent.parent
 _PLACES = (_PACKAGE / "lua", _PACKAGE.parent / "lua")
 _INCLUDE = re.compile(r"^-- INCLUDE (.+)$", re.MULTILINE)
-_LINE = re.compile(r"user_script:(\d+):")
+_LINE = re.compile(r"@?user_script:(\d+)")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Script:
 
     def located(self, text: str) -> str:
         """An error text of the server in which script lines read `lua/<file>:<line>`."""
-        return _LINE.sub(lambda found: f"{self._place(int(found[1]))}:", text)
+        return _LINE.sub(lambda found: self._place(int(found[1])), text)
 
     def _place(self, line: int) -> str:
         for file, lines in self.parts:

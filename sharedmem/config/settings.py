@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -32,16 +33,14 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from sharedmem.config.files import CONFIG_VARIABLE, PATHS, expanded, read_file
 from sharedmem.errors import ConfigError, NotFoundError
-from sharedmem.models import Kind, Record
 
 _VARIABLE_PREFIX = "SHAREDMEM_"
-CONFIG_VARIABLE = f"{_VARIABLE_PREFIX}CONFIG"
 SCHEMES = ("unix", "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 
 _MASK = "***"
 _SECRET = frozenset({"redis_url", "redis_password"})
-_PATHS = ("data_dir", "blob_dir", "tls_ca_file", "tls_cert_file", "tls_key_file")
 _TEN_YEARS_S = 315_360_000
 _HOUR_S = 3600
 _LONGEST_STRING_BYTES = 512 * 1024 * 1024
@@ -57,6 +56,14 @@ _UNNAMEABLE = re.compile(r"[{}:\x00-\x1f\x7f]")
 def masked(url: str) -> str:
     """The URL with every password in it shown as `***`, fit for logs and people."""
     return _QUERY_PASSWORD.sub(rf"\g<1>{_MASK}", _USER_PASSWORD.sub(rf"\g<1>:{_MASK}@", url))
+
+
+class Kind(StrEnum):
+    """How long a value should live, and where."""
+
+    EPHEMERAL = "ephemeral"
+    SESSION = "session"
+    KNOWLEDGE = "knowledge"
 
 
 class KindRules(Mapping[str, Kind]):
@@ -81,8 +88,10 @@ class KindRules(Mapping[str, Kind]):
         return repr({pattern: str(kind) for pattern, kind in self.items()})
 
 
-class Setting(Record):
+class Setting(BaseModel):
     """One setting as people see it: secrets are masked."""
+
+    model_config = ConfigDict(frozen=True)
 
     name: str
     value_shown: str
@@ -272,7 +281,7 @@ class Settings(BaseModel):
         variables = os.environ if environment is None else environment
         given = {name: value for name, value in arguments.items() if value is not None}
         from_environment = {name: value for name in cls.model_fields if (value := variables.get(_variable(name)))}
-        path, from_file = _from_file(variables, start or Path.cwd())
+        path, from_file = read_file(variables, start or Path.cwd())
         origins = dict.fromkeys(from_file, f"file {path}")
         origins |= {name: f"environment {_variable(name)}" for name in from_environment}
         origins |= dict.fromkeys(given, "argument")
@@ -332,11 +341,11 @@ class Settings(BaseModel):
     def _masked_in_json(self, url: str) -> str:
         return masked(url)
 
-    @field_validator(*_PATHS)
+    @field_validator(*PATHS)
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         # A later change of the working directory must not move the data.
-        return path and _expanded(path).absolute()
+        return path and expanded(path).absolute()
 
     @model_validator(mode="wrap")
     @classmethod
@@ -355,13 +364,6 @@ def unknown_environment(environment: Mapping[str, str]) -> list[str]:
 
 def _variable(field: str) -> str:
     return _VARIABLE_PREFIX + field.upper()
-
-
-def _expanded(path: Path) -> Path:
-    try:
-        return path.expanduser()
-    except RuntimeError as error:
-        raise ValueError("its '~' names a user without a home folder; write the whole path") from error
 
 
 def _shown(value: object) -> str:
@@ -404,96 +406,3 @@ def _words(field: str, problem: ErrorDetails) -> str:
     if problem["type"] == "string_type":
         wish = "it should be text; put it in quotes"
     return f"{found}{where} is refused: {wish}"
-
-
-def _from_file(variables: Mapping[str, str], start: Path) -> tuple[Path | None, dict[str, object]]:
-    """The settings file in force and what it says, with its paths made relative to it."""
-    named = variables.get(CONFIG_VARIABLE)
-    path, values = _read_named(named) if named else _read_nearest(start)
-    if path is not None:
-        values |= {name: _beside(path, values[name]) for name in _PATHS if name in values}
-    return path, values
-
-
-def _beside(file: Path, value: object) -> object:
-    # "~" waits for the validator: joined to the folder it would mean nothing.
-    return file.parent / value if isinstance(value, str) and not value.startswith("~") else value
-
-
-def _read_named(name: str) -> tuple[Path, dict[str, object]]:
-    origin = f"environment {CONFIG_VARIABLE}"
-    try:
-        path = _expanded(Path(name)).absolute()
-    except ValueError as error:
-        raise ConfigError("config", origin, str(error)) from error
-    if not path.is_file():
-        raise ConfigError("config", origin, f"there is no file {str(path)!r}; correct or unset {CONFIG_VARIABLE}")
-    if path.suffix in {".yaml", ".yml"}:
-        return path, _read_yaml(path)
-    values = _read_toml(path) if path.suffix == ".toml" else None
-    if values is None:
-        raise ConfigError("config", origin, f"{str(path)!r} is neither YAML (.yaml) nor TOML with [tool.sharedmem]")
-    return path, values
-
-
-def _read_nearest(start: Path) -> tuple[Path | None, dict[str, object]]:
-    for folder in _upwards(start.absolute()):
-        if (path := folder / "sharedmem.yaml").is_file():
-            return path, _read_yaml(path)
-        if (path := folder / "pyproject.toml").is_file() and (values := _read_toml(path)) is not None:
-            return path, values
-    return None, {}
-
-
-def _upwards(start: Path) -> Iterator[Path]:
-    """The folder and those above it, up to the home folder (included) or the root."""
-    home = Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home() raises where there is none; this does not
-    for folder in (start, *start.parents):
-        yield folder
-        if folder == home:
-            return
-
-
-def _read_yaml(path: Path) -> dict[str, object]:
-    import yaml  # noqa: PLC0415  only a file needs it; the import stays light
-
-    try:
-        values = yaml.safe_load(_read_text(path))
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"line {mark.line + 1}" if mark else "it"
-        problem = f"{line} is not valid YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"
-        # The cause is left out: it quotes the line, which may hold a password.
-        raise ConfigError("config", f"file {path}", problem) from None
-    return _mapping(path, {} if values is None else values)
-
-
-def _read_toml(path: Path) -> dict[str, object] | None:
-    """What `[tool.sharedmem]` says; None when the file has no such table."""
-    text = _read_text(path)
-    if "sharedmem" not in text:
-        return None  # most files are other people's: neither their size nor their mistakes concern us
-    import tomllib  # noqa: PLC0415  only a file needs it; the import stays light
-
-    try:
-        tools = tomllib.loads(text).get("tool", {})
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError("config", f"file {path}", f"it is not valid TOML: {error.args[0]}") from None
-    if not isinstance(tools, dict) or "sharedmem" not in tools:
-        return None
-    return _mapping(path, tools["sharedmem"])
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError("config", f"file {path}", f"it cannot be read: {reason}") from error
-
-
-def _mapping(path: Path, values: object) -> dict[str, object]:
-    if not isinstance(values, dict):
-        problem = f"it should hold lines like `prefix: sm`, not a {type(values).__name__}"
-        raise ConfigError("config", f"file {path}", problem)
-    return {str(name): value for name, value in values.items()}

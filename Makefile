@@ -1,0 +1,81 @@
+# sharedmem: `make` lists what there is. Works from any directory: make -C path, make -f path/Makefile.
+
+ROOT := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
+TARGETS := help demo test lint types generate check bench clean
+
+.DEFAULT_GOAL := help
+.PHONY: $(TARGETS)
+
+ifneq ($(CURDIR),$(ROOT))
+
+$(TARGETS):
+	@$(MAKE) --no-print-directory -C "$(ROOT)" $@
+
+else
+
+BIN := .venv/bin
+CREATED := .venv/created
+RUNS := .venv/installed-embedded
+TESTS := .venv/installed-dev
+GENERATORS := $(sort $(wildcard tools/generate_*.py)) tools/api_snapshot.py
+ARGS ?=
+
+help:
+	@echo "make demo      agents in several processes work through a folder of documents, live"
+	@echo "make test      the whole test suite              (ARGS='-k lists' passes arguments on)"
+	@echo "make lint      ruff: rules and format"
+	@echo "make types     mypy, strict"
+	@echo "make generate  write the generated files anew: sync face, references, API snapshot"
+	@echo "make check     fail if a generated file is stale"
+	@echo "make bench     measure against bare redis-py     (ARGS passes arguments on)"
+	@echo "make clean     remove .venv and what tools leave behind"
+
+demo: $(RUNS)
+	@$(BIN)/sharedmem demo $(ARGS)
+
+test: $(TESTS)
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(TESTS)
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet || { echo "make: run $(BIN)/ruff format"; exit 1; }
+
+types: $(TESTS)
+	@$(BIN)/mypy --no-error-summary
+
+generate: $(TESTS)
+	@set -e; for generator in $(GENERATORS); do $(BIN)/python $$generator --write; done
+
+check: $(TESTS)
+	@set -e; for generator in $(GENERATORS); do $(BIN)/python $$generator --check; done
+
+bench: $(TESTS)
+	@$(BIN)/python benchmarks/store.py $(ARGS)
+
+clean:
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(CREATED):
+	@GOAL="$(MAKECMDGOALS)" tools/create_venv.sh .venv
+	@touch $@
+
+# `make test` installs all that `make demo` needs, so whichever came first is kept.
+$(RUNS): pyproject.toml $(CREATED)
+	@$(call install,.[embedded])
+	@touch $@
+
+$(TESTS): pyproject.toml $(CREATED)
+	@$(call install,.[dev])
+	@touch $(RUNS) $@
+
+define install
+echo "installing sharedmem in $(ROOT)/.venv ..." >&2; \
+$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)' || { \
+	echo "make: '$(1)' could not be installed; pip says why above." >&2; \
+	echo "  Needed: a package index that pip can reach (see pip config list) and room on the disk." >&2; \
+	echo "  A broken environment is removed by: make clean" >&2; \
+	exit 1; }
+endef
+
+endif

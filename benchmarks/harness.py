@@ -1,0 +1,391 @@
+"""Measures two ways of doing the same thing in turn, in processes of their own, so that a ratio is worth something.
+
+Whoever compares names its sides; each is opened once in each worker process and gives a call. Rounds
+alternate between the sides, so that a machine that slows down slows all of them, and what is reported
+is the median over the rounds. Speed and CPU come from passes without a stopwatch around each call,
+latencies from passes with one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import time
+import traceback
+from array import array
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Concatenate, NamedTuple, ParamSpec, Self, TypeVar, cast
+
+import redis
+
+from sharedmem.wire.embedded import EmbeddedServer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Call = Callable[[int], Awaitable[object]]
+"""Does the thing once; the argument counts the calls of a pass."""
+BlockingCall = Callable[[int], object]
+Opener = Callable[[], AbstractAsyncContextManager[Call | BlockingCall]]
+"""Opens a side in a worker process: something that pickles, such as a partial of a function of a module."""
+
+_WARM_UP_CALLS = 40
+_HEAD_START_S = 0.03
+_TIMED_PART = 0.5
+
+
+class Load(NamedTuple):
+    """How many ask at once."""
+
+    name: str
+    tasks: int = 1
+    processes: int = 1
+    blocking: bool = False
+    """Whether calls block their thread instead of being awaited."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long is measured: `rounds` of about `seconds` for each side."""
+
+    rounds: int
+    seconds: float
+
+
+class Figures(NamedTuple):
+    """What one side showed in one round, or in the median of all."""
+
+    calls_per_s: float
+    p50_us: float
+    p99_us: float
+    client_us: float
+    """CPU microseconds of the client processes for a call."""
+    server_us: float
+    """CPU microseconds of the server for a call."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """One pass: `calls` calls of a side by `tasks` tasks in each process."""
+
+    side: str
+    tasks: int
+    calls: int
+    blocking: bool
+    timed: bool
+    begin_at: float
+    """On the monotonic clock, which all processes of a machine share."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process did in a pass."""
+
+    calls: int
+    begun: float
+    ended: float
+    cpu_s: float
+    latencies_ns: array[int]
+
+
+# -- the server ------------------------------------------------------------------------------------
+
+
+class Server:
+    """The private server under test, asked for its own figures on a connection of its own.
+
+    Attributes:
+        urls: its addresses by the name of the transport.
+    """
+
+    def __init__(self, unix_url: str, tcp_url: str) -> None:
+        self.urls = {"unix": unix_url, "tcp": tcp_url}
+        self._redis = redis.Redis.from_url(unix_url)
+        # Neither side shall be measured while the server rewrites its log.
+        self._redis.config_set("auto-aof-rewrite-percentage", 0)
+
+    def cpu_s(self) -> float:
+        """CPU seconds that the server has used."""
+        used = self._info("cpu")
+        return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
+
+    def memory_bytes(self) -> int:
+        """What its data takes, without the buffers of clients and log."""
+        used = self._info("memory")
+        return int(used["used_memory"] - used["mem_clients_normal"] - used["mem_aof_buffer"])
+
+    def empty(self) -> None:
+        """Remove everything."""
+        self._redis.flushall()
+
+    def delete(self, key: str) -> None:
+        """Remove one key."""
+        self._redis.delete(key)
+
+    @property
+    def version(self) -> str:
+        """Version of the server."""
+        return str(self._info("server")["redis_version"])
+
+    def _info(self, section: str) -> dict[str, float]:
+        return cast("dict[str, float]", self._redis.info(section))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._redis.close()
+
+
+@contextmanager
+def private_server() -> Iterator[Server]:
+    """An embedded server with a socket, a TCP port and data of its own, gone when the block ends."""
+    with TemporaryDirectory(prefix="sm-bench-") as folder, asyncio.Runner() as runner:
+        embedded = runner.run(EmbeddedServer.join(Path(folder), port=_free_port()))
+        server = Server(embedded.url, str(embedded.tcp_url))
+        try:
+            yield server
+        finally:
+            server.close()
+            runner.run(embedded.leave())
+
+
+def _free_port() -> int:
+    import socket  # noqa: PLC0415  # only the start needs it
+
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+# -- the processes ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Desk:
+    """What a worker process has open."""
+
+    calls: dict[str, Call | BlockingCall] = field(default_factory=dict)
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+
+class Fleet:
+    """Worker processes, each with an event loop that does one job after the other."""
+
+    def __init__(self, size: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._links: list[Connection] = []
+        self._processes = []
+        for _ in range(size):
+            mine, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            process.start()
+            self._links.append(mine)
+            self._processes.append(process)
+
+    def begin(
+        self, worker: int, job: Callable[Concatenate[Desk, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Callable[[], T]:
+        """Give a worker a job; calling what comes back waits for its result.
+
+        Args:
+            worker: which one, from 0; it must have no other job.
+            job: a coroutine function of a module.
+            args, kwargs: its arguments behind the desk; they are pickled.
+
+        Raises (on waiting):
+            RuntimeError: the job failed; with its traceback.
+        """
+        link = self._links[worker]
+        link.send((job, args, kwargs))
+
+        def wait() -> T:
+            failure, result = link.recv()
+            if failure is not None:
+                raise RuntimeError(f"worker {worker} failed:\n{failure}")
+            return cast("T", result)
+
+        return wait
+
+    def ask(
+        self, workers: int, job: Callable[Concatenate[Desk, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> list[T]:
+        """Let the first `workers` do the same job at the same time; their results in order."""
+        waits = [self.begin(worker, job, *args, **kwargs) for worker in range(workers)]
+        return [wait() for wait in waits]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for link in self._links:
+            link.close()
+        for process in self._processes:
+            process.join(timeout=5)
+            process.terminate()
+
+
+def _serve(link: Connection) -> None:
+    """The life of a worker: jobs come through the pipe until it is closed."""
+    asyncio.run(_work(link))
+
+
+async def _work(link: Connection) -> None:
+    desk = Desk()
+    while True:
+        try:
+            job, args, kwargs = await asyncio.to_thread(link.recv)
+        except (EOFError, KeyboardInterrupt):
+            return
+        try:
+            answer = None, await job(desk, *args, **kwargs)
+        except Exception:  # noqa: BLE001  # told to whoever gave the job
+            answer = traceback.format_exc(), None
+        link.send(answer)
+
+
+async def open_sides(desk: Desk, openers: Mapping[str, Opener]) -> None:
+    """A job: open sides, and keep them open."""
+    for name, opener in openers.items():
+        desk.calls[name] = await desk.stack.enter_async_context(opener())
+
+
+async def close_sides(desk: Desk) -> None:
+    """A job: close what was opened."""
+    await desk.stack.aclose()
+    desk.calls.clear()
+
+
+# -- passes ----------------------------------------------------------------------------------------
+
+
+async def run_pass(desk: Desk, order: Order) -> Part:
+    """A job: make the calls of one pass."""
+    call = desk.calls[order.side]
+    latencies = array("q")
+    gc.collect()
+    await asyncio.sleep(max(0.0, order.begin_at - time.monotonic()))
+    begun, cpu_s = time.monotonic(), time.process_time()
+    if order.blocking:
+        _repeat_blocking(call, order, latencies)
+    elif order.tasks == 1:
+        await _repeat(cast("Call", call), range(order.calls), latencies if order.timed else None)
+    else:
+        each = order.calls // order.tasks
+        shares = [range(task * each, (task + 1) * each) for task in range(order.tasks)]
+        timing = latencies if order.timed else None
+        await asyncio.gather(*(_repeat(cast("Call", call), share, timing) for share in shares))
+    cpu_s = time.process_time() - cpu_s
+    return Part(order.calls, begun, time.monotonic(), cpu_s, latencies)
+
+
+async def _repeat(call: Call, numbers: range, latencies: array[int] | None) -> None:
+    if latencies is None:
+        for number in numbers:
+            await call(number)
+        return
+    now = time.perf_counter_ns
+    for number in numbers:
+        begun = now()
+        await call(number)
+        latencies.append(now() - begun)
+
+
+def _repeat_blocking(call: BlockingCall, order: Order, latencies: array[int]) -> None:
+    if not order.timed:
+        for number in range(order.calls):
+            call(number)
+        return
+    now = time.perf_counter_ns
+    for number in range(order.calls):
+        begun = now()
+        call(number)
+        latencies.append(now() - begun)
+
+
+def _whole_pass(fleet: Fleet, load: Load, side: str, calls: int, *, timed: bool) -> list[Part]:
+    begin_at = time.monotonic() + (_HEAD_START_S if load.processes > 1 else 0.0)
+    order = Order(side, load.tasks, max(calls, load.tasks), load.blocking, timed, begin_at)
+    return fleet.ask(load.processes, run_pass, order)
+
+
+def _rate(parts: list[Part]) -> float:
+    return sum(part.calls for part in parts) / (max(part.ended for part in parts) - min(part.begun for part in parts))
+
+
+def _round(fleet: Fleet, server: Server, load: Load, side: str, calls: int) -> Figures:
+    before = server.cpu_s()
+    parts = _whole_pass(fleet, load, side, calls, timed=False)
+    server_s = server.cpu_s() - before
+    made = sum(part.calls for part in parts)
+    timed = _whole_pass(fleet, load, side, int(calls * _TIMED_PART), timed=True)
+    latencies = sorted(latency for part in timed for latency in part.latencies_ns)
+    return Figures(
+        calls_per_s=_rate(parts),
+        p50_us=percentile(latencies, 0.50) / 1000,
+        p99_us=percentile(latencies, 0.99) / 1000,
+        client_us=sum(part.cpu_s for part in parts) / made * 1e6,
+        server_us=server_s / made * 1e6,
+    )
+
+
+def percentile(ordered: list[int] | list[float], share: float) -> float:
+    """The value below which `share` of an ordered list lies."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+# -- comparisons -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rounds of all sides under one load."""
+
+    rounds: dict[str, list[Figures]]
+
+    def fastest(self, sides: list[str]) -> str:
+        """The side with the best median speed."""
+        return max(sides, key=lambda side: self.medians(side).calls_per_s)
+
+    def medians(self, side: str) -> Figures:
+        """The median of each figure over the rounds."""
+        return Figures(*(median(values) for values in zip(*self.rounds[side], strict=True)))
+
+    def ratios(self, side: str, other: str) -> Figures:
+        """The median over the rounds of `side` divided by `other`; rounds are compared pair by pair."""
+        pairs = zip(self.rounds[side], self.rounds[other], strict=True)
+        divided = [[ours / max(bare, 1e-9) for ours, bare in zip(*pair, strict=True)] for pair in pairs]
+        return Figures(*(median(values) for values in zip(*divided, strict=True)))
+
+
+def compare(fleet: Fleet, server: Server, sides: list[str], load: Load, effort: Effort) -> Comparison:
+    """Measure sides that the workers have open, in turn, round by round."""
+    calls = {side: _calibrated(fleet, side, load, effort) for side in sides}
+    rounds: dict[str, list[Figures]] = {side: [] for side in sides}
+    for number in range(effort.rounds):
+        turn = number % len(sides)
+        for side in sides[turn:] + sides[:turn]:
+            rounds[side].append(_round(fleet, server, load, side, calls[side]))
+    return Comparison(rounds)
+
+
+def _calibrated(fleet: Fleet, side: str, load: Load, effort: Effort) -> int:
+    """How many calls a process makes in about the wanted time; warms the side up by the way."""
+    calls = _WARM_UP_CALLS * load.tasks
+    _whole_pass(fleet, load, side, calls, timed=False)
+    rate = _rate(_whole_pass(fleet, load, side, calls, timed=False))
+    return max(load.tasks, int(rate / load.processes * effort.seconds) // load.tasks * load.tasks)
+
+
+def machine() -> dict[str, str]:
+    """What the figures depend on besides the code."""
+    import platform  # noqa: PLC0415  # once a run
+    from importlib.metadata import version  # noqa: PLC0415  # likewise
+
+    packages = {name: version(name) for name in ("redis", "hiredis")}
+    return {"python": platform.python_version(), "system": platform.system(), "cores": str(os.cpu_count())} | packages

@@ -1,0 +1,117 @@
+"""Settings files: `sharedmem.yaml` and `[tool.sharedmem]` of `pyproject.toml`, found and read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from sharedmem.errors import ConfigError
+
+CONFIG_VARIABLE = "SHAREDMEM_CONFIG"
+PATHS = ("data_dir", "blob_dir", "tls_ca_file", "tls_cert_file", "tls_key_file")
+
+
+def expanded(path: Path) -> Path:
+    """The path with its `~` written out.
+
+    Raises:
+        ValueError: the `~` names nobody.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError("its '~' names a user without a home folder; write the whole path") from error
+
+
+def read_file(variables: Mapping[str, str], start: Path) -> tuple[Path | None, dict[str, object]]:
+    """The settings file in force and what it says, with its paths made relative to it."""
+    named = variables.get(CONFIG_VARIABLE)
+    path, values = _read_named(named) if named else _read_nearest(start)
+    if path is not None:
+        values |= {name: _beside(path, values[name]) for name in PATHS if name in values}
+    return path, values
+
+
+def _beside(file: Path, value: object) -> object:
+    # "~" waits for the validator: joined to the folder it would mean nothing.
+    return file.parent / value if isinstance(value, str) and not value.startswith("~") else value
+
+
+def _read_named(name: str) -> tuple[Path, dict[str, object]]:
+    origin = f"environment {CONFIG_VARIABLE}"
+    try:
+        path = expanded(Path(name)).absolute()
+    except ValueError as error:
+        raise ConfigError("config", origin, str(error)) from error
+    if not path.is_file():
+        raise ConfigError("config", origin, f"there is no file {str(path)!r}; correct or unset {CONFIG_VARIABLE}")
+    if path.suffix in {".yaml", ".yml"}:
+        return path, _read_yaml(path)
+    values = _read_toml(path) if path.suffix == ".toml" else None
+    if values is None:
+        raise ConfigError("config", origin, f"{str(path)!r} is neither YAML (.yaml) nor TOML with [tool.sharedmem]")
+    return path, values
+
+
+def _read_nearest(start: Path) -> tuple[Path | None, dict[str, object]]:
+    for folder in _upwards(start.absolute()):
+        if (path := folder / "sharedmem.yaml").is_file():
+            return path, _read_yaml(path)
+        if (path := folder / "pyproject.toml").is_file() and (values := _read_toml(path)) is not None:
+            return path, values
+    return None, {}
+
+
+def _upwards(start: Path) -> Iterator[Path]:
+    """The folder and those above it, up to the home folder (included) or the root."""
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home() raises where there is none; this does not
+    for folder in (start, *start.parents):
+        yield folder
+        if folder == home:
+            return
+
+
+def _read_yaml(path: Path) -> dict[str, object]:
+    import yaml  # noqa: PLC0415  only a file needs it; the import stays light
+
+    try:
+        values = yaml.safe_load(_read_text(path))
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}" if mark else "it"
+        problem = f"{line} is not valid YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"
+        # The cause is left out: it quotes the line, which may hold a password.
+        raise ConfigError("config", f"file {path}", problem) from None
+    return _mapping(path, {} if values is None else values)
+
+
+def _read_toml(path: Path) -> dict[str, object] | None:
+    """What `[tool.sharedmem]` says; None when the file has no such table."""
+    text = _read_text(path)
+    if "sharedmem" not in text:
+        return None  # most files are other people's: neither their size nor their mistakes concern us
+    import tomllib  # noqa: PLC0415  only a file needs it; the import stays light
+
+    try:
+        tools = tomllib.loads(text).get("tool", {})
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("config", f"file {path}", f"it is not valid TOML: {error.args[0]}") from None
+    if not isinstance(tools, dict) or "sharedmem" not in tools:
+        return None
+    return _mapping(path, tools["sharedmem"])
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError("config", f"file {path}", f"it cannot be read: {reason}") from error
+
+
+def _mapping(path: Path, values: object) -> dict[str, object]:
+    if not isinstance(values, dict):
+        problem = f"it should hold lines like `prefix: sm`, not a {type(values).__name__}"
+        raise ConfigError("config", f"file {path}", problem)
+    return {str(name): value for name, value in values.items()}

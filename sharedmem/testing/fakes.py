@@ -1,0 +1,85 @@
+"""A hub on fakeredis: everything but the server is real, and a test starts in milliseconds."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sharedmem.clock import Clock
+from sharedmem.config import Settings
+from sharedmem.errors import UnsupportedError
+from sharedmem.hub import Connect, Connection, Hub
+from sharedmem.testing.clock import ManualClock
+from sharedmem.wire.driver import Driver
+from sharedmem.wire.line import Line
+
+if TYPE_CHECKING:
+    from fakeredis import FakeServer
+
+_URL = "fakeredis://"
+
+
+@asynccontextmanager
+async def fake_hub(
+    *, clock: ManualClock | None = None, settings: Settings | None = None, server: FakeServer | None = None
+) -> AsyncIterator[Hub]:
+    """An open hub without a server, for the tests of agents; what it holds is gone afterwards.
+
+    Args:
+        clock: turn it to let TTLs run out and leases end; None goes by the machine's clock.
+        settings: None takes the defaults, whatever the environment says, and keeps blobs in a folder of its own.
+        server: a `fakeredis.FakeServer` that several hubs share, each like another process; None makes one.
+
+    Raises:
+        UnsupportedError: fakeredis is not installed.
+    """
+    with _folder(settings) as folder:
+        chosen = settings or Settings(data_dir=Path(folder))
+        async with Hub(settings=chosen, clock=clock, connect=connect_to_fake(server)) as hub:
+            yield hub
+
+
+def connect_to_fake(server: FakeServer | None = None) -> Connect:
+    """What `Hub(connect=...)` takes to live on fakeredis, on the async and on the sync face.
+
+    Args:
+        server: a `fakeredis.FakeServer` that several hubs share; None makes one.
+
+    Raises:
+        UnsupportedError: fakeredis is not installed.
+    """
+    fakeredis = _fakeredis()
+    shared = fakeredis.FakeServer() if server is None else server
+
+    async def connect(settings: Settings, clock: Clock) -> Connection:
+        options: dict[str, Any] = {"server": shared, "protocol": 2}
+        if isinstance(clock, ManualClock):
+            from sharedmem.testing.fake_time import connection_class  # noqa: PLC0415  # needs fakeredis
+
+            options["connection_class"] = connection_class(clock)
+        clients = [fakeredis.aioredis.FakeRedis(**options) for _ in range(2)]
+        driver = Driver(*clients, response_timeout_s=settings.response_timeout_s)
+        line = Line(driver, driver, address=_URL, clock=clock, retry_for_s=settings.retry_for_s)
+        return Connection(line, _URL, "standalone", _nothing)
+
+    return connect
+
+
+def _fakeredis() -> Any:
+    try:
+        import fakeredis  # noqa: PLC0415  # optional: only tests need it
+        import lupa  # noqa: F401, PLC0415  # likewise; fakeredis runs scripts with it
+    except ImportError as error:
+        raise UnsupportedError("a fake hub", "pip install 'sharedmem-hub[testing]'") from error
+    return fakeredis
+
+
+def _folder(settings: Settings | None) -> AbstractContextManager[str]:
+    return tempfile.TemporaryDirectory(prefix="sharedmem-") if settings is None else nullcontext("")
+
+
+async def _nothing() -> None:
+    """There is nothing to give back."""

@@ -1,0 +1,105 @@
+"""Documentation pages as programs: finds their fenced blocks, and runs those that are meant to run.
+
+`python -m support.pages docs/page.md` runs one page: its ```python blocks share a namespace and an event
+loop and run in order; lines of ```bash and ```console blocks that begin with `$ sharedmem` run in between.
+A block whose info string says `no-run <reason>` is left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_FENCE = re.compile(
+    r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`\n]*)\n(?P<text>.*?)^ *(?P=fence)`* *$", re.MULTILINE | re.DOTALL
+)
+_NO_RUN = re.compile(r"\bno-run\b[\s:]*(?P<reason>.*)")
+_COMMAND = re.compile(r"^\$ (sharedmem\b(?:.*\\\n)*.*)$", re.MULTILINE)
+_LONGEST_COMMAND_S = 60
+SHELLS = frozenset({"bash", "console", "sh", "shell"})
+
+
+class Block(NamedTuple):
+    """A fenced block; `left_out` is the reason for which it does not run."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    left_out: str | None
+
+    @property
+    def commands(self) -> list[str]:
+        """The `$ sharedmem ...` lines of a shell block."""
+        return _COMMAND.findall(self.text) if self.language in SHELLS else []
+
+    @property
+    def is_program(self) -> bool:
+        """Whether there is something to run in it."""
+        return self.language == "python" or bool(self.commands)
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page in order; `line` is that of the first line inside."""
+    text = page.read_text(encoding="utf-8")
+    for found in _FENCE.finditer(text):
+        language, _, rest = found["info"].strip().partition(" ")
+        refusal = _NO_RUN.search(rest)
+        line = text.count("\n", 0, found.start("text")) + 1
+        yield Block(
+            page, line, language, textwrap.dedent(found["text"]), refusal["reason"].strip() if refusal else None
+        )
+
+
+def run(page: Path) -> None:
+    """Run what is to be run of a page; the first failure ends it, with the line of the page in its traceback."""
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    with asyncio.Runner() as runner:
+        for block in blocks(page):
+            if block.left_out is not None:
+                continue
+            if block.language == "python":
+                _run_python(block, namespace, runner)
+            for command in block.commands:
+                _run_command(block, command)
+
+
+def _run_python(block: Block, namespace: dict[str, object], runner: asyncio.Runner) -> None:
+    # The empty lines before it make the line numbers those of the page.
+    source = "\n" * (block.line - 1) + block.text
+    code = compile(source, str(block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    answer = eval(code, namespace)
+    if inspect.iscoroutine(answer):
+        runner.run(answer)
+
+
+def _run_command(block: Block, command: str) -> None:
+    # The command that belongs to this interpreter, whatever else is installed.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    try:
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LONGEST_COMMAND_S,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        sys.exit(f"{block.page}:{block.line}: `{command}` did not end within {_LONGEST_COMMAND_S} s")
+    if done.returncode != 0:
+        sys.exit(f"{block.page}:{block.line}: `{command}` ended with {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))

@@ -1,0 +1,113 @@
+"""The documentation runs: every Python block and every `$ sharedmem` line of README.md and docs/."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.pages import Block, blocks
+
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
+LONGEST_PAGE_S = 180
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PROGRAMS = [block for page in PAGES if page.exists() for block in blocks(page) if block.is_program]
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture
+def room() -> Iterator[Path]:
+    """A folder whose path is short enough for the socket of an embedded server."""
+    with tempfile.TemporaryDirectory(prefix="sm-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def run_page(page: Path, room: Path) -> subprocess.CompletedProcess[str]:
+    settings = {key: value for key, value in os.environ.items() if not key.startswith("SHAREDMEM_")}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "support.pages", str(page)],
+        cwd=room,
+        env=settings | {"PYTHONPATH": str(TESTS), "SHAREDMEM_DATA_DIR": str(room / "data")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_PAGE_S,
+    )
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in PROGRAMS if block.left_out is None}), ids=name)
+def test_a_page_runs_from_its_top_to_its_end(page: Path, room: Path) -> None:
+    done = run_page(page, room)
+
+    assert done.returncode == 0, f"{name(page)} does not run:\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [block for block in PROGRAMS if block.left_out is not None],
+    ids=lambda block: f"{name(block.page)}:{block.line}",
+)
+def test_a_block_that_does_not_run_says_why(block: Block) -> None:
+    assert block.left_out, "write the reason behind no-run"
+    pytest.skip(block.left_out)
+
+
+# -- the runner itself ----------------------------------------------------------------------------
+
+
+def written(room: Path, text: str) -> Path:
+    page = room / "page.md"
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
+def test_blocks_of_a_page_share_their_names_and_may_await(room: Path) -> None:
+    page = written(
+        room,
+        "```python\nimport asyncio\nbox = []\n```\n\n"
+        "- in a list:\n\n  ```python\n  await asyncio.sleep(0)\n  box.append(1)\n  ```\n\n"
+        "```py\nthis is only shown\n```\n\n```python\nassert box == [1]\nprint('ran to the end')\n```\n",
+    )
+
+    done = run_page(page, room)
+
+    assert (done.returncode, done.stdout) == (0, "ran to the end\n"), done.stderr
+
+
+def test_a_failing_block_is_shown_with_the_line_of_its_page(room: Path) -> None:
+    done = run_page(written(room, "# Title\n\n```python\nfine = 1\nraise ValueError('no')\n```\n"), room)
+
+    assert done.returncode == 1
+    assert 'page.md", line 5' in done.stderr
+
+
+def test_a_failing_command_fails_the_page(room: Path) -> None:
+    done = run_page(written(room, "```console\n$ sharedmem no-such-command\nsome output\n```\n"), room)
+
+    assert done.returncode == 1
+    assert "page.md:2: `sharedmem no-such-command` ended with" in done.stderr
+
+
+def test_only_commands_of_ours_are_run(room: Path) -> None:
+    page = written(room, "```bash\n$ pip install something\n$ sharedmem get a \\\n    --json\nmake demo\n```\n")
+
+    (block,) = blocks(page)
+
+    assert block.commands == ["sharedmem get a \\\n    --json"]
+
+
+def test_a_block_can_be_left_out_with_a_reason(room: Path) -> None:
+    page = written(
+        room, "```python no-run: needs a cluster\nraise SystemExit(3)\n```\n```bash no-run\n$ sharedmem up\n```\n"
+    )
+
+    assert [block.left_out for block in blocks(page)] == ["needs a cluster", ""]
+    assert run_page(page, room).returncode == 0
