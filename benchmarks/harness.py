@@ -18,6 +18,7 @@ from array import array
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -31,12 +32,12 @@ from sharedmem.wire.embedded import EmbeddedServer
 P = ParamSpec("P")
 T = TypeVar("T")
 Call = Callable[[int], Awaitable[object]]
-"""Does the thing once; the argument counts the calls of a pass."""
+"""Does the thing once; its argument is a number that no other call under way has."""
 BlockingCall = Callable[[int], object]
 Opener = Callable[[], AbstractAsyncContextManager[Call | BlockingCall]]
 """Opens a side in a worker process: something that pickles, such as a partial of a function of a module."""
 
-_WARM_UP_CALLS = 40
+_WARM_UP_S = 0.05
 _HEAD_START_S = 0.03
 _TIMED_PART = 0.5
 
@@ -49,6 +50,9 @@ class Load(NamedTuple):
     processes: int = 1
     blocking: bool = False
     """Whether calls block their thread instead of being awaited."""
+    one_core: bool = False
+    """Whether client and server take turns on one core: what is left is their own work, without the time that
+    this machine (a virtual one above all) takes to wake an idle core."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,11 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True)
 class Order:
-    """One pass: `calls` calls of a side by `tasks` tasks in each process."""
+    """One pass: `tasks` tasks in each process call a side for `seconds`."""
 
     side: str
     tasks: int
-    calls: int
+    seconds: float
     blocking: bool
     timed: bool
     begin_at: float
@@ -89,8 +93,7 @@ class Part:
     """What one process did in a pass."""
 
     calls: int
-    begun: float
-    ended: float
+    seconds: float
     cpu_s: float
     latencies_ns: array[int]
 
@@ -133,6 +136,11 @@ class Server:
     def version(self) -> str:
         """Version of the server."""
         return str(self._info("server")["redis_version"])
+
+    def keep_to(self, cores: set[int]) -> None:
+        """Let its threads run on these cores only (Linux)."""
+        for thread in Path(f"/proc/{self._info('server')['process_id']}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), cores)
 
     def _info(self, section: str) -> dict[str, float]:
         return cast("dict[str, float]", self._redis.info(section))
@@ -243,10 +251,10 @@ async def _work(link: Connection) -> None:
         except (EOFError, KeyboardInterrupt):
             return
         try:
-            answer = None, await job(desk, *args, **kwargs)
+            failure, result = None, await job(desk, *args, **kwargs)
         except Exception:  # noqa: BLE001  # told to whoever gave the job
-            answer = traceback.format_exc(), None
-        link.send(answer)
+            failure, result = traceback.format_exc(), None
+        link.send((failure, result))
 
 
 async def open_sides(desk: Desk, openers: Mapping[str, Opener]) -> None:
@@ -261,76 +269,116 @@ async def close_sides(desk: Desk) -> None:
     desk.calls.clear()
 
 
+async def keep_to(_: Desk, cores: set[int]) -> None:
+    """A job: run on these cores only (Linux)."""
+    os.sched_setaffinity(0, cores)
+
+
+def can_choose_cores() -> bool:
+    """Whether this system lets a process choose its cores."""
+    return hasattr(os, "sched_setaffinity")
+
+
+@contextmanager
+def _placed(fleet: Fleet, server: Server, load: Load) -> Iterator[None]:
+    """Keep the client and the server on one core where the load asks for it."""
+    if not load.one_core:
+        yield
+        return
+    every = os.sched_getaffinity(0)
+    one = {min(every)}
+    fleet.ask(load.processes, keep_to, one)
+    server.keep_to(one)
+    try:
+        yield
+    finally:
+        fleet.ask(load.processes, keep_to, every)
+        server.keep_to(every)
+
+
 # -- passes ----------------------------------------------------------------------------------------
 
 
 async def run_pass(desk: Desk, order: Order) -> Part:
-    """A job: make the calls of one pass."""
-    call = desk.calls[order.side]
-    latencies = array("q")
+    """A job: call again and again until the time is over."""
+    shift = _Shift(order)
     gc.collect()
     await asyncio.sleep(max(0.0, order.begin_at - time.monotonic()))
     begun, cpu_s = time.monotonic(), time.process_time()
     if order.blocking:
-        _repeat_blocking(call, order, latencies)
-    elif order.tasks == 1:
-        await _repeat(cast("Call", call), range(order.calls), latencies if order.timed else None)
+        shift.work_blocking(desk.calls[order.side])
     else:
-        each = order.calls // order.tasks
-        shares = [range(task * each, (task + 1) * each) for task in range(order.tasks)]
-        timing = latencies if order.timed else None
-        await asyncio.gather(*(_repeat(cast("Call", call), share, timing) for share in shares))
+        await shift.work(cast("Call", desk.calls[order.side]))
     cpu_s = time.process_time() - cpu_s
-    return Part(order.calls, begun, time.monotonic(), cpu_s, latencies)
+    return Part(shift.calls, time.monotonic() - begun, cpu_s, shift.latencies_ns)
 
 
-async def _repeat(call: Call, numbers: range, latencies: array[int] | None) -> None:
-    if latencies is None:
-        for number in numbers:
-            await call(number)
-        return
-    now = time.perf_counter_ns
-    for number in numbers:
-        begun = now()
-        await call(number)
-        latencies.append(now() - begun)
+class _Shift:
+    """The tasks of one process in one pass."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._over = False
+        self.calls = 0
+        self.latencies_ns = array("q")
+
+    async def work(self, call: Call) -> None:
+        """Let the tasks call side by side; a timer ends it, which costs a call nothing."""
+        tasks = self._order.tasks
+        act = self._timed if self._order.timed else self._plain
+        asyncio.get_running_loop().call_later(self._order.seconds, self._end)
+        if tasks == 1:
+            await act(call, count())
+        else:
+            await asyncio.gather(*(act(call, count(task, tasks)) for task in range(tasks)))
+
+    def work_blocking(self, call: BlockingCall) -> None:
+        """Call from this thread."""
+        now, numbers = time.perf_counter_ns, count()
+        last = now() + int(self._order.seconds * 1e9)
+        begun = 0
+        while begun < last:
+            begun = now()
+            call(next(numbers))
+            self.latencies_ns.append(now() - begun)
+        self.calls = len(self.latencies_ns)
+
+    def _end(self) -> None:
+        self._over = True
+
+    async def _plain(self, call: Call, numbers: count[int]) -> None:
+        made = 0
+        while not self._over:
+            await call(next(numbers))
+            made += 1
+        self.calls += made
+
+    async def _timed(self, call: Call, numbers: count[int]) -> None:
+        now, latencies = time.perf_counter_ns, self.latencies_ns
+        while not self._over:
+            begun = now()
+            await call(next(numbers))
+            latencies.append(now() - begun)
 
 
-def _repeat_blocking(call: BlockingCall, order: Order, latencies: array[int]) -> None:
-    if not order.timed:
-        for number in range(order.calls):
-            call(number)
-        return
-    now = time.perf_counter_ns
-    for number in range(order.calls):
-        begun = now()
-        call(number)
-        latencies.append(now() - begun)
-
-
-def _whole_pass(fleet: Fleet, load: Load, side: str, calls: int, *, timed: bool) -> list[Part]:
+def _whole_pass(fleet: Fleet, load: Load, side: str, seconds: float, *, timed: bool) -> list[Part]:
     begin_at = time.monotonic() + (_HEAD_START_S if load.processes > 1 else 0.0)
-    order = Order(side, load.tasks, max(calls, load.tasks), load.blocking, timed, begin_at)
-    return fleet.ask(load.processes, run_pass, order)
+    return fleet.ask(load.processes, run_pass, Order(side, load.tasks, seconds, load.blocking, timed, begin_at))
 
 
-def _rate(parts: list[Part]) -> float:
-    return sum(part.calls for part in parts) / (max(part.ended for part in parts) - min(part.begun for part in parts))
-
-
-def _round(fleet: Fleet, server: Server, load: Load, side: str, calls: int) -> Figures:
+def _round(fleet: Fleet, server: Server, load: Load, side: str, seconds: float) -> Figures:
     before = server.cpu_s()
-    parts = _whole_pass(fleet, load, side, calls, timed=False)
+    parts = _whole_pass(fleet, load, side, seconds, timed=False)
     server_s = server.cpu_s() - before
-    made = sum(part.calls for part in parts)
-    timed = _whole_pass(fleet, load, side, int(calls * _TIMED_PART), timed=True)
+    timed = _whole_pass(fleet, load, side, seconds * _TIMED_PART, timed=True)
     latencies = sorted(latency for part in timed for latency in part.latencies_ns)
+    calls = sum(part.calls for part in parts)
     return Figures(
-        calls_per_s=_rate(parts),
+        calls_per_s=sum(part.calls / part.seconds for part in parts),
         p50_us=percentile(latencies, 0.50) / 1000,
         p99_us=percentile(latencies, 0.99) / 1000,
-        client_us=sum(part.cpu_s for part in parts) / made * 1e6,
-        server_us=server_s / made * 1e6,
+        client_us=sum(part.cpu_s for part in parts) / calls * 1e6,
+        server_us=server_s / calls * 1e6,
     )
 
 
@@ -365,21 +413,15 @@ class Comparison:
 
 def compare(fleet: Fleet, server: Server, sides: list[str], load: Load, effort: Effort) -> Comparison:
     """Measure sides that the workers have open, in turn, round by round."""
-    calls = {side: _calibrated(fleet, side, load, effort) for side in sides}
     rounds: dict[str, list[Figures]] = {side: [] for side in sides}
-    for number in range(effort.rounds):
-        turn = number % len(sides)
-        for side in sides[turn:] + sides[:turn]:
-            rounds[side].append(_round(fleet, server, load, side, calls[side]))
+    with _placed(fleet, server, load):
+        for side in sides:
+            _whole_pass(fleet, load, side, _WARM_UP_S, timed=False)
+        for number in range(effort.rounds):
+            turn = number % len(sides)
+            for side in sides[turn:] + sides[:turn]:
+                rounds[side].append(_round(fleet, server, load, side, effort.seconds))
     return Comparison(rounds)
-
-
-def _calibrated(fleet: Fleet, side: str, load: Load, effort: Effort) -> int:
-    """How many calls a process makes in about the wanted time; warms the side up by the way."""
-    calls = _WARM_UP_CALLS * load.tasks
-    _whole_pass(fleet, load, side, calls, timed=False)
-    rate = _rate(_whole_pass(fleet, load, side, calls, timed=False))
-    return max(load.tasks, int(rate / load.processes * effort.seconds) // load.tasks * load.tasks)
 
 
 def machine() -> dict[str, str]:

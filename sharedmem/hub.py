@@ -13,6 +13,7 @@ from sharedmem.config import Settings
 from sharedmem.data.blobs import FileBlobs
 from sharedmem.data.lifetimes import Lifetimes
 from sharedmem.data.structure import Means
+from sharedmem.data.sweeping import Sweeper
 from sharedmem.errors import AccessDeniedError, UnavailableError, UnsupportedError
 from sharedmem.models import Health, Powers
 from sharedmem.store import SharedMemoryStore
@@ -246,11 +247,15 @@ async def _assembled(connection: Connection, settings: Settings, clock: Clock) -
     await _agree_on_layout(line, keyspace)
     counters = Counters()
     background = Background(counters)
+    blobs = FileBlobs(settings.blob_path())
     means = Means(
         line=line,
-        mutations=Mutations(line, Ledger(clock), change_log_length=settings.change_log_length),
+        mutations=Mutations(
+            line, Ledger(clock, retry_for_s=settings.retry_for_s), change_log_length=settings.change_log_length
+        ),
         listener=Listener(line, background, counters, response_timeout_s=settings.response_timeout_s),
-        blobs=FileBlobs(settings.blob_path()),
+        blobs=blobs,
+        sweeper=Sweeper(line, keyspace, blobs, background, clock),
         lifetimes=Lifetimes(
             settings.kind_rules, ephemeral_ttl_s=settings.ephemeral_ttl_s, session_ttl_s=settings.session_ttl_s
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 from sharedmem.data.counters import CountersOfStore
 from sharedmem.data.feed import Feed
@@ -43,7 +44,7 @@ class SharedMemoryStore(Values, Lists, Hashes, Sets, CountersOfStore, Messages, 
         """The rights of this store."""
         return self._access
 
-    @property
+    @cached_property
     def shared(self) -> SharedMemoryStore:
         """The same store seen on the scope that all actors of the namespace share."""
         identity = replace(self._scope.identity, shares=True)

@@ -14,6 +14,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from types import FunctionType, ModuleType
 from typing import ForwardRef, NamedTuple, get_type_hints
 
@@ -171,7 +172,7 @@ def _text(annotation: object) -> str:
 
 def _callable_member(name: str, thing: object) -> Member | None:
     match thing:
-        case property(fget=FunctionType() as getter):
+        case property(fget=FunctionType() as getter) | cached_property(func=FunctionType() as getter):
             answer = getter.__annotations__.get("return", "")
             return Member(name, "property", _text(answer), doc_of(getter))
         case classmethod():

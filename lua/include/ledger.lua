@@ -13,7 +13,12 @@ local function replayed(operations, slot, number)
 end
 
 local function remember(operations, slot, number, keep_ms, reply)
-  redis.call('HSET', operations, slot, number .. ' ' .. reply)
-  if keep_ms ~= '0' then redis.call('PEXPIRE', operations, keep_ms) end
+  local fresh = redis.call('HSET', operations, slot, number .. ' ' .. reply)
+  if keep_ms ~= '0' then
+    redis.call('PEXPIRE', operations, keep_ms)
+  elseif fresh == 1 then
+    -- The client thought its ledger was there, but it is gone (a flush): the new one must expire as well.
+    redis.call('PEXPIRE', operations, 180000)
+  end
   return reply
 end

@@ -80,7 +80,7 @@ class AnyKey(Structure):
     async def _delete(self, target: Target) -> bool:
         version, blob = await self._mutations.key_delete(target, self._actor)
         if blob:
-            await self._means.blobs.remove(blob.decode())
+            await self._means.blobs.remove(target.key, blob.decode())
         return version > 0
 
     async def _pages(self, namespace: str) -> AsyncIterator[list[bytes]]:

@@ -67,8 +67,11 @@ class FileBlobs:
         Raises:
             NotFoundError: they are gone, or not what was stored.
         """
+        file = self._file(key, reference.path)
+        if file is None:
+            raise NotFoundError("blob of key", key, "its reference names no file of this key; write the value again")
         try:
-            body = await asyncio.to_thread((self.root / reference.path).read_bytes)
+            body = await asyncio.to_thread(file.read_bytes)
         except OSError as error:
             advice = f"this process cannot read it under {self.root}; all processes need the same blob_dir"
             raise NotFoundError("blob of key", key, advice) from error
@@ -76,9 +79,10 @@ class FileBlobs:
             raise NotFoundError("intact blob of key", key, "its file was changed or cut; write the value again")
         return body
 
-    async def remove(self, path: str) -> None:
-        """Remove a blob that no key refers to any more; one already gone is fine."""
-        await asyncio.to_thread(self._remove, self.root / path)
+    async def remove(self, key: str, path: str) -> None:
+        """Remove a blob that its key refers to no more; one already gone is fine."""
+        if file := self._file(key, path):
+            await asyncio.to_thread(self._remove, file)
 
     async def orphan_candidates(self, namespace: str | None, older_than_s: float) -> list[tuple[str, str]]:
         """(logical key, path) of every blob older than that; whether its key still refers to it is the caller's to ask.
@@ -107,6 +111,11 @@ class FileBlobs:
 
     def _folder(self, key: str) -> Path:
         return self.root / _folder_name(key.partition(":")[0]) / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    def _file(self, key: str, path: str) -> Path | None:
+        # A raw client can write any path into a reference; only files of the key itself are ever touched.
+        file = self.root / path
+        return file if file.parent == self._folder(key) and file.name not in {"..", _KEY_FILE} else None
 
     def _remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,20 +13,23 @@ from typing import Any
 from sharedmem.data.structure import Structure
 from sharedmem.models import Message, Missed
 from sharedmem.telemetry import Counters, get_logger
+from sharedmem.wire.access import Scope
 from sharedmem.wire.codec import decode_member, encode_member
-from sharedmem.wire.keys import KeySpace
 from sharedmem.wire.listen import Topic
 
 Callback = Callable[[Any], Awaitable[None] | None]
 Unsubscribe = Callable[[], Awaitable[None]]
+# Of the server's glob characters only `*` and `?` are wild cards here.
+_SET_BRACKETS = re.compile(rb"[\[\]\\]")
 _logger = get_logger("messages")
 
 
 class Subscription:
     """The messages of some channels, as an async iterator of `Message` and, where some may be lost, `Missed`."""
 
-    def __init__(self, keyspace: KeySpace, *, longest_queue: int) -> None:
-        self._keyspace = keyspace
+    def __init__(self, scope: Scope, *, longest_queue: int) -> None:
+        self._keyspace = scope.keyspace
+        self._identity = scope.identity
         self._longest_queue = longest_queue
         self._queue: deque[Message] = deque()
         self._arrived = asyncio.Event()
@@ -42,6 +46,8 @@ class Subscription:
     def hear(self, channel: bytes, message: bytes) -> None:
         """Take a message from the connection; the oldest ones give way when nobody reads them."""
         name = self._keyspace.logical(channel)
+        if not self._identity.may("read", name):
+            return  # a pattern may reach further than its reader's rights
         if len(self._queue) >= self._longest_queue:
             self._queue.clear()
             self._put(Missed(channel=name, value=f"{self._longest_queue} messages waited unread and were dropped"))
@@ -137,12 +143,13 @@ class Messages(Structure):
         return subscription, topic
 
     def _subscription(self) -> Subscription:
-        return Subscription(self._scope.keyspace, longest_queue=self._means.settings.subscriber_queue_length)
+        return Subscription(self._scope, longest_queue=self._means.settings.subscriber_queue_length)
 
     def _topic(self, channel: str) -> Topic:
         target = self._scope.channel(channel, "read")
-        pattern = "*" in channel or "?" in channel
-        return Topic(target.physical, pattern=pattern)
+        if "*" not in channel and "?" not in channel:
+            return Topic(target.physical)
+        return Topic(_SET_BRACKETS.sub(rb"\\\g<0>", target.physical), pattern=True)
 
     async def _call_each(
         self,

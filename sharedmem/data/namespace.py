@@ -6,13 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from sharedmem.data.anykey import AnyKey
-from sharedmem.data.records import take_apart
 from sharedmem.models import TypeUsage, Usage
 from sharedmem.wire.changes import text_of
-from sharedmem.wire.codec import BLOB
 
 _CLOSED_FOR_MS = 30_000
-_ORPHAN_AGE_S = 3600.0
 
 
 class Namespace(AnyKey):
@@ -79,14 +76,7 @@ class Namespace(AnyKey):
         Raises:
             UnavailableError: the server stayed away.
         """
-        removed = 0
-        for key, path in await self._means.blobs.orphan_candidates(self._scope.identity.namespace, _ORPHAN_AGE_S):
-            raw = await self._line.call("GET", self._scope.keyspace.target(key).physical)
-            stored = take_apart(raw) if isinstance(raw, bytes) else None
-            if stored is None or stored.codec != BLOB or path.encode() not in stored.body:
-                await self._means.blobs.remove(path)
-                removed += 1
-        return removed
+        return await self._means.sweeper.sweep(self._scope.identity.namespace)
 
     async def _clear_all(self, progress: Callable[[int], None] | None) -> int:
         space = self._scope.home
@@ -98,7 +88,7 @@ class Namespace(AnyKey):
             await self._mutations.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
             if progress is not None:
                 progress(removed)
-        for _, path in await self._means.blobs.orphan_candidates(space.namespace, 0.0):
-            await self._means.blobs.remove(path)
+        for key, path in await self._means.blobs.orphan_candidates(space.namespace, 0.0):
+            await self._means.blobs.remove(key, path)
         await self._mutations.namespace_cleared(space, self._actor, logical=space.namespace)
         return removed

@@ -10,6 +10,7 @@ from sharedmem.data.structure import Structure, check_member
 from sharedmem.errors import InvalidError
 from sharedmem.wire.changes import as_list
 from sharedmem.wire.codec import decode_member, encode_set_member
+from sharedmem.wire.replies import ServerError
 
 _SET = "set"
 _PAGE = 1000
@@ -109,9 +110,11 @@ class Sets(Structure):
         if here.space != there.space:
             raise InvalidError("destination", destination, f"a move stays within the namespace of {source!r}")
         member = self._coded((value,))[0]
-        version, _ = await self._explained(
-            here, _SET, self._mutations.set_move(here, there, self._actor, member=member)
-        )
+        try:
+            version, _ = await self._mutations.set_move(here, there, self._actor, member=member)
+        except ServerError as error:
+            source_is_fine = await self._line.call("TYPE", here.physical) in {b"set", b"none"}
+            raise await self._explanation(error, there if source_is_fine else here, _SET) from error
         return version > 0
 
     def _coded(self, values: tuple[object, ...]) -> list[bytes]:

@@ -10,6 +10,7 @@ from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.data.blobs import FileBlobs
 from sharedmem.data.lifetimes import Lifetimes
+from sharedmem.data.sweeping import Sweeper
 from sharedmem.errors import InvalidError, SharedMemoryError
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
@@ -34,6 +35,7 @@ class Means:
     mutations: Mutations
     listener: Listener
     blobs: FileBlobs
+    sweeper: Sweeper
     lifetimes: Lifetimes
     background: Background
     counters: Counters

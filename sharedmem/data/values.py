@@ -81,7 +81,7 @@ class Values(Structure):
         """
         target = self._scope.to_read(key)
         try:
-            raw = await self._call("GET", target.physical)
+            raw = await self._call(b"GET", target.physical)
         except ServerError as error:
             raise await self._explanation(error, target, _VALUE) from error
         if not isinstance(raw, bytes):
@@ -218,13 +218,14 @@ class Values(Structure):
         try:
             return await self._outcome(target, await self._writer.put(record), expect)
         except (VersionConflictError, WrongTypeError):
-            await self._blobs.remove(BlobReference.model_validate_json(record.body).path)
+            await self._blobs.remove(target.key, BlobReference.model_validate_json(record.body).path)
             raise
 
     async def _record(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int) -> Record:
         codec, body = coded
         if len(body) > self._largest:
             reference = await self._blobs.put(target.key, codec, body)
+            self._means.sweeper.watch(target.space.namespace)
             codec, body = BLOB, reference.model_dump_json().encode()
         return Record(target, expect, ttl_ms, codec, body)
 
@@ -233,7 +234,7 @@ class Values(Structure):
         word, _, rest = reply.partition(b" ")
         if word.isdigit():
             if rest:
-                await self._blobs.remove(rest.decode())
+                await self._blobs.remove(target.key, rest.decode())
             return int(word)
         text = rest.decode()
         if word == b"C":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
@@ -55,13 +56,13 @@ def connect_to_fake(server: FakeServer | None = None) -> Connect:
     shared = fakeredis.FakeServer() if server is None else server
 
     async def connect(settings: Settings, clock: Clock) -> Connection:
-        options: dict[str, Any] = {"server": shared, "protocol": 2}
-        if isinstance(clock, ManualClock):
-            from sharedmem.testing.fake_time import connection_class  # noqa: PLC0415  # needs fakeredis
+        from sharedmem.testing.fake_connection import connection_class  # noqa: PLC0415  # needs fakeredis
 
-            options["connection_class"] = connection_class(clock)
-        clients = [fakeredis.aioredis.FakeRedis(**options) for _ in range(2)]
-        driver = Driver(*clients, response_timeout_s=settings.response_timeout_s)
+        carrier = connection_class(clock if isinstance(clock, ManualClock) else None)
+        clients = [fakeredis.aioredis.FakeRedis(server=shared, protocol=2, connection_class=carrier) for _ in range(2)]
+        driver = Driver(
+            *clients, response_timeout_s=settings.response_timeout_s, at_once=settings.max_connections
+        )
         line = Line(driver, driver, address=_URL, clock=clock, retry_for_s=settings.retry_for_s)
         return Connection(line, _URL, "standalone", _nothing)
 
@@ -71,7 +72,8 @@ def connect_to_fake(server: FakeServer | None = None) -> Connect:
 def _fakeredis() -> Any:
     try:
         import fakeredis  # noqa: PLC0415  # optional: only tests need it
-        import lupa  # noqa: F401, PLC0415  # likewise; fakeredis runs scripts with it
+
+        importlib.import_module("lupa")  # fakeredis runs scripts with it
     except ImportError as error:
         raise UnsupportedError("a fake hub", "pip install 'sharedmem-hub[testing]'") from error
     return fakeredis

@@ -15,6 +15,7 @@ _COMMANDS = (
     "+@transaction",
     "+@connection",
     "+@pubsub",
+    "+time",
     "+evalsha",
     "+eval",
     "+script|load",
@@ -76,4 +77,5 @@ def _namespaces(patterns: list[str]) -> list[str]:
 def _service(keyspace: KeySpace, namespace: str) -> list[str]:
     space = keyspace.space(namespace)
     ledgers = space.operations.decode().rpartition(":")[0]
-    return [space.clock.decode(), space.changes.decode(), f"{ledgers}:*"]
+    dead_letters = keyspace.service(namespace, "dead:*").decode()
+    return [space.clock.decode(), space.changes.decode(), f"{ledgers}:*", dead_letters]

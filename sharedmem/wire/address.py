@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
@@ -57,6 +58,10 @@ class Address:
             return f"unix://{self.path}?db={self.database}"
         return str(self) if self.mode == "cluster" else f"{self}/{self.database}"
 
+    def at(self, place: tuple[str, int]) -> Address:
+        """One server of a cluster, with the same log-in."""
+        return replace(self, mode="standalone", hosts=(place,))
+
     def ssl_context(self) -> ssl.SSLContext | None:
         """What TLS needs, or None without it."""
         if not self.tls:
@@ -101,6 +106,32 @@ def read_address(url: str, settings: Settings) -> Address:
         tls_key_file=_text(settings.tls_key_file),
         tls_verify=settings.tls_verify,
     )
+
+
+def check_tls(address: Address, settings: Settings) -> None:
+    """Read the TLS files once, so that a wrong one is told by its name and not at every connection.
+
+    Raises:
+        ConfigError: a file is not there, or does not hold what it should.
+    """
+    for name in ("tls_ca_file", "tls_cert_file", "tls_key_file"):
+        file = getattr(address, name)
+        if address.tls and file is not None and not Path(file).is_file():
+            raise ConfigError(name, settings.origin(name), f"there is no file {file!r}")
+    try:
+        address.ssl_context()
+    except OSError as error:  # ssl.SSLError is one
+        wrong = "tls_cert_file" if address.tls_cert_file and _reads_as_authority(address) else "tls_ca_file"
+        problem = f"{getattr(address, wrong)!r} is not what TLS needs there: {error}"
+        raise ConfigError(wrong, settings.origin(wrong), problem) from error
+
+
+def _reads_as_authority(address: Address) -> bool:
+    try:
+        ssl.create_default_context(cafile=address.tls_ca_file)
+    except OSError:
+        return False
+    return True
 
 
 def _text(path: object) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import redis.asyncio as redis
-from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
@@ -14,11 +13,12 @@ from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.errors import SharedMemoryError
 from sharedmem.models import Powers
-from sharedmem.wire.address import Address
+from sharedmem.wire.address import Address, check_tls
 from sharedmem.wire.changes import as_list, text_of
-from sharedmem.wire.driver import Client, Driver
+from sharedmem.wire.cluster import Cluster, ClusterDriver, ClusterLane, Node
+from sharedmem.wire.driver import Driver, SentinelDriver
 from sharedmem.wire.lane import Lane
-from sharedmem.wire.line import Line
+from sharedmem.wire.line import Line, Transport
 from sharedmem.wire.replies import Reply, ServerError
 
 _REMEDIES = {
@@ -27,62 +27,69 @@ _REMEDIES = {
     "graph": "ask for it: embedded_modules=('search', 'json', 'graph'), or load the FalkorDB module",
     "vector_sets": "use Redis 8 or later",
 }
+# Blocking calls and subscriptions hold a connection each, for as long as they like.
+_PATIENT: dict[str, Any] = {"socket_timeout": None, "max_connections": 1 << 31}
 
 
 def open_line(address: Address, settings: Settings, clock: Clock) -> Line:
-    """The line to an address, not yet connected."""
-    driver = Driver(*_clients(address, settings), response_timeout_s=settings.response_timeout_s)
-    transport: Lane | Driver = driver
-    if address.mode == "standalone":
-        transport = Lane(
-            address,
-            connect_timeout_s=settings.connect_timeout_s,
-            response_timeout_s=settings.response_timeout_s,
-        )
+    """The line to an address, not yet connected.
+
+    Raises:
+        ConfigError: a TLS file is not there, or is none.
+    """
+    check_tls(address, settings)
+    transport, driver = _carriers(address, settings)
     return Line(transport, driver, address=str(address), clock=clock, retry_for_s=settings.retry_for_s)
 
 
-def _clients(address: Address, settings: Settings) -> tuple[Client, redis.Redis]:
-    """(client for ordinary calls, client that may wait)."""
-    options = _options(address, settings)
-    patient = options | {"socket_timeout": None}
+def _carriers(address: Address, settings: Settings) -> tuple[Transport, Driver | ClusterDriver]:
     if address.mode == "cluster":
-        nodes = [ClusterNode(host, port) for host, port in address.hosts]
-        host, port = address.hosts[0]
-        cluster: Any = RedisCluster(startup_nodes=nodes, **options, cluster_error_retry_attempts=1)
-        return cluster, redis.Redis(host=host, port=port, **patient)
+        cluster = Cluster(address.hosts, lambda place: _node(address.at(place), settings))
+        return ClusterLane(cluster), ClusterDriver(cluster)
     if address.mode == "sentinel":
-        return _by_sentinel(address, options), _by_sentinel(address, patient)
+        driver = _sentinel_driver(address, settings)
+        return driver, driver
+    return _node(address, settings)
+
+
+def _node(address: Address, settings: Settings) -> Node:
+    """The ways to one server."""
+    lane = Lane(address, connect_timeout_s=settings.connect_timeout_s, response_timeout_s=settings.response_timeout_s)
     place: dict[str, Any] = {"unix_socket_path": address.path}
     if not address.path:
         place = dict(zip(("host", "port"), address.hosts[0], strict=True))
-    unlimited = redis.Redis(**place, db=address.database, **patient)
-    ordinary = redis.Redis(**place, db=address.database, **options)
-    # A full pool makes callers wait in line instead of failing them.
-    queueing: redis.BlockingConnectionPool = redis.BlockingConnectionPool(
-        connection_class=ordinary.connection_pool.connection_class,
-        max_connections=settings.max_connections,
-        timeout=settings.response_timeout_s,
-        **ordinary.connection_pool.connection_kwargs,
+    options = _options(address, settings) | place | {"db": address.database}
+    driver = Driver(
+        redis.Redis(**options),
+        redis.Redis(**options | _PATIENT),
+        response_timeout_s=settings.response_timeout_s,
+        at_once=settings.max_connections,
     )
-    return redis.Redis.from_pool(queueing), unlimited
+    return Node(lane, driver)
 
 
-def _by_sentinel(address: Address, options: dict[str, Any]) -> redis.Redis:
+def _sentinel_driver(address: Address, settings: Settings) -> Driver:
     sentinel: Any = Sentinel  # its constructor carries no types
-    watchers = sentinel(list(address.hosts), sentinel_kwargs=_without_login(options), **options)
-    master: redis.Redis = watchers.master_for(address.service or "", db=address.database)
-    return master
+    options = _options(address, settings) | {"db": address.database}
+    return SentinelDriver(
+        sentinel(list(address.hosts), sentinel_kwargs=_for_sentinels(options), **options),
+        address.service or "",
+        patient=_PATIENT,
+        response_timeout_s=settings.response_timeout_s,
+        at_once=settings.max_connections,
+    )
 
 
-def _without_login(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in {"username", "password"}}
+def _for_sentinels(options: dict[str, Any]) -> dict[str, Any]:
+    # Sentinels have users and databases of their own.
+    return {name: value for name, value in options.items() if name not in {"username", "password", "db"}}
 
 
 def _options(address: Address, settings: Settings) -> dict[str, Any]:
     options: dict[str, Any] = {
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),  # retries are ours, with an operation id
+        "max_connections": settings.max_connections,
         "socket_timeout": settings.response_timeout_s,
         "socket_connect_timeout": settings.connect_timeout_s,
         "username": address.username,

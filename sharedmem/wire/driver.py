@@ -1,20 +1,22 @@
-"""The ordinary way to speak to Redis, by redis-py: Sentinel, Cluster, fakeredis, large and blocking calls, pub/sub."""
+"""The ordinary way to speak to Redis, by redis-py: Sentinel, fakeredis, large and blocking calls, pub/sub."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, cast
 
 import redis.asyncio as redis
 from redis.asyncio.client import PubSub
-from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.exceptions import RedisError, ResponseError
 
 from sharedmem.wire.replies import Command, LostError, Reply, ServerError
 
-Client = redis.Redis | RedisCluster
-Server = ClusterNode | None
+Place = tuple[str, int]
+Server = bytes | Place | None
+"""One of a cluster's servers, named by its place or by a key that it holds; None where there is but one."""
 
 
 class Driver:
@@ -24,17 +26,28 @@ class Driver:
         client: for ordinary calls, with a socket time-out.
         waiting: for blocking calls and pub/sub, without one.
         response_timeout_s: how long a reply may take, beyond the time a blocking call asked to wait.
+        at_once: how many ordinary calls may be under way; more wait in line. None: no limit.
     """
 
-    def __init__(self, client: Client, waiting: redis.Redis, *, response_timeout_s: float) -> None:
-        self._client = client
-        self._waiting = waiting
+    def __init__(
+        self,
+        client: redis.Redis,
+        waiting: redis.Redis,
+        *,
+        response_timeout_s: float,
+        at_once: int | None = None,
+    ) -> None:
+        self._client: Any = client  # redis-py has typed only a part of it
+        self._waiting: Any = waiting
         self._response_timeout_s = response_timeout_s
+        # A full pool would fail its callers; here they wait in line.
+        self._room: AbstractAsyncContextManager[None] = nullcontext() if at_once is None else asyncio.Semaphore(at_once)
         for each in (client, waiting):
-            _raw_replies(each)
+            # Replies come as RESP2 has them, as on the fast lane.
+            each.response_callbacks.clear()
 
-    def post(self, args: Command) -> None:  # a pool has no line to put it in
-        """Say that `send` must be used."""
+    def post(self, args: Command) -> None:
+        """Nothing can be sent without waiting here; see `Transport.post`."""
 
     async def send(self, args: Command) -> Reply:
         """Send one command and return its reply.
@@ -43,39 +56,37 @@ class Driver:
             ServerError: the server refused it.
             LostError: the connection was lost; it may or may not have happened.
         """
-        return await self._translated(self._client.execute_command(*args))
+        async with self._room:
+            return await self._translated(self._client.execute_command(*args))
 
     async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
         """Send commands as one atomic transaction; a refused command's reply is its `ServerError`.
 
         Raises:
+            ServerError: the server refused to queue one of them, so none has run.
             LostError: the connection was lost.
         """
-        pipeline = self._client.pipeline(transaction=True)
-        for command in commands:
-            pipeline.execute_command(*command)
-        replies = await self._translated(pipeline.execute(raise_on_error=False))
-        return [_refusal(reply) if isinstance(reply, RedisError) else reply for reply in cast("list[Any]", replies)]
+        return await self._pipelined(commands, transaction=True)
 
-    async def servers(self, near: bytes | None) -> list[Server]:
-        """The servers that hold the key `near`, or all that hold keys; one `None` unless this is a cluster.
+    async def send_in_order(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands one after the other on one connection; a refused command's reply is its `ServerError`.
 
         Raises:
-            LostError: none of the cluster's nodes can be reached.
+            LostError: the connection was lost.
         """
-        if not isinstance(self._client, RedisCluster):
-            return [None]
-        await self._translated(self._client.initialize())
-        return [self._client.get_node_from_key(near.decode())] if near else list(self._client.get_primaries())
+        return await self._pipelined(commands, transaction=False)
 
-    async def send_to(self, server: Server, args: Command) -> Reply:
+    async def servers(self, near: bytes | None) -> list[Server]:  # noqa: ARG002  # only a cluster has to choose
+        """The servers that hold the key `near`, or all that hold keys: here there is but one."""
+        return [None]
+
+    async def send_to(self, server: Server, args: Command) -> Reply:  # noqa: ARG002  # likewise
         """Send a command that names no key to one of the `servers`.
 
         Raises:
             ServerError, LostError: as `send`.
         """
-        named = {} if server is None else {"target_nodes": server}
-        return await self._translated(self._client.execute_command(*args, **named))
+        return await self.send(args)
 
     async def block(self, args: Command, *, wait_s: float) -> Reply:
         """Send a blocking command that waits up to `wait_s` at the server, on a connection of its own.
@@ -86,14 +97,13 @@ class Driver:
         """
         try:
             async with asyncio.timeout(wait_s + self._response_timeout_s):
-                client = self._waiting if not isinstance(self._client, RedisCluster) else self._client
-                return await self._translated(client.execute_command(*args))
+                return await self._translated(self._waiting.execute_command(*args))
         except TimeoutError as error:
             raise LostError(f"no answer within {wait_s + self._response_timeout_s:g} s") from error
 
     def pubsub(self) -> PubSub:
         """A new pub/sub connection, which the caller closes."""
-        return self._waiting.pubsub(ignore_subscribe_messages=False)
+        return cast("PubSub", self._waiting.pubsub(ignore_subscribe_messages=False))
 
     async def ready(self) -> None:
         """Be connected, or try once.
@@ -109,11 +119,23 @@ class Driver:
         await self._client.aclose()
         await self._waiting.aclose()
 
+    async def _pipelined(self, commands: Sequence[Command], *, transaction: bool) -> list[Reply]:
+        pipeline = self._client.pipeline(transaction=transaction)
+        for command in commands:
+            pipeline.execute_command(*command)
+        async with self._room:
+            replies = await self._translated(pipeline.execute(raise_on_error=False))
+        return [_refusal(reply) if isinstance(reply, RedisError) else reply for reply in cast("list[Any]", replies)]
+
     async def _translated(self, answer: Awaitable[Any]) -> Reply:
         try:
             return cast("Reply", await answer)
+        except MasterNotFoundError as error:
+            # What follows the colon is the inside of redis-py.
+            raise LostError(str(error).partition(" : ")[0]) from error
         except RedisError as error:
-            refused = _refusal(error)
+            # A refused log-in comes as a failure to connect, whose cause is the refusal.
+            refused = _refusal(error) or _refusal(error.__cause__)
             if refused is None:
                 raise LostError(str(error) or type(error).__name__) from error
             raise refused from error
@@ -121,18 +143,61 @@ class Driver:
             raise LostError(str(error) or type(error).__name__) from error
 
 
-def _refusal(error: RedisError) -> ServerError | None:
+class SentinelDriver(Driver):
+    """Calls to whichever server the sentinels call master.
+
+    Args:
+        watchers: the sentinels.
+        service: the name of the master that they watch.
+        patient: options of connections that may wait.
+    """
+
+    def __init__(
+        self,
+        watchers: Sentinel,
+        service: str,
+        *,
+        patient: Mapping[str, Any],
+        response_timeout_s: float,
+        at_once: int | None = None,
+    ) -> None:
+        self._watchers: Any = watchers  # redis-py has not typed it
+        clients = self._watchers.master_for(service), self._watchers.master_for(service, **patient)
+        super().__init__(*clients, response_timeout_s=response_timeout_s, at_once=at_once)
+
+    async def ready(self) -> None:
+        """Be connected, or try once.
+
+        Raises:
+            ServerError: the server refused the log-in.
+            LostError: no connection can be had now; when no sentinel answers, that is why.
+        """
+        try:
+            return await super().ready()
+        except LostError as error:
+            lost = error
+        silences = [await self._silence_of(sentinel) for sentinel in self._watchers.sentinels]
+        heard = None in silences
+        raise lost if heard else (silences[0] or lost)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await super().close()
+        await self._watchers.aclose()
+
+    async def _silence_of(self, sentinel: Any) -> LostError | None:
+        try:
+            await self._translated(sentinel.execute_command("PING"))
+        except LostError as error:
+            return error
+        except ServerError:
+            pass
+        return None
+
+
+def _refusal(error: BaseException | None) -> ServerError | None:
     """What the server said, with the code that redis-py strips; None when it said nothing."""
     code = getattr(error, "status_code", None)
     if code:
         return ServerError(f"{code} {error}")
     return ServerError(str(error)) if isinstance(error, ResponseError) else None
-
-
-def _raw_replies(client: Client) -> None:
-    # Replies come as RESP2 has them, as on the fast lane; the cluster client still reads its own slot map.
-    callbacks = client.response_callbacks
-    kept = ("CLUSTER", "COMMAND") if isinstance(client, RedisCluster) else ()
-    for command in list(callbacks):
-        if not str(command).startswith(kept):
-            del callbacks[command]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+
 from sharedmem.errors import (
     AccessDeniedError,
     ConfigError,
@@ -15,7 +17,7 @@ from sharedmem.errors import (
 from sharedmem.wire.replies import LostError, ServerError
 
 # The server will think otherwise in a moment: it starts, fails over, moves slots, or runs a long script.
-PASSING = frozenset({"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "MOVED", "ASK"})
+PASSING = frozenset({"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY"})
 _UNAVAILABLE = {
     "LOADING": "it is still loading its data; try again in a moment",
     "READONLY": "it is a read-only replica; connect to the master, or through redis+sentinel://",
@@ -33,7 +35,7 @@ _LOGIN = {
     "WRONGPASS": "user or password is wrong; check SHAREDMEM_REDIS_URL, or redis_username and redis_password",
     "NOAUTH": "the server wants a password; put it in the URL or in SHAREDMEM_REDIS_PASSWORD",
 }
-_DISK = ("No space left", "MISCONF")
+_REDIRECTION = frozenset({"MOVED", "ASK"})
 
 
 def translate(error: LostError | ServerError, address: str) -> SharedMemoryError:
@@ -44,9 +46,11 @@ def translate(error: LostError | ServerError, address: str) -> SharedMemoryError
         address: the server, as people write it.
     """
     if isinstance(error, LostError):
+        if (distrust := _certificate_problem(error)) is not None:
+            return ConfigError("tls_ca_file", address, distrust)
         return UnavailableError(f"Redis at {address}", f"{error}; is it running, and is the address right?")
-    if error.code in _LOGIN:
-        return ConfigError("redis_url", address, _LOGIN[error.code])
+    if (advice := _better_url(error)) is not None:
+        return ConfigError("redis_url", address, advice)
     if error.code == "ERR" and "AUTH" in error.text:
         return ConfigError("redis_password", address, "the server has no password set; leave it out")
     if error.code in _UNAVAILABLE:
@@ -56,6 +60,30 @@ def translate(error: LostError | ServerError, address: str) -> SharedMemoryError
     if error.code == "ERR" and "unknown command" in error.text:
         return UnsupportedError(error.text.removeprefix("ERR "), "this server lacks the command; see hub.powers")
     return InternalError(f"Redis at {address} answered: {error.text}")
+
+
+def _better_url(error: ServerError) -> str | None:
+    """How the URL should be written, if that is what is wrong."""
+    if error.code in _REDIRECTION:
+        return "this server is one of a cluster; begin the URL with redis+cluster://"
+    if "cluster support disabled" in error.text:
+        return "this server is no cluster; begin the URL with redis://"
+    return _LOGIN.get(error.code)
+
+
+def _certificate_problem(error: BaseException) -> str | None:
+    """What is wrong with somebody's certificate, if that is why the connection failed."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return (
+            f"the server's certificate is not trusted: {cause.verify_message}; name the authority that signed it in"
+            " tls_ca_file, and connect by the name that it is made out to"
+        )
+    if cause is not None and "CERTIFICATE" in str(cause):
+        return f"the server does not accept our certificate ({cause.reason}); set tls_cert_file and tls_key_file"
+    return None
 
 
 def explain(error: ServerError, address: str, *, key: str, held: str, wanted: str) -> SharedMemoryError:

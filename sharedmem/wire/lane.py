@@ -112,6 +112,7 @@ class _Link(asyncio.Protocol):
         self._on_lost(self)
         self._relieve()
         lost = LostError(str(exc) if exc else "the connection was closed")
+        lost.__cause__ = exc
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():
@@ -233,8 +234,14 @@ class Lane:
             async with asyncio.timeout(self._connect_timeout_s):
                 link = await self._connect()
                 await self._log_in(link)
+        except LostError as error:
+            # Since TLS 1.3 a server refuses a client's certificate, or misses it, only after the greeting.
+            unshown = self._address.tls and self._address.tls_cert_file is None
+            hint = ", perhaps for want of a certificate of ours (tls_cert_file)" if unshown else ""
+            raise LostError(f"{error}{hint}") from error
         except TimeoutError as error:
-            raise LostError(f"no connection within {self._connect_timeout_s:g} s") from error
+            what = "TLS connection" if self._address.tls else "connection"
+            raise LostError(f"no {what} within {self._connect_timeout_s:g} s") from error
         except OSError as error:
             raise LostError(str(error)) from error
         self._link = link
@@ -255,9 +262,9 @@ class Lane:
     async def _log_in(self, link: _Link) -> None:
         address = self._address
         commands: list[tuple[Argument, ...]] = []
-        if address.password is not None:
+        if address.password is not None or address.username is not None:
             user = () if address.username is None else (address.username,)
-            commands.append(("AUTH", *user, address.password))
+            commands.append(("AUTH", *user, address.password or ""))  # some users have no password
         if address.database:
             commands.append(("SELECT", address.database))
         try:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from sharedmem.clock import Clock
 
 # A ledger outlives every call under way: it is prolonged often, and lives much longer than a call may last.
-KEEP_MS = 180_000
+_SHORTEST_LIFE_S = 180.0
+_LIFE_BEYOND_RETRIES_S = 120.0
 _PROLONG_EVERY_S = 30.0
 
 
@@ -31,10 +32,12 @@ class Ledger:
 
     Args:
         clock: tells when a ledger's expiry is to be prolonged.
+        retry_for_s: how long a call may be repeated, which its entry has to outlive.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, retry_for_s: float) -> None:
         self._clock = clock
+        self._keep_ms = round(max(_SHORTEST_LIFE_S, retry_for_s + _LIFE_BEYOND_RETRIES_S) * 1000)
         self._number = 0
         self._slots: defaultdict[bytes, _Slots] = defaultdict(_Slots)
 
@@ -51,10 +54,10 @@ class Ledger:
             keep_ms = 0
         else:
             slot, slots.used = slots.used, slots.used + 1
-            keep_ms = KEEP_MS
+            keep_ms = self._keep_ms
         now = self._clock.monotonic()
         if now - slots.prolonged_at > _PROLONG_EVERY_S:
-            slots.prolonged_at, keep_ms = now, KEEP_MS
+            slots.prolonged_at, keep_ms = now, self._keep_ms
         return slot, self._number, keep_ms
 
     def give_back(self, operations: bytes, slot: int) -> None:

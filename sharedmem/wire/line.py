@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from redis.asyncio.client import PubSub
 
 from sharedmem.clock import Clock
+from sharedmem.wire.cluster import ClusterDriver
 from sharedmem.wire.driver import Driver, Server
 from sharedmem.wire.faults import PASSING, translate
 from sharedmem.wire.replies import Argument, Command, LostError, Reply, ServerError, checked
@@ -54,7 +55,15 @@ class Line:
         retry_for_s: how long a call whose reply was lost is repeated before it fails.
     """
 
-    def __init__(self, transport: Transport, driver: Driver, *, address: str, clock: Clock, retry_for_s: float) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        driver: Driver | ClusterDriver,
+        *,
+        address: str,
+        clock: Clock,
+        retry_for_s: float,
+    ) -> None:
         self._transport = transport
         self._driver = driver
         self._clock = clock
@@ -73,7 +82,7 @@ class Line:
         try:
             await self._transport.ready()
             for script in scripts().values():
-                await self._driver.send(("SCRIPT", "LOAD", script.source))
+                await self._send(("SCRIPT", "LOAD", script.source))
         except (LostError, ServerError) as error:
             raise translate(error, self.address) from error
 
@@ -202,7 +211,7 @@ class Line:
         """Whether the cause is gone: a script that the server had forgotten is there again."""
         if not isinstance(error, ServerError) or error.code != "NOSCRIPT" or len(args) < 2:
             return False
-        script = by_digest()[str(args[1])]
+        script = by_digest()[_text(args[1])]
         await self.call("SCRIPT", "LOAD", script.source)
         return True
 
@@ -210,10 +219,14 @@ class Line:
         translated = translate(error, self.address)
         # What depends on the key is explained by who knows the key.
         if isinstance(error, ServerError) and translated.code == "internal":
-            script = by_digest().get(str(args[1])) if len(args) > 1 else None
+            script = by_digest().get(_text(args[1])) if len(args) > 1 else None
             return ServerError(script.located(error.text)) if script else error
         return translated
 
 
 def _passes(error: LostError | ServerError) -> bool:
     return isinstance(error, LostError) or error.code in PASSING
+
+
+def _text(argument: Argument) -> str:
+    return argument.decode() if isinstance(argument, bytes) else str(argument)

@@ -163,18 +163,25 @@ class Listener:
 
     async def _come_back(self, reason: str) -> None:
         self._counters.increment("listener_losses")
-        await self._drop()
-        self._pubsub = self._line.pubsub()
-        await _send(self._pubsub, list(self._ears))
+        # Exchanged in one step: a subscription that comes now must not open a third connection.
+        dead, self._pubsub = self._pubsub, self._line.pubsub()
+        await _closed(dead)
+        # A connection may also die in silence while it opens.
+        async with asyncio.timeout(self._response_timeout_s):
+            await _send(self._pubsub, list(self._ears))
         for topic, ears in list(self._ears.items()):
             for ear in ears:
                 ear.missed(topic.channel, reason)
 
     async def _drop(self) -> None:
         pubsub, self._pubsub = self._pubsub, None
-        if pubsub is not None:
-            with suppress(RedisError, OSError):
-                await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py has not typed it
+        await _closed(pubsub)
+
+
+async def _closed(pubsub: PubSub | None) -> None:
+    if pubsub is not None:
+        with suppress(RedisError, OSError):
+            await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py has not typed it
 
 
 async def _send(pubsub: PubSub, topics: list[Topic]) -> None:

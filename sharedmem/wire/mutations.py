@@ -44,7 +44,8 @@ class Mutations:
         self._line = line
         self._ledger = ledger
         self._cap = change_log_length
-        self._digests = {name: script.digest for name, script in scripts().items()}
+        # Bytes go out as they are; text would be encoded at every call.
+        self._digests = {name: script.digest.encode() for name, script in scripts().items()}
 
     async def value_write(
         self, space: Space, actor: bytes, records: Sequence[Record], *, together: bool
@@ -117,19 +118,19 @@ class Mutations:
         call = self._line.call_aside if len(message) > _ASIDE_BYTES else self._line.call
         digest = self._digests["message_publish"]
         try:
-            reply = await call("EVALSHA", digest, 1, operations, slot, number, keep_ms, channel, message)
+            reply = await call(b"EVALSHA", digest, 1, operations, slot, number, keep_ms, channel, message)
         finally:
             self._ledger.give_back(operations, slot)
         return int(_bytes(reply))
 
     async def namespace_close(self, clock: bytes, *, lease_ms: int) -> None:
         """Refuse the writers of a namespace for `lease_ms`; 0 lets them in again."""
-        await self._line.call("EVALSHA", self._digests["namespace_close"], 1, clock, lease_ms)
+        await self._line.call(b"EVALSHA", self._digests["namespace_close"], 1, clock, lease_ms)
 
     async def namespace_cleared(self, space: Space, actor: bytes, *, logical: str) -> int:
         """Open a cleared namespace and say so on its stream; returns the version of the clearing."""
         digest = self._digests["namespace_cleared"]
-        return int(_bytes(await self._line.call("EVALSHA", digest, 2, space.clock, space.changes, actor, logical)))
+        return int(_bytes(await self._line.call(b"EVALSHA", digest, 2, space.clock, space.changes, actor, logical)))
 
     async def _one(self, script: str, key: Target, actor: bytes, *args: Argument, large: int = 0) -> tuple[int, bytes]:
         aside = large > _ASIDE_BYTES
@@ -150,7 +151,7 @@ class Mutations:
         call = self._line.call_aside if aside else self._line.call
         try:
             reply = await call(
-                "EVALSHA",
+                b"EVALSHA",
                 self._digests[script],
                 _FIXED_KEYS + len(keys),
                 space.clock,

@@ -81,6 +81,12 @@ class BareServer:
             self._process.wait(_PATIENCE_S)
             self._process = None
 
+    def force_to_disk(self) -> None:
+        """Return when everything that was written before is on the disk."""
+        with self.client() as client:
+            client.set("forced", 1)
+            client.execute_command("WAITAOF", 1, 0, 10_000)  # type: ignore[no-untyped-call]  # not typed by redis-py
+
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """It hangs inside the block, with its connections open, and goes on after it."""

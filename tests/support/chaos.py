@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ class ChaosProxy:
 
     Args:
         upstream: URL of the server: `redis://host:port/0` or `unix:///path/to/socket?db=0`.
+        tls: what it speaks TLS to clients with; None for plain connections.
 
     Attributes:
         cut: set whenever a reply was lost; clear it before you wait for the next one.
@@ -38,13 +40,14 @@ class ChaosProxy:
         cuts: how many replies were lost so far.
     """
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, *, tls: ssl.SSLContext | None = None) -> None:
         self.cut = asyncio.Event()
         self.connected = asyncio.Event()
         self.refused = asyncio.Event()
         self.held = asyncio.Event()
         self.cuts = 0
         self._upstream = urlsplit(upstream)
+        self._tls = tls
         self._server: asyncio.Server | None = None
         self._links: dict[_Link, asyncio.Task[None]] = {}
         self._losses: list[_Loss] = []
@@ -54,7 +57,7 @@ class ChaosProxy:
         self._refuses = False
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
         return self
 
     async def __aexit__(
@@ -77,7 +80,7 @@ class ChaosProxy:
         database = self._upstream.path.lstrip("/")
         if self._upstream.scheme == "unix":
             database = parse_qs(self._upstream.query).get("db", ["0"])[0]
-        return f"redis://{credentials}{at}127.0.0.1:{port}/{database}"
+        return f"{'rediss' if self._tls else 'redis'}://{credentials}{at}127.0.0.1:{port}/{database}"
 
     def lose_replies(self, match: bytes, times: int = 1, *, skip: int = 0) -> None:
         """Lose the replies of requests still to come: the server answers, the client is reset instead.

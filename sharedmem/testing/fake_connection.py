@@ -1,11 +1,13 @@
-"""Fakeredis goes by a test's clock: its commands, and nothing else in the process, see another time.
+"""Connections to fakeredis that go by a test's clock and leave nothing behind when they close.
 
 Fakeredis asks `time.time()` in many modules. Each of them gets a stand-in for the module `time`, which
-answers with the clock of the connection whose command is being carried out, else with the real time.
+answers with the clock of the connection whose command is being carried out, else with the real time:
+nothing else in the process, and no other fake server, sees another time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Iterable
@@ -34,9 +36,14 @@ class _ServerTime:
 _server_time = _ServerTime()
 
 
-def connection_class(clock: ManualClock) -> type[FakeAsyncRedisConnection]:
-    """The connections of a client whose server goes by `clock`."""
-    _install()
+def connection_class(clock: ManualClock | None) -> type[FakeAsyncRedisConnection]:
+    """The connections of a client.
+
+    Args:
+        clock: what their server goes by; None for the machine's clock.
+    """
+    if clock is not None:
+        _install()
 
     class Writer(FakeWriter):
         def writelines(self, data: Iterable[Any]) -> None:
@@ -47,13 +54,29 @@ def connection_class(clock: ManualClock) -> type[FakeAsyncRedisConnection]:
             finally:
                 _in_force.reset(before)
 
-    class ClockedConnection(FakeAsyncRedisConnection):
+    class Connection(FakeAsyncRedisConnection):
         async def _connect(self) -> None:
             await super()._connect()
             assert self._sock is not None
             self._writer = Writer(self._sock)
 
-    return ClockedConnection
+        async def can_read(self, timeout: float | None = 0) -> bool:  # noqa: ASYNC109  # fakeredis calls it so
+            # Fakeredis waits with `wait_for`, which before Python 3.12 can swallow a cancellation.
+            if timeout == 0:
+                return await super().can_read(0)
+            try:
+                async with asyncio.timeout(timeout):
+                    return await super().can_read(None)
+            except TimeoutError:
+                return False
+
+        async def disconnect(self, nowait: bool = False, *args: Any, **named: Any) -> None:
+            # Fakeredis would count it as a subscriber until the garbage collector comes by.
+            if self._sock is not None:
+                self._sock._cleanup(self._server)  # noqa: SLF001  # it has no public way
+            await super().disconnect(nowait, *args, **named)
+
+    return Connection
 
 
 def _install() -> None:

@@ -1,0 +1,116 @@
+"""How fast the store is, as ratios to bare redis-py (asyncio, hiredis) doing the plain command in the same run.
+
+python benchmarks/store.py                             everything, ten minutes or so
+python benchmarks/store.py --quick --only read         a first impression of one row
+python benchmarks/store.py --page docs/benchmarks.md   everything, and its ratios on the page
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+
+from bulk import measure_clear, measure_memory
+from contests import BARE, CONTESTS, DEFAULT, OURS, has_sync_face, openers, sync_openers
+from harness import Comparison, Effort, Fleet, Load, Server, can_choose_cores, close_sides, compare, machine, open_sides
+from harness import private_server as started_server
+from report import ALONE, FIFTY, FOUR, ONE, SYNC, SYNC_ALONE, Results, Row, put_on_page, save, show
+
+PROCESSES = 4
+FULL, QUICK = Effort(rounds=5, seconds=0.5), Effort(rounds=3, seconds=0.1)
+MEMORY_KEYS = {FULL: 20_000, QUICK: 5_000}
+CLEARED_KEYS = {FULL: 1_000_000, QUICK: 50_000}
+RESULTS = Path(__file__).parent / "results" / "store.json"
+SYNC_READ, MEMORY, CLEAR = "sync_read", "memory", "clear"
+
+
+def main() -> int:
+    """Measure what the command line asks for."""
+    asked = _arguments()
+    effort = QUICK if asked.quick else FULL
+    wanted = asked.only or [*CONTESTS, SYNC_READ, MEMORY, CLEAR]
+    with started_server() as server, Fleet(PROCESSES) as fleet:
+        results = Results(machine() | {"server": server.version}, asked.quick)
+        bench = Bench(fleet, server, effort, results)
+        for name in wanted:
+            bench.measure(name)
+    show(results)
+    save(results, asked.json)
+    if asked.page:
+        put_on_page(results, asked.page)
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="The store against bare redis-py.")
+    parser.add_argument("--quick", action="store_true", help="few and short rounds, fewer keys: a first impression")
+    parser.add_argument("--json", type=Path, default=RESULTS, metavar="PATH", help="where the figures go")
+    parser.add_argument("--page", type=Path, metavar="PATH", help="a page whose ratios to replace")
+    choices = [*CONTESTS, SYNC_READ, MEMORY, CLEAR]
+    parser.add_argument("--only", action="append", choices=choices, metavar="NAME", help=f"one of {', '.join(choices)}")
+    return parser.parse_args()
+
+
+class Bench:
+    """Runs measurements and keeps what they find."""
+
+    def __init__(self, fleet: Fleet, server: Server, effort: Effort, results: Results) -> None:
+        self._fleet = fleet
+        self._server = server
+        self._effort = effort
+        self._results = results
+
+    def measure(self, name: str) -> None:
+        """Measure a contest, or what else has a name."""
+        if name == MEMORY:
+            _say("memory")
+            self._results.memory = measure_memory(self._fleet, self._server, MEMORY_KEYS[self._effort])
+        elif name == CLEAR:
+            _say("clear")
+            self._results.clearing = measure_clear(self._fleet, self._server, CLEARED_KEYS[self._effort])
+        elif name != SYNC_READ:
+            self._contest(name)
+        elif has_sync_face():
+            self._sync_read()
+
+    def _contest(self, name: str) -> None:
+        for transport, url in self._server.urls.items():
+            self._server.empty()
+            for worker in range(PROCESSES):
+                self._fleet.begin(worker, open_sides, openers(name, url, worker))()
+            for load in _possible(ONE, ALONE, FIFTY, FOUR):
+                _say(f"{name}, {load.name}, {transport}")
+                compared = compare(self._fleet, self._server, [OURS, *BARE], load, self._effort)
+                self._note(name, CONTESTS[name].command, load, transport, compared, BARE)
+            self._fleet.ask(PROCESSES, close_sides)
+        self._server.empty()
+
+    def _sync_read(self) -> None:
+        for transport, url in self._server.urls.items():
+            sides = sync_openers(url)
+            self._fleet.ask(1, open_sides, sides)
+            for load in _possible(SYNC, SYNC_ALONE):
+                _say(f"sync read, {load.name}, {transport}")
+                compared = compare(self._fleet, self._server, [*sides], load, self._effort)
+                self._note("sync read", "GET, blocking", load, transport, compared, [DEFAULT])
+            self._fleet.ask(1, close_sides)
+
+    def _note(
+        self, contest: str, command: str, load: Load, transport: str, compared: Comparison, rivals: list[str]
+    ) -> None:
+        best = compared.fastest(rivals)
+        ours, bare, ratios = compared.medians(OURS), compared.medians(best), compared.ratios(OURS, best)
+        self._results.rows.append(Row(contest, command, load.name, transport, best, ours, bare, ratios))
+
+
+def _possible(*loads: Load) -> list[Load]:
+    return [load for load in loads if can_choose_cores() or not load.one_core]
+
+
+_say = partial(print, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Sweeping: blobs whose keys have expired, or that a crash left behind, are found and removed."""
+
+from __future__ import annotations
+
+from sharedmem.clock import Clock
+from sharedmem.data.blobs import FileBlobs
+from sharedmem.data.records import take_apart
+from sharedmem.errors import UnavailableError
+from sharedmem.tasks import Background, Work
+from sharedmem.telemetry import get_logger
+from sharedmem.wire.codec import BLOB
+from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.line import Line
+from sharedmem.wire.replies import ServerError
+
+# A younger blob may belong to a write that is just about to refer to it.
+_YOUNGEST_S = 3600.0
+_EVERY_S = 1800.0
+_logger = get_logger("sweeping")
+
+
+class Sweeper:
+    """Removes the blobs that no key refers to any more.
+
+    Args:
+        line: asks the server what keys refer to.
+        keyspace: how keys are spelled.
+        blobs: where the blobs lie.
+        background: runs the regular sweeps.
+        clock: paces them.
+    """
+
+    def __init__(self, line: Line, keyspace: KeySpace, blobs: FileBlobs, background: Background, clock: Clock) -> None:
+        self._line = line
+        self._keyspace = keyspace
+        self._blobs = blobs
+        self._background = background
+        self._clock = clock
+        self._watched: set[str] = set()
+        self._work: Work | None = None
+
+    def watch(self, namespace: str) -> None:
+        """Sweep a namespace regularly from now on, for as long as the hub is open."""
+        self._watched.add(namespace)
+        if self._work is None or self._work.done:
+            self._work = self._background.start("sweep blobs", self._regularly())
+
+    async def sweep(self, namespace: str) -> int:
+        """Sweep a namespace once; returns how many blobs were removed. One round trip a blob older than an hour.
+
+        Raises:
+            UnavailableError: the server stayed away.
+        """
+        removed = 0
+        for key, path in await self._blobs.orphan_candidates(namespace, _YOUNGEST_S):
+            if not await self._refers(key, path):
+                await self._blobs.remove(key, path)
+                removed += 1
+        return removed
+
+    async def _refers(self, key: str, path: str) -> bool:
+        try:
+            raw = await self._line.call("GET", self._keyspace.target(key).physical)
+        except ServerError:
+            return False  # the key holds another type by now
+        stored = take_apart(raw) if isinstance(raw, bytes) else None
+        return stored is not None and stored.codec == BLOB and path.encode() in stored.body
+
+    async def _regularly(self) -> None:
+        while True:
+            await self._clock.sleep(_EVERY_S)
+            for namespace in sorted(self._watched):
+                try:
+                    await self.sweep(namespace)
+                except UnavailableError as error:
+                    _logger.warning("sweeping %s is put off: %s", namespace, error)

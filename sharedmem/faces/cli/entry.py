@@ -1,0 +1,93 @@
+"""The way in and the way out: words put in order, mistakes told in one sentence, an exit code for each outcome."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from sharedmem.errors import SharedMemoryError
+from sharedmem.faces.cli import doctor, installation, keys, live, raw, server, structures, whole
+from sharedmem.faces.cli.app import ORDER, USUAL, app
+
+INTERRUPTED, BROKEN_PIPE, SYSTEM = 130, 1, 74
+_WITH_VALUE = frozenset({"--url", "--namespace", "-n", "--actor", "--data-dir"})
+_FLAGS = frozenset({"--json"})
+_PASSES_ON = "redis-cli"
+_PUT_THEMSELVES_ON_THE_TREE = (keys, structures, live, whole, server, raw, installation, doctor)
+app.registered_commands.sort(key=lambda found: ORDER.index(str(found.name)))
+
+
+def main() -> None:
+    """Run the command line of this process and leave it with the exit code."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # As Ctrl-C: the command leaves the embedded server, which would else run on without users.
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns its exit code, which is that of the error table where there was an error."""
+    try:
+        code = app(args=arranged(arguments) or ["--help"], prog_name="sharedmem", standalone_mode=False)
+        sys.stdout.flush()
+    except SharedMemoryError as error:
+        return _complain(str(error), error.codes.exit_code)
+    except typer.TyperException as error:
+        return _complain(_usage(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read has left; what is still buffered must not fail again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except OSError as error:
+        return _complain(f"{error.strerror or error}: {error.filename or 'output'}", SYSTEM)
+    return code if isinstance(code, int) else 0
+
+
+def arranged(arguments: Sequence[str]) -> list[str]:
+    """The arguments with the global options first, and a group's usual command put in where none is named."""
+    leading: list[str] = []
+    words: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word == "--" or (words or [""])[0] == _PASSES_ON:
+            words += [word, *rest]
+            break
+        if word in _WITH_VALUE:
+            leading += [word, *rest[:1]]
+            del rest[:1]
+        elif word in _FLAGS or word.partition("=")[0] in _WITH_VALUE:
+            leading.append(word)
+        else:
+            words.append(word)
+    return [*leading, *_completed(words)]
+
+
+def _completed(words: list[str]) -> list[str]:
+    if not words or words[0] not in USUAL:
+        return words
+    group, usual = USUAL[words[0]]
+    if words[1:2] in ([], ["--help"], ["-h"]):
+        return [words[0], "--help"]
+    named = {command.name for command in group.registered_commands}
+    return words if words[1] in named else [words[0], usual, *words[1:]]
+
+
+def _usage(error: typer.TyperException) -> str:
+    """What is wrong with the words, and where to read on."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", "sharedmem")
+    hint = "; put -- before a value that begins with a dash" if message.startswith("No such option") else ""
+    return f"{message[:1].lower()}{message[1:]}{hint}; see {path} --help" if message else f"see {path} --help"
+
+
+def _complain(sentence: str, code: int) -> int:
+    sys.stderr.write(f"sharedmem: {sentence}\n")
+    return code

@@ -1,0 +1,184 @@
+"""What a command answers with: JSON for programs, pictures for people, progress beside both."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sharedmem.faces.cli.session import Options
+from sharedmem.faces.cli.values import json_text, plain
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+Progress = Callable[[int], None]
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_MOST_COLUMNS = 6
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def is_for_people(options: Options) -> bool:
+    """Whether standard output is a terminal that was not asked for JSON."""
+    return sys.stdout.isatty() and not options.json
+
+
+def answer(options: Options, data: object, picture: Callable[[], RenderableType]) -> None:
+    """Answer with data for a program, or with a picture, which is only made when a person looks."""
+    if is_for_people(options):
+        console().print(picture())
+    else:
+        write_line(json_text(data))
+
+
+def write_line(text: str) -> None:
+    """Write a line to standard output at once, so that a reader of a pipe need not wait."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def console(*, beside: bool = False) -> Console:
+    """The terminal; `beside` is standard error, for what is no answer."""
+    from rich.console import Console  # noqa: PLC0415  a pipe does not wait for it
+
+    return Console(stderr=beside, highlight=False, soft_wrap=True, emoji=False, markup=False)
+
+
+def note(text: str) -> None:
+    """Say something to the person at the terminal, if there is one."""
+    if sys.stderr.isatty():
+        console(beside=True).print(text, style="dim")
+
+
+@contextmanager
+def progress(title: str, *, total: int | None = None) -> Iterator[Progress | None]:
+    """A bar on standard error that is gone at the end; None where nobody sees it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415  likewise
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,} keys"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console(beside=True), transient=True) as bars:
+        bar = bars.add_task(title, total=total)
+        yield lambda done: bars.update(bar, completed=done)
+
+
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def said(*parts: str | tuple[str, str] | Text) -> Text:
+    """A sentence, with parts that have a style."""
+    from rich.text import Text  # noqa: PLC0415  likewise
+
+    return Text.assemble(*parts)
+
+
+def table(*headings: str, title: str | None = None, right: Iterable[str] = ()) -> Table:
+    """An empty table in the house style."""
+    from rich import box  # noqa: PLC0415  likewise
+    from rich.table import Table  # noqa: PLC0415  likewise
+
+    picture = Table(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False
+    )
+    picture.show_edge = False
+    for heading in headings:
+        picture.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    return picture
+
+
+def pairs(rows: Iterable[tuple[str, object]], *, title: str | None = None) -> Table:
+    """Names and values below each other, without lines around, so that they can be copied."""
+    from rich.table import Table  # noqa: PLC0415  likewise
+
+    picture = Table.grid(padding=(0, 2))
+    picture.title, picture.title_justify, picture.title_style = title, "left", "bold"
+    picture.add_column(style="dim", no_wrap=True)
+    picture.add_column(overflow="fold")
+    for name, value in rows:
+        picture.add_row(name, value if hasattr(value, "__rich_console__") else cell(value))
+    return picture
+
+
+def cell(value: object) -> Text:
+    """A value in one place of a table: text as it is, anything else as JSON, coloured by its type."""
+    from rich.text import Text  # noqa: PLC0415  likewise
+
+    if isinstance(value, str):
+        return Text(harmless(value))
+    ready = plain(value)
+    styles = {bool: "magenta", int: "cyan", float: "cyan", type(None): "dim"}
+    return Text(json_text(ready), style=styles.get(type(ready), "green" if isinstance(value, datetime) else ""))
+
+
+def body(value: object) -> RenderableType:
+    """A value by itself: text with its lines, anything else as indented and coloured JSON."""
+    if isinstance(value, str):
+        return cell(value)
+    from rich.json import JSON  # noqa: PLC0415  likewise
+
+    return JSON(json_text(value), indent=2)
+
+
+def nothing() -> Text:
+    """What stands where there is nothing to show."""
+    return said(("nothing there", "dim"))
+
+
+def rows_of(values: Sequence[Any], *, first: int) -> Table | Text:
+    """A list as a table; items that are mappings with the same few names get a column for each name."""
+    if not values:
+        return nothing()
+    names = list(values[0]) if isinstance(values[0], Mapping) else []
+    alike = all(isinstance(item, Mapping) and list(item) == names for item in values)
+    uniform = alike and 0 < len(names) <= _MOST_COLUMNS
+    picture = table("#", *map(str, names if uniform else ["value"]), right=["#"])
+    for number, item in enumerate(values, start=first):
+        cells = [cell(item[name]) for name in names] if uniform else [cell(item)]
+        picture.add_row(said((str(number), "dim")), *cells)
+    return picture
+
+
+def harmless(text: str) -> str:
+    """A text that cannot command the terminal: control characters but line feeds and tabs are shown."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def size(count: int) -> str:
+    """Bytes in the unit in which they read best."""
+    amount = float(count)
+    for unit in _UNITS[:-1]:
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} {_UNITS[-1]}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the two largest units that matter: `2 d 3 h`, `45 s`."""
+    left, parts = round(seconds), []
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2]) or "0 s"
+
+
+def ago(moment: datetime | None) -> str:
+    """How long ago that was."""
+    if moment is None:
+        return "at an unknown time"
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    return "just now" if seconds < 1 else f"{duration(seconds)} ago"

@@ -1,0 +1,75 @@
+"""One command's way to a store: from the global options over the settings to a row of the table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import typer
+
+from sharedmem.config import Settings
+from sharedmem.faces.operations import Operation
+from sharedmem.hub import Hub
+from sharedmem.models import Record
+from sharedmem.store import SharedMemoryStore
+
+Request = TypeVar("Request", bound=Record)
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was said before or after any command."""
+
+    url: str | None = None
+    namespace: str | None = None
+    actor: str | None = None
+    json: bool = False
+    data_dir: Path | None = None
+
+    def settings(self) -> Settings:
+        """The settings with these options on top.
+
+        Raises:
+            ConfigError: one of them is wrong.
+        """
+        return Settings.load(redis_url=self.url, namespace=self.namespace, actor=self.actor, data_dir=self.data_dir)
+
+
+def options_of(context: typer.Context) -> Options:
+    """The global options of the command under way."""
+    options = context.obj
+    assert isinstance(options, Options)
+    return options
+
+
+def rightful(settings: Settings) -> Settings:
+    """The settings to open a hub with: who names no actor is the operator of the place, and may do everything."""
+    return settings.replace(access="open") if settings.actor is None else settings
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[tuple[Hub, SharedMemoryStore]]:
+    """The hub, and the store of the chosen namespace and actor.
+
+    Raises:
+        UnavailableError, UnsupportedError, ConfigError: as entering a `Hub`.
+        InvalidError: the namespace or actor is no name.
+    """
+    async with Hub.open(settings=rightful(settings)) as hub:
+        yield hub, hub.store(settings.namespace, actor=settings.actor)
+
+
+def perform(options: Options, operation: Operation[Request, Answer], request: Request) -> Answer:
+    """Run one row of the table; raises what the store raises."""
+
+    async def work() -> Answer:
+        async with opened(settings) as (_, store):
+            return await operation.run(store, request)
+
+    settings = options.settings()
+    return asyncio.run(work())

@@ -1,0 +1,503 @@
+"""The table of operations: what every face offers, once, as plain rows.
+
+A face turns its input into the request that a row `takes`, runs the row on a store, and spells the
+answer. It decides nothing itself: rights, limits and defaults belong to the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+
+from sharedmem.config import Kind
+from sharedmem.errors import NotFoundError
+from sharedmem.models import Change, Entry, Message, Record, Usage
+from sharedmem.store import SharedMemoryStore
+from sharedmem.wire.access import Need
+
+Request = TypeVar("Request", bound=Record)
+Answer = TypeVar("Answer")
+_NOTHING: Any = object()
+
+
+@dataclass(frozen=True)
+class Operation(Generic[Request, Answer]):
+    """One call with one answer."""
+
+    name: str
+    """`<noun>.<verb>`, the same on every face."""
+    summary: str
+    needs: Need
+    """What the actor must be allowed to do with the keys concerned."""
+    takes: type[Request]
+    gives: object
+    """The type of the answer, for schemas."""
+    run: Callable[[SharedMemoryStore, Request], Awaitable[Answer]]
+
+
+@dataclass(frozen=True)
+class Feed(Generic[Request, Answer]):
+    """One call that goes on answering until its caller leaves."""
+
+    name: str
+    summary: str
+    needs: Need
+    takes: type[Request]
+    gives: object
+    """The type of the answer, for schemas."""
+    run: Callable[[SharedMemoryStore, Request], AsyncIterator[Answer]]
+
+
+# -- requests: field names are those of the store's arguments, where their meaning and limits stand ------
+
+
+class OnKey(Record):
+    """A key."""
+
+    key: str
+
+
+class OnKeys(Record):
+    """Several keys."""
+
+    keys: tuple[str, ...]
+
+
+class OnNamespace(Record):
+    """The whole namespace; `progress` is told how many keys are done, by faces that can show it."""
+
+    progress: SkipJsonSchema[Callable[[int], None] | None] = Field(None, exclude=True)
+
+
+class _Lasting(Record):
+    ttl: float | None = None
+    kind: Kind | None = None
+
+
+class ValueWrite(_Lasting):
+    """A value to write."""
+
+    key: str
+    value: Any
+    if_version: int | None = None
+
+
+class ValueWriteMany(_Lasting):
+    """Several values to write."""
+
+    values: dict[str, Any]
+
+
+class KeyExpire(Record):
+    """How long a key shall live on."""
+
+    key: str
+    ttl: float
+
+
+class KeyList(Record):
+    """Which keys to list."""
+
+    pattern: str = "*"
+
+
+class ListAppend(_Lasting):
+    """A value for the end of a list."""
+
+    key: str
+    value: Any
+    max_length: int | None = None
+
+
+class ListRead(Record):
+    """A part of a list."""
+
+    key: str
+    start: int = 0
+    end: int = -1
+
+
+class HashSet(_Lasting):
+    """Fields to set."""
+
+    key: str
+    values: dict[str, Any]
+
+
+class HashGet(Record):
+    """One field."""
+
+    key: str
+    field: str
+
+
+class HashDelete(Record):
+    """Fields to remove."""
+
+    key: str
+    fields: tuple[str, ...]
+
+
+class HashIncrement(_Lasting):
+    """A field to count in."""
+
+    key: str
+    field: str
+    by: int = 1
+
+
+class SetAdd(_Lasting):
+    """Members to add."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+class SetRemove(Record):
+    """Members to remove."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+class SetContains(Record):
+    """A member to look for."""
+
+    key: str
+    value: Any
+
+
+class SetMove(Record):
+    """A member and where it shall go."""
+
+    source: str
+    destination: str
+    value: Any
+
+
+class CounterIncrement(_Lasting):
+    """How much to add; negative to count down."""
+
+    key: str
+    by: int = 1
+
+
+class MessagePublish(Record):
+    """A message for those who listen now."""
+
+    channel: str
+    message: Any
+
+
+class MessageSubscribe(Record):
+    """Channels to listen to; `*` and `?` make one a pattern."""
+
+    channels: tuple[str, ...]
+
+
+class ChangeWatch(Record):
+    """Which changes to follow, and from where on."""
+
+    pattern: str = "*"
+    since: str | int | None = None
+
+
+# -- what the store does not say in one call ------------------------------------------------------
+
+
+async def _read(store: SharedMemoryStore, ask: OnKey) -> Any:
+    value = await store.read(ask.key, _NOTHING)
+    if value is _NOTHING:
+        raise _absent(ask.key)
+    return value
+
+
+async def _entry(store: SharedMemoryStore, ask: OnKey) -> Entry:
+    entry = await store.entry(ask.key)
+    if entry is None:
+        raise _absent(ask.key)
+    return entry
+
+
+async def _field(store: SharedMemoryStore, ask: HashGet) -> Any:
+    value = await store.hget(ask.key, ask.field, _NOTHING)
+    if value is _NOTHING:
+        raise NotFoundError("field", f"{ask.field} of {ask.key}", "look at the hash for the fields it has")
+    return value
+
+
+async def _pop(store: SharedMemoryStore, ask: OnKey) -> Any:
+    member = await store.spop(ask.key)
+    if member is None:
+        raise NotFoundError("member of the set", ask.key, "it is empty; add some, or try again later")
+    return member
+
+
+def _absent(key: str) -> NotFoundError:
+    return NotFoundError("key", key, "list the keys to see which there are; it may have expired")
+
+
+async def _keys(store: SharedMemoryStore, ask: KeyList) -> list[str]:
+    return sorted([key async for key in store.keys(ask.pattern)])
+
+
+async def _messages(store: SharedMemoryStore, ask: MessageSubscribe) -> AsyncIterator[Message]:
+    async with store.subscription(*ask.channels) as messages:
+        async for message in messages:
+            yield message
+
+
+# -- the rows -------------------------------------------------------------------------------------
+
+VALUE_WRITE = Operation(
+    "value.write",
+    "Write a value under a new version, and tell the version.",
+    "write",
+    ValueWrite,
+    int,
+    lambda store, ask: store.write(ask.key, ask.value, ttl=ask.ttl, kind=ask.kind, if_version=ask.if_version),
+)
+VALUE_READ = Operation("value.read", "The value of a key.", "read", OnKey, object, _read)
+VALUE_ENTRY = Operation(
+    "value.entry", "The value of a key with its version, actor, times and ttl.", "read", OnKey, Entry, _entry
+)
+VALUE_READ_MANY = Operation(
+    "value.read_many",
+    "The values of those keys that have one.",
+    "read",
+    OnKeys,
+    dict[str, Any],
+    lambda store, ask: store.read_many(ask.keys),
+)
+VALUE_WRITE_MANY = Operation(
+    "value.write_many",
+    "Write several values, those of one namespace all or none, and tell their versions.",
+    "write",
+    ValueWriteMany,
+    dict[str, int],
+    lambda store, ask: store.write_many(ask.values, ttl=ask.ttl, kind=ask.kind),
+)
+KEY_EXISTS = Operation(
+    "key.exists", "Whether a key holds anything.", "read", OnKey, bool, lambda store, ask: store.exists(ask.key)
+)
+KEY_DELETE = Operation(
+    "key.delete",
+    "Remove a key with whatever it holds; whether it held anything.",
+    "write",
+    OnKey,
+    bool,
+    lambda store, ask: store.delete(ask.key),
+)
+KEY_EXPIRE = Operation(
+    "key.expire",
+    "Let a key expire; whether there is such a key.",
+    "write",
+    KeyExpire,
+    bool,
+    lambda store, ask: store.expire(ask.key, ask.ttl),
+)
+KEY_PERSIST = Operation(
+    "key.persist",
+    "Take a key's expiry away; whether it had one.",
+    "write",
+    OnKey,
+    bool,
+    lambda store, ask: store.persist(ask.key),
+)
+KEY_TTL = Operation(
+    "key.ttl",
+    "Seconds until a key expires; nothing when it never does.",
+    "read",
+    OnKey,
+    float | None,
+    lambda store, ask: store.ttl(ask.key),
+)
+KEY_LIST = Operation("key.list", "The absolute keys that match a pattern, sorted.", "read", KeyList, list[str], _keys)
+LIST_APPEND = Operation(
+    "list.append",
+    "Put a value at the end of a list, and tell its length.",
+    "write",
+    ListAppend,
+    int,
+    lambda store, ask: store.append(ask.key, ask.value, max_length=ask.max_length, ttl=ask.ttl, kind=ask.kind),
+)
+LIST_READ = Operation(
+    "list.read",
+    "The values of a list from one position to another.",
+    "read",
+    ListRead,
+    list[Any],
+    lambda store, ask: store.read_list(ask.key, ask.start, ask.end),
+)
+LIST_LENGTH = Operation(
+    "list.length", "How many values a list holds.", "read", OnKey, int, lambda store, ask: store.list_length(ask.key)
+)
+HASH_SET = Operation(
+    "hash.set",
+    "Set fields in one step, and tell how many are new.",
+    "write",
+    HashSet,
+    int,
+    lambda store, ask: store.hset(ask.key, mapping=ask.values, ttl=ask.ttl, kind=ask.kind),
+)
+HASH_GET = Operation("hash.get", "The value of a field.", "read", HashGet, object, _field)
+HASH_ALL = Operation(
+    "hash.all", "All fields and values.", "read", OnKey, dict[str, Any], lambda store, ask: store.hgetall(ask.key)
+)
+HASH_DELETE = Operation(
+    "hash.delete",
+    "Remove fields, and tell how many there were.",
+    "write",
+    HashDelete,
+    int,
+    lambda store, ask: store.hdel(ask.key, *ask.fields),
+)
+HASH_INCREMENT = Operation(
+    "hash.increment",
+    "Add to the whole number in a field, and tell the new one.",
+    "write",
+    HashIncrement,
+    int,
+    lambda store, ask: store.hincrby(ask.key, ask.field, ask.by, ttl=ask.ttl, kind=ask.kind),
+)
+SET_ADD = Operation(
+    "set.add",
+    "Add members, and tell how many are new.",
+    "write",
+    SetAdd,
+    int,
+    lambda store, ask: store.sadd(ask.key, *ask.values, ttl=ask.ttl, kind=ask.kind),
+)
+SET_REMOVE = Operation(
+    "set.remove",
+    "Remove members, and tell how many there were.",
+    "write",
+    SetRemove,
+    int,
+    lambda store, ask: store.srem(ask.key, *ask.values),
+)
+SET_MEMBERS = Operation(
+    "set.members", "All members.", "read", OnKey, set[Any], lambda store, ask: store.smembers(ask.key)
+)
+SET_CONTAINS = Operation(
+    "set.contains",
+    "Whether a value is a member.",
+    "read",
+    SetContains,
+    bool,
+    lambda store, ask: store.sismember(ask.key, ask.value),
+)
+SET_SIZE = Operation("set.size", "How many members.", "read", OnKey, int, lambda store, ask: store.scard(ask.key))
+SET_POP = Operation(
+    "set.pop",
+    "Take a random member out.",
+    "write",
+    OnKey,
+    object,
+    _pop,
+)
+SET_MOVE = Operation(
+    "set.move",
+    "Move a member to another set; whether it was there.",
+    "write",
+    SetMove,
+    bool,
+    lambda store, ask: store.smove(ask.source, ask.destination, ask.value),
+)
+COUNTER_INCREMENT = Operation(
+    "counter.increment",
+    "Add to a counter, and tell the new number.",
+    "write",
+    CounterIncrement,
+    int,
+    lambda store, ask: store.incr(ask.key, ask.by, ttl=ask.ttl, kind=ask.kind),
+)
+MESSAGE_PUBLISH = Operation(
+    "message.publish",
+    "Send a message, and tell how many subscriptions got it.",
+    "write",
+    MessagePublish,
+    int,
+    lambda store, ask: store.publish(ask.channel, ask.message),
+)
+NAMESPACE_USAGE = Operation(
+    "namespace.usage",
+    "The keys and bytes of the namespace, by type.",
+    "read",
+    OnNamespace,
+    Usage,
+    lambda store, ask: store.usage(ask.progress),
+)
+NAMESPACE_CLEAR = Operation(
+    "namespace.clear",
+    "Remove every key of the namespace that the actor may write, and tell how many.",
+    "write",
+    OnNamespace,
+    int,
+    lambda store, ask: store.clear(ask.progress),
+)
+NAMESPACE_SWEEP = Operation(
+    "namespace.sweep",
+    "Remove blobs that no key refers to any more, and tell how many.",
+    "write",
+    OnNamespace,
+    int,
+    lambda store, _: store.sweep(),
+)
+
+MESSAGE_SUBSCRIBE = Feed(
+    "message.subscribe", "The messages of some channels, from now on.", "read", MessageSubscribe, Message, _messages
+)
+CHANGE_WATCH = Feed(
+    "change.watch",
+    "The changes of the keys that match, from now or from a cursor on.",
+    "read",
+    ChangeWatch,
+    Change,
+    lambda store, ask: store.watch(ask.pattern, since=ask.since),
+)
+
+
+def _by_name(*rows: Any) -> Mapping[str, Any]:
+    return MappingProxyType({row.name: row for row in rows})
+
+
+OPERATIONS: Mapping[str, Operation[Any, Any]] = _by_name(
+    VALUE_WRITE,
+    VALUE_READ,
+    VALUE_ENTRY,
+    VALUE_READ_MANY,
+    VALUE_WRITE_MANY,
+    KEY_EXISTS,
+    KEY_DELETE,
+    KEY_EXPIRE,
+    KEY_PERSIST,
+    KEY_TTL,
+    KEY_LIST,
+    LIST_APPEND,
+    LIST_READ,
+    LIST_LENGTH,
+    HASH_SET,
+    HASH_GET,
+    HASH_ALL,
+    HASH_DELETE,
+    HASH_INCREMENT,
+    SET_ADD,
+    SET_REMOVE,
+    SET_MEMBERS,
+    SET_CONTAINS,
+    SET_SIZE,
+    SET_POP,
+    SET_MOVE,
+    COUNTER_INCREMENT,
+    MESSAGE_PUBLISH,
+    NAMESPACE_USAGE,
+    NAMESPACE_CLEAR,
+    NAMESPACE_SWEEP,
+)
+FEEDS: Mapping[str, Feed[Any, Any]] = _by_name(MESSAGE_SUBSCRIBE, CHANGE_WATCH)

@@ -1,0 +1,79 @@
+"""What the generated classes stand on: each is a thing of the async library seen through a portal."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from sharedmem.clock import Clock
+from sharedmem.config import Settings
+from sharedmem.errors import UnavailableError
+from sharedmem.hub import Connect
+from sharedmem.hub import Hub as AsyncHub
+from sharedmem.sync.portal import Portal
+
+_A = TypeVar("_A")
+_F = TypeVar("_F")
+_B = TypeVar("_B")
+
+
+class Face(Generic[_A]):
+    """A thing of the async library, made to be used without `await`."""
+
+    def __init__(self, portal: Portal, behind: _A) -> None:
+        self._portal = portal
+        self._async = behind
+
+    def _entered(self, manager: AbstractAsyncContextManager[_B], face: Callable[[Portal, _B], _F]) -> Iterator[_F]:
+        with self._portal.entered(manager) as behind:
+            yield face(self._portal, behind)
+
+    def _ending(self, unsubscribe: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+        async def end() -> None:
+            await unsubscribe()
+
+        return lambda: self._portal.run(end())
+
+    def __repr__(self) -> str:
+        return repr(self._async)
+
+
+class HubFace(Face[AsyncHub]):
+    """A hub that is opened with `with`, and has a thread of its own while it is open."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        connect: Connect | None = None,
+    ) -> None:
+        super().__init__(Portal(), AsyncHub(url, settings=settings, clock=clock, connect=connect))
+
+    def close(self) -> None:
+        """Give everything back; calls under way in other threads fail. A closed hub may be closed again."""
+        if not self._portal.is_open:
+            return
+        try:
+            self._portal.run(self._async.close())
+        finally:
+            self._portal.close()
+
+    def __enter__(self) -> Self:
+        if self._portal.is_open:
+            raise UnavailableError("this hub", "it is open already; open another one")
+        self._portal.open()
+        try:
+            self._portal.run(self._async.__aenter__())
+        except BaseException:
+            self._portal.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,221 @@
+"""The way into an event loop that runs in a thread of its own: calls go in, outcomes come back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextvars import copy_context
+from typing import Any, Generic, TypeVar, overload
+
+from sharedmem.errors import UnavailableError, UnsupportedError
+
+_HUB = "this hub"
+_END: Any = object()
+# How long a call that was interrupted (Ctrl-C) may take to clean up.
+_PATIENCE_S = 5.0
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class Portal:
+    """One event loop in a background thread, for any number of calling threads."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._process = 0
+
+    def open(self) -> None:
+        """Start the thread."""
+        loop = asyncio.new_event_loop()
+        # A daemon: a hub that nobody closed does not keep the interpreter from ending.
+        thread = threading.Thread(target=_serve, args=(loop,), name="sharedmem hub", daemon=True)
+        thread.start()
+        self._loop, self._thread, self._process = loop, thread, os.getpid()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be made from this process."""
+        return self._loop is not None and self._process == os.getpid()
+
+    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine in the loop's thread and return its result, or raise what it raises.
+
+        When the waiting thread is interrupted (Ctrl-C), the coroutine is cancelled.
+
+        Raises:
+            UnavailableError: the hub is not open, was closed meanwhile, or was opened before a fork.
+            UnsupportedError: called in the loop's own thread, which would wait for itself.
+        """
+        loop = self._checked(coroutine)
+        call = _Call(loop, coroutine)
+        try:
+            loop.call_soon_threadsafe(call.start, context=copy_context())
+        except RuntimeError as error:
+            coroutine.close()
+            raise UnavailableError(_HUB, "it was closed just now") from error
+        return call.outcome()
+
+    def iterate(self, items: AsyncIterator[_T]) -> Iterator[_T]:
+        """The items of an async iterator, each fetched when it is asked for."""
+        try:
+            while (item := self.run(_next(items))) is not _END:
+                yield item
+        finally:
+            close: Callable[[], Coroutine[Any, Any, None]] | None = getattr(items, "aclose", None)
+            # An iterator that is only found by the garbage collector may outlive its hub.
+            if close is not None and self.is_open and threading.current_thread() is not self._thread:
+                self.run(close())
+
+    @contextmanager
+    def entered(self, manager: AbstractAsyncContextManager[_T]) -> Iterator[_T]:
+        """An async context manager as a plain one; it is entered and left in one and the same task."""
+        stay = _Stay(manager)
+        value = self.run(stay.enter())
+        try:
+            yield value
+        except BaseException as error:
+            if not self.run(stay.leave(error)):
+                raise
+        else:
+            self.run(stay.leave(None))
+
+    def close(self) -> None:
+        """End every task, and the thread; may be called again, and in a forked process does nothing."""
+        if self._loop is None or self._thread is None or not self.is_open:
+            return
+        try:
+            self.run(_wind_up())
+        finally:
+            loop, self._loop = self._loop, None
+            loop.call_soon_threadsafe(_serving.discard, loop)
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+            loop.close()
+
+    def _checked(self, coroutine: Coroutine[Any, Any, object]) -> asyncio.AbstractEventLoop:
+        loop = self._loop
+        if loop is not None and self._process == os.getpid() and self._thread is not threading.current_thread():
+            return loop
+        coroutine.close()
+        if loop is None:
+            raise UnavailableError(_HUB, "it is not open; use it inside of: with Hub.open() as hub")
+        if self._process != os.getpid():
+            raise UnavailableError(_HUB, "it was opened before this process was forked; open another one here")
+        raise UnsupportedError("a call inside of a call", "the hub's thread cannot wait for itself; use another thread")
+
+
+class _Call(Generic[_T]):
+    """One coroutine on its way through the loop."""
+
+    __slots__ = ("_coroutine", "_ended", "_loop", "_task")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, _T]) -> None:
+        self._loop = loop
+        self._coroutine = coroutine
+        # A bare lock wakes its waiter faster than an event or a future would.
+        self._ended = threading.Lock()
+        self._ended.acquire()
+
+    def start(self) -> None:
+        self._task = self._loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._end)
+
+    def _end(self, _: asyncio.Task[_T]) -> None:
+        self._ended.release()
+
+    def _cancel(self) -> None:
+        self._task.cancel()
+
+    def outcome(self) -> _T:
+        try:
+            self._ended.acquire()
+        except BaseException:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._cancel)
+                self._ended.acquire(timeout=_PATIENCE_S)
+            raise
+        if self._task.cancelled():
+            raise UnavailableError(_HUB, "it was closed while the call was under way; it may or may not have happened")
+        return self._task.result()
+
+
+class _Stay(Generic[_T]):
+    """The time between entering an async context manager and leaving it."""
+
+    def __init__(self, manager: AbstractAsyncContextManager[_T]) -> None:
+        self._manager = manager
+
+    async def enter(self) -> _T:
+        loop = asyncio.get_running_loop()
+        self._inside: asyncio.Future[_T] = loop.create_future()
+        self._leaving: asyncio.Future[BaseException | None] = loop.create_future()
+        self._task = asyncio.create_task(self._hold())
+        try:
+            both: list[asyncio.Future[Any]] = [self._inside, self._task]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            self._task.cancel()
+            raise
+        if self._task.done():
+            await self._task  # it could not be entered
+        return self._inside.result()
+
+    async def leave(self, error: BaseException | None) -> bool:
+        """Whether the manager has dealt with the error."""
+        if not self._leaving.done():
+            self._leaving.set_result(error)
+        return await self._task
+
+    async def _hold(self) -> bool:
+        self._inside.set_result(await self._manager.__aenter__())
+        error = await self._leaving
+        trace = None if error is None else error.__traceback__
+        return bool(await self._manager.__aexit__(None if error is None else type(error), error, trace))
+
+
+@overload
+def threaded(function: Callable[[_T], _R]) -> Callable[[_T], Awaitable[_R]]: ...
+@overload
+def threaded(function: None) -> None: ...
+def threaded(function: Callable[[_T], _R] | None) -> Callable[[_T], Awaitable[_R]] | None:
+    """A user's function as a coroutine function that runs it in a thread, so that it may block and use the hub."""
+    if function is None:
+        return None
+
+    async def call(argument: _T) -> _R:
+        return await asyncio.to_thread(function, argument)
+
+    return call
+
+
+# The loops whose threads are to go on.
+_serving: set[asyncio.AbstractEventLoop] = set()
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    _serving.add(loop)
+    while loop in _serving:
+        # A SystemExit in a task belongs to its caller, who gets it as the outcome, not to this thread.
+        with suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
+
+
+async def _wind_up() -> None:
+    """Cancel what still runs, and let it clean up."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    loop = asyncio.get_running_loop()
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
+
+
+async def _next(items: AsyncIterator[_T]) -> _T:
+    return await anext(items, _END)

@@ -1,0 +1,299 @@
+"""A cluster: calls find the server that holds their key, and follow it when it moves.
+
+Each server of the cluster has a lane and a driver of its own, as a single server has; what is new here
+is the choice between them. A server that is lost makes the choice doubtful: who holds what is asked
+anew before the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from redis.asyncio.client import PubSub
+
+from sharedmem.wire.driver import Driver, Place, Server
+from sharedmem.wire.lane import Lane
+from sharedmem.wire.replies import Command, LostError, Reply, ServerError, checked
+from sharedmem.wire.slots import Owners, is_for_all, is_for_masters, read_slots, redirected, slot_of
+
+T = TypeVar("T")
+_MOST_REDIRECTIONS = 5
+
+
+class Node(NamedTuple):
+    """The ways to one server of a cluster."""
+
+    lane: Lane
+    driver: Driver
+
+
+class Cluster:
+    """The servers of a cluster, and who holds which slot as far as is known.
+
+    Args:
+        seeds: servers to ask first.
+        open_node: makes the ways to a server, not yet connected.
+    """
+
+    def __init__(self, seeds: Sequence[Place], open_node: Callable[[Place], Node]) -> None:
+        self._seeds = tuple(seeds)
+        self._open_node = open_node
+        self._nodes: dict[Place, Node] = {}
+        self._owners: Owners = {}
+        self._masters: list[Place] = []
+        self._turn = 0
+        self._replicas: list[Place] = []
+        # Servers that were lost since the map was read: asked last, and the map is doubted as long as there are any.
+        self._suspects: set[Place] = set()
+        self._learning: asyncio.Task[None] | None = None
+
+    async def ask_anew(self) -> None:
+        """Learn who holds which slot.
+
+        Raises:
+            LostError: no server can be reached.
+            ServerError: they refuse the log-in, or are no cluster.
+        """
+        if self._learning is None:
+            self._learning = asyncio.ensure_future(self._learn())
+            self._learning.add_done_callback(self._learned)
+        await asyncio.shield(self._learning)
+
+    async def masters(self) -> list[Place]:
+        """The servers that hold slots."""
+        await self._be_sure()
+        return self._masters
+
+    async def everyone(self) -> list[Place]:
+        """The servers that hold slots, and their replicas."""
+        return [*await self.masters(), *self._replicas]
+
+    def any_node(self) -> Node:
+        """The ways to a server, each time to another one."""
+        places = self._masters or self._seeds
+        self._turn += 1
+        return self.node(places[self._turn % len(places)])
+
+    def node(self, place: Place) -> Node:
+        """The ways to a server."""
+        found = self._nodes.get(place)
+        if found is None:
+            found = self._nodes[place] = self._open_node(place)
+        return found
+
+    async def routed(
+        self, slot: int, *, call: Callable[[Node], Awaitable[T]], asking: Callable[[Node], Awaitable[T]]
+    ) -> T:
+        """Call the server that holds a slot, wherever it has gone.
+
+        Args:
+            slot: which.
+            call: how to call it.
+            asking: how to call a server that a slot is just moving to.
+
+        Raises:
+            LostError: the server was lost.
+            ServerError: it refused.
+        """
+        place = await self._owner(slot)
+        for _ in range(_MOST_REDIRECTIONS):
+            try:
+                return await call(self.node(place))
+            except LostError:
+                self._suspects.add(place)
+                raise
+            except ServerError as error:
+                if error.code == "ASK":
+                    return await asking(self.node(redirected(error, place)[1]))
+                if error.code != "MOVED":
+                    raise
+                place = self._note_move(*redirected(error, place))
+        raise ServerError(f"TRYAGAIN slot {slot} was moved on {_MOST_REDIRECTIONS} times")
+
+    async def everywhere(self, places: Sequence[Place], args: Command) -> Reply:
+        """Send a command to several servers, and return the reply of the first.
+
+        Raises:
+            LostError, ServerError: one of them was lost, or refused.
+        """
+        outcomes = await asyncio.gather(*(self._outcome(place, args) for place in places))
+        replies = [checked(reply) for reply in outcomes]
+        return replies[0]
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._learning is not None:
+            self._learning.cancel()
+        nodes, self._nodes = self._nodes, {}
+        for node in nodes.values():
+            await node.lane.close()
+            await node.driver.close()
+
+    async def _owner(self, slot: int) -> Place:
+        await self._be_sure()
+        if slot not in self._owners:
+            await self.ask_anew()
+        if slot not in self._owners:
+            raise ServerError(f"CLUSTERDOWN nobody holds slot {slot}")
+        return self._owners[slot]
+
+    def _note_move(self, slot: int, place: Place) -> Place:
+        self._owners[slot] = place
+        if place not in self._masters:
+            self._masters.append(place)
+        return place
+
+    async def _outcome(self, place: Place, args: Command) -> Reply:
+        """The reply of one server, also when it is a refusal."""
+        try:
+            return await self.node(place).driver.send(args)
+        except ServerError as error:
+            return error
+        except LostError:
+            self._suspects.add(place)
+            raise
+
+    async def _be_sure(self) -> None:
+        if self._suspects or not self._owners:
+            await self.ask_anew()
+
+    async def _learn(self) -> None:
+        places = dict.fromkeys((*self._masters, *self._replicas, *self._seeds))
+        problem: LostError | ServerError = LostError("the cluster has no servers")
+        for place in sorted(places, key=self._suspects.__contains__):
+            try:
+                reply = await self.node(place).driver.send(("CLUSTER", "SLOTS"))
+            except (LostError, ServerError) as error:
+                problem = error
+                continue
+            owners, replicas = read_slots(reply, place)
+            if owners:
+                self._owners, self._replicas = owners, replicas
+                self._masters = list(dict.fromkeys(owners.values()))
+                self._suspects.clear()
+                return
+            problem = ServerError("CLUSTERDOWN no slots are assigned to its servers")
+        raise problem
+
+    def _learned(self, task: asyncio.Task[None]) -> None:
+        self._learning = None
+        # Every waiting caller may have been cancelled; the failure was theirs to hear, not the event loop's.
+        if not task.cancelled():
+            task.exception()
+
+
+class ClusterLane:
+    """The fast lanes of a cluster's servers, as one transport."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def post(self, args: Command) -> None:
+        """Nothing is sent without waiting here: a reply may say that the key has moved. See `Transport.post`."""
+
+    async def send(self, args: Command) -> Reply:
+        """Send a command to the server that holds its key, or to all where each keeps its own; return the reply.
+
+        Raises:
+            ServerError, LostError: as `Lane.send`.
+        """
+        slot = slot_of(args)
+        if slot is None:
+            return await self._send_keyless(args)
+        return await self._cluster.routed(
+            slot, call=lambda node: self._way(node).send(args), asking=lambda node: _ask(node, args)
+        )
+
+    async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands, whose keys belong to one slot, as one atomic transaction.
+
+        Raises:
+            ServerError, LostError: as `Lane.send_many`.
+        """
+        slots = {slot for slot in map(slot_of, commands) if slot is not None}
+        assert len(slots) == 1, "commands of a transaction share a slot"
+        return await self._cluster.routed(
+            slots.pop(),
+            call=lambda node: self._way(node).send_many(commands),
+            asking=lambda node: _ask_many(node, commands),
+        )
+
+    async def ready(self) -> None:
+        """Know the cluster, or try once.
+
+        Raises:
+            LostError: no server can be reached.
+            ServerError: they refuse the log-in, or are no cluster.
+        """
+        await self._cluster.ask_anew()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._cluster.close()
+
+    def _way(self, node: Node) -> Lane | Driver:
+        return node.lane
+
+    async def _send_keyless(self, args: Command) -> Reply:
+        cluster = self._cluster
+        masters = await cluster.masters()
+        if is_for_masters(args):
+            return await cluster.everywhere(masters, args)
+        if is_for_all(args):
+            return await cluster.everywhere(await cluster.everyone(), args)
+        return await self._way(cluster.any_node()).send(args)
+
+
+class ClusterDriver(ClusterLane):
+    """The drivers of a cluster's servers, as one."""
+
+    def _way(self, node: Node) -> Lane | Driver:
+        return node.driver
+
+    async def servers(self, near: bytes | None) -> list[Server]:
+        """The server that holds the key `near`, named by it; or all that hold keys.
+
+        Raises:
+            LostError, ServerError: as `ClusterLane.ready`.
+        """
+        return [near] if near is not None else list(await self._cluster.masters())
+
+    async def send_to(self, server: Server, args: Command) -> Reply:
+        """Send a command that names no key to one of the `servers`.
+
+        Raises:
+            ServerError, LostError: as `send`.
+        """
+        if isinstance(server, tuple):
+            return await self._cluster.node(server).driver.send(args)
+        slot = slot_of(("GET", server or b""))
+        assert slot is not None
+        return await self._cluster.routed(
+            slot, call=lambda node: node.driver.send(args), asking=lambda node: node.driver.send(args)
+        )
+
+    async def block(self, args: Command, *, wait_s: float) -> Reply:
+        """As `Driver.block`, at the server that holds the command's key."""
+        slot = slot_of(args)
+        assert slot is not None, "only commands with a key block"
+        return await self._cluster.routed(
+            slot, call=lambda node: node.driver.block(args, wait_s=wait_s), asking=lambda node: _ask(node, args)
+        )
+
+    def pubsub(self) -> PubSub:
+        """A new pub/sub connection, each time to another server: every server of a cluster passes all messages on."""
+        return self._cluster.any_node().driver.pubsub()
+
+
+async def _ask(node: Node, args: Command) -> Reply:
+    return checked((await node.driver.send_in_order((("ASKING",), args)))[-1])
+
+
+async def _ask_many(node: Node, commands: Sequence[Command]) -> list[Reply]:
+    replies = [
+        checked(reply) for reply in await node.driver.send_in_order((("ASKING",), ("MULTI",), *commands, ("EXEC",)))
+    ]
+    assert isinstance(replies[-1], list)
+    return replies[-1]

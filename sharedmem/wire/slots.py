@@ -1,0 +1,116 @@
+"""Which slot of a cluster a command belongs to, and who holds each slot: pure words, no connection."""
+
+from __future__ import annotations
+
+from redis.crc import key_slot
+
+from sharedmem.wire.driver import Place
+from sharedmem.wire.replies import Command, Reply, ServerError
+
+SLOTS = 16_384
+Owners = dict[int, Place]
+
+_KEYLESS = frozenset(
+    {
+        "ACL",
+        "CLIENT",
+        "CLUSTER",
+        "COMMAND",
+        "CONFIG",
+        "DBSIZE",
+        "ECHO",
+        "FLUSHALL",
+        "FLUSHDB",
+        "HELLO",
+        "INFO",
+        "KEYS",
+        "LATENCY",
+        "MODULE",
+        "PING",
+        "PUBLISH",
+        "RANDOMKEY",
+        "SCAN",
+        "SCRIPT",
+        "TIME",
+        "WAIT",
+    }
+)
+_COUNTED = frozenset({"EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL", "FCALL_RO"})
+_AFTER_WORD = frozenset({"XREAD", "XREADGROUP"})
+_AFTER_SUBCOMMAND = frozenset({"XGROUP", "XINFO", "MEMORY", "OBJECT"})
+_ON_EVERY_MASTER = frozenset({("SCRIPT", "LOAD"), ("SCRIPT", "FLUSH")})
+_ON_EVERY_SERVER = frozenset({("ACL", "SETUSER"), ("ACL", "DELUSER")})
+
+
+def slot_of(args: Command) -> int | None:
+    """The slot of the first key of a command; None when it has no key."""
+    key = _first_key(args)
+    return None if key is None else key_slot(key)
+
+
+def is_for_masters(args: Command) -> bool:
+    """Whether the command changes something that each master keeps for itself."""
+    return _two_words(args) in _ON_EVERY_MASTER
+
+
+def is_for_all(args: Command) -> bool:
+    """Whether the command changes something that each server keeps for itself, replicas too."""
+    return _two_words(args) in _ON_EVERY_SERVER
+
+
+def read_slots(reply: Reply, asked: Place) -> tuple[Owners, list[Place]]:
+    """The masters by slot, and the replicas, that `CLUSTER SLOTS` told.
+
+    Args:
+        reply: what came back.
+        asked: who was asked: a server that does not know its own name leaves it out.
+    """
+    owners: Owners = {}
+    replicas: list[Place] = []
+    for row in reply if isinstance(reply, list) else []:
+        if isinstance(row, list) and isinstance(row[0], int) and isinstance(row[1], int):
+            master, *others = (_place(server, asked) for server in row[2:])
+            owners |= dict.fromkeys(range(row[0], row[1] + 1), master)
+            replicas += others
+    return owners, replicas
+
+
+def redirected(error: ServerError, asked: Place) -> tuple[int, Place]:
+    """The slot and the server that `MOVED <slot> <host>:<port>` or `ASK ...` names."""
+    _, slot, place = error.text.split(" ", 2)
+    host, _, port = place.rpartition(":")
+    return int(slot), (host or asked[0], int(port))
+
+
+def _first_key(args: Command) -> bytes | None:
+    name = _word(args[0])
+    if name in _KEYLESS or len(args) < 2:
+        return None
+    at = 1
+    if name in _COUNTED:
+        at = 3 if int(args[2]) else len(args)
+    elif name in _AFTER_WORD:
+        at = [_word(arg) if isinstance(arg, str) else "" for arg in args].index("STREAMS") + 1
+    elif name in _AFTER_SUBCOMMAND:
+        at = 2
+    return _bytes(args[at]) if at < len(args) else None
+
+
+def _two_words(args: Command) -> tuple[str, str]:
+    return _word(args[0]), _word(args[1]) if len(args) > 1 else ""
+
+
+def _word(argument: bytes | str | int) -> str:
+    return _bytes(argument)[:16].decode("latin-1").upper()
+
+
+def _bytes(argument: bytes | str | int) -> bytes:
+    return argument if isinstance(argument, bytes) else str(argument).encode()
+
+
+def _place(server: Reply, asked: Place) -> Place:
+    assert isinstance(server, list)
+    host, port = server[:2]
+    assert isinstance(port, int)
+    named = host.decode() if isinstance(host, bytes) else ""
+    return (asked[0] if named in {"", "?"} else named), port

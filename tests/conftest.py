@@ -1,0 +1,95 @@
+"""What the tests share: one real server for the whole session, a namespace each, and an eye on what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from sharedmem import Hub, Settings, SharedMemoryError, SharedMemoryStore
+from sharedmem.clock import new_id
+from sharedmem.wire.embedded import EmbeddedServer
+
+pytest.register_assert_rewrite("sharedmem.testing.store_suite", "sharedmem.testing.transport_suite")
+
+# What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").
+_PERMANENT = ("}:$clock", "}:$changes", "sm:$layout")
+_DEAD_LETTERS = "}:$dead:"
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A real server, started once; a test leaves nothing in it but what expires."""
+    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
+    server = _joined(base / "d")
+    yield server.url
+    asyncio.run(server.leave())
+    shutil.rmtree(base)
+
+
+def _joined(data_dir: Path) -> EmbeddedServer:
+    try:
+        return asyncio.run(EmbeddedServer.join(data_dir))
+    except SharedMemoryError as error:
+        missing = f"no real Redis: {error}"
+        if os.environ.get("CI"):
+            pytest.exit(missing, returncode=1)
+        pytest.skip(missing)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_by_accident(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each key that a test leaves on the shared server expires or is on the list of permanent keys."""
+    if "redis_url" not in request.fixturenames:
+        yield
+        return
+    url = request.getfixturevalue("redis_url")
+    yield
+    with Redis.from_url(url, decode_responses=True) as client:
+        leaks = [key for key in client.scan_iter("*", count=1000) if _leaks(client, key)]
+        if leaks:
+            client.unlink(*leaks)  # so that only this test fails
+    assert not leaks, f"left behind without a TTL: {sorted(leaks)[:10]}"
+
+
+def _leaks(client: Redis, key: str) -> bool:
+    return not key.endswith(_PERMANENT) and _DEAD_LETTERS not in key and client.pttl(key) == -1
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """The defaults, with blobs in the test's own folder."""
+    return Settings(data_dir=tmp_path / "data")
+
+
+@pytest.fixture
+async def hub(redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
+    """A hub on the real server."""
+    async with Hub.open(redis_url, settings=settings) as hub:
+        yield hub
+
+
+@pytest.fixture
+async def namespace(hub: Hub) -> AsyncIterator[str]:
+    """A namespace of this test alone, which is emptied after it."""
+    name = f"test-{new_id(8)}"
+    yield name
+    await hub.store(name).clear()
+
+
+@pytest.fixture
+def store(hub: Hub, namespace: str) -> SharedMemoryStore:
+    """A store on the real server that speaks for the test's whole namespace."""
+    return hub.store(namespace)
+
+
+@pytest.fixture
+def open_store(hub: Hub, namespace: str) -> Callable[[str], SharedMemoryStore]:
+    """Opens the store of an actor in the test's namespace."""
+    return lambda actor: hub.store(namespace, actor=actor)

@@ -1,0 +1,83 @@
+"""Hubs for tests of faults: impatient ones, and one whose operation ids are off, for the controls."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sharedmem import Hub
+from sharedmem.clock import Clock
+from sharedmem.config import Settings
+from sharedmem.hub import Connection
+from sharedmem.wire.address import read_address
+from sharedmem.wire.connection import open_line
+from sharedmem.wire.line import Line, Transport
+from sharedmem.wire.replies import Argument, Command, Reply
+from sharedmem.wire.scripts import by_digest
+
+
+def impatient(url: str, **choices: Any) -> Settings:
+    """Settings under which a fault is told within about a second, and blob files lie where nobody looks."""
+    waits = {"connect_timeout_s": 0.5, "response_timeout_s": 0.5, "retry_for_s": 0.3}
+    return Settings(redis_url=url, **(waits | {"data_dir": Path("/nonexistent")} | choices))
+
+
+def persistent(url: str, **choices: Any) -> Settings:
+    """Settings under which a hub outlasts every fault that a test lets pass."""
+    waits = {"connect_timeout_s": 1.0, "response_timeout_s": 1.0, "retry_for_s": 30.0}
+    return Settings(redis_url=url, **(waits | choices))
+
+
+def hub_without_ids(settings: Settings) -> Hub:
+    """A hub that gives every try of a call an operation number of its own: repeats look like new calls."""
+    return Hub(settings=settings, connect=_connect_forgetful)
+
+
+class _Forgetful:
+    """Carries calls and changes their operation numbers on the way."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._numbers = itertools.count(1)
+        self.ready = transport.ready
+        self.close = transport.close
+
+    def post(self, args: Command) -> None:
+        """Leave every call to `send`, which repeats come by too."""
+
+    async def send(self, args: Command) -> Reply:
+        return await self._transport.send(self._renumbered(args))
+
+    async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
+        return await self._transport.send_many(commands)
+
+    def _renumbered(self, args: Command) -> Command:
+        if _text(args[0]) != "EVALSHA" or "replayed(" not in by_digest()[_text(args[1])].source:
+            return args
+        # After the keys come the slot and the number (lua/include/mutation.lua).
+        number = 3 + int(args[2]) + 1
+        return (*args[:number], next(self._numbers), *args[number + 1 :])
+
+
+def _text(argument: Argument) -> str:
+    return argument.decode() if isinstance(argument, bytes) else str(argument)
+
+
+async def _connect_forgetful(settings: Settings, clock: Clock) -> Connection:
+    assert settings.redis_url is not None
+    address = read_address(settings.redis_url, settings)
+    line = open_line(address, settings, clock)
+    forgetful = Line(
+        _Forgetful(line._transport),
+        line._driver,
+        address=line.address,
+        clock=clock,
+        retry_for_s=settings.retry_for_s,
+    )
+    return Connection(forgetful, address.url, address.mode, _stay)
+
+
+async def _stay() -> None:
+    """The server is the test's own."""

@@ -1,0 +1,65 @@
+"""What a namespace holds and announces, as plain data that two runs can be compared by."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from redis import Redis
+
+_VERSION = re.compile(rb"\d{16}")
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Versions are told by their rank (`v0`, `v1`, ...), so that the time of a run does not matter.
+
+    Attributes:
+        answer: what the call answered.
+        contents: (type, content, whether it expires) by key without namespace.
+        changes: the entries of the change stream in order: operation, key without namespace, actor.
+    """
+
+    answer: object
+    contents: dict[bytes, tuple[bytes, object, bool]]
+    changes: list[tuple[bytes, bytes, bytes]]
+
+
+def footprint(client: Redis, namespace: str, answer: object = None) -> Footprint:
+    """What a namespace holds now; `answer` is that of the call that led there."""
+    head = f"sm:{{{namespace}}}:".encode()
+    entries: Any = client.xrange(head + b"$changes")
+    ranks = {cursor.partition(b"-")[0]: b"v%d" % rank for rank, (cursor, _) in enumerate(entries)}
+    keys = [key for key in client.scan_iter(head + b"*", count=1000) if not key.startswith(head + b"$")]
+    return Footprint(
+        answer=_ranked(answer, ranks),
+        contents={key.removeprefix(head): _content(client, key, ranks) for key in sorted(keys)},
+        changes=[(told[b"op"], told[b"key"].partition(b":")[2], told[b"by"]) for _, told in entries],
+    )
+
+
+def contents_of(server: Redis) -> dict[bytes, object]:
+    """Every key of a server and what it holds, bar the clocks and ledgers, which also refused calls may move."""
+    keys = [key for key in server.scan_iter(count=1000) if b"$clock" not in key and b"$ops" not in key]
+    return {key: (server.dump(key), server.pexpiretime(key)) for key in keys}
+
+
+def _content(client: Redis, key: bytes, ranks: dict[bytes, bytes]) -> tuple[bytes, object, bool]:
+    kind: Any = client.type(key)
+    reading: dict[bytes, Any] = {
+        b"string": lambda: _VERSION.sub(lambda found: ranks.get(found[0], b"v?"), client.get(key)),
+        b"list": lambda: client.lrange(key, 0, -1),
+        b"hash": lambda: client.hgetall(key),
+        b"set": lambda: client.smembers(key),
+    }
+    left_ms: Any = client.pttl(key)
+    return kind, reading[kind](), left_ms > 0
+
+
+def _ranked(answer: object, ranks: dict[bytes, bytes]) -> object:
+    if isinstance(answer, dict):
+        return {key: _ranked(item, ranks) for key, item in answer.items()}
+    if isinstance(answer, list):
+        return [_ranked(item, ranks) for item in answer]
+    return ranks.get(str(answer).encode(), answer)

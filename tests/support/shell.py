@@ -1,0 +1,86 @@
+"""The command line as tests use it: in this process, in another one, or on a terminal of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sharedmem.faces.cli import run
+
+_COMMAND = "import sys; from sharedmem.faces.cli import main; main()"
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_PATIENCE_S = 60
+
+
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        """Its output, as a program reads it."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Runs `sharedmem` in this process, on one data directory and namespace, with a pipe for its output."""
+
+    data_dir: Path
+    namespace: str
+    capture: pytest.CaptureFixture[bytes]
+    patch: pytest.MonkeyPatch
+
+    def __call__(self, *words: str, stdin: bytes = b"") -> Done:
+        self.patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        self.capture.readouterr()
+        code = run(["--data-dir", str(self.data_dir), "--namespace", self.namespace, *words])
+        out, err = self.capture.readouterr()
+        return Done(code, out.decode(), err.decode())
+
+
+def start(*words: str, environment: dict[str, str] | None = None, **streams: Any) -> subprocess.Popen[str]:
+    """Start `sharedmem` in a process of its own."""
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    return subprocess.Popen(
+        [sys.executable, "-c", _COMMAND, *words], env=os.environ | (environment or {}), text=True, **streams
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> Done:
+    """Wait for its end."""
+    out, err = process.communicate(timeout=_PATIENCE_S)
+    return Done(process.returncode, out or "", err or "")
+
+
+def on_a_terminal(*words: str, typed: str = "") -> Done:
+    """Run `sharedmem` with a terminal for all its streams; `out` is the whole screen without its colours."""
+    master, slave = pty.openpty()
+    environment = {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
+    process = start(*words, environment=environment, stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    os.write(master, typed.encode())
+    screen = b""
+    try:
+        while chunk := os.read(master, 65_536):
+            screen += chunk
+    except OSError:
+        pass  # how Linux tells that the other side is closed
+    finally:
+        os.close(master)
+    process.wait(timeout=_PATIENCE_S)
+    return Done(process.returncode, _ESCAPES.sub("", screen.decode()).replace("\r\n", "\n"), "")

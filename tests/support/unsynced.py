@@ -1,0 +1,66 @@
+"""The sync face, awaited: each of its calls runs in a thread, so that an async suite can test it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Self
+
+from sharedmem.sync import Access, Consumer, Hub, SharedMemoryStore, Subscription
+
+_END = object()
+# What answers at once on the async face too.
+_PLAIN = {"store", "may", "acl_rules"}
+_FACES = (Access, Consumer, Hub, SharedMemoryStore, Subscription)
+
+
+class Unsynced:
+    """An object of the sync face with the manners of its async twin."""
+
+    def __init__(self, face: Any) -> None:
+        self._face = face
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._face, name)
+        if not inspect.ismethod(found):
+            return _wrapped(found)
+        if name in _PLAIN:
+            return lambda *args, **named: _wrapped(found(*args, **named))
+        if name in {"keys", "watch"}:
+            return lambda *args, **named: _iterated(found(*args, **named))
+        if name in {"subscription", "consumer"}:
+            return lambda *args, **named: Unsynced(found(*args, **named))
+        return lambda *args, **named: _awaited(found, *args, **named)
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return _iterated(iter(self._face))
+
+    async def __aenter__(self) -> Self:
+        manager: AbstractContextManager[Any] = self._face
+        return type(self)(await asyncio.to_thread(manager.__enter__))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        manager: AbstractContextManager[Any] = self._face
+        return await asyncio.to_thread(manager.__exit__, kind, error, trace)
+
+
+async def _awaited(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    answer = await asyncio.to_thread(function, *args, **named)
+    return (lambda: _awaited(answer)) if callable(answer) else answer
+
+
+async def _iterated(items: Iterator[Any]) -> AsyncIterator[Any]:
+    try:
+        while (item := await asyncio.to_thread(next, items, _END)) is not _END:
+            yield item
+    finally:
+        await asyncio.to_thread(items.close)  # type: ignore[attr-defined]  # they are generators
+
+
+def _wrapped(found: Any) -> Any:
+    return Unsynced(found) if isinstance(found, _FACES) else found

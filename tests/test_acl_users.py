@@ -1,0 +1,118 @@
+"""docs/security.md: an agent that logs in as its Redis ACL user has its rights through the library, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
+from support import private_server
+from support.waiting import wait_until
+
+from sharedmem import AccessDeniedError, Change, Hub, Settings, SharedMemoryStore
+from sharedmem.data.consumers import Consumer
+
+data_dir = private_server.data_dir
+PASSWORD = "correct horse"
+
+
+@pytest.fixture
+async def operator(data_dir: Path) -> AsyncIterator[Hub]:
+    async with Hub.open(settings=Settings(data_dir=data_dir)) as hub:
+        yield hub
+
+
+@pytest.fixture
+async def limited(operator: Hub) -> AsyncIterator[Hub]:
+    """A hub logged in as the user made for actor `ada` of `research`, who is also granted `news:today`."""
+    ada = operator.store("research", actor="ada", grants=("news:today*",))
+    await ada.access.apply("ada", password=PASSWORD)
+    settings = operator.settings.replace(redis_url=operator.url, redis_username="ada", redis_password=PASSWORD)
+    async with Hub.open(settings=settings) as hub:
+        yield hub
+
+
+def as_ada(hub: Hub) -> SharedMemoryStore:
+    return hub.store("research", actor="ada", grants=("news:today*",))
+
+
+async def first_of(changes: AsyncIterable[Change]) -> Change:
+    return await anext(aiter(changes))
+
+
+async def has_dead_letters(consumer: Consumer) -> bool:
+    return bool(await consumer.dead_letters())
+
+
+async def stopped(task: asyncio.Task[Change]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_an_acl_user_can_do_what_its_actor_may(limited: Hub) -> None:
+    ada = as_ada(limited)
+
+    version = await ada.write("plan", "read")
+    await ada.write("plan", "write", if_version=version)
+    await ada.shared.append("log", "done")
+    await ada.hset("facts", "depth_m", 12.5)
+    await ada.sadd("topics", "tides")
+    await ada.incr("documents")
+    await ada.write("global:news", "seen")
+    await ada.write("news:today:weather", "rain")
+
+    assert await ada.read("plan") == "write"
+    assert await ada.shared.read_list("log") == ["done"]
+    assert await ada.spop("topics") == "tides"
+    assert await ada.delete("facts")
+
+
+async def test_an_acl_user_hears_messages_and_follows_changes(limited: Hub) -> None:
+    ada = as_ada(limited)
+    version = await ada.write("plan", "read")
+    await ada.write("plan", "write")
+
+    async with ada.subscription("news") as messages:
+        await ada.publish("news", "rain")
+        assert (await anext(messages)).value == "rain"
+    change = await anext(aiter(ada.watch(since=version)))
+
+    assert change.key == "research:ada:plan"
+
+
+async def test_an_acl_user_can_bury_a_change_that_was_delivered_too_often(limited: Hub) -> None:
+    ada = as_ada(limited)
+    await ada.write("plan", "read")
+    async with ada.consumer("readers", "first", since=0, idle=0.001, max_deliveries=1) as first:
+        await anext(aiter(first))
+
+        async with ada.consumer("readers", "second", idle=0.001, max_deliveries=1) as second:
+            reading = asyncio.create_task(first_of(second))
+            await wait_until(lambda: has_dead_letters(second), description="the change is buried")
+            await stopped(reading)
+
+            assert [change.key for change in await second.dead_letters()] == ["research:ada:plan"]
+
+
+async def test_the_server_refuses_an_acl_user_what_the_library_would(operator: Hub, limited: Hub) -> None:
+    await operator.store("payroll").write("salaries", [1, 2])
+
+    with pytest.raises(AccessDeniedError):
+        await limited.store("payroll").read("salaries")
+    with pytest.raises(AccessDeniedError):
+        await limited.store("research").write("research:bob:plan", "forged")
+
+
+async def test_the_server_refuses_a_raw_client_of_an_acl_user_what_leads_past_its_keys(
+    operator: Hub, limited: Hub
+) -> None:
+    await operator.store("payroll").write("salaries", [1, 2])
+    raw = Redis.from_url(limited.url, username="ada", password=PASSWORD)
+
+    for command in ("GET sm:{payroll}:shared:salaries", "SCAN 0", "KEYS *", "RANDOMKEY", "FLUSHALL", "CONFIG GET *"):
+        with pytest.raises(NoPermissionError):
+            await raw.execute_command(*command.split())  # type: ignore[no-untyped-call]  # redis-py has not typed it
+    await raw.aclose()

@@ -1,0 +1,202 @@
+"""Each Lua script keeps its word: header, body and typed caller say the same, in the dialect that all servers share."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sharedmem.wire.mutations import Mutations, Record
+from sharedmem.wire.scripts import lua_directory, scripts
+
+LUA = lua_directory()
+SCRIPTS = sorted(LUA.glob("*.lua"))
+INCLUDES = sorted((LUA / "include").glob("*.lua"))
+
+# What the ledger and the store's signature give, so that callers do not.
+GIVEN = {"slot", "number", "keep_ms", "actor"}
+# What real servers or fakeredis lack, what changes users' values, and what differs from run to run.
+FORBIDDEN = ("os", "io", "cjson", "cmsgpack", "struct", "bit", "math.random", "print", "error", "loadstring", "_G")
+WORDS = re.compile(r"--[^\n]*|'(?:\\.|[^'\\])*'")
+WITHOUT_KEY = {"TIME", "PUBLISH"}
+
+
+class Contract(NamedTuple):
+    """The header of a script."""
+
+    title: str
+    includes: list[str]
+    keys: list[str]
+    argv: list[str]
+    lines: list[str]
+
+
+@cache
+def contract(path: Path) -> Contract:
+    header = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("--"):
+            break
+        header.append(line.removeprefix("--").strip())
+    named = {word: [line.split()[1] for line in header if line.startswith(f"{word} ")] for word in ("KEYS", "ARGV")}
+    includes = [name for line in header if line.startswith("INCLUDE ") for name in line.split()[1:]]
+    return Contract(header[0], includes, named["KEYS"], named["ARGV"], header)
+
+
+def code(path: Path) -> str:
+    """The body without comments and strings."""
+    return WORDS.sub(lambda found: "''" if found[0].startswith("'") else "", path.read_text(encoding="utf-8"))
+
+
+def by_name(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=lambda path: path.stem)
+
+
+# -- header ---------------------------------------------------------------------------------------
+
+
+@by_name(SCRIPTS + INCLUDES)
+def test_a_script_says_what_it_does(path: Path) -> None:
+    name, colon, story = contract(path).title.partition(": ")
+
+    assert (name, colon) == (path.stem, ": ")
+    assert story.endswith((".", ")"))
+
+
+@by_name(SCRIPTS)
+def test_a_header_names_keys_arguments_and_answers(path: Path) -> None:
+    lines = contract(path).lines
+
+    assert contract(path).keys
+    assert any(line.startswith("RETURNS ") for line in lines)
+    for line in lines:
+        if line.startswith(("KEYS ", "ARGV ")):
+            assert len(line.split()) >= 4, f"name, type and meaning are wanted: {line}"
+
+
+@by_name(SCRIPTS)
+def test_what_a_script_includes_exists(path: Path) -> None:
+    known = {include.stem for include in INCLUDES}
+
+    assert set(contract(path).includes) <= known
+
+
+@by_name(SCRIPTS)
+def test_a_body_uses_every_key_and_argument_of_its_header(path: Path) -> None:
+    for word, names in (("KEYS", declared(path).keys), ("ARGV", declared(path).argv)):
+        used = {int(number) for number in re.findall(rf"\b{word}\[(\d+)\]", assembled(path))}
+        fixed = [name for name in names if not name.endswith("...")]
+        assert used <= set(range(1, len(fixed) + 1)), f"{word} beyond the header"
+        assert set(range(1, len(fixed) + 1)) <= used, f"{word} that nobody reads"
+        assert (f"#{word}" in assembled(path)) is (len(fixed) < len(names)), f"{word} that repeats"
+
+
+def declared(path: Path) -> Contract:
+    """The contract with that of its includes before it."""
+    parts = [contract(LUA / "include" / f"{name}.lua") for name in contract(path).includes] + [contract(path)]
+    keys = [name for part in parts for name in part.keys]
+    argv = [name for part in parts for name in part.argv]
+    return contract(path)._replace(keys=keys, argv=argv)
+
+
+def assembled(path: Path) -> str:
+    files = [LUA / "include" / f"{name}.lua" for name in contract(path).includes] + [path]
+    return "".join(code(file) for file in files)
+
+
+@by_name(SCRIPTS)
+def test_a_typed_caller_takes_what_the_header_says(path: Path) -> None:
+    caller = inspect.signature(getattr(Mutations, path.stem)).parameters
+
+    taken = [name.rstrip("_") for name in caller if name not in {"self", "space"} | GIVEN]
+    wanted = [name.rstrip(".") for name in contract(path).keys + contract(path).argv if name not in GIVEN]
+    if path.stem == "value_write":
+        # Its records are groups of one key and four arguments.
+        assert taken == ["records", "together"]
+        taken = ["values", "together", *Record._fields[1:]]
+    elif "space" in caller and "mutation" not in contract(path).includes:
+        taken = ["clock", "changes", *taken]
+    assert taken == wanted
+
+
+def test_every_typed_caller_has_its_script() -> None:
+    callers = {name for name in vars(Mutations) if not name.startswith("_")}
+
+    assert callers == set(scripts())
+
+
+# -- dialect --------------------------------------------------------------------------------------
+
+
+@by_name(SCRIPTS + INCLUDES)
+def test_a_script_speaks_the_common_dialect(path: Path) -> None:
+    body = code(path)
+
+    found = [name for name in FORBIDDEN if re.search(rf"(?<![\w.]){re.escape(name)}\s*[.({{]", body)]
+    assert not found
+    assert set(re.findall(r"\bredis\.(\w+)", body)) <= {"call", "pcall", "error_reply", "status_reply"}
+
+
+@by_name(SCRIPTS)
+def test_a_script_assigns_no_globals(path: Path) -> None:
+    body = assembled(path)
+
+    assert set(assigned(body)) <= set(local_names(body))
+    assert not re.findall(r"(?<!local )\bfunction +\w", body), "a named function is local"
+
+
+def local_names(body: str) -> Iterator[str]:
+    for names in re.findall(r"\blocal +(?!function)([\w, ]+)", body):
+        yield from (name.strip() for name in names.split(","))
+    for parameters in re.findall(r"\bfunction *\w*\(([\w, ]*)\)", body):
+        yield from (name.strip() for name in parameters.split(","))
+    for names in re.findall(r"\bfor +([\w, ]+?) *(?:=|\bin\b)", body):
+        yield from (name.strip() for name in names.split(","))
+    yield from re.findall(r"\blocal function +(\w+)", body)
+
+
+def assigned(body: str) -> Iterator[str]:
+    statement = re.compile(r"(?:^|\bthen|\belse|\bdo|;)\s*(?!local\b|for\b|return\b)([\w, ]+?) *=(?!=)", re.MULTILINE)
+    for targets in statement.findall(body):
+        yield from (target.strip() for target in targets.split(","))
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("local a = 1\nb = 2", {"b"}),
+        ("local a, b\na, b = 1, 2", set()),
+        ("if x then y = 1 end", {"y"}),
+        ("local t = {}\nt.field = 1\nt[1] = 2", set()),
+    ],
+)
+def test_the_search_for_globals_finds_them(body: str, found: set[str]) -> None:
+    assert set(assigned(body)) - set(local_names(body)) == found
+
+
+@by_name(SCRIPTS + INCLUDES)
+def test_every_key_that_is_touched_was_declared(path: Path) -> None:
+    text = re.sub(r"--[^\n]*", "", path.read_text(encoding="utf-8"))
+    calls = re.findall(r"redis\.p?call\('(\w+)'(?:, *([^,)]+(?:\[[^\]]*\])?))?", text)
+    handed_in = set(re.findall(r"\bfunction +\w+\((\w+)", text)) | set(
+        re.findall(r"\bfunction +\w+\(\w+, *\w+, *(key)\)", text)
+    )
+
+    for command, key in calls:
+        if command not in WITHOUT_KEY:
+            assert key in keys_of(text) | handed_in, f"{command} touches {key}, which is none of KEYS"
+
+
+def keys_of(text: str) -> set[str]:
+    """The locals that stand for keys."""
+    found = {"clock", "changes", "operations"}  # given by the include that every mutation begins with
+    for names, values in re.findall(r"\blocal +([\w, ]+) = ([^\n]+)", text):
+        for name, value in zip(names.split(","), values.split(","), strict=False):
+            if value.strip().startswith("KEYS["):
+                found.add(name.strip())
+    return found

@@ -1,0 +1,43 @@
+"""One suite for every way to a store: on fakeredis, by the fast lane, by redis-py, and through the sync face."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import cast
+
+import pytest
+from support.transports import connect_by_driver
+from support.unsynced import Unsynced
+
+from sharedmem import Hub, Settings
+from sharedmem.sync import Hub as SyncHub
+from sharedmem.testing import fake_hub
+from sharedmem.testing.store_suite import StoreSuite
+
+
+class TestStoreOnFakeredis(StoreSuite):
+    @pytest.fixture
+    async def hub(self) -> AsyncIterator[Hub]:
+        async with fake_hub() as hub:
+            yield hub
+
+
+class TestStoreByTheFastLane(StoreSuite):
+    @pytest.fixture
+    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
+        async with Hub.open(redis_url, settings=settings) as hub:
+            yield hub
+
+
+class TestStoreByRedisPy(StoreSuite):
+    @pytest.fixture
+    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
+        async with Hub(redis_url, settings=settings, connect=connect_by_driver) as hub:
+            yield hub
+
+
+class TestStoreThroughTheSyncFace(StoreSuite):
+    @pytest.fixture
+    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
+        async with Unsynced(SyncHub.open(redis_url, settings=settings)) as hub:
+            yield cast("Hub", hub)
