@@ -139,8 +139,7 @@ class Server:
 
     def keep_to(self, cores: set[int]) -> None:
         """Let its threads run on these cores only (Linux)."""
-        for thread in Path(f"/proc/{self._info('server')['process_id']}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), cores)
+        _pin(str(self._info("server")["process_id"]), cores)
 
     def _info(self, section: str) -> dict[str, float]:
         return cast("dict[str, float]", self._redis.info(section))
@@ -271,7 +270,12 @@ async def close_sides(desk: Desk) -> None:
 
 async def keep_to(_: Desk, cores: set[int]) -> None:
     """A job: run on these cores only (Linux)."""
-    os.sched_setaffinity(0, cores)
+    _pin("self", cores)
+
+
+def _pin(process: str, cores: set[int]) -> None:
+    for thread in Path("/proc", process, "task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
 
 
 def can_choose_cores() -> bool:

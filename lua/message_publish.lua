@@ -13,5 +13,7 @@
 local operations, slot, number, keep_ms, channel, message = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local before = replayed(operations, slot, number)
 if before then return before end
+-- The ledger first: a server without memory for it must refuse before the message is out.
+remember(operations, slot, number, keep_ms, '0')
 local receivers = redis.call('PUBLISH', channel, message)
 return remember(operations, slot, number, keep_ms, string.format('%.0f', receivers))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -244,10 +245,10 @@ async def _assembled(connection: Connection, settings: Settings, clock: Clock) -
     line = connection.line
     await line.open()
     keyspace = KeySpace(settings.prefix, client=new_id())
-    await _agree_on_layout(line, keyspace)
+    known_as = await _agree_on_layout(line, keyspace)
     counters = Counters()
     background = Background(counters)
-    blobs = FileBlobs(settings.blob_path())
+    blobs = FileBlobs(settings.blob_path() / known_as)
     means = Means(
         line=line,
         mutations=Mutations(
@@ -267,13 +268,16 @@ async def _assembled(connection: Connection, settings: Settings, clock: Clock) -
     return _Parts(connection, keyspace, means, await detect_powers(line, connection.mode))
 
 
-async def _agree_on_layout(line: Line, keyspace: KeySpace) -> None:
-    """Refuse to touch data that a newer sharedmem has laid out."""
-    try:
-        await line.call("SET", keyspace.layout, LAYOUT_VERSION, "NX")
-        found = await line.call("GET", keyspace.layout)
-    except AccessDeniedError:
-        return  # a user limited by ACL; whoever opened the server before has seen to it
-    if isinstance(found, bytes) and int(found) > LAYOUT_VERSION:
+async def _agree_on_layout(line: Line, keyspace: KeySpace) -> str:
+    """Refuse to touch data that a newer sharedmem has laid out; returns the id under which this data is known.
+
+    The id keeps apart the blobs of servers that share a blob folder.
+    """
+    with suppress(AccessDeniedError):  # a user limited by ACL may only read it; another one has written it
+        await line.call("SET", keyspace.layout, f"{LAYOUT_VERSION} {new_id()}", "NX")
+    found = await line.call("GET", keyspace.layout)
+    version, _, known_as = (found.decode() if isinstance(found, bytes) else str(LAYOUT_VERSION)).partition(" ")
+    if int(version) > LAYOUT_VERSION:
         remedy = f"this version knows layout {LAYOUT_VERSION}; upgrade sharedmem-hub"
-        raise UnsupportedError(f"data layout {int(found)} of this server", remedy)
+        raise UnsupportedError(f"data layout {version} of this server", remedy)
+    return known_as or "unnamed"

@@ -6,8 +6,10 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from redis import Redis
@@ -18,24 +20,28 @@ from sharedmem.wire.embedded import EmbeddedServer
 
 pytest.register_assert_rewrite("sharedmem.testing.store_suite", "sharedmem.testing.transport_suite")
 
+_T = TypeVar("_T")
+_URL = pytest.StashKey[str]()
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").
 _PERMANENT = ("}:$clock", "}:$changes", "sm:$layout")
 _DEAD_LETTERS = "}:$dead:"
 
 
 @pytest.fixture(scope="session")
-def redis_url() -> Iterator[str]:
+def redis_url(pytestconfig: pytest.Config) -> Iterator[str]:
     """A real server, started once; a test leaves nothing in it but what expires."""
     base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
     server = _joined(base / "d")
+    pytestconfig.stash[_URL] = server.url
     yield server.url
-    asyncio.run(server.leave())
+    del pytestconfig.stash[_URL]
+    _in_a_thread(server.leave())
     shutil.rmtree(base)
 
 
 def _joined(data_dir: Path) -> EmbeddedServer:
     try:
-        return asyncio.run(EmbeddedServer.join(data_dir))
+        return _in_a_thread(EmbeddedServer.join(data_dir))
     except SharedMemoryError as error:
         missing = f"no real Redis: {error}"
         if os.environ.get("CI"):
@@ -43,14 +49,18 @@ def _joined(data_dir: Path) -> EmbeddedServer:
         pytest.skip(missing)
 
 
+def _in_a_thread(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    # The first to ask for the server may be an async fixture, whose thread has an event loop running.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
+
+
 @pytest.fixture(autouse=True)
-def _nothing_stays_by_accident(request: pytest.FixtureRequest) -> Iterator[None]:
+def _nothing_stays_by_accident(pytestconfig: pytest.Config) -> Iterator[None]:
     """Each key that a test leaves on the shared server expires or is on the list of permanent keys."""
-    if "redis_url" not in request.fixturenames:
-        yield
-        return
-    url = request.getfixturevalue("redis_url")
     yield
+    if (url := pytestconfig.stash.get(_URL, None)) is None:
+        return
     with Redis.from_url(url, decode_responses=True) as client:
         leaks = [key for key in client.scan_iter("*", count=1000) if _leaks(client, key)]
         if leaks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -153,7 +154,7 @@ def test_counters_count_up_and_down(shell: Shell) -> None:
     assert shell("incr", "c").data == 1
     assert shell("incr", "c", "41", "--ttl", "60").data == 42
     assert shell("incr", "c", "-50").data == -8
-    assert is_one_sentence(shell("incr", "c", "--buy"), "'--buy'")
+    assert is_one_sentence(shell("incr", "c", "--buy"), "'by'")
 
 
 def test_lists_grow_at_the_end(shell: Shell) -> None:
@@ -222,7 +223,7 @@ def test_an_actor_has_its_rights_and_nobody_all(shell: Shell) -> None:
         (("set", "k", "1", "--kind", "eternal"), 2, "'eternal'"),
         (("hash", "get", "h"), 2, "missing argument 'field'; see sharedmem hash get --help"),
         (("watch", "--since", "yesterday"), 2, "since 'yesterday' is refused"),
-        (("get", "k", "--namespace", "a b"), 9, "'namespace'"),
+        (("get", "k", "--namespace", "a b"), 2, "namespace 'a b' is refused"),
         (("get", "k", "--url", "http://x"), 9, "'redis_url'"),
         (("config", "data_dri"), 3, "did you mean 'data_dir'?"),
         (("get", "k", "--url", "redis://127.0.0.1:1"), 7, "redis://127.0.0.1:1"),
@@ -325,6 +326,22 @@ def test_doctor_says_what_to_do_about_what_it_finds(shell: Shell, monkeypatch: p
     assert checks["environment"]["verdict"] == "notice"
     assert "SHAREDMEM_REDIS_ULR" in checks["environment"]["found"]
     assert checks["ephemeral keys"]["remedy"] == "remove them, as with: sharedmem rm temp:shared:x"
+
+
+def test_doctor_finds_blobs_without_a_key_and_sweeps_them_when_told(shell: Shell) -> None:
+    shell("set", "big", "-", stdin=b"x" * 300_000)
+    shell("redis-cli", "DEL", f"sm:{{{shell.namespace}}}:shared:big")
+    blobs = [path for path in (shell.data_dir / "blobs").rglob("*") if path.is_file() and path.name != "key"]
+    for blob in blobs:
+        os.utime(blob, (0, 0))
+
+    found = {check["about"]: check for check in shell("doctor").data}["blobs"]
+    swept = {check["about"]: check for check in shell("doctor", "--sweep").data}["blobs"]
+
+    assert found["verdict"] == "notice"
+    assert found["remedy"].endswith("sharedmem doctor --sweep")
+    assert swept["found"] == "1 orphan removed"
+    assert not any(blob.exists() for blob in blobs)
 
 
 def test_doctor_leaves_with_exit_code_1_when_something_is_bad(shell: Shell) -> None:

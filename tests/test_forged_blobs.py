@@ -37,7 +37,7 @@ async def victim(request: pytest.FixtureRequest, hub: Hub, server: fakeredis.Fak
     store = hub.store("research")
     await store.write("theirs", "x" * 300_000)
     await store.write("forged", "y" * 300_000)
-    blobs = tmp_path / "data" / "blobs" / "ns-research"
+    (blobs,) = (tmp_path / "data" / "blobs").glob("*/ns-research")
     outside = tmp_path / "outside"
     outside.write_bytes(SECRET)
     of_key = {path.read_text(): path for path in blobs.glob("*/key")}

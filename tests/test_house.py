@@ -343,7 +343,7 @@ def test_no_such_words_in_the_source(pattern: re.Pattern[str], rule: str) -> Non
 def undocumented(node: ast.Module | ast.ClassDef, prefix: str) -> Iterator[str]:
     """Public classes, functions and methods below this node that say nothing about themselves."""
     for child in ast.iter_child_nodes(node):
-        if not isinstance(child, FunctionNode | ast.ClassDef) or child.name.startswith("_"):
+        if not isinstance(child, FunctionNode | ast.ClassDef) or child.name.startswith(("_", "test_")):
             continue
         decorators = {ast.unparse(decorator).rpartition(".")[2] for decorator in child.decorator_list}
         if ast.get_docstring(child) is None and decorators.isdisjoint({"overload", "override", "setter"}):

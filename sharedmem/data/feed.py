@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from sharedmem.data.consumers import Consumer
-from sharedmem.data.structure import Structure
+from sharedmem.data.lifetimes import LONGEST_TTL_S
+from sharedmem.data.structure import Structure, check_whole
 from sharedmem.errors import InvalidError
 from sharedmem.models import Change, Gap
 from sharedmem.telemetry import get_logger
@@ -17,6 +19,9 @@ from sharedmem.wire.replies import LostError, ServerError
 
 # An idle reader asks again this often, so that a connection that died in silence is noticed.
 _WAIT_S = 2.0
+_SHORTEST_IDLE_S = 0.001
+# Stream ids are pairs of unsigned 64-bit numbers.
+_CURSOR = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
 _logger = get_logger("feed")
 
 
@@ -39,6 +44,7 @@ class Feed(Structure):
             AccessDeniedError: this actor may not read that namespace.
             InvalidError: the pattern or cursor is none.
             ConfigError: the server refuses this user.
+            UnavailableError: the server stayed away for longer than the retry time; go on from the last cursor.
         """
         namespace, matches = self._scope.matcher(pattern)
         space = self._scope.keyspace.space(namespace)
@@ -85,8 +91,10 @@ class Feed(Structure):
         space = self._scope.home
         check_name("group", group)
         check_name("name", name)
-        if idle <= 0 or max_deliveries < 1:
-            raise InvalidError("idle and max_deliveries", (idle, max_deliveries), "give positive numbers")
+        if not isinstance(idle, int | float) or not _SHORTEST_IDLE_S <= idle <= LONGEST_TTL_S:
+            raise InvalidError("idle", idle, f"give seconds from {_SHORTEST_IDLE_S} to {LONGEST_TTL_S}")
+        if check_whole("max_deliveries", max_deliveries) < 1:
+            raise InvalidError("max_deliveries", max_deliveries, "give at least one")
         start = "$" if since is None else _checked_cursor(since)
         dead = self._scope.keyspace.service(space.namespace, f"dead:{group}")
         consumer = Consumer(
@@ -110,9 +118,9 @@ class Feed(Structure):
 
 
 def _checked_cursor(since: str | int) -> str:
-    version, _, sequence = str(since).partition("-")
-    if isinstance(since, bool) or not version.isdigit() or (sequence and not sequence.isdigit()):
+    if isinstance(since, bool) or _CURSOR.fullmatch(str(since)) is None:
         raise InvalidError("since", since, "give the cursor of a change, a version, or 0")
+    version, _, sequence = str(since).partition("-")
     return f"{version}-{sequence or 0}" if version != "0" else START
 
 

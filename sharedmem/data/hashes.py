@@ -133,4 +133,8 @@ def _fields(field: str | None, value: object, mapping: Mapping[str, object] | No
 def _checked_field(field: str) -> str:
     if not isinstance(field, str) or not field:
         raise InvalidError("field", field, "give a non-empty text")
+    try:
+        field.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidError("field", field, "it has lone surrogates, which UTF-8 cannot hold") from error
     return field

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 
 from sharedmem.config import Kind
 from sharedmem.errors import InvalidError
@@ -67,7 +66,7 @@ def check_ttl_ms(ttl: float) -> int:
     Raises:
         InvalidError: not a number, zero, negative, under a millisecond, or over 100 years.
     """
-    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not isfinite(ttl):
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float):
         raise InvalidError("ttl", ttl, "give a number of seconds")
     if not 0.001 <= ttl <= LONGEST_TTL_S:
         raise InvalidError("ttl", ttl, f"give seconds from 0.001 to {LONGEST_TTL_S} (100 years); leave it out for ever")

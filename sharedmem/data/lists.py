@@ -69,8 +69,11 @@ class Lists(Structure):
             length = await self.list_length(key)
             start = max(start + length, 0) if start < 0 else start
             end = end + length if end < 0 else min(end, length - 1)
+            if end < start:
+                return []
         values: list[Any] = []
-        for first in range(start, end + 1, _PAGE):
+        # At least one page, even of an empty range: the server tells when the key holds something else.
+        for first in range(start, max(start, end) + 1, _PAGE):
             page = self._line.call("LRANGE", target.physical, first, min(first + _PAGE - 1, end))
             members = as_list(await self._explained(target, _LIST, page))
             values += [decode_member(member) for member in members if isinstance(member, bytes)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,8 +18,6 @@ from sharedmem.wire.listen import Topic
 
 Callback = Callable[[Any], Awaitable[None] | None]
 Unsubscribe = Callable[[], Awaitable[None]]
-# Of the server's glob characters only `*` and `?` are wild cards here.
-_SET_BRACKETS = re.compile(rb"[\[\]\\]")
 _logger = get_logger("messages")
 
 
@@ -149,7 +146,7 @@ class Messages(Structure):
         target = self._scope.channel(channel, "read")
         if "*" not in channel and "?" not in channel:
             return Topic(target.physical)
-        return Topic(_SET_BRACKETS.sub(rb"\\\g<0>", target.physical), pattern=True)
+        return Topic(self._scope.keyspace.target_glob(target.key).physical, pattern=True)
 
     async def _call_each(
         self,

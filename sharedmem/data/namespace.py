@@ -67,16 +67,19 @@ class Namespace(AnyKey):
                 progress(removed)
         return removed
 
-    async def sweep(self) -> int:
-        """Remove blobs of the namespace that no key refers to any more (expired, or left by a crash).
+    async def sweep(self, *, remove: bool = True) -> int:
+        """Find the blobs of the namespace that no key refers to any more (expired, or left by a crash).
+
+        Args:
+            remove: whether to remove them, or only to count.
 
         Returns:
-            How many were removed. Younger than an hour they stay: a write may be about to refer to them.
+            How many were found. Those younger than an hour are left out: a write may be about to refer to them.
 
         Raises:
             UnavailableError: the server stayed away.
         """
-        return await self._means.sweeper.sweep(self._scope.identity.namespace)
+        return await self._means.sweeper.sweep(self._scope.identity.namespace, remove=remove)
 
     async def _clear_all(self, progress: Callable[[int], None] | None) -> int:
         space = self._scope.home

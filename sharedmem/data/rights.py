@@ -38,19 +38,26 @@ class Access:
         return identity.may(need, absolute(key, identity.namespace, identity.scope))
 
     def acl_rules(self, *, password: str) -> list[str]:
-        """The rules of a Redis ACL user with these rights: what comes after `ACL SETUSER <user>`.
+        """The rules of a Redis ACL user with these rights: what comes after `ACL SETUSER <user>`, word by word.
+
+        Such a user can open a hub and use this store, but it cannot list keys (`keys`, `usage`, `clear`), and
+        of channel patterns it may use those that a rule grants as they stand. Where it may write anything in a
+        namespace, it may write that namespace's service keys, as its scripts do. Needs Redis 7 or later.
 
         Args:
             password: of that user.
 
         Raises:
             UnsupportedError: the policy is `open`.
-            InvalidError: the password is empty.
+            InvalidError: the password is empty, or a name or grant holds blanks, quotes or parentheses.
         """
         return acl_rules(self._scope.identity, self._scope.keyspace, password=password)
 
     async def apply(self, user: str, *, password: str) -> None:
-        """Make or replace a Redis ACL user with these rights; one round trip, on every node yourself on a cluster.
+        """Make or replace a Redis ACL user with these rights; one round trip.
+
+        On a cluster every server of it gets the user. Behind sentinels only the master does: replicas keep
+        users of their own, so give them all an ACL file.
 
         Args:
             user: its name.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
 from sharedmem.config import Kind
@@ -14,6 +13,7 @@ from sharedmem.wire.replies import ServerError
 
 _SET = "set"
 _PAGE = 1000
+_HASHABLE = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class Sets(Structure):
@@ -121,20 +121,32 @@ class Sets(Structure):
         if not values:
             raise InvalidError("values", values, "give at least one member")
         most = self._means.settings.blob_threshold_bytes
-        return [check_member("member", encode_set_member(_checked(value)), most) for value in values]
+        return [check_member("member", _encoded(value), most) for value in values]
 
 
-def _checked(value: object) -> object:
-    if isinstance(value, list):
-        value = _decoded_hashable(value)
-    if not isinstance(value, Hashable):
+def _encoded(value: object) -> bytes:
+    member = encode_set_member(value)
+    # What it comes back as counts: a frozen dataclass can be hashed, the dict that is read cannot.
+    if type(value) not in _HASHABLE and not _is_hashable(_immutable(decode_member(member))):
         raise InvalidError("member", value, "members of a set must be hashable; keep it in a hash or a list")
-    return value
+    return member
 
 
 def _decoded(member: bytes) -> Any:
-    return _decoded_hashable(decode_member(member))
+    value = _immutable(decode_member(member))
+    # A foreign client may have put there what is no member to us: its text will do.
+    return value if _is_hashable(value) else member.decode(errors="replace")
 
 
-def _decoded_hashable(value: object) -> object:
-    return tuple(_decoded_hashable(item) for item in value) if isinstance(value, list) else value
+def _immutable(value: object) -> object:
+    if isinstance(value, set):
+        return frozenset(value)
+    return tuple(_immutable(item) for item in value) if isinstance(value, list) else value
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

@@ -45,18 +45,23 @@ class Sweeper:
         if self._work is None or self._work.done:
             self._work = self._background.start("sweep blobs", self._regularly())
 
-    async def sweep(self, namespace: str) -> int:
-        """Sweep a namespace once; returns how many blobs were removed. One round trip a blob older than an hour.
+    async def sweep(self, namespace: str, *, remove: bool = True) -> int:
+        """Sweep a namespace once; returns how many orphans were found. One round trip a blob older than an hour.
+
+        Args:
+            namespace: where.
+            remove: whether to remove them, or only to count.
 
         Raises:
             UnavailableError: the server stayed away.
         """
-        removed = 0
+        found = 0
         for key, path in await self._blobs.orphan_candidates(namespace, _YOUNGEST_S):
             if not await self._refers(key, path):
-                await self._blobs.remove(key, path)
-                removed += 1
-        return removed
+                found += 1
+                if remove:
+                    await self._blobs.remove(key, path)
+        return found
 
     async def _refers(self, key: str, path: str) -> bool:
         try:

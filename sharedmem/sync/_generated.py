@@ -41,19 +41,26 @@ class Access(Face[AsyncAccess]):
         return self._async.may(need, key)
 
     def acl_rules(self, *, password: str) -> list[str]:
-        """The rules of a Redis ACL user with these rights: what comes after `ACL SETUSER <user>`.
+        """The rules of a Redis ACL user with these rights: what comes after `ACL SETUSER <user>`, word by word.
+
+        Such a user can open a hub and use this store, but it cannot list keys (`keys`, `usage`, `clear`), and
+        of channel patterns it may use those that a rule grants as they stand. Where it may write anything in a
+        namespace, it may write that namespace's service keys, as its scripts do. Needs Redis 7 or later.
 
         Args:
             password: of that user.
 
         Raises:
             UnsupportedError: the policy is `open`.
-            InvalidError: the password is empty.
+            InvalidError: the password is empty, or a name or grant holds blanks, quotes or parentheses.
         """
         return self._async.acl_rules(password=password)
 
     def apply(self, user: str, *, password: str) -> None:
-        """Make or replace a Redis ACL user with these rights; one round trip, on every node yourself on a cluster.
+        """Make or replace a Redis ACL user with these rights; one round trip.
+
+        On a cluster every server of it gets the user. Behind sentinels only the master does: replicas keep
+        users of their own, so give them all an ACL file.
 
         Args:
             user: its name.
@@ -80,8 +87,9 @@ class Subscription(Face[AsyncSubscription]):
 class Consumer(Face[AsyncConsumer]):
     """One consumer of a group: an iterator of changes that are its own to handle.
 
-    A change that is not acknowledged comes again: to this consumer after a lost connection or a restart,
-    to another one when this one has been silent too long. So handle changes idempotently, by version.
+    A change that is not acknowledged comes again: to this consumer after a restart under its name, to another
+    one when this one has been silent too long. So handle changes idempotently, by version. Changes come
+    again one by one, so that one which kills its consumers drags no other into the dead letters.
     """
 
     @property
@@ -571,16 +579,19 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         """
         return self._portal.run(self._async.clear(progress))
 
-    def sweep(self) -> int:
-        """Remove blobs of the namespace that no key refers to any more (expired, or left by a crash).
+    def sweep(self, *, remove: bool = True) -> int:
+        """Find the blobs of the namespace that no key refers to any more (expired, or left by a crash).
+
+        Args:
+            remove: whether to remove them, or only to count.
 
         Returns:
-            How many were removed. Younger than an hour they stay: a write may be about to refer to them.
+            How many were found. Those younger than an hour are left out: a write may be about to refer to them.
 
         Raises:
             UnavailableError: the server stayed away.
         """
-        return self._portal.run(self._async.sweep())
+        return self._portal.run(self._async.sweep(remove=remove))
 
     def exists(self, key: str) -> bool:
         """Whether the key holds anything. One round trip.

@@ -20,8 +20,8 @@ _REMEMBERED = 4096
 class Grant(Record):
     """A further right of an actor.
 
-    `pattern` is an absolute key in which `*` and `?` after the namespace are wild cards;
-    `writes` says whether it may also write there.
+    `pattern` is an absolute key in which, after the namespace, `*` stands for any text and `?` for one byte,
+    as at the server; `writes` says whether it may also write there.
     """
 
     pattern: str
@@ -59,18 +59,34 @@ class Identity:
             return True
         if need == "read" and namespace in self.subscribe:
             return True
-        return any(matches(key) for matches in self._matchers[need])
+        return any(reach(key) for reach in self._reaches[need])
+
+    def may_read_all(self, namespace: str) -> bool:
+        """Whether every key of the namespace may be read."""
+        return self.policy == "open" or namespace in (self.namespace, GLOBAL_NAMESPACE, *self.subscribe)
 
     def _owns(self, scope: str) -> bool:
         # A store without an actor speaks for its namespace; everybody shares the shared scope.
         return self.actor is None or scope in (self.actor, SHARED_SCOPE)
 
     @cached_property
-    def _matchers(self) -> dict[Need, list[Matcher]]:
+    def _reaches(self) -> dict[Need, list[Reach]]:
         return {
-            "read": [Matcher(grant.pattern) for grant in self.grants],
-            "write": [Matcher(grant.pattern) for grant in self.grants if grant.writes],
+            "read": [Reach(grant.pattern) for grant in self.grants],
+            "write": [Reach(grant.pattern) for grant in self.grants if grant.writes],
         }
+
+
+class Reach:
+    """What a grant's pattern reaches, to the byte what the server's ACL lets through for it."""
+
+    def __init__(self, pattern: str) -> None:
+        body = re.escape(pattern.encode()).replace(rb"\*", b".*").replace(rb"\?", b".")
+        self._matches = re.compile(body, re.DOTALL).fullmatch
+
+    def __call__(self, key: str) -> bool:
+        """Whether it reaches a key."""
+        return self._matches(key.encode()) is not None
 
 
 class Matcher:
@@ -168,14 +184,13 @@ class Scope:
         own = self.identity.namespace
         full = pattern if ":" in pattern else f"{own}:*" if pattern == "*" else f"{own}:*:{pattern}"
         namespace = check_name("namespace", full.partition(":")[0])
-        if not self.may_read_all(namespace):
+        if not self.identity.may_read_all(namespace):
             self._permitted(full, "read")
         return namespace, Matcher(full)
 
     def may_read_all(self, namespace: str) -> bool:
         """Whether every key of the namespace may be read."""
-        who = self.identity
-        return who.policy == "open" or namespace in (who.namespace, GLOBAL_NAMESPACE, *who.subscribe)
+        return self.identity.may_read_all(namespace)
 
     def _resolve(self, key: str, need: Need, remembered: dict[str, Target]) -> Target:
         target = self._permitted(absolute(key, self.identity.namespace, self.identity.scope), need)

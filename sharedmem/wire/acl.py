@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import re
+
 from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.wire.access import Identity
 from sharedmem.wire.keys import GLOBAL_NAMESPACE, SHARED_SCOPE, KeySpace
 
-# SCAN, KEYS, RANDOMKEY and DBSIZE look past key rules, PUBSUB past channel rules: they would show other tenants.
-_COMMANDS = (
-    "-@all",
-    "+@read",
-    "+@write",
-    "+@stream",
-    "+@transaction",
-    "+@connection",
-    "+@pubsub",
-    "+time",
-    "+evalsha",
-    "+eval",
-    "+script|load",
-    "+script|exists",
-    "-@dangerous",
-    "-@admin",
-    "-scan",
-    "-randomkey",
-    "-dbsize",
-    "-pubsub",
+# What works on keys, by kinds: commands of modules belong to none of these, and they look past key rules
+# (FT.SEARCH finds documents of every tenant).
+_KINDS = "string list hash set sortedset stream bitmap hyperloglog geo transaction"
+_ON_ANY_KEY = (
+    "del unlink exists type touch ttl pttl expire pexpire expireat pexpireat persist rename renamenx copy"
+    " object|encoding memory|usage"
 )
+# SCAN, KEYS, RANDOMKEY and DBSIZE look past key rules, PUBSUB past channel rules, CLIENT TRACKING past both: they
+# would show other tenants, so they are not here. A script can do no more than its user.
+_WITHOUT_KEYS = (
+    "auth hello ping echo quit reset select time client|id client|getname client|setname command asking cluster|slots"
+    " evalsha eval script|load script|exists"
+)
+_HEARING = "subscribe psubscribe ssubscribe unsubscribe punsubscribe sunsubscribe"
+_UNSPEAKABLE = re.compile(r"[\s\"'()]")
 
 
 def acl_rules(identity: Identity, keyspace: KeySpace, *, password: str) -> list[str]:
@@ -38,36 +34,75 @@ def acl_rules(identity: Identity, keyspace: KeySpace, *, password: str) -> list[
         password: of the new user.
 
     Returns:
-        The rules, one a word. The user may write the service keys of the namespaces it may write in, since
-        its own scripts do. It cannot list keys, so `keys`, `usage` and `clear` are not for it.
+        The rules, word by word. The user may write the service keys of the
+        namespaces it may write in, since its own scripts do. It cannot list keys, so `keys`, `usage` and
+        `clear` are not for it, and of channel patterns it may use those that are granted as they stand.
 
     Raises:
         UnsupportedError: the policy is `open`, which has no limits to express.
-        InvalidError: the password is empty.
+        InvalidError: the password is empty, or a name or grant holds what a rule cannot.
     """
     if identity.policy == "open":
         raise UnsupportedError("an ACL for the policy 'open'", "open the hub with access='namespaced'")
     if not password:
         raise InvalidError("password", "", "give the new user a password")
+    writable, readable = _writable(identity), _readable(identity)
+    for pattern in readable + writable:
+        _check_speakable(pattern)
+    keys = [f"%R~{keyspace.layout.decode()}", *(f"%R~{_physical(keyspace, pattern)}" for pattern in readable)]
+    keys += [f"~{_physical(keyspace, pattern)}" for pattern in writable]
+    keys += [f"~{name}" for namespace in _namespaces(writable) for name in _service(keyspace, namespace)]
+    channels = [f"&{_physical(keyspace, pattern)}" for pattern in writable]
+    return ["reset", "on", f">{password}", *_commands(), *dict.fromkeys(keys), *channels, *_hearing(keyspace, readable)]
+
+
+def _writable(identity: Identity) -> list[str]:
     own = identity.namespace
     scopes = ("*",) if identity.actor is None else _own(identity.actor) + _own(SHARED_SCOPE)
-    writable = [f"{own}:{scope}" for scope in scopes] + [f"{GLOBAL_NAMESPACE}:*"]
-    writable += [grant.pattern for grant in identity.grants if grant.writes]
-    readable = [f"{name}:*" for name in (own, *identity.subscribe)]
-    readable += [grant.pattern for grant in identity.grants if not grant.writes]
-    keys = [f"%R~{_physical(keyspace, pattern)}" for pattern in readable]
-    keys += [f"~{_physical(keyspace, pattern)}" for pattern in writable]
-    keys += [f"~{name}" for namespace in _namespaces([f"{own}:", *writable]) for name in _service(keyspace, namespace)]
-    channels = [f"&{_physical(keyspace, pattern)}" for pattern in readable + writable]
-    return ["reset", "on", f">{password}", *_COMMANDS, *dict.fromkeys(keys), *dict.fromkeys(channels)]
+    granted = [grant.pattern for grant in identity.grants if grant.writes]
+    return list(dict.fromkeys([*(f"{own}:{scope}" for scope in scopes), f"{GLOBAL_NAMESPACE}:*", *granted]))
+
+
+def _readable(identity: Identity) -> list[str]:
+    granted = [grant.pattern for grant in identity.grants if not grant.writes]
+    return list(dict.fromkeys([*(f"{name}:*" for name in (identity.namespace, *identity.subscribe)), *granted]))
 
 
 def _own(scope: str) -> tuple[str, ...]:
     return scope, f"{scope}:*"
 
 
+def _check_speakable(pattern: str) -> None:
+    if _UNSPEAKABLE.search(pattern):
+        advice = "a Redis ACL rule cannot hold blanks, quotes or parentheses; rename it, or grant more with '*'"
+        raise InvalidError("grant", pattern, advice)
+
+
+def _commands() -> list[str]:
+    kinds = [f"+@{kind}" for kind in _KINDS.split()]
+    # SORT is a kind of all, and dangerous: with BY and GET it reads keys that it does not name.
+    return [
+        "-@all",
+        *kinds,
+        "-@dangerous",
+        *(f"+{name}" for name in f"{_ON_ANY_KEY} {_WITHOUT_KEYS}".split()),
+        *_said(),
+    ]
+
+
+def _said() -> list[str]:
+    return ["+publish", "+spublish", *(f"+{name}" for name in _HEARING.split())]
+
+
+def _hearing(keyspace: KeySpace, readable: list[str]) -> list[str]:
+    """A selector of its own: where the actor may only read, it may subscribe and not publish."""
+    commands = [f"+{name}" for name in _HEARING.split()]
+    channels = [f"&{_physical(keyspace, pattern)}" for pattern in readable]
+    return ["(-@all", *commands, *channels[:-1], f"{channels[-1]})"]
+
+
 def _physical(keyspace: KeySpace, pattern: str) -> str:
-    return keyspace.target(pattern).physical.decode()
+    return keyspace.target_glob(pattern).physical.decode()
 
 
 def _namespaces(patterns: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -28,6 +29,8 @@ MAX_DEPTH = 200
 
 _LEAVES = frozenset({str, int, bool, type(None)})
 _BIG = 1 << 63
+# What unpacking raises for bytes that nobody here has packed.
+_DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, msgpack.UnpackException)
 _DATETIME, _DATE, _TIME, _TIMEDELTA, _UUID, _DECIMAL, _INTEGER, _SET, _ARRAY = range(1, 10)
 
 
@@ -87,9 +90,10 @@ def encode_set_member(value: object) -> bytes:
 
 
 def decode_member(member: bytes) -> Any:
-    """The value of a member; text that is neither ours nor JSON (a foreign client's) reads as text."""
+    """The value of a member; one that is neither ours nor JSON (a foreign client's) reads as text or bytes."""
     if member[:1] == MARKER:
-        return decode(MSGPACK, member[1:])
+        with suppress(*_DAMAGED):
+            return decode(MSGPACK, member[1:])
     return decode_foreign(member)
 
 

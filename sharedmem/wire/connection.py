@@ -109,9 +109,11 @@ def _options(address: Address, settings: Settings) -> dict[str, Any]:
 
 async def detect_powers(line: Line, mode: str) -> Powers:
     """What the server can do; what it refuses to tell counts as absent. A few round trips."""
+    greeting = _pairs(await _asked(line, "HELLO"))
     facts = await server_facts(line, "server")
-    name = "valkey" if "valkey_version" in facts or facts.get("server_name") == "valkey" else "redis"
-    modules = await _module_names(line)
+    # Only a greeting is not refused to a user limited by ACL; Valkey greets as Redis when it was told to.
+    name = "valkey" if "valkey_version" in facts else text_of(greeting.get("server", b"unknown"))
+    modules = {text_of(_pairs(module).get("name")) for module in as_list(greeting.get("modules"))}
     found = {
         "search": "search" in modules,
         "json_documents": "ReJSON" in modules,
@@ -119,8 +121,8 @@ async def detect_powers(line: Line, mode: str) -> Powers:
         "vector_sets": await _knows(line, "VADD"),
     }
     return Powers(
-        server=name if facts else "fakeredis",
-        version=facts.get("valkey_version", facts.get("redis_version", "unknown")),
+        server=name,
+        version=facts.get("valkey_version") or text_of(greeting.get("version", b"unknown")),
         mode=mode,
         persistence=await _persistence(line),
         missing={power: _REMEDIES[power] for power, there in found.items() if not there},
@@ -135,9 +137,10 @@ async def server_facts(line: Line, section: str) -> dict[str, str]:
     return dict(part.split(":", 1) for part in lines if ":" in part)
 
 
-async def _module_names(line: Line) -> set[str]:
-    modules = [as_list(module) for module in as_list(await _asked(line, "MODULE", "LIST"))]
-    return {text_of(module[1]) for module in modules if len(module) > 1}
+def _pairs(reply: Reply) -> dict[str, Reply]:
+    """A reply of names and values in turn."""
+    words = as_list(reply)
+    return {text_of(words[i]): words[i + 1] for i in range(0, len(words) - 1, 2)}
 
 
 async def _knows(line: Line, command: str) -> bool:

@@ -20,6 +20,7 @@ GLOBAL_NAMESPACE = "global"
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
 _NOT_IN_NAMES = re.compile(r"[\s:*?\[\]\\]")
 _GLOB_SPECIAL = re.compile(r"([\[\]\\*?])")
+_GLOB_BUT_WILD = re.compile(r"[\[\]\\]")
 
 # Service keys that stay without a TTL. Everything else of sharedmem's own expires by itself.
 PERMANENT_SERVICE_KEYS = ("$clock", "$changes")
@@ -129,13 +130,19 @@ class KeySpace:
         namespace, _, rest = key.partition(":")
         return Target(key, f"{self._prefix}:{{{namespace}}}:{rest}".encode(), self.space(namespace))
 
+    def target_glob(self, pattern: str) -> Target:
+        """Where the keys of an absolute pattern with `*` and `?` lie: its physical name is a Redis glob."""
+        namespace, _, rest = pattern.partition(":")
+        escaped = _GLOB_BUT_WILD.sub(r"\\\g<0>", rest)
+        return Target(pattern, f"{self._prefix}:{{{namespace}}}:{escaped}".encode(), self.space(namespace))
+
     def service(self, namespace: str, name: str) -> bytes:
         """A further service key of a namespace, `$<name>`."""
         return f"{self._prefix}:{{{namespace}}}:${name}".encode()
 
     def logical(self, physical: bytes) -> str:
-        """The logical key of a physical one of this key space."""
-        text = physical.decode()[len(self._prefix) + 2 :]
+        """The logical key of a physical one of this key space; what a foreign client named in no UTF-8 shows `�`."""
+        text = physical.decode(errors="replace")[len(self._prefix) + 2 :]
         namespace, _, rest = text.partition("}")
         return namespace + rest
 
@@ -153,5 +160,5 @@ class KeySpace:
 
     @property
     def layout(self) -> bytes:
-        """The key that holds the version of this data layout."""
+        """The key that holds the version of this data layout, and the id under which this data is known."""
         return f"{self._prefix}:$layout".encode()

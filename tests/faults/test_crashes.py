@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from pathlib import Path
 
 from support import private_server
 from support.bare_server import BareServer
 from support.children import NAMESPACE, Child, children
 from support.faulty_hubs import persistent
+from support.following import following
 from support.private_server import kill_server
 from support.waiting import wait_until
 
@@ -118,7 +118,7 @@ async def test_subscriptions_and_watchers_of_a_killed_server_go_on_after_its_res
             messages: list[object] = []
             await store.subscribe("news", messages.append, on_missed=messages.append)
             await store.write("before", 1)
-            async with aclosing(store.watch(since=0)) as changes:
+            async with following(store.watch(since=0)) as changes:
                 assert (await anext(changes)).key == "team:shared:before"
 
                 await killed_and_started(server)

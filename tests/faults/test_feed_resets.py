@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from functools import partial
 from itertools import pairwise
 
 import pytest
 from redis import Redis
 from support.bare_server import BareServer
 from support.chaos import ChaosProxy
-from support.faulty_hubs import persistent
+from support.faulty_hubs import impatient, persistent
+from support.following import following
 from support.waiting import wait_until
 
 from sharedmem import Change, Gap, Hub, Message, Missed, SharedMemoryStore, UnavailableError
@@ -43,13 +44,16 @@ async def test_a_watcher_sees_10000_changes_across_50_resets_each_once_and_in_or
     seen: list[Change] = []
     resets = 0
 
+    def follows(number: int) -> bool:
+        return len(seen) > number - 500
+
     async def write() -> None:
         for number in range(0, CHANGES, 20):
             await asyncio.gather(*(direct.write(f"k{number + i}", number) for i in range(20)))
             # The watcher keeps pace, so that the resets meet it at work.
-            await wait_until(lambda: len(seen) > number - 500, description="the watcher follows", within_s=30)
+            await wait_until(partial(follows, number), description="the watcher follows", within_s=30)
 
-    async with aclosing(shaken.watch(since=0)) as changes:
+    async with following(shaken.watch(since=0)) as changes:
         writing = asyncio.create_task(write())
         async for change in changes:
             seen.append(change)
@@ -69,7 +73,7 @@ async def test_a_watcher_whose_replies_are_lost_sees_each_change_once(
 ) -> None:
     proxy.lose_replies(b"XRANGE", times=10, skip=1)
     proxy.lose_replies(b"XREAD", times=5, skip=1)
-    async with aclosing(shaken.watch(since=0)) as changes:
+    async with following(shaken.watch(since=0)) as changes:
         for number in range(50):
             await direct.incr("n")
             change = await anext(changes)
@@ -84,13 +88,13 @@ async def test_a_watcher_that_comes_back_to_a_trimmed_stream_is_told_of_the_gap_
     async with Hub.open(settings=persistent(bare_server.url, change_log_length=100)) as hub:
         store = hub.store("team")
         await store.write("first", 1)
-        async with aclosing(store.watch(since=0)) as changes:
+        async with following(store.watch(since=0)) as changes:
             last = await anext(changes)
         for number in range(1_000):
             await store.write("k", number)
         await store.write("last", 1)
 
-        async with aclosing(store.watch(since=last.cursor)) as changes:
+        async with following(store.watch(since=last.cursor)) as changes:
             gap = await anext(changes)
             rest = [await anext(changes)]
             while rest[-1].key != "team:shared:last":
@@ -113,7 +117,7 @@ async def test_a_watcher_overtaken_by_the_trimming_while_it_is_cut_off_is_told_o
     ):
         store = writer.store("team")
         await store.write("first", 1)
-        async with aclosing(watcher.store("team").watch(since=0)) as changes:
+        async with following(watcher.store("team").watch(since=0)) as changes:
             assert (await anext(changes)).key == "team:shared:first"
             with proxy.refusing():
                 proxy.reset_all()
@@ -130,8 +134,26 @@ async def test_a_watcher_from_the_start_is_told_what_a_trimmed_stream_no_longer_
         store = hub.store("team")
         for number in range(500):
             await store.write("k", number)
-        async with aclosing(store.watch(since=0)) as changes:
+        async with following(store.watch(since=0)) as changes:
             assert isinstance(await anext(changes), Gap)
+
+
+async def test_a_watcher_whose_server_stays_away_too_long_is_told_and_goes_on_from_its_cursor(
+    direct: SharedMemoryStore, proxy: ChaosProxy
+) -> None:
+    await direct.write("first", 1)
+    async with Hub.open(settings=impatient(proxy.url)) as hub:
+        store = hub.store("team")
+        async with following(store.watch(since=0)) as changes:
+            last = await anext(changes)
+            with proxy.refusing():
+                proxy.reset_all()
+                await direct.write("second", 1)
+                with pytest.raises(UnavailableError):
+                    await anext(changes)
+
+        async with following(store.watch(since=last.cursor)) as changes:
+            assert (await anext(changes)).key == "team:shared:second"
 
 
 # Consumers
@@ -149,7 +171,7 @@ async def test_what_a_dead_consumer_held_goes_to_another_one(direct: SharedMemor
         assert await handled(mine, 1) == ["a"]  # it got all three, and dies before it handles the others
 
         # The server counts the silence: the second one asks again until it has been long enough.
-        async with aclosing(aiter(second)) as theirs:
+        async with following(aiter(second)) as theirs:
             changes = [await anext(theirs) for _ in range(3)]
         assert [change.key[-1] for change in changes] == ["a", "b", "c"]
         assert await second.pending() == 3
@@ -190,7 +212,7 @@ async def test_a_change_that_kills_its_consumers_becomes_a_dead_letter_and_the_o
             letters = await consumer.dead_letters()
 
     async with direct.consumer("g", "heir", idle=0.01, max_deliveries=3) as consumer:
-        async with aclosing(aiter(consumer)) as rest:
+        async with following(aiter(consumer)) as rest:
             while meals < lives:
                 meals += await consumer.ack(await anext(rest))
         assert (await consumer.pending(), len(await consumer.dead_letters())) == (0, 1)
@@ -264,10 +286,14 @@ async def test_every_channel_and_pattern_is_subscribed_again_and_each_subscriber
     direct: SharedMemoryStore, shaken: SharedMemoryStore, proxy: ChaosProxy
 ) -> None:
     heard: list[tuple[str, object]] = []
+
+    def hear(channel: str, value: object) -> None:
+        heard.append((channel, value))
+
     for channel in ("news", "chat-*", "wea?her"):
         await shaken.subscribe(
             channel,
-            lambda value, channel=channel: heard.append((channel, value)),
+            partial(hear, channel),
             on_missed=lambda missed: heard.append(("missed", type(missed.value))),
         )
     proxy.reset_all()
@@ -300,9 +326,7 @@ async def test_subscriptions_that_come_and_go_while_connections_are_reset_leave_
         await asyncio.gather(*coming)
     await wait_until(lambda: len(_listening(raw)) == 1, description="one connection listens")
     for number in range(100):
-        await wait_until(
-            lambda number=number: _publish_once(direct, f"c{number}"), description=f"channel {number} is subscribed"
-        )
+        await wait_until(partial(_publish_once, direct, f"c{number}"), description=f"channel {number} is heard")
 
 
 async def test_a_connection_that_dies_in_silence_is_noticed_and_told(

@@ -53,9 +53,7 @@ MUTATORS = [
     Mutator("write where nothing is", "value_write", lambda s: s.write("k", 1, if_version=0)),
     Mutator("write over a version", "value_write", over_the_first, lambda s: s.write("k", "first")),
     Mutator("write_many", "value_write", lambda s: s.write_many({"a": 1, "b": 2})),
-    Mutator(
-        "writes of one moment", "value_write", lambda s: asyncio.gather(*(s.write(f"k{i}", i) for i in range(5)))
-    ),
+    Mutator("writes of one moment", "value_write", lambda s: asyncio.gather(*(s.write(f"k{i}", i) for i in range(5)))),
     Mutator("update", "value_write", lambda s: s.update("k", lambda n: n + 1), lambda s: s.write("k", 1)),
     Mutator("delete", "key_delete", lambda s: s.delete("k"), lambda s: s.write("k", 1)),
     Mutator("expire", "key_expire", lambda s: s.expire("k", 60), lambda s: s.write("k", 1)),

@@ -36,6 +36,8 @@ class BareServer:
 
     def __init__(self, *, tcp: bool = False, password: str | None = None, **options: object) -> None:
         self._home = Path(tempfile.mkdtemp(dir="/tmp", prefix="smb"))
+        self._data = self._home / "data"
+        self._data.mkdir()
         self._process: subprocess.Popen[bytes] | None = None
         self._password = password
         self.port = free_port() if tcp else 0
@@ -46,11 +48,6 @@ class BareServer:
     def url(self) -> str:
         """Where clients connect; the password is theirs to give."""
         return f"redis://127.0.0.1:{self.port}/0" if self.port else f"unix://{self._home}/s?db=0"
-
-    @property
-    def directory(self) -> Path:
-        """Where its files lie."""
-        return self._home
 
     def __enter__(self) -> Self:
         self.start()
@@ -64,7 +61,7 @@ class BareServer:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        words = [str(find_server().path), "--dir", str(self._home), "--unixsocket", str(self._home / "s")]
+        words = [str(find_server().path), "--dir", str(self._data), "--unixsocket", str(self._home / "s")]
         for name, value in self._options.items():
             words += [f"--{name.replace('_', '-')}", str(value)]
         with (self._home / "log").open("ab") as log:
@@ -85,7 +82,7 @@ class BareServer:
         """Return when everything that was written before is on the disk."""
         with self.client() as client:
             client.set("forced", 1)
-            client.execute_command("WAITAOF", 1, 0, 10_000)  # type: ignore[no-untyped-call]  # not typed by redis-py
+            client.execute_command("WAITAOF", 1, 0, 10_000)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -96,16 +93,31 @@ class BareServer:
         finally:
             self._signal(signal.SIGCONT)
 
-    def client(self) -> Redis:
-        """A plain client without retries, which the caller closes."""
+    def break_disk(self) -> None:
+        """Take its directory away under it, so that it can save nothing."""
+        shutil.rmtree(self._data)
+
+    def client(self, password: str | None = None) -> Redis:
+        """A plain client without retries, which the caller closes; it logs in with the password given at first."""
         return Redis(
-            unix_socket_path=str(self._home / "s"), password=self._password, retry=Retry(NoBackoff(), 0), protocol=2
+            unix_socket_path=str(self._home / "s"),
+            password=password or self._password,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
         )
+
+    def info(self, section: str) -> bytes:
+        """One section of INFO as the server tells it."""
+        with self.client() as client:
+            client.response_callbacks.clear()
+            told = client.execute_command("INFO", section)
+            assert isinstance(told, bytes)
+            return told
 
     def tell(self, *words: str | int) -> object:
         """Send one command as an administrator would."""
         with self.client() as client:
-            return client.execute_command(*words)  # type: ignore[no-untyped-call]  # redis-py has not typed it
+            return client.execute_command(*words)
 
     def _answers(self) -> bool:
         with suppress(RedisError, OSError):

@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sharedmem import Hub, SharedMemoryStore, VersionConflictError
-
 from support.faulty_hubs import persistent
 
 NAMESPACE = "children"
@@ -62,7 +61,8 @@ _JOBS = {job.__name__: job for job in (count, append, claim, pop)}
 
 
 def _say(*words: object) -> None:
-    print(*words, flush=True)
+    sys.stdout.write(f"{' '.join(map(str, words))}\n")
+    sys.stdout.flush()
 
 
 async def _main(what: str, url: str, argument: str = "0") -> None:

@@ -45,16 +45,16 @@ def contents_of(server: Redis) -> dict[bytes, object]:
     return {key: (server.dump(key), server.pexpiretime(key)) for key in keys}
 
 
-def _content(client: Redis, key: bytes, ranks: dict[bytes, bytes]) -> tuple[bytes, object, bool]:
-    kind: Any = client.type(key)
+def _content(server: Redis, key: bytes, ranks: dict[bytes, bytes]) -> tuple[bytes, object, bool]:
+    client: Any = server  # redis-py types its answers for both of its faces at once
+    kind = client.type(key)
     reading: dict[bytes, Any] = {
         b"string": lambda: _VERSION.sub(lambda found: ranks.get(found[0], b"v?"), client.get(key)),
         b"list": lambda: client.lrange(key, 0, -1),
         b"hash": lambda: client.hgetall(key),
         b"set": lambda: client.smembers(key),
     }
-    left_ms: Any = client.pttl(key)
-    return kind, reading[kind](), left_ms > 0
+    return kind, reading[kind](), client.pttl(key) > 0
 
 
 def _ranked(answer: object, ranks: dict[bytes, bytes]) -> object:

@@ -9,6 +9,7 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,13 @@ import pytest
 from sharedmem.faces.cli import run
 
 _COMMAND = "import sys; from sharedmem.faces.cli import main; main()"
+_SEVERAL = """
+import json, sys
+from sharedmem.faces.cli import run
+for words in map(json.loads, sys.argv[1:]):
+    code = run(words)
+    print(f"\\n{words} left {code}", flush=True)
+"""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PATIENCE_S = 60
 
@@ -53,11 +61,13 @@ class Shell:
         return Done(code, out.decode(), err.decode())
 
 
-def start(*words: str, environment: dict[str, str] | None = None, **streams: Any) -> subprocess.Popen[str]:
+def start(
+    *words: str, environment: dict[str, str] | None = None, program: str = _COMMAND, **streams: Any
+) -> subprocess.Popen[str]:
     """Start `sharedmem` in a process of its own."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     return subprocess.Popen(
-        [sys.executable, "-c", _COMMAND, *words], env=os.environ | (environment or {}), text=True, **streams
+        [sys.executable, "-c", program, *words], env=os.environ | (environment or {}), text=True, **streams
     )
 
 
@@ -67,11 +77,11 @@ def finish(process: subprocess.Popen[str]) -> Done:
     return Done(process.returncode, out or "", err or "")
 
 
-def on_a_terminal(*words: str, typed: str = "") -> Done:
+def on_a_terminal(*words: str, typed: str = "", program: str = _COMMAND) -> Done:
     """Run `sharedmem` with a terminal for all its streams; `out` is the whole screen without its colours."""
     master, slave = pty.openpty()
     environment = {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
-    process = start(*words, environment=environment, stdin=slave, stdout=slave, stderr=slave)
+    process = start(*words, environment=environment, program=program, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
     os.write(master, typed.encode())
     screen = b""
@@ -84,3 +94,8 @@ def on_a_terminal(*words: str, typed: str = "") -> Done:
         os.close(master)
     process.wait(timeout=_PATIENCE_S)
     return Done(process.returncode, _ESCAPES.sub("", screen.decode()).replace("\r\n", "\n"), "")
+
+
+def several_on_a_terminal(*commands: Sequence[str]) -> Done:
+    """Run command lines one after the other in one process; after each stands `<words> left <code>`."""
+    return on_a_terminal(*map(json.dumps, commands), program=_SEVERAL)

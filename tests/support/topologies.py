@@ -27,10 +27,11 @@ _SLOTS = 16_384
 
 
 class RedisCluster:
-    """Masters that share the slots evenly, without replicas."""
+    """Masters that share the slots evenly, and perhaps a replica of the first one."""
 
-    def __init__(self, masters: list[BareServer]) -> None:
+    def __init__(self, masters: list[BareServer], replicas: list[BareServer]) -> None:
         self.masters = masters
+        self.replicas = replicas
 
     @property
     def url(self) -> str:
@@ -62,31 +63,55 @@ class RedisCluster:
         """The id by which the others know it."""
         return _text(master.tell("CLUSTER", "MYID"))
 
+    def follow(self) -> bool:
+        """Tell the replica whom to follow; False while it does not know its master yet."""
+        with suppress(RedisError):
+            for replica in self.replicas:
+                replica.tell("CLUSTER", "REPLICATE", self.id_of(self.masters[0]))
+            return True
+        return False
+
+    def has_its_replica(self) -> bool:
+        """Whether the replica is linked to the first master."""
+        return all("master_link_status:up" in _text(each.tell("INFO", "replication")) for each in self.replicas)
+
     async def is_well(self) -> bool:
-        """Whether every master sees all the others and all slots."""
+        """Whether every master sees all slots, and all the others."""
         with suppress(RedisError, OSError):
             facts = [_text(fact) for fact in self.tell_all("CLUSTER", "INFO")]
-            known = f"cluster_known_nodes:{len(self.masters)}"
+            known = f"cluster_known_nodes:{len(self.masters) + len(self.replicas)}"
             return all("cluster_state:ok" in fact and known in fact for fact in facts)
         return False
 
 
 @asynccontextmanager
-async def redis_cluster(masters: int = 3) -> AsyncIterator[RedisCluster]:
-    """A cluster of its own on loopback ports, gone afterwards."""
+async def redis_cluster(masters: int = 3, *, replica: bool = False) -> AsyncIterator[RedisCluster]:
+    """A cluster of its own on loopback ports, gone afterwards; with a replica of the first master or without."""
     with ExitStack() as stack:
-        ports = [free_port() for _ in range(masters)]
-        options: dict[str, object] = {"cluster_enabled": "yes", "cluster_node_timeout": 1000, "appendonly": "yes"}
+        ports = [free_port() for _ in range(masters + replica)]
+        options: dict[str, Any] = {
+            "cluster_enabled": "yes",
+            "cluster_node_timeout": 1000,
+            "appendonly": "yes",
+            "repl_diskless_sync_delay": 0,
+        }
         servers = [stack.enter_context(BareServer(tcp=True, cluster_port=port, **options)) for port in ports]
-        share = _SLOTS // masters
-        for at, (server, bus) in enumerate(zip(servers, ports, strict=True)):
-            last = _SLOTS - 1 if at == masters - 1 else (at + 1) * share - 1
-            server.tell("CLUSTER", "ADDSLOTSRANGE", at * share, last)
-            server.tell("CLUSTER", "SET-CONFIG-EPOCH", at + 1)
+        cluster = RedisCluster(servers[:masters], servers[masters:])
+        _share_slots(cluster.masters)
+        for server, bus in zip(servers, ports, strict=True):
             servers[0].tell("CLUSTER", "MEET", "127.0.0.1", server.port, bus)
-        cluster = RedisCluster(servers)
         await wait_until(cluster.is_well, description="the cluster is formed", within_s=30)
+        await wait_until(cluster.follow, description="the replica knows its master", within_s=30)
+        await wait_until(cluster.has_its_replica, description="the replica follows", within_s=30)
         yield cluster
+
+
+def _share_slots(masters: list[BareServer]) -> None:
+    share = _SLOTS // len(masters)
+    for at, server in enumerate(masters):
+        last = _SLOTS - 1 if server is masters[-1] else (at + 1) * share - 1
+        server.tell("CLUSTER", "ADDSLOTSRANGE", at * share, last)
+        server.tell("CLUSTER", "SET-CONFIG-EPOCH", at + 1)
 
 
 def _slots_of(master: BareServer) -> set[int]:
@@ -122,18 +147,15 @@ class SentinelGroup:
 
     def catch_up(self) -> int:
         """Return when the replica has what the master has now: how many replicas that were."""
-        with Redis(port=self.master.port, protocol=2) as client:
-            client.set("caught", "up")  # WAIT speaks of the writes of its own connection, and of all before them
-            reached: Any = client.wait(1, 10_000)
-            return int(reached)
+        return catch_up(self.master, "caught")
 
     def has_failed_over(self) -> bool:
         """Whether the former replica is the master."""
         return "role:master" in _text(self.replica.tell("INFO", "replication"))
 
-    async def is_watched(self) -> bool:
+    def is_watched(self) -> bool:
         """Whether every sentinel knows the replica and the other sentinels."""
-        return all([_is_ready(port, others=len(self._ports) - 1) for port in self._ports])
+        return all(_is_ready(port, others=len(self._ports) - 1) for port in self._ports)
 
 
 @asynccontextmanager
@@ -141,9 +163,7 @@ async def sentinel_group(sentinels: int = 3) -> AsyncIterator[SentinelGroup]:
     """A master, a replica and sentinels of its own on loopback ports, gone afterwards."""
     with ExitStack() as stack:
         master = stack.enter_context(BareServer(tcp=True, appendonly="yes", repl_diskless_sync_delay=0))
-        replica = stack.enter_context(
-            BareServer(tcp=True, appendonly="yes", replicaof=f"127.0.0.1 {master.port}")
-        )
+        replica = stack.enter_context(BareServer(tcp=True, appendonly="yes", replicaof=f"127.0.0.1 {master.port}"))
         ports = [free_port() for _ in range(sentinels)]
         group = SentinelGroup(master, replica, ports)
         await wait_until(group.is_replicated, description="the replica has caught up", within_s=30)
@@ -151,6 +171,14 @@ async def sentinel_group(sentinels: int = 3) -> AsyncIterator[SentinelGroup]:
             stack.enter_context(_Sentinel(port, master.port, quorum=sentinels // 2 + 1))
         await wait_until(group.is_watched, description="the sentinels know each other", within_s=30)
         yield group
+
+
+def catch_up(master: BareServer, key: str) -> int:
+    """Return when a replica has what its master has now: how many replicas have. Writes the key."""
+    with Redis(port=master.port, protocol=2) as client:
+        client.set(key, "up", ex=60)  # WAIT speaks of the writes of its own connection, and of all before them
+        reached: Any = client.wait(1, 10_000)
+        return int(reached)
 
 
 class _Sentinel:
@@ -186,7 +214,7 @@ class _Sentinel:
 def _is_ready(port: int, *, others: int) -> bool:
     with suppress(RedisError, OSError), Redis(port=port, protocol=2) as client:
         state: Any = client.sentinel_master(SERVICE)
-        return state["num-slaves"] == 1 and state["num-other-sentinels"] == others
+        return bool(state["num-slaves"] == 1 and state["num-other-sentinels"] == others)
     return False
 
 

@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-
-from sharedmem import ConfigError, Hub, Message, Missed, Settings, UnavailableError
 from support.bare_server import BareServer
 from support.chaos import ChaosProxy
 from support.topologies import Certificates
+
+from sharedmem import ConfigError, Hub, Message, Missed, Settings, UnavailableError
 
 _LARGE = "x" * 200_000
 """Larger than what the fast lane carries."""
@@ -38,7 +38,10 @@ def trusting(certificates: Certificates, tmp_path: Path) -> Settings:
 
 
 async def test_everything_goes_through_tls(server: BareServer, certificates: Certificates, trusting: Settings) -> None:
-    async with ChaosProxy(server.url, tls=certificates.of_server()) as proxy, Hub.open(proxy.url, settings=trusting) as hub:
+    async with (
+        ChaosProxy(server.url, tls=certificates.of_server()) as proxy,
+        Hub.open(proxy.url, settings=trusting) as hub,
+    ):
         store = hub.store("team")
         async with store.subscription("news") as news:
             await asyncio.gather(*(store.write(f"k{at}", at) for at in range(100)))
@@ -53,7 +56,10 @@ async def test_everything_goes_through_tls(server: BareServer, certificates: Cer
 async def test_a_cut_tls_connection_comes_back(
     server: BareServer, certificates: Certificates, trusting: Settings
 ) -> None:
-    async with ChaosProxy(server.url, tls=certificates.of_server()) as proxy, Hub.open(proxy.url, settings=trusting) as hub:
+    async with (
+        ChaosProxy(server.url, tls=certificates.of_server()) as proxy,
+        Hub.open(proxy.url, settings=trusting) as hub,
+    ):
         store = hub.store("cut")
         async with store.subscription("news") as news:
             proxy.reset_all()
@@ -76,10 +82,12 @@ async def test_a_client_shows_its_certificate(
         assert await store.read("large") == _LARGE
 
 
-async def test_a_client_without_the_certificate_it_needs_is_told(certificates: Certificates, trusting: Settings) -> None:
+async def test_a_client_without_the_certificate_it_needs_is_told(
+    certificates: Certificates, trusting: Settings
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         refusing = asyncio.create_task(asyncio.to_thread(_refuse, listener, certificates.of_server(asks_clients=True)))
-        with pytest.raises(ConfigError, match="does not accept our certificate.*tls_cert_file"):
+        with pytest.raises(ConfigError, match=r"does not accept our certificate.*tls_cert_file"):
             async with Hub.open(f"rediss://127.0.0.1:{listener.getsockname()[1]}", settings=trusting):
                 pass
         await refusing
@@ -89,7 +97,7 @@ async def test_a_server_that_hangs_up_without_a_word_may_want_a_certificate(
     server: BareServer, certificates: Certificates, trusting: Settings
 ) -> None:
     async with ChaosProxy(server.url, tls=certificates.of_server(asks_clients=True)) as proxy:
-        with pytest.raises(UnavailableError, match="for want of a certificate.*tls_cert_file"):
+        with pytest.raises(UnavailableError, match=r"for want of a certificate.*tls_cert_file"):
             async with Hub.open(proxy.url, settings=trusting):
                 pass
 
@@ -98,7 +106,7 @@ async def test_a_server_of_an_unknown_authority_is_not_trusted(
     server: BareServer, certificates: Certificates, tmp_path: Path
 ) -> None:
     async with ChaosProxy(server.url, tls=certificates.of_server()) as proxy:
-        with pytest.raises(ConfigError, match="server's certificate is not trusted.*tls_ca_file"):
+        with pytest.raises(ConfigError, match=r"server's certificate is not trusted.*tls_ca_file"):
             async with Hub.open(proxy.url, settings=Settings(data_dir=tmp_path)):
                 pass
 
@@ -144,7 +152,10 @@ async def test_a_tls_file_that_is_missing_or_none_is_named(name: str, tmp_path: 
     text = tmp_path / "text.pem"
     text.write_text("no certificate")
 
-    for settings, problem in ((missing, "there is no file"), (missing.replace(**{name: text}), "is not what TLS needs")):
+    for settings, problem in (
+        (missing, "there is no file"),
+        (missing.replace(**{name: text}), "is not what TLS needs"),
+    ):
         with pytest.raises(ConfigError, match=f"{name}.*argument.*{problem}"):
             async with Hub.open("rediss://127.0.0.1:1", settings=settings):
                 pass

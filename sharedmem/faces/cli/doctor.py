@@ -13,7 +13,7 @@ from sharedmem.errors import SharedMemoryError
 from sharedmem.faces.cli import checks
 from sharedmem.faces.cli.app import SERVER, command
 from sharedmem.faces.cli.checks import Check, Verdict
-from sharedmem.faces.cli.output import console, is_for_people, said, write_line
+from sharedmem.faces.cli.output import console, counted, is_for_people, said, write_line
 from sharedmem.faces.cli.session import Options, options_of
 from sharedmem.faces.cli.values import json_text
 
@@ -73,7 +73,7 @@ def _summary(found: list[Check]) -> Text:
     if count[Verdict.BAD]:
         return said(f"\n{count[Verdict.BAD]} bad: repair that first")
     notices = count[Verdict.NOTICE]
-    return said("\nall is well", (f", {notices} to know of" if notices else "", "dim"))
+    return said("\nall is well", (f", {counted(notices, 'thing')} to know of" if notices else "", "dim"))
 
 
 def _picture(check: Check) -> Text:

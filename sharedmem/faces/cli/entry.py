@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
 
 import typer
 
@@ -26,6 +29,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         # As Ctrl-C: the command leaves the embedded server, which would else run on without users.
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+    _prepare_output()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -47,6 +51,19 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         return _complain(f"{error.strerror or error}: {error.filename or 'output'}", SYSTEM)
     return code if isinstance(code, int) else 0
+
+
+def _prepare_output() -> None:
+    """Let no locale and no missing stream come between an answer and its reader."""
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # JSON is UTF-8 whatever the locale says; a terminal knows better what it can show.
+            stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def arranged(arguments: Sequence[str]) -> list[str]:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sharedmem.config import Kind
-from sharedmem.faces import operations as table_of
 from sharedmem.faces.cli.app import DATA, NUMBERS, command
 from sharedmem.faces.cli.output import ago, answer, body, console, duration, is_for_people, note, said, write_line
 from sharedmem.faces.cli.session import Options, opened, options_of, perform
 from sharedmem.faces.cli.tree import tree_of
 from sharedmem.faces.cli.values import json_text, read_value
+from sharedmem.faces.operations import store as table_of
 from sharedmem.models import Entry
 
 if TYPE_CHECKING:

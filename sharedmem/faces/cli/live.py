@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from sharedmem.faces import operations as table_of
 from sharedmem.faces.cli.app import LIVE, command
 from sharedmem.faces.cli.keys import Value
 from sharedmem.faces.cli.output import answer, cell, console, is_for_people, note, said, write_line
 from sharedmem.faces.cli.session import Options, opened, options_of, perform
 from sharedmem.faces.cli.values import json_text, read_value
 from sharedmem.faces.operations import Feed
+from sharedmem.faces.operations import store as table_of
 from sharedmem.models import Change, Gap, Message, Missed, Record
 
 if TYPE_CHECKING:

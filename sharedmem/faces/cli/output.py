@@ -166,6 +166,11 @@ def size(count: int) -> str:
     return f"{amount:.1f} {_UNITS[-1]}"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 key`, `2,000 keys`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """Seconds in the two largest units that matter: `2 d 3 h`, `45 s`."""
     left, parts = round(seconds), []

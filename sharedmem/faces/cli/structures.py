@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sharedmem.faces import operations as table_of
 from sharedmem.faces.cli.app import DATA, command, hashes, members
 from sharedmem.faces.cli.keys import Key, OfKind, Ttl, Value
 from sharedmem.faces.cli.output import answer, body, cell, nothing, rows_of, said, table
 from sharedmem.faces.cli.session import options_of, perform
 from sharedmem.faces.cli.values import in_order, read_value
+from sharedmem.faces.operations import store as table_of
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from sharedmem.faces.cli.output import counted
+
 if TYPE_CHECKING:
     from rich.tree import Tree
 
@@ -27,7 +29,7 @@ def tree_of(keys: list[str]) -> Tree:
     from rich.text import Text  # noqa: PLC0415  a pipe does not wait for it
     from rich.tree import Tree  # noqa: PLC0415  likewise
 
-    picture = Tree(Text(f"{len(keys):,} keys", style="dim"), guide_style="dim")
+    picture = Tree(Text(counted(len(keys), "key"), style="dim"), guide_style="dim")
     _grow(picture, branches(keys), depth=0)
     return picture
 

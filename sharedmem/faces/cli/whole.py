@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sharedmem.errors import InvalidError
-from sharedmem.faces import operations as table_of
 from sharedmem.faces.cli.app import NAMESPACE, command
-from sharedmem.faces.cli.output import answer, cell, note, progress, said, size, table
+from sharedmem.faces.cli.output import answer, cell, counted, note, progress, said, size, table
 from sharedmem.faces.cli.session import Options, options_of, perform
+from sharedmem.faces.operations import store as table_of
 from sharedmem.hub import Hub
 from sharedmem.models import Usage
 
@@ -42,7 +42,7 @@ def clear(
     total = None if yes else _asked(options)
     with progress("removing", total=total) as done:
         removed = perform(options, table_of.NAMESPACE_CLEAR, table_of.OnNamespace(progress=done))
-    answer(options, removed, lambda: said((f"{removed:,}", "cyan"), " keys removed"))
+    answer(options, removed, lambda: said(counted(removed, "key"), " removed"))
 
 
 @command("acl", NAMESPACE, example="sharedmem acl researcher-1 --namespace research")
@@ -86,13 +86,14 @@ def _asked(options: Options) -> int:
 
     Raises:
         InvalidError: there is nobody to ask.
-        typer.Abort: the person does not agree.
+        typer.Exit: the person does not agree.
     """
     if not sys.stdin.isatty():
         raise InvalidError("clear", options.settings().namespace, "nobody is there to confirm it; say --yes")
     found = _usage(options)
-    question = f"Remove all {found.keys:,} keys ({size(found.bytes)}) of namespace {found.namespace}?"
-    typer.confirm(question, abort=True, err=True)
+    what = f"{counted(found.keys, 'key')} ({size(found.bytes)}) of namespace {found.namespace}"
+    if not typer.confirm(f"Remove {what}?", err=True):
+        raise typer.Exit(1)
     return found.keys
 
 
@@ -108,4 +109,6 @@ def _usage_picture(found: Usage) -> Table:
 def _share(part: int, whole: int) -> RenderableType:
     from rich.progress_bar import ProgressBar  # noqa: PLC0415  a pipe does not wait for it
 
-    return ProgressBar(total=max(whole, 1), completed=part, width=_BAR_WIDTH)
+    return ProgressBar(
+        total=max(whole, 1), completed=part, width=_BAR_WIDTH, complete_style="cyan", finished_style="cyan"
+    )

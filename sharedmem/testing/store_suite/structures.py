@@ -64,7 +64,8 @@ class ListTests(StoreFixtures):
     async def test_another_type_is_no_list(self, ada: SharedMemoryStore) -> None:
         await ada.hset("hash", "field", 1)
 
-        for refused in (ada.append("hash", 1), ada.read_list("hash"), ada.list_length("hash")):
+        empty = ada.read_list("hash", 1, 0)
+        for refused in (ada.append("hash", 1), ada.read_list("hash"), empty, ada.list_length("hash")):
             with pytest.raises(WrongTypeError, match="holds a hash, this call needs a list"):
                 await refused
 

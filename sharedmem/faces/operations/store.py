@@ -1,57 +1,20 @@
-"""The table of operations: what every face offers, once, as plain rows.
-
-A face turns its input into the request that a row `takes`, runs the row on a store, and spells the
-answer. It decides nothing itself: rights, limits and defaults belong to the store.
-"""
+"""The operations of the shared store: values, keys, lists, hashes, sets, counters, messages, namespaces."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from sharedmem.config import Kind
 from sharedmem.errors import NotFoundError
+from sharedmem.faces.operations.row import Feed, Operation
 from sharedmem.models import Change, Entry, Message, Record, Usage
 from sharedmem.store import SharedMemoryStore
-from sharedmem.wire.access import Need
 
-Request = TypeVar("Request", bound=Record)
-Answer = TypeVar("Answer")
 _NOTHING: Any = object()
-
-
-@dataclass(frozen=True)
-class Operation(Generic[Request, Answer]):
-    """One call with one answer."""
-
-    name: str
-    """`<noun>.<verb>`, the same on every face."""
-    summary: str
-    needs: Need
-    """What the actor must be allowed to do with the keys concerned."""
-    takes: type[Request]
-    gives: object
-    """The type of the answer, for schemas."""
-    run: Callable[[SharedMemoryStore, Request], Awaitable[Answer]]
-
-
-@dataclass(frozen=True)
-class Feed(Generic[Request, Answer]):
-    """One call that goes on answering until its caller leaves."""
-
-    name: str
-    summary: str
-    needs: Need
-    takes: type[Request]
-    gives: object
-    """The type of the answer, for schemas."""
-    run: Callable[[SharedMemoryStore, Request], AsyncIterator[Answer]]
-
 
 # -- requests: field names are those of the store's arguments, where their meaning and limits stand ------
 
@@ -72,6 +35,12 @@ class OnNamespace(Record):
     """The whole namespace; `progress` is told how many keys are done, by faces that can show it."""
 
     progress: SkipJsonSchema[Callable[[int], None] | None] = Field(None, exclude=True)
+
+
+class NamespaceSweep(Record):
+    """What to do with the orphans found."""
+
+    remove: bool = True
 
 
 class _Lasting(Record):
@@ -443,11 +412,11 @@ NAMESPACE_CLEAR = Operation(
 )
 NAMESPACE_SWEEP = Operation(
     "namespace.sweep",
-    "Remove blobs that no key refers to any more, and tell how many.",
+    "Remove blobs that no key refers to any more, or only count them.",
     "write",
-    OnNamespace,
+    NamespaceSweep,
     int,
-    lambda store, _: store.sweep(),
+    lambda store, ask: store.sweep(remove=ask.remove),
 )
 
 MESSAGE_SUBSCRIBE = Feed(
@@ -462,42 +431,4 @@ CHANGE_WATCH = Feed(
     lambda store, ask: store.watch(ask.pattern, since=ask.since),
 )
 
-
-def _by_name(*rows: Any) -> Mapping[str, Any]:
-    return MappingProxyType({row.name: row for row in rows})
-
-
-OPERATIONS: Mapping[str, Operation[Any, Any]] = _by_name(
-    VALUE_WRITE,
-    VALUE_READ,
-    VALUE_ENTRY,
-    VALUE_READ_MANY,
-    VALUE_WRITE_MANY,
-    KEY_EXISTS,
-    KEY_DELETE,
-    KEY_EXPIRE,
-    KEY_PERSIST,
-    KEY_TTL,
-    KEY_LIST,
-    LIST_APPEND,
-    LIST_READ,
-    LIST_LENGTH,
-    HASH_SET,
-    HASH_GET,
-    HASH_ALL,
-    HASH_DELETE,
-    HASH_INCREMENT,
-    SET_ADD,
-    SET_REMOVE,
-    SET_MEMBERS,
-    SET_CONTAINS,
-    SET_SIZE,
-    SET_POP,
-    SET_MOVE,
-    COUNTER_INCREMENT,
-    MESSAGE_PUBLISH,
-    NAMESPACE_USAGE,
-    NAMESPACE_CLEAR,
-    NAMESPACE_SWEEP,
-)
-FEEDS: Mapping[str, Feed[Any, Any]] = _by_name(MESSAGE_SUBSCRIBE, CHANGE_WATCH)
+ROWS = tuple(row for row in list(globals().values()) if isinstance(row, Operation | Feed))
