@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -34,6 +34,7 @@ MANY = 100
 LISTS = 100
 POOL_SIZE = 50
 CHANGES_KEPT = 100_000
+_PATIENCE_S = 0.2
 
 OURS, QUEUEING, DEFAULT = "sharedmem", "redis-py, pool of 50", "redis-py, default pool"
 BARE = [QUEUEING, DEFAULT]
@@ -209,9 +210,10 @@ class Arrivals:
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    # More than once: redis-py, cancelled in the moment of a reply, can lose the cancellation.
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_PATIENCE_S)
 
 
 @asynccontextmanager

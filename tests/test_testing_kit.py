@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import fakeredis
 import pytest
 
-from sharedmem import InvalidError, SharedMemoryStore, UnsupportedError
+from sharedmem import InvalidError, Settings, SharedMemoryStore, UnsupportedError
 from sharedmem.clock import from_microseconds
 from sharedmem.testing import ManualClock, fake_hub
 
@@ -45,11 +45,12 @@ async def test_fake_hubs_on_one_server_are_like_processes() -> None:
 
 
 async def test_a_fake_hub_keeps_large_values_out_of_the_users_folders() -> None:
-    async with fake_hub() as hub:
-        await hub.store("research").write("large", "x" * 300_000)
+    async with fake_hub(settings=Settings(blob_threshold_bytes=100)) as hub:
+        await hub.store("research").write("large", "x" * 300)
         folder = hub.settings.blob_path()
 
-        assert await hub.store("research").read("large") == "x" * 300_000
+        assert await hub.store("research").read("large") == "x" * 300
+        assert folder.is_dir()
     assert not folder.exists()
 
 

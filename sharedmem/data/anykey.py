@@ -8,6 +8,8 @@ from sharedmem.data.lifetimes import NO_EXPIRY, check_ttl_ms
 from sharedmem.data.structure import Structure
 from sharedmem.wire.keys import Target
 
+_ANY = "value"
+
 
 class AnyKey(Structure):
     """Calls that do not care what a key holds."""
@@ -18,7 +20,8 @@ class AnyKey(Structure):
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        return await self._line.call("EXISTS", self._scope.to_read(key).physical) == 1
+        target = self._scope.to_read(key)
+        return await self._explained(target, _ANY, self._line.call("EXISTS", target.physical)) == 1
 
     async def delete(self, key: str) -> bool:
         """Remove a key with whatever it holds; False when there was nothing. One round trip.
@@ -35,7 +38,8 @@ class AnyKey(Structure):
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         target = self._scope.to_write(key)
-        version, _ = await self._mutations.key_expire(target, self._actor, ttl_ms=check_ttl_ms(ttl))
+        call = self._mutations.key_expire(target, self._actor, ttl_ms=check_ttl_ms(ttl))
+        version, _ = await self._explained(target, _ANY, call)
         return version > 0
 
     async def persist(self, key: str) -> bool:
@@ -45,7 +49,8 @@ class AnyKey(Structure):
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         target = self._scope.to_write(key)
-        version, _ = await self._mutations.key_expire(target, self._actor, ttl_ms=NO_EXPIRY)
+        call = self._mutations.key_expire(target, self._actor, ttl_ms=NO_EXPIRY)
+        version, _ = await self._explained(target, _ANY, call)
         return version > 0
 
     async def ttl(self, key: str) -> float | None:
@@ -54,7 +59,8 @@ class AnyKey(Structure):
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        left_ms = await self._line.call("PTTL", self._scope.to_read(key).physical)
+        target = self._scope.to_read(key)
+        left_ms = await self._explained(target, _ANY, self._line.call("PTTL", target.physical))
         return left_ms / 1000 if isinstance(left_ms, int) and left_ms >= 0 else None
 
     async def keys(self, pattern: str = "*") -> AsyncIterator[str]:
@@ -78,7 +84,7 @@ class AnyKey(Structure):
                     yield key
 
     async def _delete(self, target: Target) -> bool:
-        version, blob = await self._mutations.key_delete(target, self._actor)
+        version, blob = await self._explained(target, _ANY, self._mutations.key_delete(target, self._actor))
         if blob:
             await self._means.blobs.remove(target.key, blob.decode())
         return version > 0

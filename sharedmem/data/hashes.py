@@ -84,7 +84,7 @@ class Hashes(Structure):
             members = as_list(page)
             for name, member in zip(members[::2], members[1::2], strict=True):
                 if isinstance(name, bytes) and isinstance(member, bytes):
-                    found[name.decode()] = decode_member(member)
+                    found[name.decode(errors="backslashreplace")] = decode_member(member)
             if cursor in {b"0", 0}:
                 return found
 

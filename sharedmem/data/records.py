@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sharedmem.wire.codec import decode, decode_foreign, decode_json
@@ -37,13 +38,14 @@ def take_apart(raw: bytes) -> Stored:
     version = words[0]
     if not separator or len(words) < 3 or len(version) != _VERSION_DIGITS or not version.isdigit():
         return Stored(0, "", b"", 0, raw)
-    created = int(words[2]) if len(words) > 3 else int(version)
-    return Stored(int(version), words[1].decode(), words[-1], created, body)
+    created = int(words[2]) if len(words) > 3 and words[2].isdigit() else int(version)
+    return Stored(int(version), words[1].decode(errors="replace"), words[-1], created, body)
 
 
 def value_of(raw: bytes) -> Any:
     """The value of a record whose codec is JSON, the common case, else `NotImplemented`."""
     header, _, body = raw.partition(b"\n")
     if header.endswith(_JSON_HEADER) and header[:_VERSION_DIGITS].isdigit():
-        return decode_json(body)
+        with suppress(ValueError):  # damaged by another client; the careful way says so
+            return decode_json(body)
     return NotImplemented

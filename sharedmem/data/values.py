@@ -201,7 +201,8 @@ class Values(Structure):
                 await self._record(target, coded[key], _ANY, self._lifetimes.ttl_ms(target.key, ttl, kind))
                 for key, target in targets.items()
             ]
-            replies = await self._mutations.value_write(space, self._actor, records, together=True)
+            call = self._mutations.value_write(space, self._actor, records, together=True)
+            replies = await self._explained(records[0].target, _VALUE, call)
             for (key, target), reply in sorted(zip(targets.items(), replies, strict=True), key=_refusals_first):
                 versions[key] = await self._outcome(target, reply, _ANY)
         return {key: versions[key] for key in mapping}
@@ -210,13 +211,17 @@ class Values(Structure):
         coded = encode(value)
         if len(coded[1]) > self._largest:
             return await self._put_blob(target, coded, expect, ttl_ms)
-        reply = await self._writer.put(Record(target, expect, ttl_ms, *coded))
+        try:
+            reply = await self._writer.put(Record(target, expect, ttl_ms, *coded))
+        except ServerError as error:
+            raise await self._explanation(error, target, _VALUE) from error
         return int(reply) if reply.isdigit() else await self._outcome(target, reply, expect)
 
     async def _put_blob(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int) -> int:
         record = await self._record(target, coded, expect, ttl_ms)
         try:
-            return await self._outcome(target, await self._writer.put(record), expect)
+            reply = await self._explained(target, _VALUE, self._writer.put(record))
+            return await self._outcome(target, reply, expect)
         except (VersionConflictError, WrongTypeError):
             await self._blobs.remove(target.key, BlobReference.model_validate_json(record.body).path)
             raise
@@ -266,12 +271,16 @@ class Values(Structure):
     async def _resolved(self, target: Target, stored: Stored) -> Any:
         if stored.codec != BLOB:
             return stored.value()
-        reference = BlobReference.model_validate_json(stored.body)
-        body = await self._blobs.get(target.key, reference)
-        return decode(reference.codec.encode(), body)
+        try:
+            reference = BlobReference.model_validate_json(stored.body)
+        except ValueError as error:
+            advice = "the reference to its large value is damaged; write the key anew or delete it"
+            raise InvalidError("key", target.key, advice) from error
+        return decode(reference.codec.encode(), await self._blobs.get(target.key, reference))
 
     async def _read_page(self, items: list[tuple[str, Target]]) -> dict[str, Any]:
-        replies = await self._line.call("MGET", *(target.physical for _, target in items))
+        call = self._line.call("MGET", *(target.physical for _, target in items))
+        replies = await self._explained(items[0][1], _VALUE, call)
         return {
             key: await self._resolved(target, take_apart(raw))
             for (key, target), raw in zip(items, as_list(replies), strict=True)

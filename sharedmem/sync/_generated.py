@@ -526,6 +526,7 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
             AccessDeniedError: this actor may not read that namespace.
             InvalidError: the pattern or cursor is none.
             ConfigError: the server refuses this user.
+            UnavailableError: the server stayed away for longer than the retry time; go on from the last cursor.
         """
         return self._portal.iterate(self._async.watch(pattern, since=since))
 

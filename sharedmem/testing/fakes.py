@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +31,17 @@ async def fake_hub(
 
     Args:
         clock: turn it to let TTLs run out and leases end; None goes by the machine's clock.
-        settings: None takes the defaults, whatever the environment says, and keeps blobs in a folder of its own.
+        settings: None takes the defaults, whatever the environment says. Without a data or blob folder in them,
+            blobs lie in a temporary one.
         server: a `fakeredis.FakeServer` that several hubs share, each like another process; None makes one.
 
     Raises:
         UnsupportedError: fakeredis is not installed.
     """
-    with _folder(settings) as folder:
-        chosen = settings or Settings(data_dir=Path(folder))
+    chosen = settings or Settings()
+    with tempfile.TemporaryDirectory(prefix="sharedmem-") as folder:
+        if chosen.model_fields_set.isdisjoint({"data_dir", "blob_dir"}):
+            chosen = chosen.replace(data_dir=Path(folder))
         async with Hub(settings=chosen, clock=clock, connect=connect_to_fake(server)) as hub:
             yield hub
 
@@ -60,9 +63,7 @@ def connect_to_fake(server: FakeServer | None = None) -> Connect:
 
         carrier = connection_class(clock if isinstance(clock, ManualClock) else None)
         clients = [fakeredis.aioredis.FakeRedis(server=shared, protocol=2, connection_class=carrier) for _ in range(2)]
-        driver = Driver(
-            *clients, response_timeout_s=settings.response_timeout_s, at_once=settings.max_connections
-        )
+        driver = Driver(*clients, response_timeout_s=settings.response_timeout_s, at_once=settings.max_connections)
         line = Line(driver, driver, address=_URL, clock=clock, retry_for_s=settings.retry_for_s)
         return Connection(line, _URL, "standalone", _nothing)
 
@@ -77,10 +78,6 @@ def _fakeredis() -> Any:
     except ImportError as error:
         raise UnsupportedError("a fake hub", "pip install 'sharedmem-hub[testing]'") from error
     return fakeredis
-
-
-def _folder(settings: Settings | None) -> AbstractContextManager[str]:
-    return tempfile.TemporaryDirectory(prefix="sharedmem-") if settings is None else nullcontext("")
 
 
 async def _nothing() -> None:

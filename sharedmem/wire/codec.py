@@ -59,10 +59,16 @@ decode_json = orjson.loads
 
 
 def decode(codec: bytes, payload: bytes) -> Any:
-    """The value of a payload; the reverse of `encode`."""
-    if codec == JSON:
-        return decode_json(payload)
-    return msgpack.unpackb(payload, ext_hook=_from_ext, strict_map_key=False)
+    """The value of a payload; the reverse of `encode`.
+
+    Raises:
+        InvalidError: another client has damaged it.
+    """
+    try:
+        return decode_json(payload) if codec == JSON else _unpack(payload)
+    except _DAMAGED as error:
+        advice = "another client has damaged it; write the key anew or delete it"
+        raise InvalidError("stored value", payload[:40], advice) from error
 
 
 def encode_member(value: object) -> bytes:
@@ -93,7 +99,7 @@ def decode_member(member: bytes) -> Any:
     """The value of a member; one that is neither ours nor JSON (a foreign client's) reads as text or bytes."""
     if member[:1] == MARKER:
         with suppress(*_DAMAGED):
-            return decode(MSGPACK, member[1:])
+            return _unpack(member[1:])
     return decode_foreign(member)
 
 
@@ -127,6 +133,10 @@ def _is_json(value: Any, depth: int) -> bool:
         if type(item) not in _LEAVES and not _is_json(item, depth + 1):
             return False
     return True
+
+
+def _unpack(payload: bytes) -> Any:
+    return msgpack.unpackb(payload, ext_hook=_from_ext, strict_map_key=False)
 
 
 def _pack(plain: object) -> bytes:
@@ -232,7 +242,7 @@ def _timedelta(data: bytes) -> timedelta:
 
 
 def _set(data: bytes) -> set[object]:
-    return {_hashable(decode(MSGPACK, member)) for member in msgpack.unpackb(data)}
+    return {_hashable(_unpack(member)) for member in msgpack.unpackb(data)}
 
 
 def _hashable(value: object) -> object:

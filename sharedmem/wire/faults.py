@@ -54,7 +54,9 @@ def translate(error: LostError | ServerError, address: str) -> SharedMemoryError
     if error.code == "ERR" and "AUTH" in error.text:
         return ConfigError("redis_password", address, "the server has no password set; leave it out")
     if "max number of clients" in error.text:
-        return UnavailableError(f"Redis at {address}", "it has no room for another client; close some or raise maxclients")
+        return UnavailableError(
+            f"Redis at {address}", "it has no room for another client; close some or raise maxclients"
+        )
     if error.code in _UNAVAILABLE:
         return UnavailableError(f"Redis at {address}", _UNAVAILABLE[error.code])
     if error.code == "NOPERM":

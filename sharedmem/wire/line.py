@@ -185,7 +185,10 @@ class Line:
         try:
             reply = await attempt()
         except (LostError, ServerError) as error:
-            reply = await self._persist(attempt, error, args)
+            try:
+                reply = await self._persist(attempt, error, args)
+            except ServerError as refused:
+                raise translate(refused, self.address) from refused
         assert isinstance(reply, list)
         cursor, page = reply
         following = cursor if isinstance(cursor, bytes) else str(cursor).encode()

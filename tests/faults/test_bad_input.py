@@ -383,3 +383,32 @@ async def test_a_grant_that_could_reach_too_far_is_refused(grant: str, bare_serv
     async with Hub.open(settings=persistent(bare_server.url)) as hub:
         with pytest.raises(InvalidError):
             hub.store("team", actor="ada", grants=(grant,))
+
+
+# What other clients have damaged
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"1795245066123456 someone json\n{cut off",
+        b"1795245066123456 someone msgpack\n\xc1",
+        b"1795245066123456 \xff\xfe json\n{",
+        b"1795245066123456 someone nonsense\n{",
+        b"1795245066123456 someone blob\n{}",
+    ],
+)
+async def test_a_damaged_record_is_told_as_such(store: SharedMemoryStore, raw: Redis, damaged: bytes) -> None:
+    raw.set("sm:{team}:ada:damaged", damaged)
+
+    with pytest.raises(InvalidError, match="damaged"):
+        await store.read("damaged")
+
+    assert await store.write("damaged", "whole again")
+    assert await store.read("damaged") == "whole again"
+
+
+async def test_a_hash_field_that_is_no_text_does_not_hide_the_others(store: SharedMemoryStore, raw: Redis) -> None:
+    raw.hset("sm:{team}:ada:hash", b"\xff", b"1")
+
+    assert await store.hgetall("hash") == {"word": "text", "\\xff": 1}
