@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
-from sharedmem.config import KindRules, Settings, masked, unknown_environment
+from sharedmem.config import Kind, KindRules, Settings, masked, unknown_environment
 from sharedmem.errors import ConfigError, NotFoundError
-from sharedmem.config import Kind
 
 SECRET = "hunter2"
 

@@ -65,7 +65,7 @@ def decode(codec: bytes, payload: bytes) -> Any:
         InvalidError: another client has damaged it.
     """
     try:
-        return decode_json(payload) if codec == JSON else _unpack(payload)
+        return _DECODERS[codec](payload)
     except _DAMAGED as error:
         advice = "another client has damaged it; write the key anew or delete it"
         raise InvalidError("stored value", payload[:40], advice) from error
@@ -257,6 +257,7 @@ def _array(data: bytes) -> object:
     return np.frombuffer(raw, dtype=np.dtype(dtype)).reshape(shape).copy()
 
 
+_DECODERS: dict[bytes, Callable[[bytes], Any]] = {JSON: decode_json, MSGPACK: _unpack}
 # datetime stands before date, which it is a kind of.
 _TO_BYTES: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     datetime: (_DATETIME, lambda value: value.isoformat().encode()),
