@@ -16,7 +16,7 @@ from bulk import measure_clear, measure_memory
 from contests import BARE, CONTESTS, DEFAULT, OURS, has_sync_face, openers, sync_openers
 from harness import Comparison, Effort, Fleet, Load, Server, can_choose_cores, close_sides, compare, machine, open_sides
 from harness import private_server as started_server
-from report import ALONE, FIFTY, FOUR, ONE, SYNC, SYNC_ALONE, Results, Row, put_on_page, save, show
+from verdicts import ALONE, FIFTY, FOUR, ONE, SYNC, SYNC_ALONE, Results, Row, put_on_page, save, show
 
 PROCESSES = 4
 FULL, QUICK = Effort(rounds=5, seconds=0.5), Effort(rounds=3, seconds=0.1)

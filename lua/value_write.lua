@@ -3,11 +3,11 @@
 -- Writes that one client makes at the same moment share one call; each stands alone unless `together`.
 --
 -- INCLUDE time ledger mutation record
--- KEYS values...  string  the records, one for each group of four arguments
+-- KEYS values...  string  the records, one for each pair of arguments
 -- ARGV together  0|1   1: all or none, refused as a whole when a key holds another type
--- ARGV expect... text  '*' any, '' absent, 'x' a string without a header, else the exact version
--- ARGV ttl_ms... int   expiry; 0 none, -1 as before
--- ARGV codec...  text  name of the payload's coding
+-- ARGV terms...  text  '' for what most writes want, else '<expect> <ttl_ms> <codec>': expect is '*' any (else ''
+--                      absent, 'x' a string without a header, or the exact version), ttl_ms 0 none (else -1 as
+--                      before, or the expiry), codec 'json' (else the name of the payload's coding)
 -- ARGV body...   blob  the payload
 --
 -- RETURNS one line a record: `<version>[ <path of the blob it replaced>]`, or `C <current version>` where the
@@ -17,8 +17,9 @@
 local together, first_key, first_argument = ARGV[6], 3, 6
 local count = #KEYS - first_key
 
-local function write(key, at, version)
-  local expect, ttl_ms, codec, body = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+local function write(key, terms, body, version)
+  local expect, ttl_ms, codec = '*', '0', 'json'
+  if terms ~= '' then expect, ttl_ms, codec = string.match(terms, '^(%S*) (%S+) (%S+)$') end
   local current, created, blob = held(key)
   if not current then return 'T ' .. type_of(key) end
   if expect ~= '*' and expect ~= current then
@@ -49,6 +50,7 @@ if stopped then return table.concat(replies, '\n') end
 
 local version = tick(count)
 for i = 1, count do
-  replies[i] = write(KEYS[first_key + i], first_argument + (i - 1) * 4, whole(version + i - 1))
+  local at = first_argument + i * 2
+  replies[i] = write(KEYS[first_key + i], ARGV[at - 1], ARGV[at], whole(version + i - 1))
 end
 return done(table.concat(replies, '\n'))

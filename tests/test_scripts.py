@@ -276,7 +276,7 @@ async def test_namespace_cleared_opens_it_and_leaves_one_change(bench: Bench) ->
 
 # Arguments after the common ones of a mutation, and what has to be there before.
 CALLS: dict[str, tuple[list[Argument], list[Argument]]] = {
-    "value_write": ([0, "*", 0, b"json", b"1"], []),
+    "value_write": ([0, "", b"1"], []),
     "key_delete": ([], ["SET", 1]),
     "key_expire": ([60_000], ["SET", 1]),
     "list_append": ([b"1", 0, 0], []),

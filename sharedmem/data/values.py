@@ -281,11 +281,12 @@ class Values(Structure):
     async def _read_page(self, items: list[tuple[str, Target]]) -> dict[str, Any]:
         call = self._line.call("MGET", *(target.physical for _, target in items))
         replies = await self._explained(items[0][1], _VALUE, call)
-        return {
-            key: await self._resolved(target, take_apart(raw))
-            for (key, target), raw in zip(items, as_list(replies), strict=True)
-            if isinstance(raw, bytes)
-        }
+        found: dict[str, Any] = {}
+        for (key, target), raw in zip(items, as_list(replies), strict=True):
+            if isinstance(raw, bytes):
+                value = value_of(raw)
+                found[key] = await self._resolved(target, take_apart(raw)) if value is NotImplemented else value
+        return found
 
 
 def _expectation(if_version: int) -> str:

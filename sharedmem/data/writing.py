@@ -12,7 +12,7 @@ from sharedmem.tasks import Background
 from sharedmem.wire.keys import Space
 from sharedmem.wire.mutations import Mutations, Record
 
-_MOST_RECORDS = 24
+_MOST_RECORDS = 32
 _MOST_BYTES = 49_152
 
 _Waiting = list[tuple[Record, "asyncio.Future[bytes]"]]
@@ -32,11 +32,16 @@ class Writer:
         self._actor = actor
         self._background = background
         self._gathering: dict[Space, _Waiting] = {}
+        # A lone task's writes leave at once; when writes meet, they begin to gather.
+        self._crowded = False
+        self._alone = 0
 
     async def put(self, record: Record) -> bytes:
         """Write one record; returns its reply line (see `lua/value_write.lua`). One round trip, shared."""
         space = record.target.space
         gathered = self._gathering.get(space)
+        if gathered is None and not self._crowded and not self._alone:
+            return await self._put_alone(record)
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if gathered is not None:
             gathered.append((record, future))
@@ -47,11 +52,18 @@ class Writer:
             await asyncio.sleep(0)
         finally:
             del self._gathering[space]
-            if len(mine) > 1:
+            self._crowded = len(mine) > 1
+            if self._crowded:
                 self._send(space, mine)
-        if len(mine) > 1:
-            return await future
-        return (await self._mutations.value_write(space, self._actor, [record], together=False))[0]
+        return await (future if len(mine) > 1 else self._put_alone(record))
+
+    async def _put_alone(self, record: Record) -> bytes:
+        self._alone += 1
+        try:
+            replies = await self._mutations.value_write(record.target.space, self._actor, [record], together=False)
+        finally:
+            self._alone -= 1
+        return replies[0]
 
     def _send(self, space: Space, waiting: _Waiting) -> None:
         for part in _parts(waiting):
@@ -80,11 +92,13 @@ def _tell(waiting: _Waiting, error: Exception) -> None:
 
 
 def _parts(waiting: _Waiting) -> list[_Waiting]:
+    """Parts of about equal size, so that none pays for a call of its own with few records."""
+    most = -(-len(waiting) // -(-len(waiting) // _MOST_RECORDS))
     parts: list[_Waiting] = [[]]
     size = 0
     for item in waiting:
         size += len(item[0].body)
-        if parts[-1] and (len(parts[-1]) >= _MOST_RECORDS or size > _MOST_BYTES):
+        if parts[-1] and (len(parts[-1]) >= most or size > _MOST_BYTES):
             parts.append([])
             size = len(item[0].body)
         parts[-1].append(item)

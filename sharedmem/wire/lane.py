@@ -33,6 +33,7 @@ class _Link(asyncio.Protocol):
         self._reader = hiredis.Reader(replyError=ServerError, notEnoughData=_NOTHING)
         self._waiting: deque[asyncio.Future[Reply]] = deque()
         self._outgoing: list[bytes] = []
+        self._crowded = False
         self._writable = True
         self._transport: asyncio.Transport | None = None
         self.congested = False
@@ -54,7 +55,7 @@ class _Link(asyncio.Protocol):
             self._outgoing.append(packed)
             if len(waiting) > _MOST_IN_FLIGHT:
                 self.congested = True
-        elif len(waiting) == 1 and self._transport:
+        elif len(waiting) == 1 and self._transport and not self._crowded:
             # A lone caller's command leaves now; those of a crowd leave together at the end of the tick.
             self._transport.write(packed)
         else:
@@ -63,6 +64,7 @@ class _Link(asyncio.Protocol):
         return future
 
     def _flush(self) -> None:
+        self._crowded = len(self._outgoing) > 1
         if self._transport and self._outgoing:
             self._transport.write(b"".join(self._outgoing))
         self._outgoing.clear()

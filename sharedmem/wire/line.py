@@ -144,7 +144,7 @@ class Line:
         Raises:
             UnavailableError, AccessDeniedError, ConfigError, ServerError: as `call`.
         """
-        for server in await self._driver.servers(near):
+        for server in await self._servers(near):
             cursor: bytes | None = b"0"
             while cursor is not None:
                 cursor, keys = await self._scan_page(server, ("SCAN", cursor, "MATCH", pattern, "COUNT", count))
@@ -175,6 +175,12 @@ class Line:
         """Close every connection; calls under way fail."""
         await self._transport.close()
         await self._driver.close()
+
+    async def _servers(self, near: bytes | None) -> list[Server]:
+        try:
+            return await self._driver.servers(near)
+        except (LostError, ServerError) as error:
+            return await self._persist(lambda: self._driver.servers(near), error, ())
 
     async def _scan_page(self, server: Server, args: Command) -> tuple[bytes | None, list[bytes]]:
         """(cursor of the next page or None, keys)."""

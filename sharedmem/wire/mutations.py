@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharedmem.errors import InternalError
+from sharedmem.wire.codec import JSON
 from sharedmem.wire.keys import Space, Target
 from sharedmem.wire.ledger import Ledger
 from sharedmem.wire.line import Line
@@ -52,11 +53,12 @@ class Mutations:
     ) -> list[bytes]:
         """Write records of one namespace; returns one reply line a record (see the script)."""
         args: list[Argument] = [int(together)]
-        size = 0
         keys: list[bytes] = []
+        size = 0
         for target, expect, ttl_ms, codec, body in records:
             keys.append(target.physical)
-            args += (expect, ttl_ms, codec, body)
+            usual = expect == "*" and not ttl_ms and codec == JSON
+            args += (b"" if usual else f"{expect} {ttl_ms} {codec.decode()}", body)
             size += len(body)
         reply = await self._send("value_write", space, keys, actor, args, aside=size > _ASIDE_BYTES)
         return reply.split(b"\n")

@@ -147,6 +147,21 @@ async def test_a_master_may_restart_while_a_store_is_used(hub: Hub, cluster: Red
     assert await store.read("counter") == counted
 
 
+async def test_a_cluster_that_is_gone_is_told_by_every_way_to_reach_it(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, retry_for_s=0.2)
+    async with redis_cluster() as cluster, Hub.open(cluster.url, settings=settings) as hub:
+        store = hub.store("gone")
+        await store.write("k", 1)
+        for master in cluster.masters:
+            master.kill()
+
+        for call in (store.write("k", 2), store.read("k"), store.usage(), hub.namespaces(), hub.health()):
+            with pytest.raises(UnavailableError):
+                await call
+        with pytest.raises(UnavailableError):
+            await store.subscribe("news", print)
+
+
 async def test_a_replica_takes_over_from_its_master(tmp_path: Path) -> None:
     async with (
         redis_cluster(replica=True) as cluster,
