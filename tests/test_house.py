@@ -31,7 +31,6 @@ LAYERS = (
     ("",),  # sharedmem/__init__.py: what users import from `sharedmem` itself
     ("sync", "testing", "client"),
     ("faces",),
-    ("__main__",),
 )
 # What all faces may share; every other part of faces/ is a face of its own.
 COMMON_TO_FACES = {"operations", "auth"}

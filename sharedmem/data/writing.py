@@ -12,7 +12,7 @@ from sharedmem.tasks import Background
 from sharedmem.wire.keys import Space
 from sharedmem.wire.mutations import Mutations, Record
 
-_MOST_RECORDS = 32
+_MOST_RECORDS = 25
 _MOST_BYTES = 49_152
 
 _Waiting = list[tuple[Record, "asyncio.Future[bytes]"]]

@@ -21,6 +21,8 @@ from sharedmem.wire.replies import Argument, Command, LostError, Reply, ServerEr
 
 _NOTHING: Final = object()
 _MOST_IN_FLIGHT = 20_000
+# Commands of one moment leave in packets of this many: the server works on one while we make the next.
+_PACKET = 25
 _CHECKS_PER_TIMEOUT = 4
 
 
@@ -33,7 +35,6 @@ class _Link(asyncio.Protocol):
         self._reader = hiredis.Reader(replyError=ServerError, notEnoughData=_NOTHING)
         self._waiting: deque[asyncio.Future[Reply]] = deque()
         self._outgoing: list[bytes] = []
-        self._crowded = False
         self._writable = True
         self._transport: asyncio.Transport | None = None
         self.congested = False
@@ -51,20 +52,22 @@ class _Link(asyncio.Protocol):
         future = self._loop.create_future()
         waiting = self._waiting
         waiting.append(future)
-        if self._outgoing:
-            self._outgoing.append(packed)
+        outgoing = self._outgoing
+        if outgoing:
+            outgoing.append(packed)
+            if len(outgoing) >= _PACKET:
+                self._flush()
             if len(waiting) > _MOST_IN_FLIGHT:
                 self.congested = True
-        elif len(waiting) == 1 and self._transport and not self._crowded:
-            # A lone caller's command leaves now; those of a crowd leave together at the end of the tick.
+        elif len(waiting) == 1 and self._transport:
+            # The server begins with the first command while the others of the same moment are still being made.
             self._transport.write(packed)
         else:
-            self._outgoing.append(packed)
+            outgoing.append(packed)
             self._loop.call_soon(self._flush)
         return future
 
     def _flush(self) -> None:
-        self._crowded = len(self._outgoing) > 1
         if self._transport and self._outgoing:
             self._transport.write(b"".join(self._outgoing))
         self._outgoing.clear()

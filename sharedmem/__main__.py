@@ -1,5 +1,0 @@
-"""`python -m sharedmem` is the command `sharedmem`."""
-
-from sharedmem.faces.cli import main
-
-main()
