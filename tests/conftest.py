@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,10 +23,16 @@ from sharedmem.wire.embedded import EmbeddedServer
 pytest.register_assert_rewrite("sharedmem.testing.store_suite", "sharedmem.testing.transport_suite")
 
 _T = TypeVar("_T")
+_PATIENCE_AT_EXIT_S = 60
 _URL = pytest.StashKey[str]()
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").
 _PERMANENT = ("}:$clock", "}:$changes", "sm:$layout")
 _DEAD_LETTERS = "}:$dead:"
+
+
+def pytest_unconfigure() -> None:
+    """A thread that does not end would hold the process for ever: say which, and fail instead."""
+    faulthandler.dump_traceback_later(_PATIENCE_AT_EXIT_S, exit=True, file=sys.__stderr__)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
@@ -28,6 +29,7 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._process = 0
+        self._calls: set[_Call[Any]] = set()
 
     def open(self) -> None:
         """Start the thread."""
@@ -53,12 +55,17 @@ class Portal:
         """
         loop = self._checked(coroutine)
         call = _Call(loop, coroutine)
+        # Known before it is scheduled, so that a loop that closes in this moment leaves nobody waiting.
+        self._calls.add(call)
         try:
             loop.call_soon_threadsafe(call.start, context=copy_context())
         except RuntimeError as error:
             coroutine.close()
             raise UnavailableError(_HUB, "it was closed just now") from error
-        return call.outcome()
+        else:
+            return call.outcome()
+        finally:
+            self._calls.discard(call)
 
     def iterate(self, items: AsyncIterator[_T]) -> Iterator[_T]:
         """The items of an async iterator, each fetched when it is asked for."""
@@ -92,17 +99,20 @@ class Portal:
             self.run(_wind_up())
         finally:
             loop, self._loop = self._loop, None
-            loop.call_soon_threadsafe(_serving.discard, loop)
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
             loop.close()
+            for call in list(self._calls):
+                call.abandon()
 
     def _checked(self, coroutine: Coroutine[Any, Any, object]) -> asyncio.AbstractEventLoop:
         loop = self._loop
-        if loop is not None and self._process == os.getpid() and self._thread is not threading.current_thread():
+        own = self._thread is threading.current_thread()
+        # While the interpreter ends, the loop's thread is frozen: nobody would ever answer.
+        if loop is not None and self._process == os.getpid() and not own and not sys.is_finalizing():
             return loop
         coroutine.close()
-        if loop is None:
+        if loop is None or sys.is_finalizing():
             raise UnavailableError(_HUB, "it is not open; use it inside of: with Hub.open() as hub")
         if self._process != os.getpid():
             raise UnavailableError(_HUB, "it was opened before this process was forked; open another one here")
@@ -120,8 +130,12 @@ class _Call(Generic[_T]):
         # A bare lock wakes its waiter faster than an event or a future would.
         self._ended = threading.Lock()
         self._ended.acquire()
+        self._task: asyncio.Task[_T] | None = None
 
     def start(self) -> None:
+        if self._loop not in _serving:
+            self.abandon()
+            return
         self._task = self._loop.create_task(self._coroutine)
         self._task.add_done_callback(self._end)
 
@@ -129,7 +143,15 @@ class _Call(Generic[_T]):
         self._ended.release()
 
     def _cancel(self) -> None:
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def abandon(self) -> None:
+        """Tell the waiting thread that the loop has closed; only once it has."""
+        if self._task is None:
+            self._coroutine.close()
+        if self._ended.locked():
+            self._ended.release()
 
     def outcome(self) -> _T:
         try:
@@ -139,7 +161,7 @@ class _Call(Generic[_T]):
                 self._loop.call_soon_threadsafe(self._cancel)
                 self._ended.acquire(timeout=_PATIENCE_S)
             raise
-        if self._task.cancelled():
+        if self._task is None or not self._task.done() or self._task.cancelled():
             raise UnavailableError(_HUB, "it was closed while the call was under way; it may or may not have happened")
         return self._task.result()
 
@@ -207,14 +229,21 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _wind_up() -> None:
-    """Cancel what still runs, and let it clean up."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    """Cancel what still runs, and let it clean up; calls that come later find the loop closed."""
     loop = asyncio.get_running_loop()
+    await _end_tasks()
     await loop.shutdown_asyncgens()
     await loop.shutdown_default_executor()
+    # Another thread may have sent a call in meanwhile. Between the last look and the closing nothing can run.
+    await _end_tasks()
+    _serving.discard(loop)
+
+
+async def _end_tasks() -> None:
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _next(items: AsyncIterator[_T]) -> _T:
