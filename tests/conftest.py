@@ -6,7 +6,6 @@ import asyncio
 import faulthandler
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,7 @@ _DEAD_LETTERS = "}:$dead:"
 
 def pytest_unconfigure() -> None:
     """A thread that does not end would hold the process for ever: say which, and fail instead."""
-    faulthandler.dump_traceback_later(_PATIENCE_AT_EXIT_S, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(_PATIENCE_AT_EXIT_S, exit=True, file=2)
 
 
 @pytest.fixture(scope="session")
