@@ -97,19 +97,19 @@ class Cluster:
             LostError: the server was lost.
             ServerError: it refused.
         """
-        place = await self._owner(slot)
+        place, way = await self._owner(slot), call
         for _ in range(_MOST_REDIRECTIONS):
             try:
-                return await call(self.node(place))
+                return await way(self.node(place))
             except LostError:
                 self._suspects.add(place)
                 raise
             except ServerError as error:
-                if error.code == "ASK":
-                    return await asking(self.node(redirected(error, place)[1]))
-                if error.code != "MOVED":
+                if error.code not in {"ASK", "MOVED"}:
                     raise
-                place = self._note_move(*redirected(error, place))
+                moved, there = redirected(error, place)
+                # The one that was asked may answer MOVED as well: the slot has gone on since.
+                place, way = (there, asking) if error.code == "ASK" else (self._note_move(moved, there), call)
         raise ServerError(f"TRYAGAIN slot {slot} was moved on {_MOST_REDIRECTIONS} times")
 
     async def everywhere(self, places: Sequence[Place], args: Command) -> Reply:
