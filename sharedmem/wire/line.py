@@ -155,10 +155,15 @@ class Line:
         """Send a blocking command once, on a connection of its own; what is lost is the caller's to repeat.
 
         Raises:
-            LostError: the connection was lost.
+            LostError: the connection was lost, or the server cannot answer just now.
             ServerError: the server refused it.
         """
-        return await self._driver.block(args, wait_s=wait_s)
+        try:
+            return await self._driver.block(args, wait_s=wait_s)
+        except ServerError as error:
+            if error.code in PASSING:
+                raise LostError(error.text) from error
+            raise
 
     def pubsub(self) -> PubSub:
         """A new pub/sub connection, which the caller closes."""
