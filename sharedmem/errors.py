@@ -84,6 +84,48 @@ class VersionConflictError(ConflictError):
         self.key, self.expected, self.current = key, expected, current
 
 
+class LockHeldError(ConflictError):
+    """What was asked for is held by others, and did not come free in the time the caller would wait."""
+
+    codes = Codes("lock_held", 409, "ABORTED", 4)
+
+    def __init__(self, what: str, name: str, *, remaining: float) -> None:
+        super().__init__(f"{what} {_shown(name)} is held for up to {remaining:.3g} s more; try again, or wait longer")
+        self.name, self.remaining = name, remaining
+
+
+class LockLostError(ConflictError):
+    """A lease has run out or was given to somebody else; what it protected must not be written any more."""
+
+    codes = Codes("lock_lost", 409, "FAILED_PRECONDITION", 4)
+
+    def __init__(self, what: str, name: str, token: int) -> None:
+        super().__init__(f"{what} {_shown(name)} is no longer yours (token {token}); take it again before you write")
+        self.name, self.token = name, token
+
+
+class ClaimLostError(ConflictError):
+    """A task or an execution is claimed by somebody else by now, or is done."""
+
+    codes = Codes("claim_lost", 409, "FAILED_PRECONDITION", 4)
+
+    def __init__(self, what: str, name: str, token: int) -> None:
+        super().__init__(f"{what} {_shown(name)} is no longer yours (token {token}); leave it to who has it now")
+        self.name, self.token = name, token
+
+
+class AlreadyExecutedError(ConflictError):
+    """A plan was executed before, by this or by another executor."""
+
+    codes = Codes("already_executed", 409, "ALREADY_EXISTS", 4)
+
+    def __init__(self, session: str, plan: str, state: str) -> None:
+        super().__init__(
+            f"plan {_shown(plan)} of session {_shown(session)} is {state} already; do not execute it again"
+        )
+        self.session, self.plan, self.state = session, plan, state
+
+
 class AccessDeniedError(SharedMemoryError, PermissionError):
     """The actor has no right to do this with this key."""
 

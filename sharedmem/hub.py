@@ -11,6 +11,8 @@ from typing import Self
 
 from sharedmem.clock import Clock, SystemClock, new_id
 from sharedmem.config import Settings
+from sharedmem.coordination.ground import Ground
+from sharedmem.coordination.waiting import Wakeups
 from sharedmem.data.blobs import FileBlobs
 from sharedmem.data.lifetimes import Lifetimes
 from sharedmem.data.structure import Means
@@ -29,6 +31,7 @@ from sharedmem.wire.ledger import Ledger
 from sharedmem.wire.line import Line
 from sharedmem.wire.listen import Listener
 from sharedmem.wire.mutations import Mutations
+from sharedmem.wire.sender import Sender
 
 LAYOUT_VERSION = 1
 
@@ -114,7 +117,7 @@ class Hub:
             grants=check_grants(grants),
             policy=parts.means.settings.access,
         )
-        return SharedMemoryStore(parts.means, Scope(parts.keyspace, identity))
+        return SharedMemoryStore(parts.means, parts.ground, Scope(parts.keyspace, identity))
 
     @property
     def url(self) -> str:
@@ -220,6 +223,7 @@ class _Parts:
     connection: Connection
     keyspace: KeySpace
     means: Means
+    ground: Ground
     powers: Powers
 
 
@@ -248,12 +252,12 @@ async def _assembled(connection: Connection, settings: Settings, clock: Clock) -
     known_as = await _agree_on_layout(line, keyspace)
     counters = Counters()
     background = Background(counters)
+    ledger = Ledger(clock, retry_for_s=settings.retry_for_s)
+    sender = Sender(line, ledger, change_log_length=settings.change_log_length)
     blobs = FileBlobs(settings.blob_path() / known_as)
     means = Means(
         line=line,
-        mutations=Mutations(
-            line, Ledger(clock, retry_for_s=settings.retry_for_s), change_log_length=settings.change_log_length
-        ),
+        mutations=Mutations(sender),
         listener=Listener(line, background, counters, response_timeout_s=settings.response_timeout_s),
         blobs=blobs,
         sweeper=Sweeper(line, keyspace, blobs, background, clock),
@@ -265,7 +269,16 @@ async def _assembled(connection: Connection, settings: Settings, clock: Clock) -
         settings=settings,
         clock=clock,
     )
-    return _Parts(connection, keyspace, means, await detect_powers(line, connection.mode))
+    ground = Ground(
+        line=line,
+        sender=sender,
+        wakeups=Wakeups(means.listener, keyspace, clock),
+        background=background,
+        counters=counters,
+        clock=clock,
+        settings=settings,
+    )
+    return _Parts(connection, keyspace, means, ground, await detect_powers(line, connection.mode))
 
 
 async def _agree_on_layout(line: Line, keyspace: KeySpace) -> str:

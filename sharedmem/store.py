@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
+from sharedmem.coordination.barriers import Barriers
+from sharedmem.coordination.ground import Ground, Primitive
+from sharedmem.coordination.leases import Leases
+from sharedmem.coordination.limits import Limits
+from sharedmem.coordination.once import Once
+from sharedmem.coordination.presence import Presences
+from sharedmem.coordination.queues import Queues
 from sharedmem.data.counters import CountersOfStore
 from sharedmem.data.feed import Feed
 from sharedmem.data.hashes import Hashes
@@ -18,15 +25,24 @@ from sharedmem.data.values import Values
 from sharedmem.wire.access import Scope
 
 
-class SharedMemoryStore(Values, Lists, Hashes, Sets, CountersOfStore, Messages, Feed, Namespace):
+class Shared(Values, Lists, Hashes, Sets, CountersOfStore, Messages, Feed, Namespace):
+    """What agents share."""
+
+
+class Agreed(Leases, Queues, Once, Limits, Barriers, Presences):
+    """What agents agree by."""
+
+
+class SharedMemoryStore(Shared, Agreed):
     """Shared memory of one namespace, with the rights of one actor. Made by `Hub.store`; immutable.
 
     A key without `:` lies in this store's own scope, `<namespace>:<actor>:<key>`. A key with `:` is absolute:
     its first part is the namespace.
     """
 
-    def __init__(self, means: Means, scope: Scope) -> None:
+    def __init__(self, means: Means, ground: Ground, scope: Scope) -> None:
         super().__init__(means, scope)
+        Primitive.__init__(self, ground, scope)
         self._access = Access(means, scope)
 
     @property
@@ -48,7 +64,7 @@ class SharedMemoryStore(Values, Lists, Hashes, Sets, CountersOfStore, Messages, 
     def shared(self) -> SharedMemoryStore:
         """The same store seen on the scope that all actors of the namespace share."""
         identity = replace(self._scope.identity, shares=True)
-        return SharedMemoryStore(self._means, Scope(self._scope.keyspace, identity))
+        return SharedMemoryStore(self._means, self._ground, Scope(self._scope.keyspace, identity))
 
     def __repr__(self) -> str:
         scope = self._scope.identity.scope

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +18,8 @@ LUA = lua_directory()
 SCRIPTS = sorted(LUA.glob("*.lua"))
 INCLUDES = sorted((LUA / "include").glob("*.lua"))
 
+# The classes of typed callers; each script has its method in one of them.
+CALLERS: tuple[type, ...] = (Mutations,)
 # What the ledger and the store's signature give, so that callers do not.
 GIVEN = {"slot", "number", "keep_ms", "actor"}
 # What real servers or fakeredis lack, what changes users' values, and what differs from run to run.
@@ -111,24 +113,31 @@ def assembled(path: Path) -> str:
 
 @by_name(SCRIPTS)
 def test_a_typed_caller_takes_what_the_header_says(path: Path) -> None:
-    caller = inspect.signature(getattr(Mutations, path.stem)).parameters
+    (caller,) = (vars(callers)[path.stem] for callers in CALLERS if path.stem in vars(callers))
+    parameters = inspect.signature(caller, eval_str=True).parameters
 
-    taken = [name.rstrip("_") for name in caller if name not in {"self", "space"} | GIVEN]
+    taken = [name.rstrip("_") for name in spread(parameters) if name not in {"self", "space"} | GIVEN]
     wanted = [name.rstrip(".") for name in contract(path).keys + contract(path).argv if name not in GIVEN]
     if path.stem == "value_write":
         # Its records are a key, a body, and terms made of the rest.
         assert taken == ["records", "together"]
         assert Record._fields == ("target", "expect", "ttl_ms", "codec", "body")
         taken = ["values", "together", "terms", "body"]
-    elif "space" in caller and "mutation" not in contract(path).includes:
+    elif "space" in parameters and "mutation" not in contract(path).includes:
         taken = ["clock", "changes", *taken]
     assert taken == wanted
 
 
-def test_every_typed_caller_has_its_script() -> None:
-    callers = {name for name in vars(Mutations) if not name.startswith("_")}
+def spread(parameters: Mapping[str, inspect.Parameter]) -> Iterator[str]:
+    """The names of parameters; of named tuples of keys or arguments, those of their fields."""
+    for name, parameter in parameters.items():
+        yield from getattr(parameter.annotation, "_fields", (name,))
 
-    assert callers == set(scripts())
+
+def test_every_script_has_one_typed_caller() -> None:
+    named = [name for callers in CALLERS for name in vars(callers) if not name.startswith("_")]
+
+    assert sorted(named) == sorted(scripts())
 
 
 # -- dialect --------------------------------------------------------------------------------------

@@ -96,3 +96,11 @@ class AnyKey(Structure):
         async for page in self._line.scan(keyspace.pattern(namespace), near=near):
             if keys := [key for key in page if not keyspace.is_service(key)]:
                 yield keys
+
+    async def _belongings(self, namespace: str) -> AsyncIterator[list[bytes]]:
+        """As `_pages`, with what agents agree by: locks, queues, decisions."""
+        keyspace = self._scope.keyspace
+        near = keyspace.space(namespace).clock
+        async for page in self._line.scan(keyspace.pattern(namespace), near=near):
+            if keys := [key for key in page if not keyspace.is_service(key) or keyspace.is_part(key)]:
+                yield keys

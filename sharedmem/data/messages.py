@@ -76,7 +76,7 @@ class Messages(Structure):
             AccessDeniedError: this actor may not write there.
             InvalidError, UnavailableError: as `write`.
         """
-        target = self._scope.channel(channel, "write")
+        target = self._scope.common(channel, "write")
         call = self._mutations.message_publish(
             target.space.operations, channel=target.physical, message=encode_member(message)
         )
@@ -143,7 +143,7 @@ class Messages(Structure):
         return Subscription(self._scope, longest_queue=self._means.settings.subscriber_queue_length)
 
     def _topic(self, channel: str) -> Topic:
-        target = self._scope.channel(channel, "read")
+        target = self._scope.common(channel, "read")
         if "*" not in channel and "?" not in channel:
             return Topic(target.physical)
         return Topic(self._scope.keyspace.target_glob(target.key).physical, pattern=True)

@@ -26,7 +26,7 @@ class Namespace(AnyKey):
         """
         keys: defaultdict[str, int] = defaultdict(int)
         sizes: defaultdict[str, int] = defaultdict(int)
-        async for page in self._pages(self._scope.identity.namespace):
+        async for page in self._belongings(self._scope.identity.namespace):
             commands = [part for key in page for part in (("TYPE", key), ("MEMORY", "USAGE", key))]
             replies = await self._line.read_many(commands, aside=True)
             for kind, size in zip(replies[::2], replies[1::2], strict=True):
@@ -45,9 +45,10 @@ class Namespace(AnyKey):
     async def clear(self, progress: Callable[[int], None] | None = None) -> int:
         """Remove every key of the namespace that this store may write; returns how many.
 
-        A store without an actor may write them all: writers are then refused until it is done, and one
-        change `clear` is announced. An actor's store removes key by key, each announced. Paced: other
-        clients of the server hardly notice, also with millions of keys.
+        A store without an actor may write them all, and what is agreed on with them: locks (their holders are
+        told that they lost them), queues and their tasks, decisions. Writers are then refused until it is
+        done, and one change `clear` is announced. An actor's store removes key by key, each announced. Paced:
+        other clients of the server hardly notice, also with millions of keys.
 
         Args:
             progress: called with the number of keys removed so far.
@@ -85,7 +86,7 @@ class Namespace(AnyKey):
         space = self._scope.home
         removed = 0
         await self._mutations.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
-        async for page in self._pages(space.namespace):
+        async for page in self._belongings(space.namespace):
             count = await self._line.call_aside("UNLINK", *page)
             removed += count if isinstance(count, int) else 0
             await self._mutations.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)

@@ -568,9 +568,10 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
     def clear(self, progress: Callable[[int], None] | None = None) -> int:
         """Remove every key of the namespace that this store may write; returns how many.
 
-        A store without an actor may write them all: writers are then refused until it is done, and one
-        change `clear` is announced. An actor's store removes key by key, each announced. Paced: other
-        clients of the server hardly notice, also with millions of keys.
+        A store without an actor may write them all, and what is agreed on with them: locks (their holders are
+        told that they lost them), queues and their tasks, decisions. Writers are then refused until it is
+        done, and one change `clear` is announced. An actor's store removes key by key, each announced. Paced:
+        other clients of the server hardly notice, also with millions of keys.
 
         Args:
             progress: called with the number of keys removed so far.

@@ -161,12 +161,12 @@ class Scope:
         except (KeyError, TypeError):
             return self._resolve(key, "write", self._writable)
 
-    def channel(self, name: str, need: Need) -> Target:
-        """A channel: like a key, but a plain name is the namespace's (`<namespace>:shared:<name>`).
+    def common(self, name: str, need: Need) -> Target:
+        """What agents meet at, a channel or a lock: like a key, but a plain name is `<namespace>:shared:<name>`.
 
         Raises:
-            AccessDeniedError: the actor may not publish (`write`) or subscribe (`read`) there.
-            InvalidError: it cannot be a channel.
+            AccessDeniedError: the actor may not publish or take part (`write`), or listen (`read`) there.
+            InvalidError: it cannot be such a name.
         """
         return self._permitted(absolute(name, self.identity.namespace, SHARED_SCOPE), need)
 

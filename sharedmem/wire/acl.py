@@ -6,7 +6,7 @@ import re
 
 from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.wire.access import Identity
-from sharedmem.wire.keys import GLOBAL_NAMESPACE, SHARED_SCOPE, KeySpace
+from sharedmem.wire.keys import EXPIRING_PARTS, GLOBAL_NAMESPACE, LASTING_PARTS, SHARED_SCOPE, KeySpace
 
 # What works on keys, by kinds: commands of modules belong to none of these, and they look past key rules
 # (FT.SEARCH finds documents of every tenant).
@@ -52,7 +52,9 @@ def acl_rules(identity: Identity, keyspace: KeySpace, *, password: str) -> list[
     keys = [f"%R~{keyspace.layout.decode()}", *(f"%R~{_physical(keyspace, pattern)}" for pattern in readable)]
     keys += [f"~{_physical(keyspace, pattern)}" for pattern in writable]
     keys += [f"~{name}" for namespace in _namespaces(writable) for name in _service(keyspace, namespace)]
+    keys += [f"~{name}" for pattern in writable for name in _parts(keyspace, pattern)]
     channels = [f"&{_physical(keyspace, pattern)}" for pattern in writable]
+    channels += [f"&{keyspace.service(namespace, 'wake:*').decode()}" for namespace in _namespaces(writable)]
     return ["reset", "on", f">{password}", *_commands(), *dict.fromkeys(keys), *channels, *_hearing(keyspace, readable)]
 
 
@@ -103,6 +105,14 @@ def _hearing(keyspace: KeySpace, readable: list[str]) -> list[str]:
 
 def _physical(keyspace: KeySpace, pattern: str) -> str:
     return keyspace.target_glob(pattern).physical.decode()
+
+
+def _parts(keyspace: KeySpace, pattern: str) -> list[str]:
+    """What agents agree by under the keys of a pattern."""
+    target = keyspace.target_glob(pattern)
+    head = keyspace.service(target.space.namespace, "").decode()
+    rest = target.physical.decode().partition("}:")[2]
+    return [f"{head}{part}:{rest}" for part in EXPIRING_PARTS + LASTING_PARTS]
 
 
 def _namespaces(patterns: list[str]) -> list[str]:

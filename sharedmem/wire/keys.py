@@ -25,6 +25,16 @@ _GLOB_BUT_WILD = re.compile(r"[\[\]\\]")
 # Service keys that stay without a TTL. Everything else of sharedmem's own expires by itself.
 PERMANENT_SERVICE_KEYS = ("$clock", "$changes")
 
+# What agents agree by lies beside the key that names it: the lock `index` at `$lock:shared:index`.
+EXPIRING_PARTS = (
+    *("lock", "lock.waiters", "semaphore", "semaphore.waiters", "rwlock", "rwlock.waiters"),
+    *("leader", "leader.waiters", "barrier", "barrier.opened", "once", "once.waiters"),
+    *("limit", "presence", "presence.facts", "episode", "episode.summary", "queue.waiters"),
+)
+# These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
+LASTING_PARTS = ("queue", "queue.ready", "queue.delayed", "queue.claimed", "queue.tasks")
+_PARTS = frozenset(part.encode() for part in EXPIRING_PARTS + LASTING_PARTS)
+
 
 @dataclass(frozen=True, slots=True)
 class Space:
@@ -139,6 +149,23 @@ class KeySpace:
     def service(self, namespace: str, name: str) -> bytes:
         """A further service key of a namespace, `$<name>`."""
         return f"{self._prefix}:{{{namespace}}}:${name}".encode()
+
+    def part(self, target: Target, part: str) -> bytes:
+        """The key of one of the parts (see `EXPIRING_PARTS`) that lie beside a key."""
+        namespace, _, rest = target.key.partition(":")
+        return self.service(namespace, f"{part}:{rest}")
+
+    def is_part(self, physical: bytes) -> bool:
+        """Whether a service key belongs to what agents agree by, and goes when the namespace is cleared."""
+        return physical.partition(b"}:$")[2].partition(b":")[0] in _PARTS
+
+    def waiter(self, number: int) -> str:
+        """The name of a waiting task of this hub."""
+        return f"{self._client}/{number}"
+
+    def wake(self, space: Space) -> bytes:
+        """The channel on which the waiting tasks of this hub are called (spelled by `lua/include/waiters.lua` too)."""
+        return self.service(space.namespace, f"wake:{self._client}")
 
     def logical(self, physical: bytes) -> str:
         """The logical key of a physical one of this key space; what a foreign client named in no UTF-8 shows `�`."""

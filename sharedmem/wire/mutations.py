@@ -1,24 +1,14 @@
-"""The typed callers of the Lua scripts: one method a file of `lua/`, with the file's name and arguments.
-
-Every mutation carries an operation id (`wire.ledger`), so that a repeat after a lost reply is answered
-like the first and not done again. Each is one round trip and one atomic step at the server.
-"""
+"""The typed callers of the scripts on shared data: one method a file of `lua/`, with its name and arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from sharedmem.errors import InternalError
 from sharedmem.wire.codec import JSON
 from sharedmem.wire.keys import Space, Target
-from sharedmem.wire.ledger import Ledger
-from sharedmem.wire.line import Line
-from sharedmem.wire.replies import Argument, Reply
-from sharedmem.wire.scripts import scripts
-
-_FIXED_KEYS = 3
-_ASIDE_BYTES = 65_536
+from sharedmem.wire.replies import Argument
+from sharedmem.wire.sender import Sender, parted
 
 
 class Record(NamedTuple):
@@ -33,20 +23,10 @@ class Record(NamedTuple):
 
 
 class Mutations:
-    """Sends mutations for the actors of one hub.
+    """Changes shared data for the actors of one hub."""
 
-    Args:
-        line: the way to the server.
-        ledger: gives each mutation its operation id.
-        change_log_length: approximate length to which change streams are kept.
-    """
-
-    def __init__(self, line: Line, ledger: Ledger, *, change_log_length: int) -> None:
-        self._line = line
-        self._ledger = ledger
-        self._cap = change_log_length
-        # Bytes go out as they are; text would be encoded at every call.
-        self._digests = {name: script.digest.encode() for name, script in scripts().items()}
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
 
     async def value_write(
         self, space: Space, actor: bytes, records: Sequence[Record], *, together: bool
@@ -60,7 +40,7 @@ class Mutations:
             usual = expect == "*" and not ttl_ms and codec == JSON
             args += (b"" if usual else f"{expect} {ttl_ms} {codec.decode()}", body)
             size += len(body)
-        reply = await self._send("value_write", space, keys, actor, args, aside=size > _ASIDE_BYTES)
+        reply = await self._sender.mutate("value_write", space, keys, actor, args, large=size)
         return reply.split(b"\n")
 
     async def key_delete(self, key: Target, actor: bytes) -> tuple[int, bytes]:
@@ -112,76 +92,24 @@ class Mutations:
     async def set_move(self, source: Target, destination: Target, actor: bytes, *, member: bytes) -> tuple[int, bytes]:
         """Returns (version or 0, b'1' if it has moved)."""
         keys = [source.physical, destination.physical]
-        return _parted(await self._send("set_move", source.space, keys, actor, [member]))
+        return parted(await self._sender.mutate("set_move", source.space, keys, actor, [member]))
 
     async def message_publish(self, operations: bytes, *, channel: bytes, message: bytes) -> int:
         """Returns the number of subscribers that got it."""
-        slot, number, keep_ms = self._ledger.take(operations)
-        call = self._line.call_aside if len(message) > _ASIDE_BYTES else self._line.call
-        digest = self._digests["message_publish"]
-        try:
-            reply = await call(b"EVALSHA", digest, 1, operations, slot, number, keep_ms, channel, message)
-        finally:
-            self._ledger.give_back(operations, slot)
-        return int(_bytes(reply))
+        return int(await self._sender.tell("message_publish", operations, [channel, message], large=len(message)))
 
     async def namespace_close(self, clock: bytes, *, lease_ms: int) -> None:
         """Refuse the writers of a namespace for `lease_ms`; 0 lets them in again."""
-        await self._line.call(b"EVALSHA", self._digests["namespace_close"], 1, clock, lease_ms)
+        await self._sender.run("namespace_close", [clock], [lease_ms])
 
     async def namespace_cleared(self, space: Space, actor: bytes, *, logical: str) -> int:
         """Open a cleared namespace and say so on its stream; returns the version of the clearing."""
-        digest = self._digests["namespace_cleared"]
-        return int(_bytes(await self._line.call(b"EVALSHA", digest, 2, space.clock, space.changes, actor, logical)))
+        reply = await self._sender.run("namespace_cleared", [space.clock, space.changes], [actor, logical])
+        return int(cast("bytes", reply))
 
     async def _one(self, script: str, key: Target, actor: bytes, *args: Argument, large: int = 0) -> tuple[int, bytes]:
-        aside = large > _ASIDE_BYTES
-        return _parted(await self._send(script, key.space, [key.physical], actor, args, aside=aside))
-
-    async def _send(
-        self,
-        script: str,
-        space: Space,
-        keys: Sequence[bytes],
-        actor: bytes,
-        args: Sequence[Argument],
-        *,
-        aside: bool = False,
-    ) -> bytes:
-        operations = space.operations
-        slot, number, keep_ms = self._ledger.take(operations)
-        call = self._line.call_aside if aside else self._line.call
-        try:
-            reply = await call(
-                b"EVALSHA",
-                self._digests[script],
-                _FIXED_KEYS + len(keys),
-                space.clock,
-                space.changes,
-                operations,
-                *keys,
-                slot,
-                number,
-                keep_ms,
-                actor,
-                self._cap,
-                *args,
-            )
-        finally:
-            self._ledger.give_back(operations, slot)
-        return _bytes(reply)
+        return parted(await self._sender.mutate(script, key.space, [key.physical], actor, args, large=large))
 
 
 def _size(args: Sequence[Argument]) -> int:
     return sum(len(arg) for arg in args if isinstance(arg, bytes | str))
-
-
-def _bytes(reply: Reply) -> bytes:
-    if isinstance(reply, bytes):
-        return reply
-    raise InternalError(f"a script answered {reply!r} where it promises text")
-
-
-def _parted(reply: bytes) -> tuple[int, bytes]:
-    version, _, result = reply.partition(b" ")
-    return int(version), result

@@ -1,17 +1,11 @@
-"""The records that calls answer with: frozen, typed, the same on every face."""
+"""What calls on shared data answer with."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
-
-class Record(BaseModel):
-    """A frozen answer; unknown fields are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+from sharedmem.models.record import Record
 
 
 class Entry(Record):

@@ -1,0 +1,101 @@
+"""What every primitive stands on: the scripts, the wake-up calls, the rights."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sharedmem.clock import Clock
+from sharedmem.config import Settings
+from sharedmem.coordination.waiting import Wakeups
+from sharedmem.errors import InvalidError
+from sharedmem.tasks import Background
+from sharedmem.telemetry import Counters
+from sharedmem.wire.access import Scope
+from sharedmem.wire.changes import text_of
+from sharedmem.wire.faults import explain
+from sharedmem.wire.keys import Target
+from sharedmem.wire.line import Line
+from sharedmem.wire.replies import ServerError
+from sharedmem.wire.sender import Sender
+
+T = TypeVar("T")
+LONGEST_LEASE_S = 86_400.0
+SHORTEST_LEASE_S = 0.05
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a hub lends to the primitives of its stores."""
+
+    line: Line
+    sender: Sender
+    wakeups: Wakeups
+    background: Background
+    counters: Counters
+    clock: Clock
+    settings: Settings
+
+
+class Primitive:
+    """One way to agree, seen with the rights of one actor.
+
+    Args:
+        ground: what the hub lends.
+        scope: hands out names within the actor's rights.
+    """
+
+    def __init__(self, ground: Ground, scope: Scope) -> None:
+        self._ground = ground
+        self._scope = scope
+        self._actor = scope.signature
+
+    def _part(self, target: Target, part: str) -> bytes:
+        return self._scope.keyspace.part(target, part)
+
+    async def _translated(self, target: Target, call: Awaitable[T]) -> T:
+        """The call's result; what the server refuses is told with the name it was about.
+
+        Raises:
+            SharedMemoryError: the server's refusal, as people read it.
+        """
+        try:
+            return await call
+        except ServerError as error:
+            held = text_of(await self._ground.line.call("TYPE", target.physical))
+            address = self._ground.line.address
+            raise explain(error, address, key=target.key, held=held, wanted="name to agree by") from error
+
+
+def check_seconds(field: str, value: float, *, least: float, most: float) -> int:
+    """A time in seconds as whole milliseconds, rounded up.
+
+    Raises:
+        InvalidError: not a number, or out of bounds.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise InvalidError(field, value, f"give seconds from {least:g} to {most:g}")
+    return -int(-value * 1000 // 1)
+
+
+def check_lease_ms(lease: float) -> int:
+    """A lease in seconds as whole milliseconds.
+
+    Raises:
+        InvalidError: under 0.05 s, or over a day.
+    """
+    return check_seconds("lease", lease, least=SHORTEST_LEASE_S, most=LONGEST_LEASE_S)
+
+
+def check_wait(wait: float | None) -> float | None:
+    """How many seconds a caller would wait; None for as long as it takes.
+
+    Raises:
+        InvalidError: it is no number, or negative.
+    """
+    if wait is None:
+        return None
+    if isinstance(wait, bool) or not isinstance(wait, int | float) or not wait >= 0:
+        raise InvalidError("wait", wait, "give seconds, 0 to try once, None to wait for as long as it takes")
+    return float(wait)

@@ -1,0 +1,106 @@
+"""Waiting for one's turn: the server calls the hub of the task whose turn it is, and a timer stands behind that.
+
+Waiting tasks stand in line at the server (`lua/include/waiters.lua`), so nobody asks again and again. A
+call can be lost with its connection: whoever waits looks again when the timer ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+
+from sharedmem.clock import Clock
+from sharedmem.wire.keys import KeySpace, Space
+from sharedmem.wire.listen import Listener, Topic
+
+
+class Waiter:
+    """One waiting task, known to the server by its name."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self.name = name
+        self._clock = clock
+        self._called = asyncio.Event()
+
+    def call(self) -> None:
+        """Wake it up, now or when it next waits."""
+        self._called.set()
+
+    @property
+    def is_called(self) -> bool:
+        """Whether a call has come since it last returned from waiting."""
+        return self._called.is_set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Return when it is called, or after that many seconds; whether it was called."""
+        if not self._called.is_set():
+            ends = [asyncio.ensure_future(self._called.wait()), asyncio.ensure_future(self._clock.sleep(seconds))]
+            try:
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for end in ends:
+                    end.cancel()
+        was_called = self._called.is_set()
+        self._called.clear()
+        return was_called
+
+
+class Wakeups:
+    """The waiting tasks of one hub, and the channels on which the server calls them.
+
+    Args:
+        listener: hears the channels.
+        keyspace: names the channels and the waiters.
+        clock: for the timers.
+    """
+
+    def __init__(self, listener: Listener, keyspace: KeySpace, clock: Clock) -> None:
+        self._listener = listener
+        self._keyspace = keyspace
+        self._clock = clock
+        self._numbers = count(1)
+        self._waiters: dict[str, Waiter] = {}
+        self._listening: dict[str, asyncio.Future[None]] = {}
+
+    @asynccontextmanager
+    async def waiter(self, space: Space) -> AsyncIterator[Waiter]:
+        """A waiter that the server can call while the block runs. One round trip the first time in a namespace.
+
+        Raises:
+            UnavailableError: the server does not confirm the subscription in time.
+            AccessDeniedError, ConfigError: it refuses this user.
+        """
+        await self._listen(space)
+        waiter = Waiter(self._keyspace.waiter(next(self._numbers)), self._clock)
+        self._waiters[waiter.name] = waiter
+        try:
+            yield waiter
+        finally:
+            del self._waiters[waiter.name]
+
+    def hear(self, channel: bytes, message: bytes) -> None:  # noqa: ARG002  # the waiter's name says all
+        """Take a call from the server: the message is the name of the waiter."""
+        waiter = self._waiters.get(message.decode(errors="replace"))
+        # One who has just left passes the turn on itself, when it tells the server that it leaves.
+        if waiter is not None:
+            waiter.call()
+
+    def missed(self, channel: bytes, reason: str) -> None:  # noqa: ARG002  # whoever waits looks again
+        """Calls may have been lost: all look again."""
+        for waiter in self._waiters.values():
+            waiter.call()
+
+    async def _listen(self, space: Space) -> None:
+        """Subscribe to the namespace's channel of this hub, once; those that come meanwhile wait for it."""
+        under_way = self._listening.get(space.namespace)
+        if under_way is None:
+            under_way = asyncio.ensure_future(self._listener.add(Topic(self._keyspace.wake(space)), self))
+            self._listening[space.namespace] = under_way
+            under_way.add_done_callback(lambda done: self._forget_failure(space.namespace, done))
+        await asyncio.shield(under_way)
+
+    def _forget_failure(self, namespace: str, done: asyncio.Future[None]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self._listening.pop(namespace, None)

@@ -1,0 +1,1 @@
+"""What agents decided, lived through and know."""
