@@ -16,7 +16,8 @@ from bulk import measure_clear, measure_memory
 from contests import BARE, CONTESTS, DEFAULT, OURS, has_sync_face, openers, sync_openers
 from harness import Comparison, Effort, Fleet, Load, Server, can_choose_cores, close_sides, compare, machine, open_sides
 from harness import private_server as started_server
-from verdicts import ALONE, FIFTY, FOUR, ONE, SYNC, SYNC_ALONE, Results, Row, put_on_page, save, show
+from report import Row, put_on_page, save, show
+from verdicts import ALONE, FIFTY, FOUR, ONE, SYNC, SYNC_ALONE, StoreResults, verdicts
 
 PROCESSES = 4
 FULL, QUICK = Effort(rounds=5, seconds=0.5), Effort(rounds=3, seconds=0.1)
@@ -32,14 +33,15 @@ def main() -> int:
     effort = QUICK if asked.quick else FULL
     wanted = asked.only or [*CONTESTS, SYNC_READ, MEMORY, CLEAR]
     with started_server() as server, Fleet(PROCESSES) as fleet:
-        results = Results(machine() | {"server": server.version}, asked.quick)
+        results = StoreResults(machine() | {"server": server.version}, asked.quick)
         bench = Bench(fleet, server, effort, results)
         for name in wanted:
             bench.measure(name)
-    show(results)
-    save(results, asked.json)
+    goals = verdicts(results)
+    show(results, goals, title="sharedmem / bare redis-py")
+    save(results, goals, asked.json)
     if asked.page:
-        put_on_page(results, asked.page)
+        put_on_page(results, goals, asked.page, part="ratios")
     return 0
 
 
@@ -56,7 +58,7 @@ def _arguments() -> argparse.Namespace:
 class Bench:
     """Runs measurements and keeps what they find."""
 
-    def __init__(self, fleet: Fleet, server: Server, effort: Effort, results: Results) -> None:
+    def __init__(self, fleet: Fleet, server: Server, effort: Effort, results: StoreResults) -> None:
         self._fleet = fleet
         self._server = server
         self._effort = effort
