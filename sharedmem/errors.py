@@ -114,6 +114,18 @@ class ClaimLostError(ConflictError):
         self.name, self.token = name, token
 
 
+class BarrierError(ConflictError):
+    """A barrier stayed closed for as long as the caller would wait; the caller has left it again."""
+
+    codes = Codes("barrier_closed", 409, "ABORTED", 4)
+
+    def __init__(self, name: str, *, came: int, parties: int) -> None:
+        super().__init__(
+            f"barrier {_shown(name)} stays closed: {came} of {parties} came; look who is missing, or wait longer"
+        )
+        self.name, self.came, self.parties = name, came, parties
+
+
 class AlreadyExecutedError(ConflictError):
     """A plan was executed before, by this or by another executor."""
 

@@ -22,6 +22,8 @@ from sharedmem.data.rights import Access
 from sharedmem.data.sets import Sets
 from sharedmem.data.structure import Means
 from sharedmem.data.values import Values
+from sharedmem.knowledge.decisions import Decisions
+from sharedmem.knowledge.episodes import Episodes
 from sharedmem.wire.access import Scope
 
 
@@ -59,6 +61,16 @@ class SharedMemoryStore(Shared, Agreed):
     def access(self) -> Access:
         """The rights of this store."""
         return self._access
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        """The decision log of the namespace: plans, their executions, and how those went."""
+        return Decisions(self._ground, self._scope)
+
+    @cached_property
+    def episodes(self) -> Episodes:
+        """Episodic memory of the namespace: events of sessions, their summaries, finding things again."""
+        return Episodes(self._ground, self._scope)
 
     @cached_property
     def shared(self) -> SharedMemoryStore:

@@ -261,6 +261,12 @@ class Settings(BaseModel):
     subscriber_queue_length: int = Field(
         10_000, ge=1, le=10_000_000, description="Messages kept for a slow subscriber before some are missed."
     )
+    plans_per_session: int = Field(
+        100, ge=1, le=10_000, description="Plans that a session keeps; beyond it the oldest go."
+    )
+    episode_events: int = Field(
+        10_000, ge=1, le=10_000_000, description="Events that an episode keeps; beyond it the oldest go."
+    )
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
+from sharedmem.coordination.keeper import Keeper
 from sharedmem.coordination.waiting import Wakeups
 from sharedmem.errors import InvalidError
 from sharedmem.tasks import Background
@@ -36,6 +38,11 @@ class Ground:
     counters: Counters
     clock: Clock
     settings: Settings
+
+    @cached_property
+    def keeper(self) -> Keeper:
+        """Renews what the tasks of this hub hold."""
+        return Keeper(self.background, self.clock)
 
 
 class Primitive:

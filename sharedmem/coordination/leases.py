@@ -2,8 +2,192 @@
 
 from __future__ import annotations
 
-from sharedmem.coordination.ground import Primitive
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import Literal
+
+from sharedmem.coordination.ground import Primitive, check_lease_ms, check_wait
+from sharedmem.coordination.hold import Desk, Hold, Place, Terms
+from sharedmem.coordination.leader import Campaign, Candidacy
+from sharedmem.coordination.lease import Lease, Tenure
+from sharedmem.coordination.rwlock import MOST_READERS, ReadWriteLock
+from sharedmem.errors import InvalidError
+from sharedmem.models.leases import Holder, LeaseState
+from sharedmem.wire.changes import as_list
+from sharedmem.wire.leasing import Contest, Leasing, Places
+
+LeaseKind = Literal["lock", "semaphore", "rwlock", "leader"]
+MOST_PLACES = 1_000_000
+_KINDS = ("lock", "semaphore", "rwlock", "leader")
+_REMEMBERED = 4096
+_GAIN = b"leader.gain"
 
 
 class Leases(Primitive):
-    """Leases: what one, or some, may hold at a time."""
+    """Locks, semaphores, read/write locks and leaders: places that are held for a while."""
+
+    @asynccontextmanager
+    async def lock(self, name: str, *, lease: float = 30.0, wait: float | None = None) -> AsyncIterator[Lease]:
+        """Hold a lock while the block runs: of all actors and processes one at a time.
+
+        The lease renews itself in the background. When it is lost all the same (the server was out of reach, this
+        process was frozen), the block is cancelled as by `asyncio.timeout`, and the `async with` raises
+        LockLostError. Whoever waits stands in line, first come first served, and is called. Taking a free lock
+        is one round trip, giving it back another.
+
+        Args:
+            name: plain (`<namespace>:shared:<name>`) or absolute, as channels are.
+            lease: seconds until the lock comes free if this process dies; from 0.05 to a day.
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Yields:
+            The lease, whose `token` goes along with what is written under the lock.
+
+        Raises:
+            LockHeldError: others hold it, and it did not come free within `wait`.
+            LockLostError: it was lost before the block ended.
+            AccessDeniedError: this actor may not write the name.
+            InvalidError: a time is out of bounds, or the name is none.
+            UnavailableError: the server stayed away; after the block: the lock comes free when its lease ends.
+        """
+        terms = Terms(1, 1, check_lease_ms(lease))
+        async with Tenure(self._lease_desk, self._lease_place("lock", name), terms, check_wait(wait)) as held:
+            yield held
+
+    @asynccontextmanager
+    async def semaphore(
+        self, name: str, limit: int, *, lease: float = 30.0, wait: float | None = None
+    ) -> AsyncIterator[Lease]:
+        """Hold one of `limit` places while the block runs; all else as `lock`.
+
+        Args:
+            name: plain or absolute. A semaphore is no lock of the same name.
+            limit: how many hold it at a time; should be the same for all who use the name.
+            lease: seconds until the place comes free if this process dies; from 0.05 to a day.
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Raises:
+            LockHeldError, LockLostError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
+        """
+        terms = Terms(_check_limit(limit), 1, check_lease_ms(lease))
+        async with Tenure(self._lease_desk, self._lease_place("semaphore", name), terms, check_wait(wait)) as held:
+            yield held
+
+    def rwlock(self, name: str) -> ReadWriteLock:
+        """A lock that many may read under together, and one may write under alone. No round trip.
+
+        Args:
+            name: plain or absolute.
+
+        Raises:
+            AccessDeniedError, InvalidError: as `lock`.
+        """
+        desk, place = self._lease_desk, self._lease_place("rwlock", name)
+
+        def enter(weight: int, lease: float, wait: float | None) -> Tenure:
+            return Tenure(desk, place, Terms(MOST_READERS, weight, check_lease_ms(lease)), check_wait(wait))
+
+        return ReadWriteLock(name, enter)
+
+    @asynccontextmanager
+    async def leader(
+        self,
+        name: str,
+        *,
+        lease: float = 15.0,
+        on_gain: Callable[[int], Awaitable[None] | None] | None = None,
+        on_loss: Callable[[int], Awaitable[None] | None] | None = None,
+    ) -> AsyncIterator[Candidacy]:
+        """Stand for election while the block runs: of all candidates for a name one leads.
+
+        Entering does not wait; the campaign runs in the background, and goes on after a loss. Leaving the block
+        gives leadership up at once, so that the next in line leads. A gain is announced on the change stream
+        (`leader.gain`).
+
+        Args:
+            name: plain or absolute.
+            lease: seconds after which another takes over when this process has fallen silent.
+            on_gain: a function or coroutine function, called with the token. It may go on for as long as the
+                candidate leads: it is cancelled when that ends. When it fails, that is logged and counted
+                (`sharedmem_callback_failures`), and the campaign goes on.
+            on_loss: a function or coroutine function, called with the token when the candidate does not lead any more.
+
+        Raises:
+            AccessDeniedError, InvalidError: as `lock`.
+        """
+        place, lease_ms = self._lease_place("leader", name), check_lease_ms(lease)
+
+        def stand(on_lost: Callable[[], None]) -> Hold:
+            return Hold(self._lease_desk, place, Terms(1, 1, lease_ms, _GAIN), on_lost)
+
+        campaign = Campaign(self._ground, stand, on_gain, on_loss)
+        running = self._ground.background.start(f"campaign for {name}", campaign.run())
+        try:
+            yield Candidacy(name, campaign)
+        finally:
+            campaign.end()
+            await running.stop()
+
+    async def lease_state(self, name: str, kind: LeaseKind = "lock") -> LeaseState:
+        """Who holds a name, and how many wait for it. One round trip.
+
+        Args:
+            name: plain or absolute.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each has names of its own.
+
+        Raises:
+            AccessDeniedError: this actor may not read the name.
+            InvalidError, UnavailableError: as `lock`.
+        """
+        if kind not in _KINDS:
+            raise InvalidError("kind", kind, f"use one of {', '.join(_KINDS)}")
+        target = self._scope.common(name, "read")
+        places = Places(self._part(target, kind), self._part(target, f"{kind}.waiters"))
+        looks = (("TIME",), ("ZRANGE", places.holders, 0, -1, "WITHSCORES"), ("ZCARD", places.waiters))
+        now, held, waiting = await self._translated(target, self._ground.line.read_many(looks))
+        pairs = as_list(held)
+        holders = map(_holder, pairs[::2], pairs[1::2], [_microseconds(as_list(now))] * len(pairs))
+        return LeaseState(
+            holders=tuple(holder for holder in holders if holder.remaining_ms > 0),
+            waiting=waiting if isinstance(waiting, int) else 0,
+        )
+
+    @cached_property
+    def _lease_desk(self) -> Desk:
+        return Desk(self._ground, Leasing(self._ground.sender), self._translated, self._actor)
+
+    @cached_property
+    def _lease_places(self) -> dict[tuple[str, str], Place]:
+        return {}
+
+    def _lease_place(self, kind: LeaseKind, name: str) -> Place:
+        known = self._lease_places.get((kind, name))
+        if known is not None:
+            return known
+        target = self._scope.common(name, "write")
+        places = Places(self._part(target, kind), self._part(target, f"{kind}.waiters"))
+        if len(self._lease_places) >= _REMEMBERED:
+            self._lease_places.clear()
+        place = Place(kind, name, target, Contest(*places, target.physical), places)
+        return self._lease_places.setdefault((kind, name), place)
+
+
+def _check_limit(limit: int) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_PLACES:
+        raise InvalidError("limit", limit, f"give a whole number from 1 to {MOST_PLACES}")
+    return limit
+
+
+def _holder(member: object, ends: object, now: int) -> Holder:
+    assert isinstance(member, bytes)
+    assert isinstance(ends, bytes)
+    token, actor, _ = member.decode().split(" ", 2)
+    return Holder(token=int(token), actor=actor, remaining_ms=(int(float(ends)) - now) // 1000)
+
+
+def _microseconds(now: Sequence[object]) -> int:
+    seconds, rest = now
+    assert isinstance(seconds, bytes)
+    assert isinstance(rest, bytes)
+    return int(seconds) * 1_000_000 + int(rest)

@@ -2,8 +2,329 @@
 
 from __future__ import annotations
 
-from sharedmem.coordination.ground import Primitive
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import cached_property
+from itertools import count
+from typing import Any, Literal, NamedTuple, cast
+
+from sharedmem.clock import Clock
+from sharedmem.coordination.ground import Ground, Primitive, check_lease_ms, check_seconds, check_wait
+from sharedmem.coordination.waiting import Waiter
+from sharedmem.errors import ClaimLostError, InvalidError, LockHeldError, NotFoundError, UnavailableError
+from sharedmem.models.once import OnceState
+from sharedmem.telemetry import get_logger
+from sharedmem.wire.access import Scope
+from sharedmem.wire.codec import decode_member, encode_member
+from sharedmem.wire.keys import Target
+from sharedmem.wire.settling import OnceKeys, Settling
+
+SHORTEST_TTL_S = 0.001
+LONGEST_TTL_S = 100 * 365 * 86_400.0
+# Those who are not first in line look again by themselves after so long.
+_SAFETY_S = (10.0, 20.0)
+_names = count(1)
+_token: ContextVar[int] = ContextVar("fencing token of the work that this task does once")
+_logger = get_logger("once")
+
+
+class _Work(NamedTuple):
+    """A piece of work, as one caller would do it."""
+
+    target: Target
+    keys: OnceKeys
+    lease_ms: int
+    ttl_ms: int
+
+
+class _Running(NamedTuple):
+    """Somebody else does it."""
+
+    remaining: float
+    is_first: bool
+
+    def pause(self) -> float:
+        """Seconds after which to look again without having been called."""
+        safety = random.uniform(*_SAFETY_S)  # noqa: S311  # spreads the waiters; no secret depends on it
+        return min(self.remaining, safety) if self.is_first else safety
+
+
+class _Claim(NamedTuple):
+    """It is this caller's to do."""
+
+    token: int
+    asked_at: float
+    """By the hub's monotonic clock: the lease ends no earlier than its length after this."""
+
+
+class _Done(NamedTuple):
+    """Somebody has done it."""
+
+    value: Any
 
 
 class Once(Primitive):
     """Once: work that is done a single time, however many ask for it."""
+
+    async def once(
+        self,
+        key: str,
+        fn: Callable[[], Awaitable[object] | object],
+        *,
+        ttl: float,
+        lease: float = 30.0,
+        wait: float | None = None,
+    ) -> Any:
+        """Do a piece of work unless it has been done, and return its result: of all callers exactly one runs `fn`.
+
+        The others wait, and get the stored result. If `fn` raises, the next in line runs it; if its process dies,
+        somebody does when the lease has ended. So what is done once is that a result is stored; `fn` itself may run
+        again after a crash: hand `once_token()` to what must refuse a runner that was overtaken.
+
+        Args:
+            key: names the work; plain is `<namespace>:shared:<key>`.
+            fn: does it, without arguments; a function or coroutine function. Its result is coded as a value.
+            ttl: seconds for which the result is kept, and returned at once; of the caller who runs `fn`.
+            lease: seconds after which somebody else may begin if the runner is not heard of; renewed while `fn` runs.
+            wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
+
+        Returns:
+            The result as it is stored (a tuple is a list), the same for all. One round trip when it is stored
+            already, two for the runner, three for those who wait.
+
+        Raises:
+            LockHeldError: somebody else was still at it when `wait` had passed.
+            ClaimLostError: the lease was lost while `fn` ran; its result is not stored.
+            InvalidError: an argument is refused, or the result cannot be stored (the next in line then runs its own).
+            AccessDeniedError, UnavailableError: as `write`.
+            Exception: what `fn` raises.
+        """
+        ttl_ms = check_seconds("ttl", ttl, least=SHORTEST_TTL_S, most=LONGEST_TTL_S)
+        work = self._runs.work(key, ttl_ms=ttl_ms, lease_ms=check_lease_ms(lease))
+        patience = check_wait(wait)
+        if not callable(fn):
+            raise InvalidError("fn", fn, "give a function or coroutine function without arguments")
+        found = await self._runs.begin(work)
+        if isinstance(found, _Running):
+            found = await self._runs.follow(work, found, patience)
+        return found.value if isinstance(found, _Done) else await self._runs.run(work, found, fn)
+
+    def once_token(self) -> int:
+        """The fencing token of the work that is being done here; no round trip.
+
+        It is higher than that of every earlier run of the key. Call it inside of `fn`, and hand it to what must
+        not be changed by a runner whose lease has ended.
+
+        Raises:
+            NotFoundError: the caller is not inside of a `fn` of `once`.
+        """
+        found = _token.get(None)
+        if found is None:
+            raise NotFoundError("work", "once", "ask for its token inside of the function that once() runs")
+        return found
+
+    async def once_state(self, key: str) -> OnceState:
+        """How far a piece of work is. One round trip.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `read`.
+        """
+        target = self._scope.common(key, "read")
+        reply = await self._translated(target, self._runs.settling.once_look(self._part(target, "once")))
+        state, token, attempt, left_ms, actor = reply.split(b" ", 4) if reply else (b"none", b"0", b"0", b"0", b"")
+        return OnceState(
+            key=target.key,
+            state=cast("Literal['none', 'running', 'done']", state.decode()),
+            token=int(token),
+            attempt=int(attempt),
+            actor=actor.decode(),
+            remaining=int(left_ms) / 1000,
+        )
+
+    async def forget_once(self, key: str) -> bool:
+        """Drop a stored result, so that the work can be done again; whether there was one. One round trip.
+
+        Work that is under way is left alone.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        target = self._scope.common(key, "write")
+        call = self._runs.settling.once_forget(target.space, self._part(target, "once"), self._actor)
+        return await self._translated(target, call)
+
+    @cached_property
+    def _runs(self) -> _Runs:
+        return _Runs(self._ground, self._scope)
+
+
+class _Runs(Primitive):
+    """How one actor takes work, waits for it, and does it."""
+
+    def __init__(self, ground: Ground, scope: Scope) -> None:
+        super().__init__(ground, scope)
+        self.settling = Settling(ground.sender)
+
+    def work(self, key: str, *, ttl_ms: int, lease_ms: int) -> _Work:
+        """A piece of work.
+
+        Raises:
+            AccessDeniedError, InvalidError: the key is not for this actor, or is none.
+        """
+        target = self._scope.common(key, "write")
+        keys = OnceKeys(self._part(target, "once"), self._part(target, "once.waiters"))
+        return _Work(target, keys, lease_ms, ttl_ms)
+
+    # -- whose it is
+
+    async def begin(self, work: _Work) -> _Running | _Claim | _Done:
+        """Take it if it is to be had, without standing in line."""
+        # Below 0, so that it is no waiter's.
+        return await self._begin(work, self._scope.keyspace.waiter(-next(_names)), waits=False)
+
+    async def _begin(self, work: _Work, name: str, *, waits: bool) -> _Running | _Claim | _Done:
+        asked_at = self._ground.clock.monotonic()
+        call = self.settling.once_begin(
+            work.target.space,
+            work.keys,
+            self._actor,
+            name=name,
+            waits=int(waits),
+            lease_ms=work.lease_ms,
+            ttl_ms=work.ttl_ms,
+        )
+        try:
+            reply = await self._translated(work.target, call)
+        except BaseException:
+            # The work may have become ours in this moment.
+            self._leave_behind(work, name)
+            raise
+        word, _, rest = reply.partition(b" ")
+        if word == b"done":
+            return _Done(decode_member(rest))
+        first, _, second = rest.partition(b" ")
+        return _Claim(int(first), asked_at) if word == b"yours" else _Running(int(first) / 1000, second == b"1")
+
+    async def follow(self, work: _Work, found: _Running, patience: float | None) -> _Claim | _Done:
+        """Wait until somebody has done it, or until it is ours to do."""
+        deadline = float("inf") if patience is None else self._ground.clock.monotonic() + patience
+        if patience == 0:
+            raise LockHeldError("once", work.target.key, remaining=found.remaining)
+        async with self._ground.wakeups.waiter(work.target.space) as waiter:
+            while isinstance(answer := await self._begin(work, waiter.name, waits=True), _Running):
+                await self._pause(work, waiter, answer, deadline)
+            return answer
+
+    async def _pause(self, work: _Work, waiter: Waiter, found: _Running, deadline: float) -> None:
+        """Wait for a call, or until it is worth a look."""
+        left = deadline - self._ground.clock.monotonic()
+        try:
+            if left > 0:
+                await waiter.wait(min(left, found.pause()))
+                return
+        except BaseException:
+            self._leave_behind(work, waiter.name)
+            raise
+        await self._leave(work, waiter.name)
+        raise LockHeldError("once", work.target.key, remaining=found.remaining)
+
+    def _leave_behind(self, work: _Work, name: str) -> None:
+        """Tell the server that this name neither waits nor runs, without holding up who leaves."""
+        with suppress(UnavailableError):  # the hub closes: what is left behind ends by itself
+            self._ground.background.start(f"leave once {work.target.key}", self._leave(work, name))
+
+    async def _leave(self, work: _Work, name: str) -> None:
+        with suppress(UnavailableError):
+            await self.settling.once_leave(work.target.space, work.keys, self._actor, name=name)
+
+    # -- doing it
+
+    async def run(self, work: _Work, claim: _Claim, fn: Callable[[], Awaitable[object] | object]) -> Any:
+        """Do it, keep the lease meanwhile, and store the result."""
+        held = _Held(self, work, claim, self._ground.clock)
+        self._ground.keeper.keep(held)
+        try:
+            coded = await self._result(work, claim.token, fn)
+            call = self.settling.once_finish(
+                work.target.space, work.keys, self._actor, token=claim.token, ttl_ms=work.ttl_ms, result=coded
+            )
+            if not await self._translated(work.target, call):
+                raise ClaimLostError("once", work.target.key, claim.token)
+        finally:
+            self._ground.keeper.let_go(held)
+        return decode_member(coded)
+
+    async def _result(self, work: _Work, token: int, fn: Callable[[], Awaitable[object] | object]) -> bytes:
+        """What `fn` returns, coded; on any failure the work is given back."""
+        try:
+            with _inside(token):
+                value = fn()
+                if inspect.isawaitable(value):
+                    value = await value
+            return self._coded(value)
+        except Exception:
+            await self._give_back(work, token)
+            raise
+        except BaseException:
+            with suppress(UnavailableError):  # the hub closes: the lease ends by itself
+                self._ground.background.start(f"return once {work.target.key}", self._give_back(work, token))
+            raise
+
+    async def _give_back(self, work: _Work, token: int) -> None:
+        with suppress(UnavailableError):  # the lease ends by itself
+            await self.settling.once_release(work.target.space, work.keys, self._actor, token=token, ttl_ms=work.ttl_ms)
+
+    async def renewed(self, work: _Work, token: int) -> bool:
+        """Whether it is still ours, with its lease prolonged."""
+        return await self.settling.once_renew(
+            work.target.space, work.keys.once, self._actor, token=token, lease_ms=work.lease_ms, ttl_ms=work.ttl_ms
+        )
+
+    def _coded(self, value: object) -> bytes:
+        coded = encode_member(value)
+        most = self._ground.settings.blob_threshold_bytes
+        if len(coded) > most:
+            advice = f"it takes {len(coded)} bytes, results may take {most}; write() it under a key and return the key"
+            raise InvalidError("result of once", "...", advice)
+        return coded
+
+
+class _Held:
+    """The lease of work under way, as the hub's keeper keeps it.
+
+    The server decides whose the work is, when its result comes: here it is only kept alive.
+    """
+
+    def __init__(self, runs: _Runs, work: _Work, claim: _Claim, clock: Clock) -> None:
+        self._runs, self._work, self._claim, self._clock = runs, work, claim, clock
+        self._lease_s = work.lease_ms / 1000
+        self.deadline = claim.asked_at + self._lease_s
+        self.renew_at = claim.asked_at + self._lease_s / 3
+
+    async def renew(self) -> bool:
+        """Prolong it; a server that is away may be back before the lease ends."""
+        asked_at = self._clock.monotonic()
+        self.renew_at = asked_at + self._lease_s / 3
+        with suppress(UnavailableError):
+            if not await self._runs.renewed(self._work, self._claim.token):
+                return False
+            self.deadline = asked_at + self._lease_s
+        return True
+
+    def lose(self) -> None:
+        """The function runs on; that its result is not stored is told when it returns."""
+        told = (self._work.target.key, self._claim.token)
+        _logger.warning("once %s: the lease (token %d) was lost while its function ran", *told)
+
+
+@contextmanager
+def _inside(token: int) -> Iterator[None]:
+    """Let the function that runs inside know its token."""
+    before = _token.set(token)
+    try:
+        yield
+    finally:
+        _token.reset(before)

@@ -2,8 +2,162 @@
 
 from __future__ import annotations
 
-from sharedmem.coordination.ground import Primitive
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import cached_property
+
+from sharedmem.clock import from_microseconds
+from sharedmem.coordination.ground import LONGEST_LEASE_S, Ground, Primitive, check_seconds
+from sharedmem.errors import InvalidError, UnavailableError
+from sharedmem.models.presence import Present
+from sharedmem.wire.access import Scope
+from sharedmem.wire.attending import MORE, Attending, PresenceKeys, Sighting
+from sharedmem.wire.codec import decode_member, encode_member
+from sharedmem.wire.keys import SHARED_SCOPE, Target
+
+SHORTEST_TTL_S = 0.3
+MOST_BYTES = 8192
+MOST_ROLE_BYTES = 128
 
 
 class Presences(Primitive):
     """Presence: who is there, in what role."""
+
+    @cached_property
+    def presence(self) -> Presence:
+        """Who is here, of the actors of this namespace."""
+        return Presence(self._ground, self._scope)
+
+
+class Presence(Primitive):
+    """The actors of a namespace who are here. The property `presence` of a store.
+
+    Joining, leaving and lapsing go on the change stream as `presence.join`, `presence.leave` and `presence.lapse`, each
+    with the key `<namespace>:$presence:<actor>`: `store.watch("<namespace>:$presence:*")` follows them.
+    """
+
+    def __init__(self, ground: Ground, scope: Scope) -> None:
+        super().__init__(ground, scope)
+        self._attending = Attending(ground.sender)
+
+    @asynccontextmanager
+    async def here(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> AsyncIterator[Presence]:
+        """Be here while the block runs. One round trip now, one every `ttl` / 3 seconds, one at the end.
+
+        An actor that lapsed (its process hung, or its server was away) joins anew with its next sign of life. Of
+        two processes under one name the last one to speak is what others see, and the first one to leave takes
+        the name away until the other speaks again: give each a name of its own.
+
+        Args:
+            role: what it does here, up to 128 bytes.
+            info: anything that can be a value, up to 8 KiB coded.
+            ttl: seconds after which it counts as lapsed if nothing is heard of it; 0.3 to a day.
+
+        Yields:
+            This object.
+
+        Raises:
+            InvalidError: an argument is refused, or the store has no actor.
+            UnavailableError: as `write`.
+        """
+        await self.announce(role=role, info=info, ttl=ttl)
+        beats = self._ground.background.start(f"heartbeat {self._me()}", self._beat(role, info, ttl))
+        try:
+            yield self
+        finally:
+            await beats.stop()
+            with suppress(UnavailableError):  # the others will find that it has lapsed
+                await self.leave()
+
+    async def announce(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> None:
+        """Be here for the next `ttl` seconds: one sign of life, for those who have a rhythm of their own.
+
+        One round trip; of those who have lapsed the others are told first.
+
+        Raises:
+            InvalidError, UnavailableError: as `here`.
+        """
+        self._me()
+        about = _coded(role, info)
+        ttl_ms = check_seconds("ttl", ttl, least=SHORTEST_TTL_S, most=LONGEST_LEASE_S)
+        target, keys = self._target, self._keys
+        while True:
+            beat = self._attending.presence_beat(target.space, keys, self._actor, ttl_ms=ttl_ms, about=about)
+            if await self._translated(target, beat) != MORE:
+                return
+
+    async def leave(self) -> bool:
+        """Be here no longer; whether this actor was. One round trip.
+
+        Raises:
+            InvalidError: the store has no actor.
+            UnavailableError: as `write`.
+        """
+        self._me()
+        while True:
+            call = self._attending.presence_leave(self._target.space, self._keys, self._actor)
+            reply = await self._translated(self._target, call)
+            if reply != MORE:
+                return reply == b"1"
+
+    async def who(self, role: str | None = None) -> list[Present]:
+        """Who is here, in the order in which they came. One round trip, another one if somebody has lapsed.
+
+        Args:
+            role: only those in this role; None for all.
+
+        Raises:
+            UnavailableError: as `read`.
+        """
+        target, keys = self._target, self._keys
+        lapsed, found = await self._translated(target, self._attending.presence_look(keys))
+        while lapsed:
+            call = self._attending.presence_lapse(target.space, keys, self._actor)
+            lapsed = await self._translated(target, call) == MORE
+        everybody = sorted((_present(sighting) for sighting in found), key=lambda present: present.since)
+        return [present for present in everybody if role is None or present.role == role]
+
+    def __repr__(self) -> str:
+        return f"<Presence in {self._scope.identity.namespace}>"
+
+    @cached_property
+    def _target(self) -> Target:
+        return self._scope.common(f"{self._scope.identity.namespace}:{SHARED_SCOPE}", "write")
+
+    @cached_property
+    def _keys(self) -> PresenceKeys:
+        return PresenceKeys(self._part(self._target, "presence"), self._part(self._target, "presence.facts"))
+
+    def _me(self) -> str:
+        actor = self._scope.identity.actor
+        if actor is None:
+            raise InvalidError("actor", actor, "open the store with actor=, so that there is somebody to be here")
+        return actor
+
+    async def _beat(self, role: str, info: object, ttl: float) -> None:
+        while True:
+            await self._ground.clock.sleep(ttl / 3)
+            with suppress(UnavailableError):  # it joins anew when the server is back
+                await self.announce(role=role, info=info, ttl=ttl)
+
+
+def _coded(role: str, info: object) -> bytes:
+    if not isinstance(role, str) or len(role.encode()) > MOST_ROLE_BYTES:
+        raise InvalidError("role", role, f"give a text of at most {MOST_ROLE_BYTES} bytes")
+    about = encode_member([role, info])
+    if len(about) > MOST_BYTES:
+        advice = f"it takes {len(about)} bytes, presence may take {MOST_BYTES}; write() it under a key and name the key"
+        raise InvalidError("info", "...", advice)
+    return about
+
+
+def _present(sighting: Sighting) -> Present:
+    role, info = decode_member(sighting.about)
+    return Present(
+        actor=sighting.actor,
+        role=role,
+        info=info,
+        since=from_microseconds(sighting.since),
+        last_seen=from_microseconds(sighting.seen),
+        remaining=sighting.left_us / 1_000_000,
+    )

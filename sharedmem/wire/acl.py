@@ -6,7 +6,7 @@ import re
 
 from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.wire.access import Identity
-from sharedmem.wire.keys import EXPIRING_PARTS, GLOBAL_NAMESPACE, LASTING_PARTS, SHARED_SCOPE, KeySpace
+from sharedmem.wire.keys import EXPIRING_PARTS, GLOBAL_NAMESPACE, ITEM_PARTS, LASTING_PARTS, SHARED_SCOPE, KeySpace
 
 # What works on keys, by kinds: commands of modules belong to none of these, and they look past key rules
 # (FT.SEARCH finds documents of every tenant).
@@ -22,6 +22,7 @@ _WITHOUT_KEYS = (
     " evalsha eval script|load script|exists"
 )
 _HEARING = "subscribe psubscribe ssubscribe unsubscribe punsubscribe sunsubscribe"
+_ANY_ITEM = "{*}"
 _UNSPEAKABLE = re.compile(r"[\s\"'()]")
 
 
@@ -112,7 +113,7 @@ def _parts(keyspace: KeySpace, pattern: str) -> list[str]:
     target = keyspace.target_glob(pattern)
     head = keyspace.service(target.space.namespace, "").decode()
     rest = target.physical.decode().partition("}:")[2]
-    return [f"{head}{part}:{rest}" for part in EXPIRING_PARTS + LASTING_PARTS]
+    return [f"{head}{part}:{rest}{_ANY_ITEM if part in ITEM_PARTS else ''}" for part in EXPIRING_PARTS + LASTING_PARTS]
 
 
 def _namespaces(patterns: list[str]) -> list[str]:

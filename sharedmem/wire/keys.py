@@ -29,10 +29,19 @@ PERMANENT_SERVICE_KEYS = ("$clock", "$changes")
 EXPIRING_PARTS = (
     *("lock", "lock.waiters", "semaphore", "semaphore.waiters", "rwlock", "rwlock.waiters"),
     *("leader", "leader.waiters", "barrier", "barrier.opened", "once", "once.waiters"),
-    *("limit", "presence", "presence.facts", "episode", "episode.summary", "queue.waiters"),
+    *("limit", "presence", "presence.facts"),
+    *("queue.waiters", "queue.followers", "queue.counts", "queue.result", "queue.recent"),
+    *("episode", "episode.summary", "episode.sessions", "episode.endings"),
 )
 # These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
-LASTING_PARTS = ("queue", "queue.ready", "queue.delayed", "queue.claimed", "queue.tasks")
+LASTING_PARTS = (
+    *("queue.ready", "queue.delayed", "queue.claimed", "queue.tasks", "queue.claims"),
+    *("queue.dedup", "queue.dead", "queue.paused"),
+    *("plan", "plan.order", "plan.duplicates", "plan.ages", "plan.sessions"),
+    *("execution", "execution.finished", "execution.stats"),
+)
+# Of these there is a key for each item (`KeySpace.item`): names hold no braces, so that none ends in another's item.
+ITEM_PARTS = ("queue.result", "queue.recent")
 _PARTS = frozenset(part.encode() for part in EXPIRING_PARTS + LASTING_PARTS)
 
 
@@ -154,6 +163,10 @@ class KeySpace:
         """The key of one of the parts (see `EXPIRING_PARTS`) that lie beside a key."""
         namespace, _, rest = target.key.partition(":")
         return self.service(namespace, f"{part}:{rest}")
+
+    def item(self, target: Target, part: str, name: str) -> bytes:
+        """The key of one item of a part (see `ITEM_PARTS`), such as the result of one task."""
+        return self.part(target, part) + b"{%b}" % name.encode()
 
     def is_part(self, physical: bytes) -> bool:
         """Whether a service key belongs to what agents agree by, and goes when the namespace is cleared."""

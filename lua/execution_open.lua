@@ -1,0 +1,22 @@
+-- execution_open: a page of the executions that have not ended for good.
+--
+-- INCLUDE time decision
+-- KEYS executions  hash  executions by plan id
+-- ARGV cursor  text  where the last page has ended; '0' at first
+-- ARGV limit   int   how many executions to look at, about
+--
+-- RETURNS {cursor of the next page or '0', `<state> <JSON>` of each that is running, orphaned or unknown}
+-- FAILS   WRONGTYPE
+local executions, cursor, limit = KEYS[1], ARGV[1], ARGV[2]
+local now, page = microseconds(), redis.call('HSCAN', executions, cursor, 'COUNT', limit)
+local found = { page[1] }
+
+for i = 2, #page[2], 2 do
+  local text = page[2][i]
+  -- Beside executions there are hashes, which name one each.
+  local held = string.sub(text, 1, 1) == '{' and understood(text, now)
+  if held and held.state ~= 'succeeded' and held.state ~= 'failed' then
+    found[#found + 1] = held.state .. ' ' .. text
+  end
+end
+return found

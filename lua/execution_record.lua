@@ -1,0 +1,80 @@
+-- execution_record: keep how an execution ended, once.
+--
+-- INCLUDE time ledger mutation decision decided
+-- KEYS session     none  the key beside which all of it lies
+-- KEYS plans       hash  plans by id, and the newest id by plan hash
+-- KEYS executions  hash  executions by plan id
+-- KEYS finished    list  `<id> <state> <plan hash> <symbol>`, newest first
+-- KEYS stats       hash  counts
+-- ARGV verb     text  `finish` by who holds the claim, `mark` also without any claim, `resolve` for orphaned and unknown
+-- ARGV plan     text  id or hash
+-- ARGV fence    int   of the claim; empty without one
+-- ARGV state    text  `succeeded`, `failed` or `unknown`
+-- ARGV given    text  `"symbol":..,"action":..,"confidence":..` as the caller has them; empty for those of the plan
+-- ARGV outcome  text  `"status":..,"order_id":..`: the same again changes nothing
+-- ARGV details  text  the other fields, as JSON
+-- ARGV events   text  what the channels of the session begin with
+--
+-- RETURNS `recorded <JSON>`, `same <JSON>` when it was recorded so before, `already <state>`, `lost`, `unbegun`,
+--         `busy <ms left>` when it is still at work, or `absent`
+-- FAILS   CLOSED, STALE, WRONGTYPE
+local session, plans, executions, finished, stats = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local verb, plan, fence, state, given = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local outcome, details, events = ARGV[11], ARGV[12], ARGV[13]
+local KEPT, MOST_DROPPED = 1000, 4
+local id = plan_id_of(plan, plans, executions)
+if not id then return 'absent' end
+local held = execution_of(executions, id, microseconds())
+local source = held and held.text or redis.call('HGET', plans, id)
+if not source then return 'absent' end
+
+local function verdict()
+  if not held then
+    if verb == 'resolve' then return 'unbegun' end
+    return verb == 'mark' and fence == '' and 'record' or 'lost'
+  end
+  local is_open = held.state == 'running' or held.state == 'orphaned'
+  if verb == 'resolve' and is_open then
+    return held.state == 'orphaned' and 'record' or 'busy ' .. held.remaining_ms
+  end
+  if is_open then return held.fence == fence and 'record' or 'lost' end
+  if fence ~= '' and fence ~= held.fence then return 'lost' end
+  if string.find(held.text, ',' .. outcome .. ',', 1, true) then return 'same ' .. held.text end
+  return verb == 'resolve' and held.state == 'unknown' and 'record' or 'already ' .. held.state
+end
+
+local decided = verdict()
+if decided ~= 'record' then return decided end
+
+-- The oldest go, but not while their plan is there, which could be begun again; nor those nobody has resolved.
+local function drop()
+  local last, was, bearing = string.match(redis.call('LINDEX', finished, -1), '^(%d+) (%a+) (%x+) ')
+  if redis.call('HEXISTS', plans, last) == 1 then return end
+  redis.call('RPOP', finished)
+  if was == 'unknown' then return end
+  redis.call('HDEL', executions, last)
+  if redis.call('HGET', executions, bearing) == last then redis.call('HDEL', executions, bearing) end
+end
+
+local function entry(of, facts)
+  return id .. ' ' .. of .. ' ' .. string.match(facts, '"plan_hash":"(%x+)"') .. ' ' .. symbol_of(facts)
+end
+
+local facts = facts_of(source)
+if held and held.state == 'unknown' then
+  redis.call('LREM', finished, 1, entry('unknown', facts))
+  count(stats, 'unknown', symbol_of(facts), -1)
+end
+if given ~= '' then facts = string.match(facts, '^(.-,)"symbol":') .. given end
+local version = tick(2)
+local token = held and verb ~= 'resolve' and held.fence or whole(version)
+local text = '{' .. heading(state, token, held and held.attempt or '1', version) .. facts
+  .. ',' .. outcome .. ',' .. details .. '}'
+redis.call('HSET', executions, id, text)
+local length = redis.call('LPUSH', finished, entry(state, facts))
+for _ = 1, math.min(length - KEPT, MOST_DROPPED) do drop() end
+count(stats, state, symbol_of(facts), 1)
+announce(whole(version), 'execution.recorded', session .. ':' .. id)
+tell(events, 'execution.recorded', text)
+tell_counts(stats, session, symbol_of(facts), events, whole(version + 1))
+return done('recorded ' .. text)

@@ -1,0 +1,18 @@
+-- window: a log of admissions: at position 0 the longest window asked for, then the time of each, oldest first.
+--
+-- All times are microseconds.
+
+local function stamp_at(log, position)
+  return tonumber(redis.call('LINDEX', log, position))
+end
+
+-- The position of the first of `count` admissions that came after a moment; count + 1 when none has.
+local function first_after(log, count, moment)
+  if count == 0 or stamp_at(log, 1) > moment then return 1 end
+  local low, high = 2, count + 1
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if stamp_at(log, middle) > moment then high = middle else low = middle + 1 end
+  end
+  return low
+end

@@ -1,0 +1,64 @@
+-- lease_acquire: take a place among those who hold a name, or stand in line for one.
+--
+-- One of equals weighs 1; who wants the name for itself alone weighs as much as there is. So several holders
+-- weigh 1 each, and only a single one may weigh more.
+--
+-- INCLUDE time ledger mutation waiters turns
+-- KEYS holders  zset    `<token> <actor> <weight> <asker>` by the end of the lease, in microseconds
+-- KEYS waiters  zset    those who stand in line
+-- KEYS name     string  the key that names it, under which gaining it is announced
+-- ARGV capacity  int   how much there is to hold
+-- ARGV weight    int   how much of it is wanted: 1, or all
+-- ARGV lease_ms  int   how long the place stays taken without a renewal
+-- ARGV asker     text  who asks: the name of a waiter, or an id of its own
+-- ARGV stands    0|1   whether a refused one stands in line
+-- ARGV gain      text  operation to announce; empty for none
+--
+-- RETURNS `got <token>`; `wait <ms> <rank>` when it was refused: when something may change by itself, and how many
+--   stand in line before it
+-- FAILS   CLOSED, STALE
+local holders, waiters, name = KEYS[4], KEYS[5], KEYS[6]
+local capacity, weight, lease_ms = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local asker, stands, gain = ARGV[9], ARGV[10], ARGV[11]
+
+local earliest = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')
+if earliest[1] and tonumber(earliest[2]) <= microseconds() then
+  redis.call('ZREMRANGEBYSCORE', holders, '-inf', whole(microseconds()))
+  earliest = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')
+end
+local used = 0
+if earliest[1] then
+  used = redis.call('ZCARD', holders)
+  if used == 1 then used = tonumber(string.match(earliest[1], '^%d+ %S+ (%d+)')) end
+end
+local is_free = used + weight <= capacity
+local changes_at = earliest[2]
+local first = redis.call('ZRANGE', waiters, 0, 0)[1]
+if is_free and first and first ~= asker then
+  first, changes_at = call_next(waiters)
+end
+
+if is_free and (not first or first == asker) then
+  local ends = microseconds() + lease_ms * 1000
+  local latest = ends
+  if used > 0 then
+    latest = math.max(ends, tonumber(redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2]))
+  end
+  local version = tick(1)
+  redis.call('ZADD', holders, whole(ends), whole(version) .. ' ' .. actor .. ' ' .. weight .. ' ' .. asker)
+  redis.call('PEXPIRE', holders, whole((latest - microseconds()) / 1000 + 1000))
+  if first then
+    redis.call('ZREM', waiters, asker)
+    -- Readers go in together: each calls the next, until somebody has to stay outside.
+    if used + weight < capacity then call_next(waiters) end
+  end
+  if gain ~= '' then announce(whole(version), gain, name) end
+  return done('got ' .. whole(version))
+end
+
+local wait_ms = whole(math.max(0, ((changes_at or 0) - microseconds()) / 1000 + 1))
+if stands == '0' then return 'wait ' .. wait_ms .. ' ' .. redis.call('ZCARD', waiters) end
+enlist(waiters, asker)
+-- It came when it was called, in vain: its turn does not run out now.
+if first == asker then redis.call('ZADD', waiters, 0, asker) end
+return 'wait ' .. wait_ms .. ' ' .. redis.call('ZRANK', waiters, asker)

@@ -1,0 +1,16 @@
+-- lease_release: give a place back, and call the next in line.
+--
+-- INCLUDE time ledger mutation waiters turns
+-- KEYS holders  zset  as lease_acquire
+-- KEYS waiters  zset  as lease_acquire
+-- ARGV holder  text  the member that lease_acquire has put there
+--
+-- RETURNS `released`; `gone` when the lease had ended before
+-- FAILS   CLOSED, STALE
+local holders, waiters, holder = KEYS[4], KEYS[5], ARGV[6]
+local ends = redis.call('ZSCORE', holders, holder)
+if not ends then return 'gone' end
+local is_in_time = tonumber(ends) > microseconds()
+redis.call('ZREM', holders, holder)
+call_next(waiters)
+return done(is_in_time and 'released' or 'gone')

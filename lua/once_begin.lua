@@ -1,0 +1,42 @@
+-- once_begin: take work that nobody has done or is doing; else stand in line for it, or get its result.
+--
+-- INCLUDE time ledger mutation waiters
+-- KEYS once     hash       state (running, done, free), token, until, attempt, actor, name of the runner, result
+-- KEYS waiters  sortedset  who waits for it
+-- ARGV name      text  who asks: its name in line, and as the runner
+-- ARGV waits     int   1 to stand in line when somebody else runs it
+-- ARGV lease_ms  int   for how long the work is taken
+-- ARGV ttl_ms    int   for how long after that its attempts are counted
+--
+-- RETURNS `done <result>`, `yours <token> <attempt>`, or `running <milliseconds left> <1|0>`: whether first in line
+-- FAILS   CLOSED, STALE, WRONGTYPE
+local once, waiters = KEYS[4], KEYS[5]
+local name, waits, lease_ms, ttl_ms = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+
+local held = redis.call('HMGET', once, 'state', 'until', 'attempt', 'result')
+local state, ends, attempt, result = held[1], held[2], held[3], held[4]
+if state == 'done' then
+  if waits == '1' then redis.call('ZREM', waiters, name) end
+  return 'done ' .. result
+end
+
+local now = microseconds()
+if state == 'running' and tonumber(ends) > now then
+  local place = '0'
+  if waits == '1' then
+    enlist(waiters, name)
+    if redis.call('ZRANGE', waiters, 0, 0)[1] == name then place = '1' end
+  end
+  return 'running ' .. whole(math.ceil((tonumber(ends) - now) / 1000)) .. ' ' .. place
+end
+
+local token = whole(tick(1))
+attempt = whole(tonumber(attempt or '0') + 1)
+local until_then = whole(now + tonumber(lease_ms) * 1000)
+redis.call('HSET', once, 'state', 'running', 'token', token, 'until', until_then, 'attempt', attempt, 'actor', actor,
+  'name', name)
+redis.call('PEXPIRE', once, whole(tonumber(lease_ms) + tonumber(ttl_ms)))
+if waits == '1' then redis.call('ZREM', waiters, name) end
+-- Whoever is first in line now learns when this lease ends.
+if state then call_first(waiters) end
+return done('yours ' .. token .. ' ' .. attempt)

@@ -1,0 +1,24 @@
+-- plan_list: the newest plans of a session.
+--
+-- KEYS plans  hash  plans by id
+-- KEYS order  list  `<id> <plan hash> <symbol>`, oldest first
+-- ARGV symbol  text  only plans for it, as JSON spells it; empty for all
+-- ARGV limit   int   at most that many, up to 1000
+--
+-- RETURNS the JSON of each, newest first
+-- FAILS   WRONGTYPE
+local plans, order, wanted, limit = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
+local page_length = wanted == '' and limit or 500
+local ids, last = {}, -1
+
+repeat
+  local page = redis.call('LRANGE', order, last - page_length + 1, last)
+  for i = #page, 1, -1 do
+    local id, symbol = string.match(page[i], '^(%d+) %x+ (.*)$')
+    if #ids < limit and (wanted == '' or symbol == wanted) then ids[#ids + 1] = id end
+  end
+  last = last - page_length
+until #ids >= limit or #page < page_length
+
+if #ids == 0 then return {} end
+return redis.call('HMGET', plans, unpack(ids))

@@ -1,0 +1,72 @@
+-- plan_save: keep a plan, unless the same one was kept within a time window.
+--
+-- INCLUDE time ledger mutation decision decided
+-- KEYS session     none  the key beside which all of it lies
+-- KEYS plans       hash  plans by id, and the newest id by plan hash
+-- KEYS order       list  `<id> <plan hash> <symbol>`, oldest first
+-- KEYS duplicates  hash  `<id> <confidence> <method>` by digest, which outlives the plan
+-- KEYS ages        zset  digests by the id that bore them last
+-- KEYS executions  hash  executions by plan id
+-- KEYS stats       hash  counts
+-- KEYS sessions    set   sessions that have plans
+-- ARGV window_ms   int   how new the same plan must be to refuse this one; 0 keeps it in any case
+-- ARGV digest      text  what tells the same plan
+-- ARGV plan_hash   text  its short name
+-- ARGV symbol      text  as JSON spells it
+-- ARGV merits      text  `<confidence> <method>`
+-- ARGV body        blob  the plan's JSON, from its hash on
+-- ARGV most        int   how many plans a session keeps
+-- ARGV events      text  what the channels of the session begin with
+--
+-- RETURNS `saved <id>`, or `duplicate <ms since> <id> <confidence> <method>`
+-- FAILS   CLOSED, STALE, WRONGTYPE
+local session, plans, order, duplicates, ages = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local executions, stats, sessions = KEYS[9], KEYS[10], KEYS[11]
+local window_ms, digest, plan_hash, symbol, merits = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local body, most, events = ARGV[11], tonumber(ARGV[12]), ARGV[13]
+local LONGEST_WINDOW_US, MOST_PRUNED, MOST_EVICTED = 2592000000000, 64, 8
+local now = microseconds()
+
+if window_ms > 0 then
+  local known = redis.call('HGET', duplicates, digest)
+  local since_us = known and now - tonumber(string.match(known, '^%d+'))
+  if since_us and since_us < window_ms * 1000 then
+    prevented(stats, session, symbol, events)
+    return done('duplicate ' .. whole(math.max(0, math.floor(since_us / 1000))) .. ' ' .. known)
+  end
+end
+
+-- The oldest plan goes, but an execution of it can still be asked for by its hash.
+local function evict()
+  local id, bearing = string.match(redis.call('LPOP', order), '^(%d+) (%x+)')
+  if redis.call('HGET', plans, bearing) ~= id then
+    redis.call('HDEL', plans, id)
+    return
+  end
+  redis.call('HDEL', plans, id, bearing)
+  if redis.call('HEXISTS', executions, id) == 1 then redis.call('HSET', executions, bearing, id) end
+end
+
+-- Forget digests that no window reaches any more.
+local function prune()
+  local past = redis.call('ZRANGEBYSCORE', ages, '-inf', whole(now - LONGEST_WINDOW_US), 'LIMIT', 0, MOST_PRUNED)
+  if #past == 0 then return end
+  redis.call('HDEL', duplicates, unpack(past))
+  redis.call('ZREM', ages, unpack(past))
+end
+
+local version = tick(1)
+local id = whole(version)
+local text = '{"timestamp_ms":' .. at_ms(version) .. ',"plan_id":"' .. id .. '",' .. body
+redis.call('HSET', plans, id, text, plan_hash, id)
+redis.call('HSET', duplicates, digest, id .. ' ' .. merits)
+redis.call('ZADD', ages, id, digest)
+local length = redis.call('RPUSH', order, id .. ' ' .. plan_hash .. ' ' .. symbol)
+if length == 1 then redis.call('SADD', sessions, string.match(session, '[^:]*$')) end
+for _ = 1, math.min(length - most, MOST_EVICTED) do evict() end
+-- One call in sixteen looks, and may forget more than sixteen calls add.
+if string.sub(digest, 1, 1) == '0' then prune() end
+
+announce(id, 'plan.saved', session .. ':' .. id)
+tell(events, 'plan.saved', text)
+return done('saved ' .. id)

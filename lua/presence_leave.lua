@@ -1,0 +1,17 @@
+-- presence_leave: say that an actor goes, after telling of those who have lapsed.
+--
+-- INCLUDE time ledger mutation lapsing
+-- KEYS presence  sortedset  actors by the time until which they are here
+-- KEYS facts     hash       by actor: `<since> <last seen> <about>`, times in microseconds
+--
+-- RETURNS `1`, `0` when it was not here, or `more` when it has to be called again since many have lapsed
+-- FAILS   CLOSED, STALE, WRONGTYPE
+local presence, facts = KEYS[4], KEYS[5]
+
+local gone = lapse(presence, microseconds())
+if #gone > 0 then redis.call('HDEL', facts, unpack(gone)) end
+if #gone == MOST_LAPSES then return done('more') end
+if redis.call('ZREM', presence, actor) == 0 then return done('0') end
+redis.call('HDEL', facts, actor)
+announce(whole(tick(1)), 'presence.leave', told_under(presence, actor))
+return done('1')

@@ -1,0 +1,21 @@
+-- queue_outcome: tell what became of a task.
+--
+-- KEYS delayed  zset    tasks that wait, by the time until which
+-- KEYS claimed  zset    tasks that somebody has, by the end of their visibility
+-- KEYS tasks    hash    what there is to do
+-- KEYS claims   hash    who has what, and what became of it before
+-- KEYS dead     zset    dead letters, by the time of their death
+-- KEYS result   string  what came out of this task
+-- ARGV id  text  which task
+--
+-- RETURNS {state, coded result, claim}: state is done, ready, delayed, claimed, dead or unknown
+local delayed, claimed, tasks, claims, dead, result = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local id = ARGV[1]
+local outcome = redis.call('GET', result)
+if outcome then return { 'done', outcome, '' } end
+if redis.call('HEXISTS', tasks, id) == 0 then return { 'unknown', '', '' } end
+local claim = redis.call('HGET', claims, id) or ''
+if redis.call('ZSCORE', dead, id) then return { 'dead', '', claim } end
+if redis.call('ZSCORE', claimed, id) then return { 'claimed', '', claim } end
+if redis.call('ZSCORE', delayed, id) then return { 'delayed', '', claim } end
+return { 'ready', '', claim }

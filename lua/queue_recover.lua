@@ -1,0 +1,39 @@
+-- queue_recover: take tasks back from workers that were not heard of before their visibility ended.
+--
+-- INCLUDE time ledger mutation waiters queue task
+-- KEYS queue      none  the queue's name, for the change stream
+-- KEYS ready      zset  tasks that anybody may take, by falling priority
+-- KEYS delayed    zset  tasks that wait, by the time until which
+-- KEYS claimed    zset  tasks that somebody has, by the end of their visibility
+-- KEYS tasks      hash  what there is to do
+-- KEYS claims     hash  who has what, and what became of it before
+-- KEYS dead       zset  dead letters, by the time of their death
+-- KEYS counts     hash  what has happened so far
+-- KEYS followers  hash  who waits for the outcome of which task
+-- KEYS waiters    zset  workers in line
+-- ARGV most  int  how many at a time
+--
+-- RETURNS `<tasks that anybody may take again> <dead letters>`
+-- FAILS   CLOSED, STALE
+local queue, ready, delayed, claimed, tasks = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local claims, dead, counts, followers, waiters = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
+local most, UNHEARD = ARGV[6], 'its worker was not heard of before the visibility ended'
+local back, buried = 0, 0
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', claimed, '-inf', whole(microseconds()), 'LIMIT', '0', most)) do
+  redis.call('ZREM', claimed, id)
+  local _, attempt, worker, unique = claim_of(claims, id)
+  local priority, attempts = facts_of(tasks, id)
+  if attempt and priority then
+    unclaim(claims, id, attempt, worker, unique, UNHEARD)
+    if tonumber(attempt) < attempts then
+      line_up(ready, id, priority)
+      tally(counts, 'recovered')
+      back = back + 1
+    else
+      bury(dead, id, queue, counts, followers)
+      buried = buried + 1
+    end
+  end
+end
+if back > 0 then wake(waiters, back, delayed, claimed) end
+return done(whole(back) .. ' ' .. whole(buried))

@@ -1,0 +1,267 @@
+"""A hold: one place that is asked for, waited for in line, kept, and given back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import NamedTuple, Protocol, TypeVar
+
+from sharedmem.clock import new_id
+from sharedmem.coordination.ground import Ground
+from sharedmem.coordination.waiting import Waiter
+from sharedmem.errors import LockHeldError, LockLostError, SharedMemoryError, UnavailableError
+from sharedmem.telemetry import get_logger
+from sharedmem.wire.keys import Target
+from sharedmem.wire.leasing import Contest, Leasing, Places
+
+T = TypeVar("T")
+_ENDED = float("-inf")
+_LONGEST_MARGIN_S = 1.0
+# Who is not among the first in line is called in time, and looks by itself only in case the call was lost.
+_LONGEST_PATIENCE_S = 15.0
+_PATIENCE_GROWS_BY = 16
+_logger = get_logger("leases")
+
+
+class Translate(Protocol):
+    """Tells what the server refuses with the name it was about."""
+
+    async def __call__(self, target: Target, call: Awaitable[T]) -> T:
+        """The call's result."""
+
+
+class Place(NamedTuple):
+    """A name that can be held."""
+
+    kind: str
+    name: str
+    """As its users spell it."""
+    target: Target
+    contest: Contest
+    places: Places
+
+
+class Terms(NamedTuple):
+    """On what terms it is held."""
+
+    capacity: int
+    weight: int
+    lease_ms: int
+    gain: bytes = b""
+    """The operation announced on the change stream when it was got."""
+
+
+class Desk(NamedTuple):
+    """What every hold of a store needs."""
+
+    ground: Ground
+    leasing: Leasing
+    translate: Translate
+    actor: bytes
+
+
+class Refused(NamedTuple):
+    """Others hold it."""
+
+    remaining_ms: int
+    rank: int
+    """How many stand in line before the asker."""
+
+
+class Hold:
+    """One place, from asking for it to giving it back.
+
+    Args:
+        desk: what the store lends.
+        place: which name.
+        terms: how it is held.
+        on_lost: called in the moment when it is held no longer against its holder's will.
+    """
+
+    __slots__ = ("_asker", "_desk", "_holder", "_on_lost", "deadline", "is_gone", "place", "renew_at", "terms", "token")
+
+    def __init__(self, desk: Desk, place: Place, terms: Terms, on_lost: Callable[[], None]) -> None:
+        self._desk = desk
+        self._on_lost = on_lost
+        self._asker = ""
+        self._holder = b""
+        self.place = place
+        self.terms = terms
+        self.token = 0
+        self.is_gone = False
+        self.deadline = self.renew_at = _ENDED
+
+    @property
+    def actor(self) -> str:
+        """Who holds it."""
+        return self._desk.actor.decode()
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until it ends if it is not renewed, by the local clock."""
+        return max(0.0, self.deadline - self._desk.ground.clock.monotonic())
+
+    def is_held(self) -> bool:
+        """Whether it has not ended, by the local clock."""
+        return self._desk.ground.clock.monotonic() < self.deadline
+
+    def lost(self) -> LockLostError:
+        """The error that says that it is held no longer."""
+        return LockLostError(self.place.kind, self.place.name, self.token)
+
+    # -- asking for it
+
+    async def take(self, wait: float | None) -> None:
+        """Get the place, and keep it from now on. One round trip when it is free; while it waits, few.
+
+        Args:
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Raises:
+            LockHeldError: others hold it.
+            SharedMemoryError: as the store.
+        """
+        clock = self._desk.ground.clock
+        give_up_at = None if wait is None else clock.monotonic() + wait
+        refused = await self._ask(new_id(), stands=0)
+        if refused is not None:
+            if wait == 0:
+                raise self._held_by_others(refused)
+            await self._stand_in_line(give_up_at)
+        self._desk.ground.keeper.keep(self)
+
+    async def _stand_in_line(self, give_up_at: float | None) -> None:
+        async with self._desk.ground.wakeups.waiter(self.place.target.space) as waiter:
+            while (refused := await self._ask(waiter.name, stands=1)) is not None:
+                try:
+                    await self._wait_for_a_call(waiter, refused, give_up_at)
+                except asyncio.CancelledError:
+                    self._leave_later(waiter.name)
+                    raise
+
+    async def _wait_for_a_call(self, waiter: Waiter, refused: Refused, give_up_at: float | None) -> None:
+        pause = self._pause(refused)
+        if give_up_at is not None:
+            left = give_up_at - self._desk.ground.clock.monotonic()
+            if left <= 0:
+                await self._leave(waiter.name)
+                raise self._held_by_others(refused)
+            pause = min(pause, left)
+        await waiter.wait(pause)
+
+    async def _ask(self, asker: str, *, stands: int) -> Refused | None:
+        desk, place, terms = self._desk, self.place, self.terms
+        asked_at = desk.ground.clock.monotonic()
+        asking = desk.leasing.lease_acquire(
+            place.target.space,
+            place.contest,
+            desk.actor,
+            capacity=terms.capacity,
+            weight=terms.weight,
+            lease_ms=terms.lease_ms,
+            asker=asker,
+            stands=stands,
+            gain=terms.gain,
+        )
+        try:
+            reply = await desk.translate(place.target, asking)
+        except (asyncio.CancelledError, UnavailableError):
+            # It may have been granted when nobody waited for the answer any more.
+            self._leave_later(asker)
+            raise
+        verdict, *words = reply.split()
+        if verdict == b"got":
+            self.token, self._asker = int(words[0]), asker
+            self._holder = b"%b %b %d %b" % (words[0], desk.actor, terms.weight, asker.encode())
+            self._count_from(asked_at)
+            return None
+        return Refused(int(words[0]), int(words[1]))
+
+    def _count_from(self, asked_at: float) -> None:
+        """The lease at the server begins later than the asking for it, and ends later than the deadline here."""
+        lease = self.terms.lease_ms / 1000
+        self.renew_at = asked_at + lease / 3
+        self.deadline = asked_at + lease - min(lease / 10, _LONGEST_MARGIN_S)
+
+    def _pause(self, refused: Refused) -> float:
+        """Seconds after which to look again without being called."""
+        if refused.rank <= 1:
+            return refused.remaining_ms / 1000
+        patience = self.terms.lease_ms / 1000 * (1 + refused.rank / _PATIENCE_GROWS_BY)
+        return min(patience, _LONGEST_PATIENCE_S) * random.uniform(2 / 3, 4 / 3)  # noqa: S311  # spreads the looks
+
+    def _held_by_others(self, refused: Refused) -> LockHeldError:
+        return LockHeldError(self.place.kind, self.place.name, remaining=refused.remaining_ms / 1000)
+
+    # -- keeping it
+
+    async def renew(self) -> bool:
+        """Prolong it; False when it was lost. One round trip."""
+        desk, place = self._desk, self.place
+        clock = desk.ground.clock
+        asked_at = clock.monotonic()
+        renewing = desk.leasing.lease_renew(
+            place.target.space,
+            place.places.holders,
+            desk.actor,
+            holder=self._holder,
+            lease_ms=self.terms.lease_ms,
+        )
+        try:
+            self.is_gone = not await desk.translate(place.target, renewing)
+        except SharedMemoryError as error:
+            _logger.warning("%s %r could not be renewed and is tried again: %s", place.kind, place.name, error)
+            self.renew_at = clock.monotonic() + self.terms.lease_ms / 1000 / 10
+            return True
+        # What was given up here in the meantime does not come back to life.
+        if not self.is_gone and self.is_held():
+            self._count_from(asked_at)
+        return not self.is_gone
+
+    def lose(self) -> None:
+        """Be held no longer, by the keeper's word."""
+        self.deadline = _ENDED
+        desk = self._desk
+        desk.ground.counters.increment("leases_lost", kind=self.place.kind)
+        _logger.warning("%s %r of %s was lost (token %d)", self.place.kind, self.place.name, self.actor, self.token)
+        self._on_lost()
+
+    # -- giving it back
+
+    async def give_back(self) -> bool:
+        """End it, and let the next one in; whether it was held until now. One round trip.
+
+        A lease that was lost is ended in the background, since its server may be out of reach.
+
+        Raises:
+            SharedMemoryError: as the store; the place comes free when the lease ends.
+        """
+        desk, place = self._desk, self.place
+        was_held = self.is_held()
+        self.deadline = _ENDED
+        desk.ground.keeper.let_go(self)
+        if not was_held:
+            if not self.is_gone:
+                self._leave_later(self._asker)
+            return False
+        releasing = desk.leasing.lease_release(place.target.space, place.places, desk.actor, holder=self._holder)
+        try:
+            return await desk.translate(place.target, releasing)
+        except asyncio.CancelledError:
+            self._leave_later(self._asker)
+            raise
+
+    def _leave_later(self, asker: str) -> None:
+        # The background of a closed hub takes no more work: the lease ends by itself.
+        with suppress(UnavailableError):
+            self._desk.ground.background.start("leave a line", self._leave(asker))
+
+    async def _leave(self, asker: str) -> None:
+        desk, place = self._desk, self.place
+        leaving = desk.leasing.lease_leave(place.target.space, place.places, desk.actor, asker=asker)
+        try:
+            await desk.translate(place.target, leaving)
+        except SharedMemoryError as error:
+            _logger.warning("%s %r could not be left and waits for its lease: %s", place.kind, place.name, error)

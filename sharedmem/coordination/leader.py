@@ -1,0 +1,171 @@
+"""Leader election: of all who stand for a name one leads, and another takes over when it falls silent."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+
+from sharedmem.coordination.ground import Ground
+from sharedmem.coordination.hold import Hold
+from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.tasks import Work
+from sharedmem.telemetry import get_logger
+
+Told = Callable[[int], Awaitable[None] | None]
+_PAUSE_S = 1.0
+_logger = get_logger("leader")
+
+
+class Campaign:
+    """Stands for election until it is stopped; behind a `Candidacy`.
+
+    Args:
+        ground: what the hub lends.
+        stand: makes the hold of one term; takes what is called when it is lost.
+        on_gain, on_loss: called with the token.
+    """
+
+    def __init__(
+        self, ground: Ground, stand: Callable[[Callable[[], None]], Hold], on_gain: Told | None, on_loss: Told | None
+    ) -> None:
+        self._ground = ground
+        self._stand = stand
+        self._on_gain = on_gain
+        self._on_loss = on_loss
+        self._hold: Hold | None = None
+        self._term_ends = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        # Set in office and after the end: whoever waits to be elected looks what it is.
+        self._news = asyncio.Event()
+        self._is_over = False
+
+    @property
+    def token(self) -> int | None:
+        """The fencing token in office, None out of it."""
+        hold = self._hold
+        return hold.token if hold is not None and hold.is_held() else None
+
+    async def run(self) -> None:
+        """Campaign, lead, and campaign again."""
+        try:
+            while not self._is_over:
+                hold = self._stand(self._term_ends.set)
+                try:
+                    await hold.take(None)
+                except SharedMemoryError as error:
+                    _logger.warning("%s %r: the campaign goes on after: %s", hold.place.kind, hold.place.name, error)
+                    await self._ground.clock.sleep(_PAUSE_S)
+                else:
+                    await self._lead(hold)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """End the term, and do not stand again; a cancellation alone can get lost in the moment of a reply."""
+        self._is_over = True
+        self._term_ends.set()
+        self._news.set()
+
+    async def elected(self) -> int:
+        """Wait until it leads; returns the token.
+
+        Raises:
+            UnavailableError: the campaign is over.
+        """
+        while (token := self.token) is None:
+            if self._is_over:
+                raise UnavailableError("this candidacy", "its block was left; stand for election again")
+            self._news.clear()
+            await self._news.wait()
+        return token
+
+    async def resign(self) -> None:
+        """End the term, and return when that is done."""
+        if not self._idle.is_set():
+            self._term_ends.set()
+            await self._idle.wait()
+
+    async def _lead(self, hold: Hold) -> None:
+        self._hold = hold
+        self._idle.clear()
+        self._news.set()
+        gaining = self._tell_later(self._on_gain, hold.token)
+        try:
+            await self._term_ends.wait()
+        finally:
+            # From here on `token` is None, while the place is kept until the work in office has stopped.
+            self._hold = None
+            if gaining is not None:
+                await gaining.stop()
+            await self._step_down(hold)
+            if not self._is_over:
+                self._term_ends.clear()
+            self._idle.set()
+
+    async def _step_down(self, hold: Hold) -> None:
+        try:
+            await hold.give_back()
+        except SharedMemoryError as error:
+            _logger.warning("%s %r: its lease has to run out, since: %s", hold.place.kind, hold.place.name, error)
+        if self._on_loss is not None:
+            await self._tell(self._on_loss, hold.token)
+
+    def _tell_later(self, told: Told | None, token: int) -> Work | None:
+        """In the background: what is done in office may take as long as the term, and is stopped with it."""
+        return None if told is None else self._ground.background.start("lead", self._tell(told, token))
+
+    async def _tell(self, told: Told, token: int) -> None:
+        try:
+            answer = told(token)
+            if inspect.isawaitable(answer):
+                await answer
+        except Exception:
+            self._ground.counters.increment("callback_failures")
+            _logger.exception("a callback of a candidate failed; its campaign goes on")
+
+
+class Candidacy:
+    """One who stands for election while its block runs."""
+
+    def __init__(self, name: str, campaign: Campaign) -> None:
+        self._name = name
+        self._campaign = campaign
+
+    @property
+    def name(self) -> str:
+        """What it stands for, as it was asked for."""
+        return self._name
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads now, by the local clock, which steps down before the server's lease ends."""
+        return self._campaign.token is not None
+
+    @property
+    def token(self) -> int | None:
+        """Fencing token of this term, higher than those of all earlier leaders; None while it does not lead."""
+        return self._campaign.token
+
+    async def elected(self) -> int:
+        """Wait until it leads.
+
+        Returns:
+            The token of the term.
+
+        Raises:
+            UnavailableError: the block was left.
+        """
+        return await self._campaign.elected()
+
+    async def resign(self) -> None:
+        """Give leadership up now, so that the next in line leads; then stand for election again, behind the others.
+
+        Does nothing while it does not lead. One round trip.
+        """
+        await self._campaign.resign()
+
+    def __repr__(self) -> str:
+        state = f"leads, token {self.token}" if self.is_leader else "does not lead"
+        return f"<Candidacy for {self._name!r}, {state}>"

@@ -1,0 +1,167 @@
+"""The typed callers of the scripts on plans and executions: one method a file of `lua/`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sharedmem.wire.keys import Space
+from sharedmem.wire.replies import Argument, Reply
+from sharedmem.wire.sender import Sender
+
+
+class SavingKeys(NamedTuple):
+    """What saving a plan touches."""
+
+    session: bytes
+    plans: bytes
+    order: bytes
+    duplicates: bytes
+    ages: bytes
+    executions: bytes
+    stats: bytes
+    sessions: bytes
+
+
+class Saving(NamedTuple):
+    """A plan to be saved, as the script takes it."""
+
+    window_ms: int
+    digest: bytes
+    plan_hash: bytes
+    symbol: bytes
+    merits: bytes
+    body: bytes
+    most: int
+    events: bytes
+
+
+class BeginKeys(NamedTuple):
+    """What beginning an execution touches."""
+
+    session: bytes
+    plans: bytes
+    executions: bytes
+    stats: bytes
+
+
+class RecordKeys(NamedTuple):
+    """What recording an execution touches."""
+
+    session: bytes
+    plans: bytes
+    executions: bytes
+    finished: bytes
+    stats: bytes
+
+
+class Ending(NamedTuple):
+    """How an execution ended, as the script takes it."""
+
+    verb: str
+    plan: str
+    fence: str
+    state: str
+    given: bytes
+    outcome: bytes
+    details: bytes
+    events: bytes
+
+
+class ForgetKeys(NamedTuple):
+    """All that belongs to a session."""
+
+    session: bytes
+    plans: bytes
+    order: bytes
+    duplicates: bytes
+    ages: bytes
+    executions: bytes
+    finished: bytes
+    stats: bytes
+    sessions: bytes
+
+
+class PlanKeys(NamedTuple):
+    """Plans, and their order."""
+
+    plans: bytes
+    order: bytes
+
+
+class DuplicateKeys(NamedTuple):
+    """Plans by digest."""
+
+    duplicates: bytes
+
+
+class ExecutionKeys(NamedTuple):
+    """Plans, and executions."""
+
+    plans: bytes
+    executions: bytes
+
+
+class OpenKeys(NamedTuple):
+    """Executions alone."""
+
+    executions: bytes
+
+
+class StatsKeys(NamedTuple):
+    """Counts, and what was executed last."""
+
+    stats: bytes
+    finished: bytes
+    executions: bytes
+
+
+class Deciding:
+    """Keeps plans and executions for the actors of one hub."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    async def plan_save(self, space: Space, keys: SavingKeys, actor: bytes, plan: Saving) -> bytes:
+        """Returns `saved <id>` or `duplicate <ms since> <id> <confidence> <method>`."""
+        return await self._sender.mutate("plan_save", space, keys, actor, plan, large=len(plan.body))
+
+    async def plan_list(self, keys: PlanKeys, *, symbol: bytes, limit: int) -> Reply:
+        """Returns the JSON of plans, newest first."""
+        return await self._sender.run("plan_list", keys, [symbol, limit])
+
+    async def plan_check(self, keys: DuplicateKeys, *, digest: bytes) -> Reply:
+        """Returns `<ms since> <id> <confidence> <method>`, or nothing."""
+        return await self._sender.run("plan_check", keys, [digest])
+
+    async def execution_begin(
+        self, space: Space, keys: BeginKeys, actor: bytes, *, plan: str, lease_ms: int, policy: str, events: bytes
+    ) -> bytes:
+        """Returns `started|refused <ms left> <state> <JSON>`, or `absent`."""
+        args: list[Argument] = [plan, lease_ms, policy, events]
+        return await self._sender.mutate("execution_begin", space, keys, actor, args)
+
+    async def execution_renew(
+        self, space: Space, keys: ExecutionKeys, actor: bytes, *, plan: str, fence: int, lease_ms: int
+    ) -> bytes:
+        """Returns `renewed <ms left> <state> <JSON>`, `lost` or `absent`."""
+        return await self._sender.mutate("execution_renew", space, keys, actor, [plan, fence, lease_ms])
+
+    async def execution_record(self, space: Space, keys: RecordKeys, actor: bytes, ending: Ending) -> bytes:
+        """Returns `recorded|same <JSON>`, `already <state>`, `busy <ms left>`, `lost`, `unbegun` or `absent`."""
+        return await self._sender.mutate("execution_record", space, keys, actor, ending, large=len(ending.details))
+
+    async def execution_check(self, keys: ExecutionKeys, *, plan: str) -> Reply:
+        """Returns `<ms left> <state> <JSON>`, `none` or `absent`."""
+        return await self._sender.run("execution_check", keys, [plan])
+
+    async def execution_open(self, keys: OpenKeys, *, cursor: bytes, limit: int) -> Reply:
+        """Returns the next cursor, and `<state> <JSON>` of each execution of the page that is open."""
+        return await self._sender.run("execution_open", keys, [cursor, limit])
+
+    async def execution_stats(self, keys: StatsKeys, *, symbol: bytes, limit: int) -> Reply:
+        """Returns four counts, and the JSON of the last executions."""
+        return await self._sender.run("execution_stats", keys, [symbol, limit])
+
+    async def session_forget(self, space: Space, keys: ForgetKeys, actor: bytes) -> int:
+        """Returns how many plans were removed."""
+        return int(await self._sender.mutate("session_forget", space, keys, actor, []))
