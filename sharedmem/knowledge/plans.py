@@ -1,0 +1,201 @@
+"""Plans: what agents decide to do, kept so that nobody decides it twice."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import orjson
+
+from sharedmem.knowledge.digests import digest, plan_hash
+from sharedmem.knowledge.drafts import (
+    Draft,
+    check_decision,
+    check_limit,
+    check_window_ms,
+    check_word,
+    draft,
+    fields,
+    spelled,
+)
+from sharedmem.knowledge.sessions import OfSessions
+from sharedmem.models import PlanRecord, SaveResult
+from sharedmem.wire.changes import as_list
+from sharedmem.wire.deciding import Saving
+
+_DEFAULT_WINDOW_S = 300.0
+
+
+class Plans(OfSessions):
+    """Saves plans, finds them again, and tells which were decided before."""
+
+    async def save_plan(
+        self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
+    ) -> str:
+        """Save a plan, also when the same one was saved before. One round trip.
+
+        Args:
+            session: whose plan it is: a name without blanks, colons and braces.
+            symbol: what it is about, up to 256 bytes.
+            action: what to do, up to 256 bytes.
+            confidence: from 0 to 1.
+            reasoning: why, up to 1 MiB.
+            method: how it was decided.
+
+        Returns:
+            Its `plan_hash`, which names the newest such plan of the session.
+
+        Raises:
+            InvalidError: a field that cannot stand in a plan.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        plan = draft(session, symbol, action, confidence, reasoning, method)
+        await self._save(plan, 0)
+        return plan.plan_hash
+
+    async def save_if_new(
+        self,
+        session: str,
+        symbol: str,
+        action: str,
+        confidence: float,
+        reasoning: str,
+        method: str = "",
+        time_window_sec: float = _DEFAULT_WINDOW_S,
+    ) -> SaveResult:
+        """Save a plan unless the same one was saved in the time window; of racing planners exactly one saves.
+
+        One round trip.
+
+        Args:
+            session: as `save_plan`, like all up to `method`.
+            symbol: with `action` and `reasoning` it makes two plans the same.
+            action: see there.
+            confidence: not compared.
+            reasoning: compared to the letter.
+            method: not compared.
+            time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `save_plan`.
+        """
+        plan = draft(session, symbol, action, confidence, reasoning, method)
+        return await self._save(plan, check_window_ms(time_window_sec))
+
+    async def get_recent_plans(self, session: str, symbol: str | None = None, limit: int = 10) -> list[PlanRecord]:
+        """The newest plans of a session, newest first. One round trip.
+
+        Args:
+            session: whose plans.
+            symbol: only plans for it; None for all.
+            limit: how many at most, 1 to 1000. A session keeps `plans_per_session` of them (100).
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        found = self._session(session, "read")
+        if symbol is not None:
+            check_word("symbol", symbol)
+        call = self._deciding.plan_list(found.plans, symbol=spelled(symbol), limit=check_limit(limit))
+        bodies = as_list(await self._translated(found.target, call))
+        return [_record(orjson.loads(body)) for body in bodies if isinstance(body, bytes)]
+
+    async def check_duplicate(
+        self,
+        session: str,
+        symbol: str,
+        action: str,
+        reasoning: str,
+        time_window_sec: float = _DEFAULT_WINDOW_S,
+    ) -> tuple[bool, PlanRecord | None]:
+        """Whether the same plan was saved in the time window, and that plan. One round trip.
+
+        Another planner may save it right after: `save_if_new` checks and saves in one step.
+
+        Args:
+            session: whose plans.
+            symbol: as in the plan, like `action` and `reasoning`.
+            action: see there.
+            reasoning: compared to the letter.
+            time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
+
+        Returns:
+            (True, the newest such plan with its `time_since_ms`), or (False, None).
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        found = self._session(session, "read")
+        check_decision(symbol, action, reasoning)
+        window_ms = check_window_ms(time_window_sec)
+        call = self._deciding.plan_check(found.duplicates, digest=digest(symbol, action, reasoning))
+        reply = cast("bytes", await self._translated(found.target, call))
+        since, _, known = reply.partition(b" ")
+        if not known or int(since) >= window_ms:
+            return False, None
+        short = plan_hash(symbol, action, reasoning)
+        same = Draft(session, symbol, action, 0.0, reasoning, "", short, b"")
+        return True, _remembered(same, known, int(since))
+
+    async def _save(self, plan: Draft, window_ms: int) -> SaveResult:
+        session = self._session(plan.session, "write")
+        merits = f"{plan.confidence!r} {plan.method}".encode()
+        saving = Saving(
+            window_ms,
+            plan.digest,
+            plan.plan_hash.encode(),
+            spelled(plan.symbol),
+            merits,
+            _body(plan),
+            self._ground.settings.plans_per_session,
+            session.events,
+        )
+        call = self._deciding.plan_save(session.space, session.saving, self._actor, saving)
+        word, _, rest = (await self._translated(session.target, call)).partition(b" ")
+        if word == b"saved":
+            return SaveResult.model_construct(saved=True, plan=_told(plan, rest.decode(), None), time_since_ms=0)
+        since, _, known = rest.partition(b" ")
+        same = _remembered(plan, known, int(since))
+        return SaveResult.model_construct(saved=False, plan=same, time_since_ms=int(since))
+
+
+def _body(plan: Draft) -> bytes:
+    """The plan's JSON from its hash on: what stands before that the script knows."""
+    return (
+        fields(
+            {
+                "plan_hash": plan.plan_hash,
+                "session_id": plan.session,
+                "symbol": plan.symbol,
+                "action": plan.action,
+                "confidence": plan.confidence,
+                "method": plan.method,
+                "reasoning": plan.reasoning,
+            }
+        )
+        + b"}"
+    )
+
+
+def _remembered(same: Draft, known: bytes, since_ms: int) -> PlanRecord:
+    """A plan told by what the index of duplicates keeps, `<id> <confidence> <method>`; the rest is equal."""
+    plan_id, confidence, method = known.decode().split(" ", 2)
+    return _told(same._replace(confidence=float(confidence), method=method), plan_id, since_ms)
+
+
+def _told(plan: Draft, plan_id: str, since_ms: int | None) -> PlanRecord:
+    return PlanRecord.model_construct(
+        plan_id=plan_id,
+        plan_hash=plan.plan_hash,
+        session_id=plan.session,
+        symbol=plan.symbol,
+        action=plan.action,
+        confidence=plan.confidence,
+        reasoning=plan.reasoning,
+        method=plan.method,
+        timestamp_ms=int(plan_id) // 1000,
+        time_since_ms=since_ms,
+    )
+
+
+def _record(body: dict[str, object]) -> PlanRecord:
+    return PlanRecord.model_construct(**body, time_since_ms=None)  # type: ignore[arg-type]  # fields as we wrote them
