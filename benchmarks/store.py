@@ -14,9 +14,9 @@ from pathlib import Path
 
 from bulk import measure_clear, measure_memory
 from contests import BARE, CONTESTS, DEFAULT, OURS, has_sync_face, openers, sync_openers
+from findings import Row, put_on_page, save, show
 from harness import Comparison, Effort, Fleet, Load, Server, can_choose_cores, close_sides, compare, machine, open_sides
 from harness import private_server as started_server
-from report import Row, put_on_page, save, show
 from verdicts import ALONE, FIFTY, FOUR, ONE, SYNC, SYNC_ALONE, StoreResults, verdicts
 
 PROCESSES = 4

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bulk import Clearing, Memory
+from findings import Results, Verdict, at_least, factor
 from harness import Load
-from report import Results, Verdict, at_least, factor
 
 ONE, FIFTY, FOUR = Load("1 task"), Load("50 tasks", tasks=50), Load("4 processes", processes=4)
 ALONE = Load("1 task, one core", one_core=True)
