@@ -1,0 +1,191 @@
+"""A fake exchange that any process can reach: a SQLite file, in which every order received is recorded for good.
+
+It never refuses an order because it was sent before: what comes twice is bought twice, as with a real exchange
+that was told nothing else. So what lies in this file is the proof. Two venues trade here:
+
+- `Lantern` lets one look up an order by the reference it was sent under, at any time.
+- `Quayside` hands out its statement only after the close.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mishaps import AT_THE_EXCHANGE, Mishap
+
+from sharedmem import SharedMemoryError
+
+LANTERN, QUAYSIDE = "Lantern", "Quayside"
+VENUES = {"KELP": LANTERN, "SALT": LANTERN, "ROPE": QUAYSIDE, "TIDE": QUAYSIDE}
+_PATIENCE_S = 30.0
+_TABLES = """
+PRAGMA journal_mode = WAL;
+CREATE TABLE IF NOT EXISTS requests (
+    id INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    reference TEXT NOT NULL,
+    decision TEXT NOT NULL,
+    venue TEXT NOT NULL,
+    price REAL NOT NULL,
+    size_usdt REAL NOT NULL,
+    executor TEXT NOT NULL,
+    outcome TEXT NOT NULL CHECK (outcome IN ('accepted', 'rejected', 'late'))
+);
+CREATE VIEW IF NOT EXISTS orders AS SELECT * FROM requests WHERE outcome = 'accepted';
+CREATE TABLE IF NOT EXISTS mishaps (decision TEXT PRIMARY KEY, kind TEXT NOT NULL, executor TEXT NOT NULL);
+"""
+
+
+class RejectedError(SharedMemoryError):
+    """The exchange has refused the order: nothing was bought or sold."""
+
+
+class ExchangeTimeoutError(SharedMemoryError):
+    """The exchange has not answered: nobody knows whether it has the order."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an executor sends."""
+
+    reference: str
+    """The sender's name for it."""
+    decision: str
+    venue: str
+    price: float
+    size_usdt: float
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An order that the exchange has accepted."""
+
+    order_id: str
+    reference: str
+    decision: str
+    size_usdt: float
+
+
+class Exchange:
+    """One process's door to the exchange. Its calls block: from a running event loop call them in a thread.
+
+    Args:
+        path: the file.
+        executor: who calls, recorded with each order.
+        mishaps: what is to go wrong, by decision.
+        hang_s: how long the exchange hangs when it does.
+    """
+
+    def __init__(
+        self, path: Path, *, executor: str = "", mishaps: Mapping[str, Mishap] | None = None, hang_s: float = 0.0
+    ) -> None:
+        self._path = path
+        self._executor = executor
+        self._mishaps = mishaps or {}
+        self._hang_s = hang_s
+
+    def found(self) -> None:
+        """Begin with an empty file."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        for ending in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + ending).unlink(missing_ok=True)
+        with self._opened() as connection:
+            connection.executescript(_TABLES)
+
+    def place(self, order: Order, *, permitted: Callable[[], bool] = lambda: True) -> Placed:
+        """Send an order.
+
+        Args:
+            order: what is wanted.
+            permitted: asked at the last moment, while nobody else can be served: an order whose sender has lost its
+                claim meanwhile is refused as late. (Real exchanges know this as the time up to which an
+                order may arrive.)
+
+        Raises:
+            RejectedError: it was refused.
+            ExchangeTimeoutError: no answer; it may have been accepted.
+        """
+        mishap = self.strikes(order.decision, AT_THE_EXCHANGE)
+        if mishap is Mishap.TIMEOUT_LOST:
+            raise ExchangeTimeoutError(f"no answer from {order.venue}")
+        if mishap is Mishap.HANG:
+            time.sleep(self._hang_s)
+        number, outcome = self._record(order, permitted, "rejected" if mishap is Mishap.REJECTION else "accepted")
+        if mishap is Mishap.TIMEOUT_ACCEPTED:
+            raise ExchangeTimeoutError(f"no answer from {order.venue}")
+        if outcome != "accepted":
+            why = "the order came too late" if outcome == "late" else "the margin does not suffice"
+            raise RejectedError(f"{order.venue} says: {why}")
+        return Placed(_order_id(order.venue, number), order.reference, order.decision, order.size_usdt)
+
+    def strikes(self, decision: str, kinds: tuple[Mishap, ...]) -> Mishap | None:
+        """The mishap of a decision if it is of these kinds and has not happened yet; it has then."""
+        mishap = self._mishaps.get(decision)
+        if mishap not in kinds:
+            return None
+        with self._serving() as connection:
+            row = (decision, mishap.value, self._executor)
+            struck = connection.execute("INSERT OR IGNORE INTO mishaps VALUES (?, ?, ?)", row)
+        return mishap if struck.rowcount else None
+
+    def look_up(self, reference: str) -> Placed | None:
+        """The order that was sent to `Lantern` under a reference. Waits for the orders under way."""
+        with self._serving() as connection:
+            row = connection.execute(f"{_SELECT} WHERE venue = ? AND reference = ?", (LANTERN, reference)).fetchone()
+        return _placed(row) if row else None
+
+    def statement(self) -> list[Placed]:
+        """Every order that was accepted, in order: what is handed out after the close."""
+        with self._serving() as connection:
+            return [_placed(row) for row in connection.execute(f"{_SELECT} ORDER BY id")]
+
+    def mishaps(self) -> dict[str, int]:
+        """How often each kind of mishap has happened."""
+        with self._serving() as connection:
+            return dict(connection.execute("SELECT kind, COUNT(*) FROM mishaps GROUP BY kind ORDER BY kind"))
+
+    def _record(self, order: Order, permitted: Callable[[], bool], outcome: str) -> tuple[int, str]:
+        with self._serving() as connection:
+            # Whoever looks up this order waits for us or came before us. If it came before, to
+            # take over, then our claim is over by now, and this says so.
+            told = outcome if permitted() else "late"
+            row = (time.time(), *_row(order), self._executor, told)
+            cursor = connection.execute("INSERT INTO requests VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        return cursor.lastrowid or 0, told
+
+    @contextmanager
+    def _serving(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that nobody else's overlaps, also when it only reads."""
+        with self._opened() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self._path, timeout=_PATIENCE_S, isolation_level=None)
+        try:
+            yield connection
+        finally:
+            connection.close()  # rolls back what was not committed
+
+
+_SELECT = "SELECT venue, id, reference, decision, size_usdt FROM orders"
+
+
+def _row(order: Order) -> tuple[str, str, str, float, float]:
+    return order.reference, order.decision, order.venue, order.price, order.size_usdt
+
+
+def _placed(row: tuple[str, int, str, str, float]) -> Placed:
+    venue, number, reference, decision, size_usdt = row
+    return Placed(_order_id(venue, number), reference, decision, size_usdt)
+
+
+def _order_id(venue: str, number: int) -> str:
+    return f"{venue[0]}-{number:05d}"

@@ -1,0 +1,67 @@
+"""A planner, a process of its own: walks through the days and puts what the rule decides into the queue.
+
+    python planner.py planner-1
+
+Two replicas run over the same days at the same time. Every decision is saved by `save_if_new`, so one of the two
+saves it and the other is told which plan stands. Both then put that plan into the queue under its id, so it is there
+also when the one that saved it died in between. A plan that comes out of the queue twice is still executed once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from market import METHOD, SIZE_USDT, Decision, Series, decisions_on
+from trading import MOST_ATTEMPTS, NAMESPACE, PUT, QUEUE, SESSION, TERMS, Terms, Ticket, count, say, ticket
+
+from sharedmem import Hub, SharedMemoryStore
+
+
+async def careful(store: SharedMemoryStore, decision: Decision) -> Ticket:
+    """Save a decision unless it stands already; returns the ticket of the plan that counts."""
+    result = await store.decisions.save_if_new(
+        SESSION, decision.symbol, decision.action, decision.confidence, decision.reasoning, METHOD
+    )
+    if result.saved:
+        await say(store, f"{decision.action} {decision.symbol}: {decision.reasoning}")
+    else:
+        await count(store, "plans refused as duplicates")
+    plan_id = result.plan.plan_id
+    return ticket(decision, plan_id=plan_id, task=plan_id, size_usdt=SIZE_USDT)
+
+
+async def naive(store: SharedMemoryStore, decision: Decision, seen: set[str]) -> Ticket | None:
+    """The ticket of a decision that this process, as far as it remembers, has not made before."""
+    if decision.name in seen:
+        return None
+    seen.add(decision.name)
+    await say(store, f"{decision.action} {decision.symbol}: {decision.reasoning}")
+    return ticket(decision, plan_id="", task=f"{store.actor}, {decision.name}", size_usdt=SIZE_USDT)
+
+
+async def plan(store: SharedMemoryStore, terms: Terms, series: Series) -> None:
+    """Walk through the days."""
+    queue = store.queue(QUEUE, max_attempts=MOST_ATTEMPTS)
+    seen: set[str] = set()
+    for day in range(len(series.days)):
+        for decision in decisions_on(series, day):
+            decided = await naive(store, decision, seen) if terms.naive else await careful(store, decision)
+            if decided is not None:
+                await store.sadd(PUT, decided.task)
+                await queue.put(decided.model_dump(), id=decided.task)
+        await asyncio.sleep(terms.day_s)
+
+
+async def main(name: str) -> None:
+    """Open the store as this planner and go through the days."""
+    async with Hub.open() as hub:
+        store = hub.store(NAMESPACE, actor=name)
+        terms = Terms.model_validate(await store.read(TERMS))
+        await plan(store, terms, await asyncio.to_thread(terms.series))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="One planner of the trading desk; floor.py starts them all.")
+    parser.add_argument("name", help="the actor it signs as")
+    asyncio.run(main(parser.parse_args().name))
