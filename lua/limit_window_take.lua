@@ -25,7 +25,8 @@ if count > 0 then
   longest = math.max(window, known)
 end
 
-local used = count - first_after(log, count, now - window) + 1
+local first = first_after(log, count, now - window)
+local used = count - first + 1
 if used + cost > limit then
   -- When this one has left the window, there is room.
   local blocking = stamp_at(log, count - limit + cost)
@@ -33,7 +34,8 @@ if used + cost > limit then
 end
 
 -- Others may ask for a longer window, so only what has left the longest one goes; nobody may ask for more than is kept.
-local old = math.max(first_after(log, count, now - longest) - 1, count + cost - MOST_KEPT)
+if longest > window then first = first_after(log, count, now - longest) end
+local old = math.max(first - 1, count + cost - MOST_KEPT)
 if old > 0 then redis.call('LTRIM', log, old, -1) end
 if is_new then
   redis.call('RPUSH', log, whole(longest))

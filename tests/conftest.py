@@ -19,7 +19,13 @@ from sharedmem import Hub, Settings, SharedMemoryError, SharedMemoryStore
 from sharedmem.clock import new_id
 from sharedmem.wire.embedded import EmbeddedServer
 
-pytest.register_assert_rewrite("sharedmem.testing.store_suite", "sharedmem.testing.transport_suite")
+pytest.register_assert_rewrite(
+    "sharedmem.testing.agreement_suite",
+    "sharedmem.testing.decision_suite",
+    "sharedmem.testing.episode_suite",
+    "sharedmem.testing.store_suite",
+    "sharedmem.testing.transport_suite",
+)
 
 _T = TypeVar("_T")
 _PATIENCE_AT_EXIT_S = 60

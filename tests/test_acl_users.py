@@ -97,6 +97,23 @@ async def test_an_acl_user_can_bury_a_change_that_was_delivered_too_often(limite
             assert [change.key for change in await second.dead_letters()] == ["research:ada:plan"]
 
 
+async def test_a_grant_for_one_queue_reaches_its_results_and_no_other_queue(operator: Hub) -> None:
+    grants = ("desk:shared:jobs",)
+    await operator.store("research", actor="eve", grants=grants).access.apply("eve", password=PASSWORD)
+    await operator.store("desk").queue("desk:shared:jobs:secret").put("a", id="x", unique_for=60)
+    settings = operator.settings.replace(redis_url=operator.url, redis_username="eve", redis_password=PASSWORD)
+
+    async with Hub.open(settings=settings) as hub:
+        queue = hub.store("research", actor="eve", grants=grants).queue("desk:shared:jobs")
+        put = await queue.put("b", id="x", unique_for=60)
+        task = await queue.claim(wait=10)
+        assert task is not None
+        await queue.ack(task, "done")
+        assert (await queue.result(put.id)).value == "done"
+        with pytest.raises(AccessDeniedError):
+            await hub.store("desk").queue("desk:shared:jobs:secret").stats()
+
+
 async def test_the_server_refuses_an_acl_user_what_the_library_would(operator: Hub, limited: Hub) -> None:
     await operator.store("payroll").write("salaries", [1, 2])
 

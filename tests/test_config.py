@@ -381,6 +381,7 @@ def test_a_value_that_cannot_be_is_refused_by_the_name_of_its_field(field: str, 
         "change_log_length",
         "blob_threshold_bytes",
         "subscriber_queue_length",
+        "episode_events",
     ],
 )
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), 10**12])

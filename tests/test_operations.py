@@ -13,11 +13,21 @@ from support import private_server
 
 from sharedmem import Hub, NotFoundError, Settings, SharedMemoryStore, Usage
 from sharedmem.faces.operations import FEEDS, OPERATIONS, Feed, Operation
+from sharedmem.knowledge.digests import plan_hash
 
 data_dir = private_server.data_dir
 
-# In order, on one store: row, its request, its answer (a function judges where it cannot be foretold).
-STEPS = [
+
+def receipt(told: dict[str, Any]) -> dict[str, Any]:
+    """Of the task that was claimed."""
+    return {"queue": "q", "id": told["queue.claim"].id, "token": told["queue.claim"].token}
+
+
+PLAN = {"session": "desk", "symbol": "BTC", "action": "BUY", "reasoning": "the trend is strong"}
+ON_PLAN = {"session": "desk", "plan_hash": plan_hash("BTC", "BUY", "the trend is strong")}
+# In order, on one store: row, its request (a function makes it of earlier answers), its answer (a function judges
+# where it cannot be foretold).
+STEPS: list[tuple[str, Any, Any]] = [
     ("value.write", {"key": "v", "value": {"a": 1}, "ttl": 60}, lambda version: version > 0),
     ("value.read", {"key": "v"}, {"a": 1}),
     ("value.entry", {"key": "v"}, lambda entry: entry.value == {"a": 1}),
@@ -46,6 +56,57 @@ STEPS = [
     ("set.pop", {"key": "t"}, "a"),
     ("counter.increment", {"key": "c", "by": -2}, -2),
     ("message.publish", {"channel": "news", "message": "hi"}, 0),
+    ("episode.append", {"session": "s1", "event": {"by": "ada", "text": "The lock is free."}}, 1),
+    ("episode.events", {"session": "s1", "limit": 5}, lambda events: events[0].event["by"] == "ada"),
+    ("episode.sessions", {}, ["s1"]),
+    ("episode.summarize", {"session": "s1"}, "ada: The lock is free."),
+    ("episode.retrieve", {"query": "LOCK", "k": 1, "filters": {"session": "s1"}}, ["ada: The lock is free."]),
+    ("plan.save", {**PLAN, "confidence": 0.5}, lambda short: len(short) == 8),
+    ("plan.save_if_new", {**PLAN, "confidence": 0.5}, lambda result: not result.saved),
+    ("plan.check", PLAN, lambda answer: answer.is_duplicate and answer.plan.symbol == "BTC"),
+    ("plan.list", {"session": "desk", "symbol": "BTC"}, lambda plans: len(plans) == 1),
+    ("plan.sessions", {}, ["desk"]),
+    ("execution.check", ON_PLAN, lambda answer: not answer.executed),
+    ("execution.begin", ON_PLAN, lambda claim: claim.started),
+    ("execution.open", {"session": "desk"}, lambda records: records[0].state == "running"),
+    ("execution.stats", {"session": "desk"}, lambda stats: stats.duplicates_prevented == 1),
+    ("execution.renew", lambda told: ON_PLAN | {"fence": told["execution.begin"].fence}, lambda claim: claim.started),
+    (
+        "execution.finish",
+        lambda told: ON_PLAN | {"fence": told["execution.begin"].fence, "status": "unknown"},
+        lambda record: record.state == "unknown",
+    ),
+    ("execution.resolve", ON_PLAN | {"status": "success"}, lambda record: record.state == "succeeded"),
+    (
+        "execution.mark",
+        ON_PLAN | {"symbol": "BTC", "action": "BUY", "confidence": 1, "status": "success", "executed": True},
+        lambda record: record.attempt == 1,
+    ),
+    ("plan.forget", {"session": "desk"}, 1),
+    ("lease.state", {"name": "index"}, lambda state: not state.holders and not state.waiting),
+    ("limit.take", {"name": "api", "limit": 2, "per": 60}, lambda permit: permit.remaining == 1),
+    ("limit.state", {"name": "api", "limit": 2, "per": 60}, lambda state: state.remaining == 1),
+    ("presence.who", {}, []),
+    ("queue.put", {"queue": "q", "payload": {"n": 1}, "id": "x"}, lambda put: put.is_new),
+    ("queue.put_many", {"queue": "q", "payloads": [2, 3, 4, 5]}, lambda put: len(put) == 4),
+    ("queue.peek", {"queue": "q", "n": 2}, lambda tasks: [task.payload for task in tasks] == [{"n": 1}, 2]),
+    ("queue.pause", {"queue": "q"}, True),
+    ("queue.resume", {"queue": "q"}, True),
+    ("queue.claim", {"queue": "q", "wait": 1}, lambda task: task.payload == {"n": 1}),
+    ("queue.renew", receipt, None),
+    ("queue.ack", lambda told: receipt(told) | {"result": "fine"}, None),
+    ("queue.result", lambda told: {"queue": "q", "id": told["queue.put"].id}, lambda outcome: outcome.value == "fine"),
+    ("queue.claim", {"queue": "q"}, lambda task: task.payload == 2),
+    ("queue.retry", lambda told: receipt(told) | {"delay": 60, "error": "down"}, True),
+    ("queue.claim", {"queue": "q"}, lambda task: task.payload == 3),
+    ("queue.fail", lambda told: receipt(told) | {"error": "bad"}, None),
+    ("queue.dead", {"queue": "q"}, lambda letters: letters[0].error == "bad"),
+    ("queue.redrive", lambda told: {"queue": "q", "id": told["queue.dead"][0].id}, True),
+    ("queue.redrive_all", {"queue": "q"}, 0),
+    ("queue.claim", {"queue": "q"}, lambda task: (task.payload, task.attempt) == (3, 1)),
+    ("queue.release", receipt, None),
+    ("queue.discard", lambda told: {"queue": "q", "id": told["queue.claim"].id}, True),
+    ("queue.stats", {"queue": "q"}, lambda stats: (stats.ready, stats.delayed, stats.counters.put) == (2, 1, 5)),
     ("namespace.usage", {}, lambda usage: isinstance(usage, Usage) and usage.keys > 0),
     ("namespace.sweep", {}, 0),
     ("namespace.clear", {}, lambda removed: removed > 0),
@@ -62,9 +123,11 @@ async def test_every_row_runs(store: SharedMemoryStore) -> None:
     assert [name for name, _, _ in STEPS if name not in OPERATIONS] == []
     assert OPERATIONS.keys() == {name for name, _, _ in STEPS}
 
+    told: dict[str, Any] = {}
     for name, parameters, expected in STEPS:
         row = OPERATIONS[name]
-        answer = await row.run(store, row.takes.model_validate_json(json.dumps(parameters)))
+        request = parameters(told) if callable(parameters) else parameters
+        answer = told[name] = await row.run(store, row.takes.model_validate_json(json.dumps(request)))
         assert expected(answer) if callable(expected) else answer == expected, (name, answer)
 
 

@@ -11,15 +11,33 @@ from typing import NamedTuple
 
 import pytest
 
+from sharedmem.wire.attending import Attending
+from sharedmem.wire.deciding import Deciding
+from sharedmem.wire.gathering import Gathering
+from sharedmem.wire.leasing import Leasing
+from sharedmem.wire.limiting import Limiting
 from sharedmem.wire.mutations import Mutations, Record
+from sharedmem.wire.queueing import Queueing
+from sharedmem.wire.recalling import Recalling
 from sharedmem.wire.scripts import lua_directory, scripts
+from sharedmem.wire.settling import Settling
 
 LUA = lua_directory()
 SCRIPTS = sorted(LUA.glob("*.lua"))
 INCLUDES = sorted((LUA / "include").glob("*.lua"))
 
 # The classes of typed callers; each script has its method in one of them.
-CALLERS: tuple[type, ...] = (Mutations,)
+CALLERS: tuple[type, ...] = (
+    Attending,
+    Deciding,
+    Gathering,
+    Leasing,
+    Limiting,
+    Mutations,
+    Queueing,
+    Recalling,
+    Settling,
+)
 # What the ledger and the store's signature give, so that callers do not.
 GIVEN = {"slot", "number", "keep_ms", "actor"}
 # What real servers or fakeredis lack, what changes users' values, and what differs from run to run.

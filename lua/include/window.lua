@@ -9,7 +9,12 @@ end
 -- The position of the first of `count` admissions that came after a moment; count + 1 when none has.
 local function first_after(log, count, moment)
   if count == 0 or stamp_at(log, 1) > moment then return 1 end
-  local low, high = 2, count + 1
+  -- Mostly only a few are older: those before `low`, which goes on in growing steps.
+  local low, step = 2, 1
+  while low + step - 1 <= count and stamp_at(log, low + step - 1) <= moment do
+    low, step = low + step, step * 2
+  end
+  local high = math.min(low + step - 1, count + 1)
   while low < high do
     local middle = math.floor((low + high) / 2)
     if stamp_at(log, middle) > moment then high = middle else low = middle + 1 end

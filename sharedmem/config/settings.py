@@ -37,6 +37,8 @@ from sharedmem.config.files import CONFIG_VARIABLE, PATHS, expanded, read_file
 from sharedmem.errors import ConfigError, NotFoundError
 
 _VARIABLE_PREFIX = "SHAREDMEM_"
+# What `sharedmem lock NAME -- COMMAND` tells the command.
+_TOKEN_VARIABLE = "SHAREDMEM_TOKEN"  # noqa: S105  # a fencing token is no secret
 SCHEMES = ("unix", "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 
 _MASK = "***"
@@ -364,7 +366,7 @@ class Settings(BaseModel):
 
 def unknown_environment(environment: Mapping[str, str]) -> list[str]:
     """The names that begin with `SHAREDMEM_` but set nothing, sorted: likely misspelt."""
-    known = {CONFIG_VARIABLE, *map(_variable, Settings.model_fields)}
+    known = {CONFIG_VARIABLE, _TOKEN_VARIABLE, *map(_variable, Settings.model_fields)}
     return sorted(name for name in environment if name.startswith(_VARIABLE_PREFIX) and name not in known)
 
 

@@ -187,10 +187,13 @@ class Hold:
 
     def _pause(self, refused: Refused) -> float:
         """Seconds after which to look again without being called."""
-        if refused.rank <= 1:
-            return refused.remaining_ms / 1000
+        remaining = refused.remaining_ms / 1000
+        if refused.rank == 0:
+            return remaining
         patience = self.terms.lease_ms / 1000 * (1 + refused.rank / _PATIENCE_GROWS_BY)
-        return min(patience, _LONGEST_PATIENCE_S) * random.uniform(2 / 3, 4 / 3)  # noqa: S311  # spreads the looks
+        looks_in = min(patience, _LONGEST_PATIENCE_S) * random.uniform(2 / 3, 4 / 3)  # noqa: S311  # spreads the looks
+        # The first may be gone: the second looks when something changes as well.
+        return min(looks_in, remaining) if refused.rank == 1 else looks_in
 
     def _held_by_others(self, refused: Refused) -> LockHeldError:
         return LockHeldError(self.place.kind, self.place.name, remaining=refused.remaining_ms / 1000)

@@ -162,7 +162,7 @@ class Candidacy:
     async def resign(self) -> None:
         """Give leadership up now, so that the next in line leads; then stand for election again, behind the others.
 
-        Does nothing while it does not lead. One round trip.
+        When nobody stands in line it is elected again at once. Does nothing while it does not lead. One round trip.
         """
         await self._campaign.resign()
 

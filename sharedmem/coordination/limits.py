@@ -49,7 +49,7 @@ class Limits(Primitive):
             burst: size of the token bucket; None is `limit`.
 
         Processes should name the same numbers. If they do not, each call is judged by its own numbers, over what
-        was admitted to all; none admits more than its own limit allows.
+        was admitted to all. A window remembers as far back as the longest `per` lately used under its name.
 
         Raises:
             InvalidError: an argument is out of bounds.

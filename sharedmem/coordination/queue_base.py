@@ -55,6 +55,7 @@ class QueueBase(Primitive):
         self._space = target.space
         self._terms = terms
         self._queueing = Queueing(ground.sender)
+        self._spelled: dict[type, Any] = {}
 
     @property
     def name(self) -> str:
@@ -63,8 +64,11 @@ class QueueBase(Primitive):
 
     def _keys(self, kind: type[KeysOf]) -> KeysOf:
         """The keys of one script, found by the names of its fields."""
-        fields: tuple[str, ...] = vars(kind)["_fields"]
-        return kind(*(self._key(field) for field in fields))
+        if kind not in self._spelled:
+            fields: tuple[str, ...] = vars(kind)["_fields"]
+            self._spelled[kind] = kind(*(self._key(field) for field in fields))
+        keys: KeysOf = self._spelled[kind]
+        return keys
 
     def _key(self, field: str) -> bytes:
         return self._target.physical if field == "queue" else self._part(self._target, f"queue.{field}")

@@ -9,11 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from sharedmem.coordination.backoff import pause_after
-from sharedmem.coordination.ground import Ground, check_wait
+from sharedmem.coordination.ground import check_wait
 from sharedmem.coordination.queue_base import (
     PATIENCE_S,
     QueueBase,
-    QueueTerms,
     check_count,
     check_delay_ms,
     check_error,
@@ -23,8 +22,6 @@ from sharedmem.coordination.task_texts import read_tasks
 from sharedmem.coordination.waiting import Waiter
 from sharedmem.errors import ClaimLostError, SharedMemoryError
 from sharedmem.models.tasks import Receipt, Task
-from sharedmem.wire.access import Scope
-from sharedmem.wire.keys import Target
 from sharedmem.wire.queueing import AckKeys, ClaimKeys, LeaveKeys, MoveKeys, ReleaseKeys, RenewKeys
 
 _MOST_CLAIMED_AT_ONCE = 100
@@ -34,12 +31,6 @@ _LONGEST_MARGIN_S = 1.0
 
 class QueueClaims(QueueBase):
     """The calls of those who do tasks."""
-
-    def __init__(self, ground: Ground, scope: Scope, name: str, target: Target, terms: QueueTerms) -> None:
-        super().__init__(ground, scope, name, target, terms)
-        self._claim_keys = self._keys(ClaimKeys)
-        self._ack_keys = self._keys(AckKeys)
-        self._renew_keys = self._keys(RenewKeys)
 
     # -- claiming
 
@@ -122,7 +113,7 @@ class QueueClaims(QueueBase):
         terms = self._terms
         return self._queueing.queue_claim(
             self._space,
-            self._claim_keys,
+            self._keys(ClaimKeys),
             self._actor,
             count=count,
             visibility_ms=terms.visibility_ms,
@@ -178,7 +169,9 @@ class QueueClaims(QueueBase):
         held = check_receipt(task)
         asked_at = self._ground.clock.monotonic()
         visibility_ms = self._terms.visibility_ms
-        call = self._queueing.queue_renew(self._renew_keys, id_=held.id, token=held.token, visibility_ms=visibility_ms)
+        call = self._queueing.queue_renew(
+            self._keys(RenewKeys), id_=held.id, token=held.token, visibility_ms=visibility_ms
+        )
         if not await self._translated(self._target, call):
             raise ClaimLostError("task", held.id, held.token)
         return self._held_until(asked_at)
@@ -198,7 +191,7 @@ class QueueClaims(QueueBase):
         held = check_receipt(task)
         call = self._queueing.queue_ack(
             self._space,
-            self._ack_keys,
+            self._keys(AckKeys),
             self._item("queue.result", held.id),
             self._actor,
             id_=held.id,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sharedmem.coordination.ground import Ground, check_seconds
+from sharedmem.coordination.ground import check_seconds
 from sharedmem.coordination.queue_base import (
     QueueBase,
-    QueueTerms,
     check_dedup_id,
     check_delay_ms,
     check_max_attempts,
@@ -15,8 +14,6 @@ from sharedmem.coordination.queue_base import (
 )
 from sharedmem.errors import InvalidError
 from sharedmem.models.tasks import PutResult
-from sharedmem.wire.access import Scope
-from sharedmem.wire.keys import Target
 from sharedmem.wire.queueing import OfferKeys, PutKeys, Terms
 
 _MOST_AT_ONCE = 500
@@ -25,10 +22,6 @@ _LONGEST_WINDOW_S = 31 * 86_400.0
 
 class QueuePuts(QueueBase):
     """The calls of those who want something done."""
-
-    def __init__(self, ground: Ground, scope: Scope, name: str, target: Target, terms: QueueTerms) -> None:
-        super().__init__(ground, scope, name, target, terms)
-        self._put_keys = self._keys(PutKeys)
 
     async def put(
         self,
@@ -63,7 +56,7 @@ class QueuePuts(QueueBase):
             return await self._offer(coded, terms, check_dedup_id(id), unique_for)
         if unique_for:
             raise InvalidError("unique_for", unique_for, "it goes with a deduplication id; give id as well")
-        call = self._queueing.queue_put(self._space, self._put_keys, self._actor, terms=terms, payloads=(coded,))
+        call = self._queueing.queue_put(self._space, self._keys(PutKeys), self._actor, terms=terms, payloads=(coded,))
         first = await self._translated(self._target, call)
         return PutResult.model_construct(id=str(first), is_new=True)
 
@@ -91,7 +84,7 @@ class QueuePuts(QueueBase):
             raise InvalidError("payloads", f"({len(coded)} of them)", f"put at most {_MOST_AT_ONCE} at a time")
         if not coded:
             return []
-        call = self._queueing.queue_put(self._space, self._put_keys, self._actor, terms=terms, payloads=coded)
+        call = self._queueing.queue_put(self._space, self._keys(PutKeys), self._actor, terms=terms, payloads=coded)
         first = await self._translated(self._target, call)
         return [PutResult.model_construct(id=str(first + number), is_new=True) for number in range(len(coded))]
 

@@ -9,6 +9,40 @@
 Any number of threads may use one hub. A hub does not survive a fork: open it in the process that uses it.
 """
 
-from sharedmem.sync._generated import Access, Consumer, Hub, SharedMemoryStore, Subscription
+from sharedmem.sync._generated import (
+    Access,
+    Barrier,
+    Candidacy,
+    Consumer,
+    Decisions,
+    Episodes,
+    Execution,
+    Hub,
+    Lease,
+    Presence,
+    RateLimit,
+    ReadWriteLock,
+    SharedMemoryStore,
+    Subscription,
+    TaskInHand,
+    TaskQueue,
+)
 
-__all__ = ["Access", "Consumer", "Hub", "SharedMemoryStore", "Subscription"]
+__all__ = [
+    "Access",
+    "Barrier",
+    "Candidacy",
+    "Consumer",
+    "Decisions",
+    "Episodes",
+    "Execution",
+    "Hub",
+    "Lease",
+    "Presence",
+    "RateLimit",
+    "ReadWriteLock",
+    "SharedMemoryStore",
+    "Subscription",
+    "TaskInHand",
+    "TaskQueue",
+]

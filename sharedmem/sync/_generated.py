@@ -4,14 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Self
 
 from sharedmem.config import Kind, Settings
+from sharedmem.coordination.barriers import Barrier as AsyncBarrier
+from sharedmem.coordination.leader import Candidacy as AsyncCandidacy
+from sharedmem.coordination.lease import Lease as AsyncLease
+from sharedmem.coordination.leases import LeaseKind
+from sharedmem.coordination.limits import Algorithm
+from sharedmem.coordination.limits import RateLimit as AsyncRateLimit
+from sharedmem.coordination.presence import Presence as AsyncPresence
+from sharedmem.coordination.queues import TaskQueue as AsyncTaskQueue
+from sharedmem.coordination.rwlock import ReadWriteLock as AsyncReadWriteLock
+from sharedmem.coordination.worker import TaskInHand as AsyncTaskInHand
 from sharedmem.data.consumers import Consumer as AsyncConsumer
 from sharedmem.data.hashes import _UNSET
 from sharedmem.data.messages import Subscription as AsyncSubscription
 from sharedmem.data.rights import Access as AsyncAccess
-from sharedmem.models import Change, Entry, Health, Message, Missed, Powers, Usage
+from sharedmem.knowledge.decisions import Decisions as AsyncDecisions
+from sharedmem.knowledge.episodes import Episodes as AsyncEpisodes
+from sharedmem.knowledge.executing import Execution as AsyncExecution
+from sharedmem.knowledge.executions import Policy
+from sharedmem.knowledge.plans import _DEFAULT_WINDOW_S
+from sharedmem.models import (
+    Change,
+    Entry,
+    EpisodeEvent,
+    ExecutionClaim,
+    ExecutionRecord,
+    ExecutionStats,
+    Health,
+    Message,
+    Missed,
+    PlanRecord,
+    Powers,
+    SaveResult,
+    Usage,
+)
+from sharedmem.models.barriers import Arrival
+from sharedmem.models.leases import LeaseState
+from sharedmem.models.limits import LimitState, Permit
+from sharedmem.models.once import OnceState
+from sharedmem.models.presence import Present
+from sharedmem.models.tasks import Backoff, PutResult, QueuedTask, QueueLine, QueueStats, Receipt, Task, TaskOutcome
 from sharedmem.store import SharedMemoryStore as AsyncSharedMemoryStore
 from sharedmem.sync.faces import Face, HubFace
 from sharedmem.sync.portal import threaded
@@ -74,6 +110,116 @@ class Access(Face[AsyncAccess]):
         return self._portal.run(self._async.apply(user, password=password))
 
 
+class Lease(Face[AsyncLease]):
+    """What a holder has. It renews itself while its block runs.
+
+    Give `token` along with every write that the lock protects: tokens rise with every holder, so whatever
+    is written to can refuse a token below the highest it has seen.
+    """
+
+    @property
+    def name(self) -> str:
+        """What is held, as it was asked for."""
+        return self._async.name
+
+    @property
+    def token(self) -> int:
+        """Fencing token: higher than those of all earlier holders of anything in the namespace."""
+        return self._async.token
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which it is held even if it cannot be renewed; 0 when it has ended.
+
+        Counted by this machine's monotonic clock, and a little shorter than at the server.
+        """
+        return self._async.remaining
+
+    def is_held(self) -> bool:
+        """Whether it has not ended. No round trip."""
+        return self._async.is_held()
+
+    def check(self) -> None:
+        """Do nothing while it is held. No round trip.
+
+        Raises:
+            LockLostError: it has ended.
+        """
+        return self._async.check()
+
+
+class ReadWriteLock(Face[AsyncReadWriteLock]):
+    """One read/write lock. All stand in one line: a writer is not held off by readers who come after it."""
+
+    @property
+    def name(self) -> str:
+        """What it is called, as it was asked for."""
+        return self._async.name
+
+    @contextmanager
+    def reading(self, *, lease: float = 30.0, wait: float | None = None) -> Iterator[Lease]:
+        """Hold it together with other readers while the block runs; all else as `SharedMemoryStore.lock`.
+
+        Args:
+            lease: seconds until it comes free if this process dies; renewed while the block runs.
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Raises:
+            LockHeldError, LockLostError, InvalidError, UnavailableError: as `SharedMemoryStore.lock`.
+        """
+        yield from self._entered(self._async.reading(lease=lease, wait=wait), Lease)
+
+    @contextmanager
+    def writing(self, *, lease: float = 30.0, wait: float | None = None) -> Iterator[Lease]:
+        """Hold it alone while the block runs; all else as `SharedMemoryStore.lock`.
+
+        Args:
+            lease: seconds until it comes free if this process dies; renewed while the block runs.
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Raises:
+            LockHeldError, LockLostError, InvalidError, UnavailableError: as `SharedMemoryStore.lock`.
+        """
+        yield from self._entered(self._async.writing(lease=lease, wait=wait), Lease)
+
+
+class Candidacy(Face[AsyncCandidacy]):
+    """One who stands for election while its block runs."""
+
+    @property
+    def name(self) -> str:
+        """What it stands for, as it was asked for."""
+        return self._async.name
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads now, by the local clock, which steps down before the server's lease ends."""
+        return self._async.is_leader
+
+    @property
+    def token(self) -> int | None:
+        """Fencing token of this term, higher than those of all earlier leaders; None while it does not lead."""
+        return self._async.token
+
+    def elected(self) -> int:
+        """Wait until it leads.
+
+        Returns:
+            The token of the term.
+
+        Raises:
+            UnavailableError: the block was left.
+        """
+        return self._portal.run(self._async.elected())
+
+    def resign(self) -> None:
+        """Give leadership up now, so that the next in line leads; then stand for election again, behind the others.
+
+        When nobody stands in line it is elected again at once. Does nothing while it does not lead. One round trip.
+        """
+        return self._portal.run(self._async.resign())
+
+
 class Subscription(Face[AsyncSubscription]):
     """The messages of some channels, as an iterator of `Message` and, where some may be lost, `Missed`."""
 
@@ -122,6 +268,1001 @@ class Consumer(Face[AsyncConsumer]):
         return self._portal.iterate(aiter(self._async))
 
 
+class Execution(Face[AsyncExecution]):
+    """One execution under way; made by `Decisions.executing`."""
+
+    @property
+    def claim(self) -> ExecutionClaim:
+        """What `begin_execution` has answered."""
+        return self._async.claim
+
+    @property
+    def started(self) -> bool:
+        """Whether it is ours to do."""
+        return self._async.started
+
+    @property
+    def record(self) -> ExecutionRecord | None:
+        """How it ended, once that is recorded."""
+        return self._async.record
+
+    def is_held(self) -> bool:
+        """Whether the claim is surely ours still: look before each step that cannot be taken back."""
+        return self._async.is_held()
+
+    def finish(
+        self,
+        *,
+        status: str,
+        executed: bool | None = None,
+        order_id: str = "",
+        order_size_usdt: float = 0.0,
+        error: str = "",
+    ) -> ExecutionRecord:
+        """Record how it ended, as `Decisions.finish`. One round trip.
+
+        Args:
+            status: `success`; `error` or `failed`; `unknown` or `timeout`.
+            executed: whether an order was placed; None: if it was a success.
+            order_id: what the exchange calls it.
+            order_size_usdt: 0 or more.
+            error: what went wrong.
+
+        Raises:
+            ClaimLostError: it is not ours, or not any more.
+            AlreadyExecutedError, InvalidError, UnavailableError: as `Decisions.finish`.
+        """
+        return self._portal.run(
+            self._async.finish(
+                status=status, executed=executed, order_id=order_id, order_size_usdt=order_size_usdt, error=error
+            )
+        )
+
+
+class Decisions(Face[AsyncDecisions]):
+    """The decision log of a namespace: `store.decisions`. Sessions know nothing of each other.
+
+    Changes are told on the channels `memory.<session>.plan.saved`, `.execution.recorded` and `.stats.updated`,
+    and on the change feed.
+    """
+
+    def sessions(self) -> list[str]:
+        """The sessions that have plans, sorted. One round trip a thousand of them.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.sessions())
+
+    def forget(self, session: str) -> int:
+        """Remove all that a session has decided, executions and counts too. One round trip.
+
+        The same plans can then be saved and executed again.
+
+        Args:
+            session: whose decisions.
+
+        Returns:
+            How many plans it had.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.forget(session))
+
+    def save_plan(
+        self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
+    ) -> str:
+        """Save a plan, also when the same one was saved before. One round trip.
+
+        Args:
+            session: whose plan it is: a name without blanks, colons and braces.
+            symbol: what it is about, up to 256 bytes.
+            action: what to do, up to 256 bytes.
+            confidence: from 0 to 1.
+            reasoning: why, up to 1 MiB.
+            method: how it was decided.
+
+        Returns:
+            Its `plan_hash`, which names the newest such plan of the session.
+
+        Raises:
+            InvalidError: a field that cannot stand in a plan.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.save_plan(session, symbol, action, confidence, reasoning, method))
+
+    def save_if_new(
+        self,
+        session: str,
+        symbol: str,
+        action: str,
+        confidence: float,
+        reasoning: str,
+        method: str = "",
+        time_window_sec: float = _DEFAULT_WINDOW_S,
+    ) -> SaveResult:
+        """Save a plan unless the same one was saved in the time window; of racing planners exactly one saves.
+
+        One round trip.
+
+        Args:
+            session: as `save_plan`, like all up to `method`.
+            symbol: with `action` and `reasoning` it makes two plans the same.
+            action: see there.
+            confidence: not compared.
+            reasoning: compared to the letter.
+            method: not compared.
+            time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `save_plan`.
+        """
+        return self._portal.run(
+            self._async.save_if_new(session, symbol, action, confidence, reasoning, method, time_window_sec)
+        )
+
+    def get_recent_plans(self, session: str, symbol: str | None = None, limit: int = 10) -> list[PlanRecord]:
+        """The newest plans of a session, newest first. One round trip.
+
+        Args:
+            session: whose plans.
+            symbol: only plans for it; None for all.
+            limit: how many at most, 1 to 1000. A session keeps `plans_per_session` of them (100).
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.get_recent_plans(session, symbol, limit))
+
+    def check_duplicate(
+        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = _DEFAULT_WINDOW_S
+    ) -> tuple[bool, PlanRecord | None]:
+        """Whether the same plan was saved in the time window, and that plan. One round trip.
+
+        Another planner may save it right after: `save_if_new` checks and saves in one step.
+
+        Args:
+            session: whose plans.
+            symbol: as in the plan, like `action` and `reasoning`.
+            action: see there.
+            reasoning: compared to the letter.
+            time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
+
+        Returns:
+            (True, the newest such plan with its `time_since_ms`), or (False, None).
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.check_duplicate(session, symbol, action, reasoning, time_window_sec))
+
+    @contextmanager
+    def executing(
+        self, session: str, plan_hash: str, *, lease: float = 30.0, policy: Policy = "never"
+    ) -> Iterator[Execution]:
+        """Claim an execution for the length of the block, and renew the claim at a third of its lease.
+
+        A block that ends without `finish`, by an error or not, leaves the execution `unknown`: an order may
+        have been placed. Two round trips, and one a renewal.
+
+        Args:
+            session: whose plan.
+            plan_hash: as `begin_execution`.
+            lease: seconds after which the claim of an executor that died is over.
+            policy: as `begin_execution`.
+
+        Raises:
+            NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
+        """
+        yield from self._entered(self._async.executing(session, plan_hash, lease=lease, policy=policy), Execution)
+
+    def begin_execution(
+        self, session: str, plan_hash: str, *, lease: float = 30.0, policy: Policy = "never"
+    ) -> ExecutionClaim:
+        """Claim the execution of a plan before doing it; of racing executors exactly one gets it. One round trip.
+
+        Args:
+            session: whose plan.
+            plan_hash: eight digits for the newest such plan of the session, or a `plan_id`.
+            lease: seconds after which the claim is over unless it is renewed, 0.05 to 86,400.
+            policy: what to do when another's claim is over without a result. `never`: it is `orphaned`, and a
+                person or a probe says by `resolve` how it ended. `takeover`: begin it anew, for what may happen
+                twice.
+
+        Returns:
+            A claim. Unless `started`, do not execute: `state` and `execution` say who is at it or how it ended.
+
+        Raises:
+            NotFoundError: the session has no such plan (any more).
+            InvalidError: a lease or policy that is none.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.begin_execution(session, plan_hash, lease=lease, policy=policy))
+
+    def renew(self, session: str, plan_hash: str, fence: int, *, lease: float = 30.0) -> ExecutionClaim:
+        """Prolong a claim while the work goes on. One round trip.
+
+        Args:
+            session: whose plan.
+            plan_hash: as `begin_execution`; a `plan_id` is safer, since a newer plan may bear the hash by now.
+            fence: of the claim.
+            lease: seconds from now on, 0.05 to 86,400.
+
+        Raises:
+            ClaimLostError: the lease is over, or the execution is another's or has ended.
+            NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
+        """
+        return self._portal.run(self._async.renew(session, plan_hash, fence, lease=lease))
+
+    def finish(
+        self,
+        session: str,
+        plan_hash: str,
+        fence: int,
+        *,
+        status: str,
+        executed: bool | None = None,
+        order_id: str = "",
+        order_size_usdt: float = 0.0,
+        error: str = "",
+    ) -> ExecutionRecord:
+        """Record how a claimed execution ended. One round trip.
+
+        Args:
+            session: whose plan.
+            plan_hash: as `renew`.
+            fence: of the claim. One whose lease is over still counts while nobody took over or resolved.
+            status: `success`; `error` or `failed` when it certainly did not happen; `unknown` or `timeout` when
+                nobody knows whether it did.
+            executed: whether an order was placed; None: if it was a success.
+            order_id: what the exchange calls it.
+            order_size_usdt: 0 or more.
+            error: what went wrong; over 4000 characters it is cut.
+
+        Returns:
+            The record; that of before when it was finished so already.
+
+        Raises:
+            ClaimLostError: the execution is another's by now.
+            AlreadyExecutedError: it ended already, and differently.
+            NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
+        """
+        return self._portal.run(
+            self._async.finish(
+                session,
+                plan_hash,
+                fence,
+                status=status,
+                executed=executed,
+                order_id=order_id,
+                order_size_usdt=order_size_usdt,
+                error=error,
+            )
+        )
+
+    def mark_executed(
+        self,
+        session: str,
+        plan_hash: str,
+        symbol: str,
+        action: str,
+        confidence: float,
+        status: str,
+        executed: bool,
+        order_id: str = "",
+        order_size_usdt: float = 0.0,
+        error: str = "",
+        *,
+        fence: int | None = None,
+    ) -> ExecutionRecord:
+        """Record the one execution of a plan, also without a claim: the first to mark it wins. One round trip.
+
+        Two executors that both checked, executed and then mark have executed twice: claim with
+        `begin_execution` first where that must not happen.
+
+        Args:
+            session: whose plan.
+            plan_hash: as `begin_execution`.
+            symbol: what was dealt in.
+            action: what was done.
+            confidence: from 0 to 1.
+            status: as `finish`, like all up to `error`.
+            executed: whether an order was placed.
+            order_id: see there.
+            order_size_usdt: see there.
+            error: see there.
+            fence: of the claim, if there is one.
+
+        Returns:
+            The record; that of before when it was marked with the same status and order id already.
+
+        Raises:
+            AlreadyExecutedError: it was recorded already, and differently.
+            ClaimLostError: somebody else has a claim on it.
+            NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
+        """
+        return self._portal.run(
+            self._async.mark_executed(
+                session,
+                plan_hash,
+                symbol,
+                action,
+                confidence,
+                status,
+                executed,
+                order_id,
+                order_size_usdt,
+                error,
+                fence=fence,
+            )
+        )
+
+    def resolve(
+        self,
+        session: str,
+        plan_hash: str,
+        *,
+        status: str,
+        executed: bool | None = None,
+        order_id: str = "",
+        order_size_usdt: float = 0.0,
+        error: str = "",
+    ) -> ExecutionRecord:
+        """Say how an orphaned or unknown execution ended, after looking at the exchange. One round trip.
+
+        Whoever held the claim cannot finish it any more.
+
+        Args:
+            session: whose plan.
+            plan_hash: as `renew`.
+            status: as `finish`, like all that follow.
+            executed: see there.
+            order_id: see there.
+            order_size_usdt: see there.
+            error: see there.
+
+        Returns:
+            The record; that of before when it was recorded so already.
+
+        Raises:
+            ConflictError: somebody is still at it.
+            AlreadyExecutedError: it is known already how it ended, and differently.
+            NotFoundError: no such plan, or it was never begun.
+            InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
+        """
+        return self._portal.run(
+            self._async.resolve(
+                session,
+                plan_hash,
+                status=status,
+                executed=executed,
+                order_id=order_id,
+                order_size_usdt=order_size_usdt,
+                error=error,
+            )
+        )
+
+    def check_executed(self, session: str, plan_hash: str) -> tuple[bool, ExecutionRecord | None]:
+        """Whether a plan was executed, or is being executed, in whatever state that is. One round trip.
+
+        Args:
+            session: whose plan.
+            plan_hash: as `begin_execution`.
+
+        Returns:
+            (True, the record): do not execute. (False, None): nobody has begun.
+
+        Raises:
+            NotFoundError: the session has no such plan (any more).
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.check_executed(session, plan_hash))
+
+    def get_execution_stats(self, session: str, symbol: str | None = None) -> ExecutionStats:
+        """How the executions of a session went. One round trip; counted as they happen, not when asked.
+
+        Args:
+            session: whose executions; one that never had any has zeros.
+            symbol: only executions of it; None for all.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.get_execution_stats(session, symbol))
+
+    def get_open_executions(self, session: str) -> list[ExecutionRecord]:
+        """The executions that wait for an end: running, orphaned and unknown ones, oldest plan first.
+
+        One round trip 500 executions of the session.
+
+        Args:
+            session: whose executions.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.get_open_executions(session))
+
+
+class Episodes(Face[AsyncEpisodes]):
+    """Episodes of one namespace: every actor of it may append to each session, and read all.
+
+    A session is forgotten when nothing was appended for `session_ttl_s`.
+
+    Args:
+        ground: what the hub lends.
+        scope: hands out names within the actor's rights.
+        finder: how `retrieve` finds; None looks for the query as a piece of text.
+    """
+
+    def append_event(self, session: str, event: object) -> int:
+        """Put an event at the end of a session's episode, with server time and this actor's name. One round trip.
+
+        Args:
+            session: a name without colons and blanks; made by its first event.
+            event: text, or any value that `write` takes, such as `{"by": "ada", "text": "..."}`, up to the blob
+                threshold. Beyond `episode_events` (default 10,000) the oldest events go.
+
+        Returns:
+            How many events the episode keeps.
+
+        Raises:
+            InvalidError: the name is none, or the event cannot be coded or is too large.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.append_event(session, event))
+
+    def events(
+        self, session: str, *, since: datetime | str | int | None = None, limit: int = 1000
+    ) -> list[EpisodeEvent]:
+        """The events of a session, oldest first; empty when it has none. One round trip a hundred events.
+
+        Args:
+            session: its name.
+            since: only events after this: the `cursor` of the last one seen, a version, or a time with its zone
+                (datetime, or ISO 8601 text); None from the oldest kept.
+            limit: at most so many; go on with `since` set to the cursor of the last one.
+
+        Raises:
+            InvalidError: the name, moment or limit is none.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.events(session, since=since, limit=limit))
+
+    def sessions(self) -> list[str]:
+        """The sessions that have events, the one with the newest event first. Two round trips five hundred.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.sessions())
+
+    def summarize_episode(self, session: str) -> str | None:
+        """What a session was about, in at most seven of its own sentences; None when it has no events.
+
+        A heuristic that quotes (`knowledge.summary` says how it chooses), no model of language: it reads the newest
+        2,000 sentences. The summary is kept and answered from the store until something is appended: one round trip
+        then, else three, and one more for each hundred events read.
+
+        Raises:
+            InvalidError: the name is none.
+            AccessDeniedError, UnavailableError: as `write`, since the summary is kept.
+        """
+        return self._portal.run(self._async.summarize_episode(session))
+
+    def retrieve(self, query: str, k: int = 5, filters: Mapping[str, object] | None = None) -> list[str]:
+        """The newest events and summaries of the namespace that hold a piece of text, in any case, as text.
+
+        An event that is no text is searched and answered as `speaker: text`, else as `field: value, ...`.
+
+        Args:
+            query: looked for as it stands; nothing in it has a meaning of its own. Empty text finds the newest.
+            k: at most so many answers.
+            filters: any of `session`, `actor` (events alone have one), `since` (newer than) and `until` (not newer
+                than), each a cursor, a version, or a time with its zone. A summary is as old as the last event
+                it tells of.
+
+        Returns:
+            Newest first. One round trip a hundred events looked at; holds one page and the answers in memory.
+
+        Raises:
+            InvalidError: the query is no text, k is below one, or a filter is unknown or none.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.retrieve(query, k, filters))
+
+
+class Barrier(Face[AsyncBarrier]):
+    """One barrier, shared by all who use its name. Made by `barrier`."""
+
+    @property
+    def name(self) -> str:
+        """The absolute name."""
+        return self._async.name
+
+    @property
+    def parties(self) -> int:
+        """How many have to come."""
+        return self._async.parties
+
+    def wait(self, *, timeout: float | None = None) -> Arrival:
+        """Wait until all have come. Then all are called at once, and the barrier is closed again for the next time.
+
+        Who dies while it waits no longer counts when its lease has ended: the barrier waits for somebody who lives.
+        One round trip for the last to come, two and one every `lease` / 3 seconds for the others.
+
+        Args:
+            timeout: seconds to wait at most; 0 goes through only as the last to come, None for as long as it takes.
+
+        Returns:
+            The place in the order of arrival, and the generation: a number that rises with every opening.
+
+        Raises:
+            BarrierError: not all came in that time; this one has left again, and no longer counts.
+            ConflictError: others wait at this barrier for another number of parties.
+            InvalidError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.wait(timeout=timeout))
+
+    def waiting(self) -> int:
+        """How many wait here now. One round trip.
+
+        Raises:
+            UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.waiting())
+
+
+class RateLimit(Face[AsyncRateLimit]):
+    """One rate limit, shared by all who use its name. Made by `rate_limit`."""
+
+    @property
+    def name(self) -> str:
+        """The absolute name."""
+        return self._async.name
+
+    def take(self, cost: int = 1) -> Permit:
+        """Ask for a permit; a refusal is an answer, not an error. One round trip.
+
+        Args:
+            cost: how much of the limit it takes; all of it or nothing.
+
+        Returns:
+            A `Permit`, true if it was admitted; else `retry_after` says in seconds when it can be.
+
+        Raises:
+            InvalidError: the cost is under 1 or can never be admitted; or others use another algorithm by this name.
+            UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.take(cost))
+
+    def acquire(self, cost: int = 1, *, wait: float | None = None) -> Permit:
+        """Wait until a cost is admitted. One round trip a try; a try is made when it can succeed.
+
+        Args:
+            cost: as `take`.
+            wait: seconds to wait at most; 0 not at all, None for as long as it takes.
+
+        Raises:
+            LimitedError: it would take longer; told at once, with `retry_after`.
+            InvalidError, UnavailableError: as `take`.
+        """
+        return self._portal.run(self._async.acquire(cost, wait=wait))
+
+    def state(self) -> LimitState:
+        """What is left, without taking any of it. One round trip.
+
+        Raises:
+            InvalidError, UnavailableError: as `take`.
+        """
+        return self._portal.run(self._async.state())
+
+
+class Presence(Face[AsyncPresence]):
+    """The actors of a namespace who are here. The property `presence` of a store.
+
+    Joining, leaving and lapsing go on the change stream as `presence.join`, `presence.leave` and `presence.lapse`, each
+    with the key `<namespace>:$presence:<actor>`: `store.watch("<namespace>:$presence:*")` follows them.
+    """
+
+    @contextmanager
+    def here(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> Iterator[Presence]:
+        """Be here while the block runs. One round trip now, one every `ttl` / 3 seconds, one at the end.
+
+        An actor that lapsed (its process hung, or its server was away) joins anew with its next sign of life. Of
+        two processes under one name the last one to speak is what others see, and the first one to leave takes
+        the name away until the other speaks again: give each a name of its own.
+
+        Args:
+            role: what it does here, up to 128 bytes.
+            info: anything that can be a value, up to 8 KiB coded.
+            ttl: seconds after which it counts as lapsed if nothing is heard of it; 0.3 to a day.
+
+        Yields:
+            This object.
+
+        Raises:
+            InvalidError: an argument is refused, or the store has no actor.
+            UnavailableError: as `write`.
+        """
+        yield from self._entered(self._async.here(role=role, info=info, ttl=ttl), Presence)
+
+    def announce(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> None:
+        """Be here for the next `ttl` seconds: one sign of life, for those who have a rhythm of their own.
+
+        One round trip; of those who have lapsed the others are told first.
+
+        Raises:
+            InvalidError, UnavailableError: as `here`.
+        """
+        return self._portal.run(self._async.announce(role=role, info=info, ttl=ttl))
+
+    def leave(self) -> bool:
+        """Be here no longer; whether this actor was. One round trip.
+
+        Raises:
+            InvalidError: the store has no actor.
+            UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.leave())
+
+    def who(self, role: str | None = None) -> list[Present]:
+        """Who is here, in the order in which they came. One round trip, another one if somebody has lapsed.
+
+        Args:
+            role: only those in this role; None for all.
+
+        Raises:
+            UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.who(role))
+
+
+class TaskInHand(Face[AsyncTaskInHand]):
+    """A claimed task that is worked on; it is renewed until its block ends.
+
+    Hand `finish` what comes out of it.
+    """
+
+    @property
+    def task(self) -> Task:
+        """What was claimed."""
+        return self._async.task
+
+    @property
+    def id(self) -> str:
+        """Which task it is."""
+        return self._async.id
+
+    @property
+    def payload(self) -> Any:
+        """What there is to do."""
+        return self._async.payload
+
+    @property
+    def attempt(self) -> int:
+        """How often it was claimed, this time included."""
+        return self._async.attempt
+
+    @property
+    def token(self) -> int:
+        """Fencing token: higher than those of all earlier claims of this task."""
+        return self._async.token
+
+    @property
+    def result(self) -> Any:
+        """What has come out of it so far."""
+        return self._async.result
+
+    def finish(self, result: object) -> None:
+        """Say what has come out of it; the end of the block hands it in. No round trip."""
+        return self._async.finish(result)
+
+
+class TaskQueue(Face[AsyncTaskQueue]):
+    """A queue of tasks, each of which is done at least once, however many workers die over it.
+
+    A task is given to one worker at a time. Who has it renews it (heartbeat) within the visibility time and says what
+    became of it; else somebody else gets it. After the last attempt it lies with the dead letters.
+    """
+
+    def put(
+        self,
+        payload: object,
+        *,
+        priority: int = 0,
+        delay: float = 0.0,
+        id: str | None = None,
+        unique_for: float = 0.0,
+        max_attempts: int | None = None,
+    ) -> PutResult:
+        """Put a task into the queue. One round trip.
+
+        Args:
+            payload: what there is to do, as values of `write`, up to the blob threshold (256 KiB).
+            priority: the higher, the sooner; equal ones in the order in which they were put.
+            delay: seconds until somebody may have it.
+            id: deduplication id: while a task put under it is not done, another put answers that task.
+            unique_for: seconds from now for which that also holds once the task is done.
+            max_attempts: how often it is tried; None goes by the queue.
+
+        Returns:
+            The task's `id`, and whether it is new (`is_new`).
+
+        Raises:
+            InvalidError: an argument is refused, or the payload cannot be coded or is too large.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(
+            self._async.put(
+                payload, priority=priority, delay=delay, id=id, unique_for=unique_for, max_attempts=max_attempts
+            )
+        )
+
+    def put_many(
+        self, payloads: Iterable[object], *, priority: int = 0, delay: float = 0.0, max_attempts: int | None = None
+    ) -> list[PutResult]:
+        """Put up to 500 tasks of one kind in one atomic step, in their order. One round trip.
+
+        Args:
+            payloads: what there is to do, a task each.
+            priority, delay, max_attempts: as `put`, for all of them.
+
+        Raises:
+            InvalidError: there are more than 500, or `put` would refuse one of them.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(
+            self._async.put_many(payloads, priority=priority, delay=delay, max_attempts=max_attempts)
+        )
+
+    @contextmanager
+    def claimed(self, *, wait: float | None = 0.0) -> Iterator[TaskInHand | None]:
+        """Claim a task for the time of a block: it is renewed meanwhile, and acknowledged at the end.
+
+        Yields None when there is no task. A block that raises, or is cancelled, leaves the task to be retried.
+
+        Args:
+            wait: as `claim`.
+
+        Raises:
+            ClaimLostError: at the end of the block: somebody else has the task by now.
+            InvalidError: `wait` is refused; or the result cannot be coded, and the task is a dead letter.
+            AccessDeniedError, UnavailableError: as `claim`.
+        """
+        yield from self._entered_if_any(self._async.claimed(wait=wait), TaskInHand)
+
+    def tasks(self) -> Iterator[Task]:
+        """Claimed tasks, one by one, for ever; the loop says itself what became of each (`ack`, `retry`, `fail`).
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `claim`.
+        """
+        return self._portal.iterate(self._async.tasks())
+
+    def work(self, handler: Callable[[Task], object], *, concurrency: int = 1) -> None:
+        """Do tasks for ever: what the handler returns is the result; when it raises, the task is retried.
+
+        It ends when it is cancelled: tasks that were not begun are given back, those under way are cancelled and
+        may be tried again at once. While the server is away it waits.
+
+        Args:
+            handler: gets the task; runs in a thread of its own and may be called again for the same task.
+            concurrency: how many tasks at a time, up to 1000.
+
+        Raises:
+            InvalidError: `concurrency` is refused.
+            AccessDeniedError: as `claim`.
+        """
+        return self._portal.run(self._async.work(threaded(handler), concurrency=concurrency))
+
+    def claim(self, *, wait: float | None = 0.0) -> Task | None:
+        """Take the next task; for the time of its visibility nobody else gets it. One round trip.
+
+        Whoever waits is called when there is something, and does not ask again and again.
+
+        Args:
+            wait: seconds to wait for a task; None for as long as it takes.
+
+        Returns:
+            The task, or None when there is none, or the queue is paused.
+
+        Raises:
+            InvalidError: `wait` is refused.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.claim(wait=wait))
+
+    def claim_many(self, n: int, *, wait: float | None = 0.0) -> list[Task]:
+        """Take up to `n` tasks (at most 100, and about 1 MiB of payloads) at once. One round trip.
+
+        Args:
+            n: how many at most.
+            wait: as `claim`, for the first of them.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `claim`.
+        """
+        return self._portal.run(self._async.claim_many(n, wait=wait))
+
+    def renew(self, task: Receipt) -> float:
+        """Keep a task for another visibility time from now on. One round trip.
+
+        Args:
+            task: what `claim` answered.
+
+        Returns:
+            Until when nobody else gets it, on this process's monotonic clock.
+
+        Raises:
+            ClaimLostError: somebody else has it, or it is done.
+            UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.renew(task))
+
+    def ack(self, task: Receipt, result: object = None) -> None:
+        """Say that a task is done. One round trip.
+
+        Args:
+            task: what `claim` answered.
+            result: what came out of it, kept for the `result_ttl` of the queue.
+
+        Raises:
+            ClaimLostError: somebody else has it, or it is done; nothing has changed.
+            InvalidError: the result cannot be coded or is too large; the task is still yours.
+            UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.ack(task, result))
+
+    def retry(self, task: Receipt, *, error: str = "", delay: float | None = None) -> bool:
+        """Say that a task has failed and may be tried again. One round trip.
+
+        Args:
+            task: what `claim` answered.
+            error: what went wrong; the next worker sees it. 2000 characters are kept.
+            delay: seconds to pause; None backs off: exponentially, with jitter.
+
+        Returns:
+            Whether it will be tried again; False when it was the last attempt and it now lies with the dead letters.
+
+        Raises:
+            ClaimLostError: somebody else has it, or it is done; nothing has changed.
+            InvalidError: an argument is refused.
+            UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.retry(task, error=error, delay=delay))
+
+    def fail(self, task: Receipt, error: str) -> None:
+        """Say that a task cannot be done: it goes to the dead letters, however many attempts are left. One round trip.
+
+        Args:
+            task: what `claim` answered.
+            error: what went wrong. 2000 characters are kept.
+
+        Raises:
+            ClaimLostError, InvalidError, UnavailableError: as `retry`.
+        """
+        return self._portal.run(self._async.fail(task, error))
+
+    def release(self, task: Receipt) -> None:
+        """Give back a task that was not begun: it is ready at once, and the attempt does not count. One round trip.
+
+        Args:
+            task: what `claim` answered.
+
+        Raises:
+            ClaimLostError, UnavailableError: as `retry`.
+        """
+        return self._portal.run(self._async.release(task))
+
+    def result(self, task_id: str, *, wait: float | None = 0.0) -> TaskOutcome:
+        """What became of a task. One round trip; whoever waits is called when there is an outcome.
+
+        Args:
+            task_id: what `put` answered.
+            wait: seconds to wait until it is done or dead; None for as long as it takes.
+
+        Returns:
+            Its state, with the result once it is `done`, and the last error until then.
+
+        Raises:
+            NotFoundError: it is not there, or its result has expired.
+            InvalidError: an argument is refused.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.result(task_id, wait=wait))
+
+    def stats(self) -> QueueStats:
+        """What is in the queue, and what has happened in it. One round trip, however long it is.
+
+        A task whose delay or visibility has just ended counts as `delayed` or `claimed` until somebody claims.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.stats())
+
+    def peek(self, n: int = 10, *, state: QueueLine = "ready") -> list[QueuedTask]:
+        """The next tasks, in the order in which they will be claimed, without touching them. One round trip.
+
+        Args:
+            n: how many at most, up to 1000 (and about 4 MiB of payloads).
+            state: `ready`, or `delayed` or `claimed`, by the time at which that ends.
+
+        Raises:
+            InvalidError: an argument is refused.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.peek(n, state=state))
+
+    def dead(self, n: int = 10) -> list[QueuedTask]:
+        """The dead letters with their errors, the oldest first. One round trip.
+
+        Args:
+            n: how many at most, as `peek`.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `peek`.
+        """
+        return self._portal.run(self._async.dead(n))
+
+    def redrive(self, task_id: str) -> bool:
+        """Try a dead letter again, as if it had just been put; False when it is none. One round trip.
+
+        Args:
+            task_id: which one.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `peek`.
+        """
+        return self._portal.run(self._async.redrive(task_id))
+
+    def redrive_all(self) -> int:
+        """Try all dead letters again; returns how many there were. One round trip for each hundred.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.redrive_all())
+
+    def discard(self, task_id: str) -> bool:
+        """Forget a task that is not done: a dead letter, or any other; False when there is none. One round trip.
+
+        Whoever has it just now is told so when it says what became of it.
+
+        Args:
+            task_id: which one.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `peek`.
+        """
+        return self._portal.run(self._async.discard(task_id))
+
+    def pause(self) -> bool:
+        """Hand out no more tasks until `resume`; False when it was paused already. One round trip.
+
+        Tasks may still be put, and those that are claimed be renewed, acknowledged and retried.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.pause())
+
+    def resume(self) -> bool:
+        """Hand out tasks again; False when it was not paused. One round trip.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.resume())
+
+    @property
+    def name(self) -> str:
+        """What the queue is called, as it was asked for."""
+        return self._async.name
+
+
 class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
     """Shared memory of one namespace, with the rights of one actor. Made by `Hub.store`; immutable.
 
@@ -143,6 +1284,16 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
     def access(self) -> Access:
         """The rights of this store."""
         return Access(self._portal, self._async.access)
+
+    @property
+    def decisions(self) -> Decisions:
+        """The decision log of the namespace: plans, their executions, and how those went."""
+        return Decisions(self._portal, self._async.decisions)
+
+    @property
+    def episodes(self) -> Episodes:
+        """Episodic memory of the namespace: events of sessions, their summaries, finding things again."""
+        return Episodes(self._portal, self._async.episodes)
 
     @property
     def shared(self) -> SharedMemoryStore:
@@ -530,6 +1681,17 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         """
         return self._portal.iterate(self._async.watch(pattern, since=since))
 
+    def cursor(self, pattern: str = "*") -> str:
+        """Where the feed stands now: `watch` with it as `since` misses nothing from here on. One round trip.
+
+        Args:
+            pattern: as `watch` takes it; it names the namespace.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `watch`.
+        """
+        return self._portal.run(self._async.cursor(pattern))
+
     @contextmanager
     def consumer(
         self, group: str, name: str, *, since: str | int | None = None, idle: float = 60.0, max_deliveries: int = 5
@@ -647,6 +1809,233 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.iterate(self._async.keys(pattern))
+
+    @contextmanager
+    def lock(self, name: str, *, lease: float = 30.0, wait: float | None = None) -> Iterator[Lease]:
+        """Hold a lock while the block runs: of all actors and processes one at a time.
+
+        The lease renews itself in the background. When it is lost all the same (the server was out of reach, this
+        process was frozen), `check` of the lease says so in the block, and the `with` raises
+        LockLostError. Whoever waits stands in line, first come first served, and is called. Taking a free lock
+        is one round trip, giving it back another.
+
+        Args:
+            name: plain (`<namespace>:shared:<name>`) or absolute, as channels are.
+            lease: seconds until the lock comes free if this process dies; from 0.05 to a day.
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Yields:
+            The lease, whose `token` goes along with what is written under the lock.
+
+        Raises:
+            LockHeldError: others hold it, and it did not come free within `wait`.
+            LockLostError: it was lost before the block ended.
+            AccessDeniedError: this actor may not write the name.
+            InvalidError: a time is out of bounds, or the name is none.
+            UnavailableError: the server stayed away; after the block: the lock comes free when its lease ends.
+        """
+        yield from self._entered(self._async.lock(name, lease=lease, wait=wait), Lease)
+
+    @contextmanager
+    def semaphore(self, name: str, limit: int, *, lease: float = 30.0, wait: float | None = None) -> Iterator[Lease]:
+        """Hold one of `limit` places while the block runs; all else as `lock`.
+
+        Args:
+            name: plain or absolute. A semaphore is no lock of the same name.
+            limit: how many hold it at a time; should be the same for all who use the name.
+            lease: seconds until the place comes free if this process dies; from 0.05 to a day.
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Raises:
+            LockHeldError, LockLostError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
+        """
+        yield from self._entered(self._async.semaphore(name, limit, lease=lease, wait=wait), Lease)
+
+    def rwlock(self, name: str) -> ReadWriteLock:
+        """A lock that many may read under together, and one may write under alone. No round trip.
+
+        Args:
+            name: plain or absolute.
+
+        Raises:
+            AccessDeniedError, InvalidError: as `lock`.
+        """
+        return ReadWriteLock(self._portal, self._async.rwlock(name))
+
+    @contextmanager
+    def leader(
+        self,
+        name: str,
+        *,
+        lease: float = 15.0,
+        on_gain: Callable[[int], None] | None = None,
+        on_loss: Callable[[int], None] | None = None,
+    ) -> Iterator[Candidacy]:
+        """Stand for election while the block runs: of all candidates for a name one leads.
+
+        Entering does not wait; the campaign runs in the background, and goes on after a loss. Leaving the block
+        gives leadership up at once, so that the next in line leads. A gain is announced on the change stream
+        (`leader.gain`).
+
+        Args:
+            name: plain or absolute.
+            lease: seconds after which another takes over when this process has fallen silent.
+            on_gain: a function or coroutine function, called with the token. It may go on for as long as the
+                candidate leads: it is cancelled when that ends. When it fails, that is logged and counted
+                (`sharedmem_callback_failures`), and the campaign goes on.
+            on_loss: a function or coroutine function, called with the token when the candidate does not lead any more.
+
+        Raises:
+            AccessDeniedError, InvalidError: as `lock`.
+        """
+        yield from self._entered(
+            self._async.leader(name, lease=lease, on_gain=threaded(on_gain), on_loss=threaded(on_loss)), Candidacy
+        )
+
+    def lease_state(self, name: str, kind: LeaseKind = "lock") -> LeaseState:
+        """Who holds a name, and how many wait for it. One round trip.
+
+        Args:
+            name: plain or absolute.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each has names of its own.
+
+        Raises:
+            AccessDeniedError: this actor may not read the name.
+            InvalidError, UnavailableError: as `lock`.
+        """
+        return self._portal.run(self._async.lease_state(name, kind))
+
+    def queue(
+        self,
+        name: str,
+        *,
+        visibility: float = 30.0,
+        max_attempts: int = 5,
+        backoff: Backoff | tuple[float, float] = (1.0, 300.0),
+        result_ttl: float = 86400.0,
+    ) -> TaskQueue:
+        """A queue of tasks; those of one name are one queue, whoever opens it. No round trip.
+
+        Args:
+            name: like a channel: a plain one is `<namespace>:shared:<name>`.
+            visibility: seconds for which a claimed task is nobody else's, unless it is renewed.
+            max_attempts: how often tasks put by this object are tried.
+            backoff: pauses between attempts of tasks retried by this object, in seconds: (at first, at most).
+            result_ttl: seconds for which results given by this object can be asked for; 0 keeps none.
+
+        Raises:
+            InvalidError: an argument is refused.
+            AccessDeniedError: the actor may not write the name.
+        """
+        return TaskQueue(
+            self._portal,
+            self._async.queue(
+                name, visibility=visibility, max_attempts=max_attempts, backoff=backoff, result_ttl=result_ttl
+            ),
+        )
+
+    def once(
+        self, key: str, fn: Callable[[], object], *, ttl: float, lease: float = 30.0, wait: float | None = None
+    ) -> Any:
+        """Do a piece of work unless it has been done, and return its result: of all callers exactly one runs `fn`.
+
+        The others wait, and get the stored result. If `fn` raises, the next in line runs it; if its process dies,
+        somebody does when the lease has ended. So what is done once is that a result is stored; `fn` itself may run
+        again after a crash: hand `once_token()` to what must refuse a runner that was overtaken.
+
+        Args:
+            key: names the work; plain is `<namespace>:shared:<key>`.
+            fn: does it, without arguments; a function or coroutine function. Its result is coded as a value.
+            ttl: seconds for which the result is kept, and returned at once; of the caller who runs `fn`.
+            lease: seconds after which somebody else may begin if the runner is not heard of; renewed while `fn` runs.
+            wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
+
+        Returns:
+            The result as it is stored (a tuple is a list), the same for all. One round trip when it is stored
+            already, two for the runner, three for those who wait.
+
+        Raises:
+            LockHeldError: somebody else was still at it when `wait` had passed.
+            ClaimLostError: the lease was lost while `fn` ran; its result is not stored.
+            InvalidError: an argument is refused, or the result cannot be stored (the next in line then runs its own).
+            AccessDeniedError, UnavailableError: as `write`.
+            Exception: what `fn` raises.
+        """
+        return self._portal.run(self._async.once(key, threaded(fn), ttl=ttl, lease=lease, wait=wait))
+
+    def once_token(self) -> int:
+        """The fencing token of the work that is being done here; no round trip.
+
+        It is higher than that of every earlier run of the key. Call it inside of `fn`, and hand it to what must
+        not be changed by a runner whose lease has ended.
+
+        Raises:
+            NotFoundError: the caller is not inside of a `fn` of `once`.
+        """
+        return self._async.once_token()
+
+    def once_state(self, key: str) -> OnceState:
+        """How far a piece of work is. One round trip.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.once_state(key))
+
+    def forget_once(self, key: str) -> bool:
+        """Drop a stored result, so that the work can be done again; whether there was one. One round trip.
+
+        Work that is under way is left alone.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.forget_once(key))
+
+    def rate_limit(
+        self, name: str, *, limit: int, per: float, algorithm: Algorithm = "sliding_window", burst: int | None = None
+    ) -> RateLimit:
+        """A rate limit that all who use its name share. No round trip.
+
+        Args:
+            name: plain is `<namespace>:shared:<name>`.
+            limit: how much is admitted, 1 or more; at most 10,000 for `sliding_window`.
+            per: in how many seconds, 0.001 to 366 days.
+            algorithm: `sliding_window` never admits more than `limit` in any `per` seconds, and remembers each
+                admission (about 11 bytes each, `limit` of them). `token_bucket` admits `burst` at once and `limit`
+                per `per` seconds in the long run, in one small key whatever the limit.
+            burst: size of the token bucket; None is `limit`.
+
+        Processes should name the same numbers. If they do not, each call is judged by its own numbers, over what
+        was admitted to all. A window remembers as far back as the longest `per` lately used under its name.
+
+        Raises:
+            InvalidError: an argument is out of bounds.
+            AccessDeniedError: this actor may not take part.
+        """
+        return RateLimit(
+            self._portal, self._async.rate_limit(name, limit=limit, per=per, algorithm=algorithm, burst=burst)
+        )
+
+    def barrier(self, name: str, parties: int, *, lease: float = 30.0) -> Barrier:
+        """A place where so many wait for each other, again and again. No round trip.
+
+        Args:
+            name: plain is `<namespace>:shared:<name>`.
+            parties: how many have to come, 1 to 1,000; all have to name the same number.
+            lease: seconds after which somebody who waits, and of whom nothing is heard, no longer counts;
+                renewed while it waits.
+
+        Raises:
+            InvalidError: an argument is out of bounds.
+            AccessDeniedError: this actor may not take part.
+        """
+        return Barrier(self._portal, self._async.barrier(name, parties, lease=lease))
+
+    @property
+    def presence(self) -> Presence:
+        """Who is here, of the actors of this namespace."""
+        return Presence(self._portal, self._async.presence)
 
 
 class Hub(HubFace):

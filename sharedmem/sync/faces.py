@@ -30,6 +30,12 @@ class Face(Generic[_A]):
         with self._portal.entered(manager) as behind:
             yield face(self._portal, behind)
 
+    def _entered_if_any(
+        self, manager: AbstractAsyncContextManager[_B | None], face: Callable[[Portal, _B], _F]
+    ) -> Iterator[_F | None]:
+        with self._portal.entered(manager) as behind:
+            yield None if behind is None else face(self._portal, behind)
+
     def _ending(self, unsubscribe: Callable[[], Awaitable[None]]) -> Callable[[], None]:
         async def end() -> None:
             await unsubscribe()

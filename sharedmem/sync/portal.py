@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from contextvars import copy_context
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from sharedmem.errors import UnavailableError, UnsupportedError
 
@@ -20,6 +20,7 @@ _PATIENCE_S = 5.0
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+_P = ParamSpec("_P")
 
 
 class Portal:
@@ -191,32 +192,47 @@ class _Stay(Generic[_T]):
         """Whether the manager has dealt with the error."""
         if not self._leaving.done():
             self._leaving.set_result(error)
+        elif error is not None:
+            # The manager has ended the block by itself, which its thread was told in its own time.
+            await asyncio.wait([self._task])
+            return False
         return await self._task
 
     async def _hold(self) -> bool:
         self._inside.set_result(await self._manager.__aenter__())
-        error = await self._leaving
+        try:
+            error = await self._leaving
+        except asyncio.CancelledError as cancelled:
+            if asyncio.get_running_loop() not in _closing:
+                # So a manager ends its block (a lease was lost): its reason comes out of `__aexit__`.
+                await self._exit(cancelled)
+            raise
+        return await self._exit(error)
+
+    async def _exit(self, error: BaseException | None) -> bool:
         trace = None if error is None else error.__traceback__
         return bool(await self._manager.__aexit__(None if error is None else type(error), error, trace))
 
 
 @overload
-def threaded(function: Callable[[_T], _R]) -> Callable[[_T], Awaitable[_R]]: ...
+def threaded(function: Callable[_P, _R]) -> Callable[_P, Awaitable[_R]]: ...
 @overload
 def threaded(function: None) -> None: ...
-def threaded(function: Callable[[_T], _R] | None) -> Callable[[_T], Awaitable[_R]] | None:
+def threaded(function: Callable[_P, _R] | None) -> Callable[_P, Awaitable[_R]] | None:
     """A user's function as a coroutine function that runs it in a thread, so that it may block and use the hub."""
     if function is None:
         return None
 
-    async def call(argument: _T) -> _R:
-        return await asyncio.to_thread(function, argument)
+    async def call(*args: _P.args, **named: _P.kwargs) -> _R:
+        return await asyncio.to_thread(function, *args, **named)
 
     return call
 
 
 # The loops whose threads are to go on.
 _serving: set[asyncio.AbstractEventLoop] = set()
+# Those whose tasks are being ended.
+_closing: set[asyncio.AbstractEventLoop] = set()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
@@ -231,12 +247,14 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 async def _wind_up() -> None:
     """Cancel what still runs, and let it clean up; calls that come later find the loop closed."""
     loop = asyncio.get_running_loop()
+    _closing.add(loop)
     await _end_tasks()
     await loop.shutdown_asyncgens()
     await loop.shutdown_default_executor()
     # Another thread may have sent a call in meanwhile. Between the last look and the closing nothing can run.
     await _end_tasks()
     _serving.discard(loop)
+    _closing.discard(loop)
 
 
 async def _end_tasks() -> None:

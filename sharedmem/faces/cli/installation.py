@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import importlib.util
 import sys
+from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
@@ -23,32 +24,42 @@ from sharedmem.faces.cli.values import json_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-_DEMO = Path("examples") / "newsroom" / "demo.py"
+
+class Demo(StrEnum):
+    """The demos there are."""
+
+    NEWSROOM = "newsroom"
+    TRADING = "trading"
 
 
-@command("demo", SERVER, example="sharedmem demo")
+_PLACES = {Demo.NEWSROOM: Path("newsroom") / "demo.py", Demo.TRADING: Path("trading_desk") / "floor.py"}
+
+
+@command("demo", SERVER, example="sharedmem demo trading")
 def demo(
     context: typer.Context,
-    researchers: Annotated[int, typer.Option(min=2, help="Processes that read; the second of them is killed.")] = 3,
-    think_s: Annotated[
-        float, typer.Option(min=0.01, help="Seconds that each pretends to think over a document.")
-    ] = 1.0,
-    lease_s: Annotated[float, typer.Option(min=0.1, help="Seconds until the work of the dead falls to others.")] = 2.0,
-    plain: Annotated[bool, typer.Option("--plain", help="Lines instead of live tables.")] = False,
+    which: Annotated[Demo, typer.Argument(help="Readers of documents, or a desk that never places an order twice.")] = (
+        Demo.NEWSROOM
+    ),
+    researchers: Annotated[int, typer.Option(min=2, help="Newsroom: readers; the second of them is killed.")] = 3,
+    think_s: Annotated[float, typer.Option(min=0.01, help="Newsroom: seconds to think over a document.")] = 1.0,
+    lease_s: Annotated[
+        float, typer.Option(min=0.1, help="Newsroom: seconds until others take a dead one's work.")
+    ] = 2.0,
+    plain: Annotated[bool, typer.Option("--plain", help="Newsroom: lines instead of live tables.")] = False,
+    naive: Annotated[bool, typer.Option("--naive", help="Trading: without the decision log, to see it fail.")] = False,
 ) -> None:
-    """Watch agents read a folder of documents together, one of them killed; exit code 1 if work was lost."""
+    """Watch agents work together while some of them die; exit code 1 if anything was lost or done twice."""
     options = options_of(context)
-    newsroom = _loaded(_demo_path())
-    chosen = newsroom.Options(
-        researchers=researchers,
-        think_s=think_s,
-        lease_s=lease_s,
-        plain=plain or options.json,
-        redis_url=options.url,
-        data_dir=options.data_dir,
-    )
+    module = _loaded(_demo_path(which))
+    server = {"redis_url": options.url, "data_dir": options.data_dir}
+    if which is Demo.TRADING:
+        chosen = module.Options(naive=naive, **server)
+    else:
+        shown = plain or options.json
+        chosen = module.Options(researchers=researchers, think_s=think_s, lease_s=lease_s, plain=shown, **server)
     with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
-        summary = asyncio.run(newsroom.run(chosen))
+        summary = asyncio.run(module.run(chosen))
     if options.json:
         write_line(json_text(summary))
     raise typer.Exit(0 if summary.ok else 1)
@@ -79,12 +90,13 @@ def _settings_picture(rows: list[Setting]) -> Table:
     return picture
 
 
-def _demo_path() -> Path:
+def _demo_path(which: Demo) -> Path:
     package = Path(sharedmem.__file__).resolve().parent
     for folder in (package, package.parent):
-        if (folder / _DEMO).is_file():
-            return folder / _DEMO
-    raise NotFoundError("demo", str(_DEMO), "install sharedmem-hub anew, or run it in a checkout")
+        path = folder / "examples" / _PLACES[which]
+        if path.is_file():
+            return path
+    raise NotFoundError("demo", str(_PLACES[which]), "install sharedmem-hub anew, or run it in a checkout")
 
 
 def _loaded(path: Path) -> ModuleType:

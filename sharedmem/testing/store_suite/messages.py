@@ -183,6 +183,17 @@ class FeedTests(StoreFixtures):
 
         assert [change.key[-2:] for change in seen + rest] == ["k0", "k1", "k2", "k3", "k4", "k5"]
 
+    async def test_a_watcher_from_where_the_feed_stands_misses_nothing_from_there_on(
+        self, ada: SharedMemoryStore, team: SharedMemoryStore
+    ) -> None:
+        await ada.write("old", 1)
+        here = await team.cursor()
+        await ada.write("new", 1)
+
+        [change] = await first(1, team.watch(since=here))
+
+        assert change.key.endswith(":ada:new")
+
     async def test_a_pattern_lets_only_matching_keys_through(
         self, ada: SharedMemoryStore, bob: SharedMemoryStore, namespace: str
     ) -> None:

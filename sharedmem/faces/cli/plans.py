@@ -1,0 +1,152 @@
+"""Commands on plans and their executions: looking at them, and deciding what became of those nobody knows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sharedmem.faces.cli.app import command, plans
+from sharedmem.faces.cli.output import ago, answer, cell, counted, nothing, pairs, rows_of, said, table
+from sharedmem.faces.cli.session import options_of, perform
+from sharedmem.faces.operations import decisions as table_of
+from sharedmem.models import ExecutionRecord, ExecutionStats, PlanRecord
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Session = Annotated[str, typer.Argument(help="Name of the session.")]
+OfSymbol = Annotated[str | None, typer.Option(help="Only what is about this symbol.")]
+_STYLES = {"running": "cyan", "succeeded": "green", "failed": "red", "unknown": "yellow", "orphaned": "yellow"}
+
+
+@command("list", None, group=plans, example="sharedmem plans list desk --symbol BTC")
+def plans_list(
+    context: typer.Context,
+    session: Session,
+    symbol: OfSymbol = None,
+    limit: Annotated[int, typer.Option(help="Show at most that many.")] = 10,
+) -> None:
+    """Show the newest plans, newest first."""
+    options = options_of(context)
+    found = perform(options, table_of.PLAN_LIST, table_of.PlanList(session=session, symbol=symbol, limit=limit))
+    answer(options, found, lambda: _plans_picture(found))
+
+
+@command("check", None, group=plans, example='sharedmem plans check desk BTC BUY "the trend is strong"')
+def plans_check(
+    context: typer.Context,
+    session: Session,
+    symbol: Annotated[str, typer.Argument(help="What the plan is about.")],
+    action: Annotated[str, typer.Argument(help="What to do.")],
+    reasoning: Annotated[str, typer.Argument(help="Why, to the letter.")],
+    window: Annotated[float, typer.Option(help="How many seconds back to look.")] = 300.0,
+) -> None:
+    """Tell whether the same plan was saved in the time window."""
+    options = options_of(context)
+    request = table_of.PlanCheck(
+        session=session, symbol=symbol, action=action, reasoning=reasoning, time_window_sec=window
+    )
+    found = perform(options, table_of.PLAN_CHECK, request)
+    answer(options, found, lambda: _duplicate_picture(found))
+
+
+@command("stats", None, group=plans, example="sharedmem plans stats desk")
+def plans_stats(context: typer.Context, session: Session, symbol: OfSymbol = None) -> None:
+    """Show how executions went."""
+    options = options_of(context)
+    stats = perform(options, table_of.EXECUTION_STATS, table_of.StatsOf(session=session, symbol=symbol))
+    answer(options, stats, lambda: _stats_picture(stats))
+
+
+@command("open", None, group=plans, example="sharedmem plans open desk")
+def plans_open(context: typer.Context, session: Session) -> None:
+    """Show the executions that wait for an end: running, orphaned and unknown ones."""
+    options = options_of(context)
+    found = perform(options, table_of.EXECUTION_OPEN, table_of.OnDecisionSession(session=session))
+    answer(options, found, lambda: _executions_picture(found))
+
+
+@command("resolve", None, group=plans, example="sharedmem plans resolve desk c18188c2 success --order-id o-123")
+def plans_resolve(
+    context: typer.Context,
+    session: Session,
+    plan: Annotated[str, typer.Argument(help="Hash or id of the plan.")],
+    status: Annotated[str, typer.Argument(help="success, failed, or unknown.")],
+    order_id: Annotated[str, typer.Option(help="What the exchange calls the order.")] = "",
+    order_size: Annotated[float, typer.Option(help="Size of the order in USDT.")] = 0.0,
+    error: Annotated[str, typer.Option(help="What went wrong.")] = "",
+) -> None:
+    """Say how an orphaned or unknown execution ended, after looking at the exchange."""
+    options = options_of(context)
+    request = table_of.ExecutionResolve(
+        session=session, plan_hash=plan, status=status, order_id=order_id, order_size_usdt=order_size, error=error
+    )
+    record = perform(options, table_of.EXECUTION_RESOLVE, request)
+    answer(options, record, lambda: said(record.plan_hash, (" has ", "dim"), (record.state, _STYLES[record.state])))
+
+
+@command("sessions", None, group=plans, example="sharedmem plans sessions")
+def plans_sessions(context: typer.Context) -> None:
+    """Show the sessions that have plans."""
+    options = options_of(context)
+    names = perform(options, table_of.PLAN_SESSIONS, table_of.OnDecisions())
+    answer(options, names, lambda: rows_of(names, first=1))
+
+
+def _moment(timestamp_ms: int) -> str:
+    return ago(datetime.fromtimestamp(timestamp_ms / 1000, UTC))
+
+
+def _plans_picture(found: list[PlanRecord]) -> RenderableType:
+    if not found:
+        return nothing()
+    picture = table("plan", "symbol", "action", "confidence", "saved", "reasoning", right=["confidence"])
+    for plan in found:
+        name = cell(plan.plan_hash)
+        words = (cell(plan.symbol), cell(plan.action), cell(plan.confidence))
+        picture.add_row(name, *words, said((_moment(plan.timestamp_ms), "dim")), cell(plan.reasoning))
+    return picture
+
+
+def _duplicate_picture(found: table_of.Duplicate) -> RenderableType:
+    if found.plan is None:
+        return said(("new: ", "green"), "no such plan was saved in that time")
+    return said(("duplicate ", "yellow"), f"of {found.plan.plan_hash}, saved {_moment(found.plan.timestamp_ms)}")
+
+
+def _executions_picture(found: list[ExecutionRecord]) -> RenderableType:
+    if not found:
+        return nothing()
+    picture = table("plan", "symbol", "action", "state", "attempt", "by", "when", "order", "error", right=["attempt"])
+    for record in found:
+        picture.add_row(
+            cell(record.plan_hash),
+            cell(record.symbol),
+            cell(record.action),
+            said((record.state, _STYLES[record.state])),
+            cell(record.attempt),
+            cell(record.actor),
+            said((_moment(record.timestamp_ms), "dim")),
+            cell(record.order_id),
+            cell(record.error),
+        )
+    return picture
+
+
+def _stats_picture(stats: ExecutionStats) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
+
+    ended = stats.successful_executions + stats.failed_executions
+    numbers = pairs(
+        [
+            ("executions", stats.total_executions),
+            ("succeeded", stats.successful_executions),
+            ("failed", stats.failed_executions),
+            ("unknown", stats.total_executions - ended),
+            ("win rate", f"{stats.win_rate:.1%}"),
+            ("prevented", counted(stats.duplicates_prevented, "duplicate")),
+        ]
+    )
+    return Group(numbers, "", _executions_picture(stats.recent_executions))

@@ -1,0 +1,283 @@
+"""The client: the decisions, episodes, messages and changes of a store, from the other end of a gRPC channel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import orjson
+from google.protobuf.message import Message
+
+from sharedmem.clock import Clock, SystemClock, from_microseconds
+from sharedmem.errors import InvalidError, UnavailableError
+from sharedmem.faces.grpc.channel import MAX_REPLY_BYTES, Line, Protection
+from sharedmem.faces.grpc.decisions import RemoteDecisions
+from sharedmem.faces.grpc.v1 import memory_pb2 as pb
+from sharedmem.models import Change, Gap
+from sharedmem.tasks import Background
+from sharedmem.telemetry import Counters
+
+Reply = TypeVar("Reply", bound=Message)
+_PAUSE_S = 0.25
+
+
+class MemoryClient:
+    """A memory service: `async with MemoryClient("127.0.0.1:50051", token=...) as memory: ...`.
+
+    Its calls are those of a `SharedMemoryStore` whose namespace, actor and rights the token decides; they raise the
+    same errors. Calls that only look are repeated while the server is away; of the others a lost answer is told as
+    `UnavailableError`, and whether it did its work is to be looked up. `save_if_new` and `begin_execution` may be
+    repeated then: a plan is not saved twice, an execution not started twice.
+
+    Args:
+        target: `host:port` of the server.
+        token: made by `sharedmem token`; None where the server takes everybody.
+        tls: None encrypts unless the server is on this machine.
+        tls_ca_file: PEM file of the authorities that may have signed the server.
+        tls_cert_file: PEM file of a certificate of one's own, where the server asks for one.
+        tls_key_file: PEM file of its key.
+        timeout: seconds after which a call that has not answered is given up.
+        retry_for: seconds for which `watch` looks for a server that went away.
+        max_message_bytes: longer answers are refused.
+    """
+
+    def __init__(
+        self,
+        target: str = "127.0.0.1:50051",
+        *,
+        token: str | None = None,
+        tls: bool | None = None,
+        tls_ca_file: str | Path | None = None,
+        tls_cert_file: str | Path | None = None,
+        tls_key_file: str | Path | None = None,
+        timeout: float = 30.0,
+        retry_for: float = 10.0,
+        max_message_bytes: int = MAX_REPLY_BYTES,
+    ) -> None:
+        self._target = target
+        self._token = token
+        files = (Path(file) if file else None for file in (tls_ca_file, tls_cert_file, tls_key_file))
+        self._protection = Protection(tls, *files)
+        self._timeout_s = timeout
+        self._retry_for_s = retry_for
+        self._max_message_bytes = max_message_bytes
+        self._clock: Clock = SystemClock()
+        self._background = Background(Counters())
+        self._line: Line | None = None
+        self._decisions = RemoteDecisions(self._ask, self._clock, self._background)
+        self._episodes = RemoteEpisodes(self)
+
+    @property
+    def decisions(self) -> RemoteDecisions:
+        """Plans and their executions, as `store.decisions`."""
+        return self._decisions
+
+    @property
+    def episodes(self) -> RemoteEpisodes:
+        """Events of sessions, as `store.episodes`."""
+        return self._episodes
+
+    async def publish(self, channel: str, message: object) -> int:
+        """Send a message to whoever subscribes now, as `store.publish`.
+
+        Args:
+            channel: plain (`<namespace>:shared:<channel>`) or absolute.
+            message: what JSON can hold.
+
+        Returns:
+            How many subscriptions got it.
+
+        Raises:
+            InvalidError: JSON cannot hold it.
+            AccessDeniedError, UnavailableError: as every call.
+        """
+        request = pb.PublishRequest(channel=_text("channel", channel), message_json=_json("message", message))
+        return (await self._ask("Publish", request, pb.PublishResponse)).receivers
+
+    async def watch(self, pattern: str = "*", *, since: str | int | None = None) -> AsyncIterator[Change]:
+        """Yield every change of the keys that match, in order, for ever, as `store.watch`.
+
+        A server that goes away is looked for, and the feed goes on where it was: nothing is lost or doubled by it.
+
+        Args:
+            pattern: with `*` and `?`; without `:` it is matched in every scope of the namespace.
+            since: the `cursor` of the last change seen, or a version; 0 from the oldest kept; None from now on.
+
+        Yields:
+            `Change`, and `Gap` (a kind of it) where changes were trimmed before they could be read.
+
+        Raises:
+            UnavailableError: the server stayed away for longer than `retry_for`; go on from the last cursor.
+            AccessDeniedError, InvalidError: as `store.watch`.
+        """
+        place = _Place("" if since is None else str(since))
+        while True:
+            try:
+                async with aclosing(self._changes(_text("pattern", pattern), place)) as changes:
+                    async for change in changes:
+                        yield change
+            except UnavailableError:
+                if place.away_for(self._clock.monotonic()) >= self._retry_for_s:
+                    raise
+                await self._clock.sleep(_PAUSE_S)
+
+    async def _changes(self, pattern: str, place: _Place) -> AsyncGenerator[Change, None]:
+        """The changes from a place on, for as long as the stream lasts."""
+        steps = self._opened().follow("Watch", pb.WatchRequest(pattern=pattern, cursor=place.cursor), pb.WatchResponse)
+        async with aclosing(steps):
+            async for step in steps:
+                place.reach(step.cursor)
+                if not step.HasField("started"):
+                    yield _change(step)
+
+    async def close(self) -> None:
+        """End what is under way, and leave the server."""
+        await self._background.close()
+        line, self._line = self._line, None
+        if line is not None:
+            await line.close()
+
+    async def _ask(self, name: str, request: Message, gives: type[Reply]) -> Reply:
+        return await self._opened().ask(name, request, gives)
+
+    def _opened(self) -> Line:
+        if self._line is None:
+            problem = "it is not open; use it inside of: async with MemoryClient(...) as memory"
+            raise UnavailableError("this client", problem)
+        return self._line
+
+    async def __aenter__(self) -> Self:
+        credentials = await asyncio.to_thread(self._protection.credentials, self._target)
+        self._line = Line(
+            self._target,
+            token=self._token,
+            credentials=credentials,
+            timeout_s=self._timeout_s,
+            max_reply_bytes=self._max_message_bytes,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<MemoryClient of {self._target}, {'open' if self._line else 'closed'}>"
+
+
+class _Place:
+    """Where a watcher is in the feed, and how long its server has been away."""
+
+    def __init__(self, cursor: str) -> None:
+        self.cursor = cursor
+        self._connected = False
+        self._away_since: float | None = None
+
+    def reach(self, cursor: str) -> None:
+        """The server has told of the feed up to there."""
+        self.cursor, self._connected, self._away_since = cursor, True, None
+
+    def away_for(self, now: float) -> float:
+        """Seconds since it went away; for ever when it was never there."""
+        if self._away_since is None:
+            self._away_since = now
+        return now - self._away_since if self._connected else float("inf")
+
+
+class RemoteEpisodes:
+    """Episodic memory at the other end; made by `MemoryClient`."""
+
+    def __init__(self, client: MemoryClient) -> None:
+        self._ask = client._ask  # noqa: SLF001  one thing in two parts
+
+    async def append_event(self, session: str, event: object) -> int:
+        """Put an event at the end of a session's episode, as `store.episodes.append_event`.
+
+        Args:
+            session: a name without colons and blanks.
+            event: what JSON can hold.
+
+        Returns:
+            How many events the episode keeps.
+
+        Raises:
+            InvalidError: the name is none, or JSON cannot hold the event.
+            AccessDeniedError, UnavailableError: as every call.
+        """
+        request = pb.StoreRequest(session_id=_text("session", session), event_json=_json("event", event))
+        return (await self._ask("Store", request, pb.StoreResponse)).events
+
+    async def summarize_episode(self, session: str) -> str | None:
+        """What a session was about, as `store.episodes.summarize_episode`.
+
+        Raises:
+            InvalidError: the name is none.
+            AccessDeniedError, UnavailableError: as every call.
+        """
+        request = pb.SummarizeRequest(session_id=_text("session", session))
+        reply = await self._ask("Summarize", request, pb.SummarizeResponse)
+        return reply.summary if reply.HasField("summary") else None
+
+    async def retrieve(self, query: str, k: int = 5, filters: Mapping[str, object] | None = None) -> list[str]:
+        """The newest events and summaries that hold a piece of text, as `store.episodes.retrieve`.
+
+        Args:
+            query: looked for as it stands.
+            k: at most so many answers.
+            filters: any of `session`, `actor`, `since` and `until`.
+
+        Raises:
+            InvalidError: k is below one, or a filter is unknown or none.
+            AccessDeniedError, UnavailableError: as every call.
+        """
+        if isinstance(k, bool) or not isinstance(k, int) or not 0 < k < 2**31:
+            raise InvalidError("k", k, "give a whole number from one up")
+        filters_json = _json("filters", dict(filters)) if filters else ""
+        request = pb.RetrieveRequest(query=_text("query", query), k=k, filters_json=filters_json)
+        return list((await self._ask("Retrieve", request, pb.RetrieveResponse)).events)
+
+
+def _change(step: pb.WatchResponse) -> Change:
+    if step.HasField("gap"):
+        return Gap(
+            key=step.gap.namespace,
+            operation="gap",
+            version=step.gap.next_version,
+            actor="",
+            at=from_microseconds(step.gap.next_version),
+            cursor=step.cursor,
+        )
+    change = step.change
+    return Change(
+        key=change.key,
+        operation=change.operation,
+        version=change.version,
+        actor=change.actor,
+        at=from_microseconds(change.version),
+        cursor=step.cursor,
+    )
+
+
+def _text(field: str, text: str) -> str:
+    """The text.
+
+    Raises:
+        InvalidError: it is none, or UTF-8 cannot hold it.
+    """
+    try:
+        text.encode()
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise InvalidError(field, text, "give a text") from error
+    return text
+
+
+def _json(field: str, value: object) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError as error:
+        raise InvalidError(field, value, f"over gRPC it must be what JSON can hold ({error})") from error

@@ -1,0 +1,71 @@
+"""The contract in Python: the methods of memory.proto, and its messages beside our records."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from sharedmem.faces.grpc.v1.memory_pb2 import DESCRIPTOR
+from sharedmem.models import Record
+
+Kept = TypeVar("Kept", bound=Record)
+Sent = TypeVar("Sent", bound=Message)
+
+_SERVICE = DESCRIPTOR.services_by_name["MemoryService"]
+SERVICE: str = _SERVICE.full_name
+
+
+class Method(NamedTuple):
+    """One method of the service."""
+
+    name: str
+    takes: type[Message]
+    gives: type[Message]
+    streams: bool
+    """Whether it goes on answering."""
+
+    @property
+    def path(self) -> str:
+        """How it is called."""
+        return f"/{SERVICE}/{self.name}"
+
+
+METHODS = {
+    method.name: Method(
+        method.name,
+        GetMessageClass(method.input_type),
+        GetMessageClass(method.output_type),
+        method.server_streaming,
+    )
+    for method in _SERVICE.methods
+}
+"""Every method, by name."""
+
+
+def message_of(kind: type[Sent], record: Record) -> Sent:
+    """A record as the message that has its fields; what is None is absent."""
+    return kind(**record.model_dump(exclude_none=True))
+
+
+def record_of(kind: type[Kept], message: Message) -> Kept:
+    """A message as the record that has its fields; what is absent is None."""
+    return kind.model_validate(_plain(message))
+
+
+def _plain(message: Message) -> dict[str, object]:
+    return {
+        field.name: _value(message, field.name)
+        for field in message.DESCRIPTOR.fields
+        if not field.has_presence or message.HasField(field.name)
+    }
+
+
+def _value(message: Message, name: str) -> object:
+    value = getattr(message, name)
+    if isinstance(value, Message):
+        return _plain(value)
+    if isinstance(value, str | int | float | bytes):
+        return value
+    return [_plain(item) if isinstance(item, Message) else item for item in value]

@@ -1,0 +1,194 @@
+"""The server: the service on a port, with health, reflection, and an end that leaves nobody in the dark."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from sharedmem.clock import Clock, SystemClock
+from sharedmem.errors import ConfigError, SharedMemoryError, UnavailableError
+from sharedmem.faces.auth import Bearer, Everyone, Tokens
+from sharedmem.faces.grpc.contract import SERVICE
+from sharedmem.faces.grpc.endpoint import Endpoint, spelled
+from sharedmem.faces.grpc.service import MemoryService
+from sharedmem.hub import Hub
+from sharedmem.tasks import Background
+from sharedmem.telemetry import get_logger
+
+GRACE_S = 10.0
+_HEALTH_EVERY_S = 2.0
+_HEALTH_PATIENCE_S = 2.0
+_SERVED = ("", SERVICE)
+_logger = get_logger("grpc")
+
+
+class MemoryServer:
+    """Serves a hub: `async with MemoryServer(hub, tokens=Tokens.read(path)) as server: await server.wait()`.
+
+    Health checks and reflection ask for no token: they tell whether it works and what can be called.
+
+    Args:
+        hub: the memory; it must be open for as long as the server runs, and stays open afterwards.
+        endpoint: where to listen.
+        tokens: who may call. None takes everybody who reaches it for `everyone`.
+        everyone: whom callers are taken for where there are no tokens.
+        grace_s: seconds that calls under way get to end when the server stops.
+        health_every_s: seconds between two looks whether Redis answers.
+        clock: the time it goes by.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        endpoint: Endpoint | None = None,
+        *,
+        tokens: Tokens | None = None,
+        everyone: Bearer | None = None,
+        grace_s: float = GRACE_S,
+        health_every_s: float = _HEALTH_EVERY_S,
+        clock: Clock | None = None,
+    ) -> None:
+        self._hub = hub
+        self._endpoint = endpoint or Endpoint()
+        self._tokens = tokens
+        self._admission = tokens or Everyone(everyone or Bearer(namespace="default"))
+        self._grace_s = grace_s
+        self._health_every_s = health_every_s
+        self._clock = clock or SystemClock()
+        self._running: _Running | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it listens; while it runs with its real port."""
+        return self._endpoint
+
+    @property
+    def target(self) -> str:
+        """What clients of this machine take to find it."""
+        return self._endpoint.address
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            ConfigError: the address cannot be listened at, a certificate is of no use, strangers could come in, or
+                there are tokens while the hub's access policy is `open`.
+        """
+        endpoint = self._endpoint
+        endpoint.check(has_tokens=self._tokens is not None)
+        if self._tokens is not None and self._hub.settings.access == "open":
+            problem = "it is open, so that tokens would keep nobody apart; set it to namespaced"
+            raise ConfigError("access", self._hub.settings.origin("access"), problem)
+        credentials = await asyncio.to_thread(endpoint.credentials)
+        await asyncio.to_thread(endpoint.check_free)
+        running = _Running(self._hub, MemoryService(self._hub, self._admission), endpoint)
+        port = running.listen(endpoint, credentials)
+        await self._tell_health(running)
+        await running.server.start()
+        self._endpoint = replace(endpoint, port=port)
+        running.background.start("watch health", self._follow_health(running))
+        self._running = running
+
+    async def wait(self) -> None:
+        """Return when the server has stopped."""
+        if self._running is not None:
+            await self._running.server.wait_for_termination()
+
+    async def stop(self) -> None:
+        """Say so to health checks, take no more calls, send watchers away, and let the other calls end in their time.
+
+        The second call does nothing.
+        """
+        running, self._running = self._running, None
+        if running is None:
+            return
+        await running.background.close()
+        await running.health.enter_graceful_shutdown()
+        running.service.end_streams()
+        await running.server.stop(self._grace_s)
+
+    async def _follow_health(self, running: _Running) -> None:
+        while True:
+            await self._clock.sleep(self._health_every_s)
+            await self._tell_health(running)
+
+    async def _tell_health(self, running: _Running) -> None:
+        """Tell whoever checks whether Redis answers, and the log when that changes."""
+        answers = await self._redis_answers()
+        if answers != running.answers:
+            _logger.warning("%s: Redis %s", self.target, "answers" if answers else "does not answer any more")
+        running.answers = answers
+        for name in _SERVED:
+            await running.health.set(name, _STATUS[answers])
+
+    async def _redis_answers(self) -> bool:
+        try:
+            async with asyncio.timeout(_HEALTH_PATIENCE_S):
+                return (await self._hub.health()).ok
+        except (SharedMemoryError, TimeoutError):
+            return False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __repr__(self) -> str:
+        who = repr(self._tokens) if self._tokens else "everybody"
+        return f"<MemoryServer {spelled(self._endpoint.host, self._endpoint.port)} for {who}>"
+
+
+_STATUS = {
+    True: health_pb2.HealthCheckResponse.SERVING,
+    False: health_pb2.HealthCheckResponse.NOT_SERVING,
+}
+
+
+class _Running:
+    """The parts of a server that listens."""
+
+    def __init__(self, hub: Hub, service: MemoryService, endpoint: Endpoint) -> None:
+        self.service = service
+        self.answers = True
+        self.health = health.aio.HealthServicer()
+        self.background = Background(hub.counters)
+        self.server = grpc.aio.server(options=_options(endpoint))
+        self.server.add_generic_rpc_handlers((service.handlers(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self.server)
+
+    def listen(self, endpoint: Endpoint, credentials: grpc.ServerCredentials | None) -> int:
+        """Take the port; returns which one it is.
+
+        Raises:
+            UnavailableError: somebody else has taken it in this very moment.
+        """
+        try:
+            if credentials is None:
+                return self.server.add_insecure_port(endpoint.address)
+            return self.server.add_secure_port(endpoint.address, credentials)
+        except RuntimeError as error:
+            raise UnavailableError(f"listening at {endpoint.address}", str(error)) from error
+
+
+def _options(endpoint: Endpoint) -> list[tuple[str, int]]:
+    return [
+        # Two servers on one port would each answer half of the calls.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", endpoint.max_message_bytes),
+        # A long plan list is the caller's wish; what it takes is the caller's setting.
+        ("grpc.max_send_message_length", -1),
+        # Clients look with pings whether a silent connection still lives: every 30 s, also without a call.
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]

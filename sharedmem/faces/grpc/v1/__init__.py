@@ -1,0 +1,1 @@
+"""Version 1 of the gRPC service: `memory.proto`, and its messages in Python."""

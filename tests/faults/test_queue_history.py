@@ -1,0 +1,102 @@
+"""What eight workers say that are killed and paused: no task is lost, each is done once, tokens rise."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from support.bare_server import BareServer
+from support.faulty_hubs import persistent
+from support.queue_workers import NAMESPACE, Event, Worker, faults_of
+from support.waiting import wait_until
+
+from sharedmem import Hub, TaskQueue
+
+WORKERS, BATCHES, BATCH, VISIBILITY_S = 8, 4, 100, 0.4
+PAUSE_S = 2 * VISIBILITY_S
+
+
+async def disturb(workers: list[Worker], graves: list[Worker], url: str, rng: random.Random) -> None:
+    """Kill or pause a random worker, again and again; who is killed gets a successor."""
+    while True:
+        victim = rng.choice(workers)
+        victim.said.clear()
+        await victim.said.wait()  # it is at work
+        if rng.random() < 0.5:
+            workers.remove(victim)
+            graves.append(victim)
+            await victim.kill()
+            workers.append(await Worker.start(url, VISIBILITY_S))
+        else:
+            victim.pause()
+            await asyncio.sleep(PAUSE_S)
+            victim.go_on()
+
+
+async def is_done(queue: TaskQueue) -> bool:
+    stats = await queue.stats()
+    return stats.ready + stats.delayed + stats.claimed == 0
+
+
+async def test_a_history_of_workers_that_are_killed_and_paused_loses_and_repeats_nothing(
+    bare_server: BareServer,
+) -> None:
+    rng, graves = random.Random(20261121), list[Worker]()
+    workers = [await Worker.start(bare_server.url, VISIBILITY_S) for _ in range(WORKERS)]
+    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+        queue = hub.store(NAMESPACE, actor="planner").queue("jobs", max_attempts=1000)
+        put: list[str] = []
+        raging = asyncio.create_task(disturb(workers, graves, bare_server.url, rng))
+        try:
+            for _ in range(BATCHES):
+                put += [result.id for result in await queue.put_many(range(BATCH))]
+                await wait_until(lambda: is_done(queue), description="a batch is done", within_s=60)
+        finally:
+            raging.cancel()
+            await asyncio.gather(raging, return_exceptions=True)
+            for worker in workers:
+                worker.go_on()
+        stats = await queue.stats()
+        outcomes = [await queue.result(task) for task in put]
+        for worker in workers:
+            await worker.kill()
+
+    history = [event for worker in workers + graves for event in worker.events]
+    assert faults_of(put, history) == []
+    assert stats.counters.done == len(put) == BATCHES * BATCH
+    assert stats.dead == 0
+    # The result is the token of the claim that was acknowledged.
+    last = {event.task: event.token for event in sorted(history, key=lambda event: event.token)}
+    assert all(outcome.value >= last[outcome.id] for outcome in outcomes)
+    assert graves, "nobody was killed"
+
+
+FINE = [
+    Event("claimed", "a", 1, 1),
+    Event("claimed", "a", 5, 2),
+    Event("finishing", "a", 5, 2),
+    Event("done", "a", 5, 2),
+]
+
+
+@pytest.mark.parametrize(
+    ("history", "fault"),
+    [
+        (FINE, None),
+        (FINE[:3], None),
+        (FINE[:2], "task a was lost"),
+        ([*FINE[:3], Event("lost", "a", 5, 2)], "task a was lost"),
+        ([*FINE, Event("done", "a", 1, 1)], "was done 2 times"),
+        ([*FINE, Event("claimed", "a", 7, 3)], "by one who had it no longer"),
+        ([FINE[0], FINE[1], Event("done", "a", 1, 1)], "by one who had it no longer"),
+        ([*FINE, Event("claimed", "a", 4, 3)], "do not rise with its attempts"),
+        ([*FINE, Event("claimed", "a", 5, 3)], "token 5 was given twice"),
+        ([*FINE, Event("claimed", "b", 9, 1)], "task b was never put"),
+    ],
+)
+def test_control_the_check_of_a_history_finds_what_is_wrong(history: list[Event], fault: str | None) -> None:
+    faults = faults_of(["a"], history)
+
+    assert bool(faults) == (fault is not None)
+    assert fault is None or any(fault in sentence for sentence in faults)

@@ -1,0 +1,162 @@
+"""Agents as processes that do pieces of work once, for tests that kill and pause them.
+
+`python -m support.once_agents <how> <url> <name> <keys> <seed>` asks for each of so many keys, in an order of
+its own, and prints a line for each thing that happens: `began <key> <value> <token>`, `got <key> <value>`,
+`lost <key> <value>`, and `ended` at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from sharedmem import ClaimLostError, Hub, SharedMemoryStore
+from support.faulty_hubs import persistent
+
+NAMESPACE = "history"
+LEASE_S = 0.4
+_TESTS = Path(__file__).resolve().parent.parent
+_values = count()
+
+
+class Event(NamedTuple):
+    """One line of an agent."""
+
+    what: str
+    key: str
+    value: str
+    token: int = 0
+
+
+# -- what an agent does -----------------------------------------------------------------------------
+
+
+def _say(*words: object) -> None:
+    sys.stdout.write(f"{' '.join(map(str, words))}\n")
+    sys.stdout.flush()
+
+
+async def _by_once(store: SharedMemoryStore, key: str, value: str) -> str:
+    async def work() -> str:
+        _say("began", key, value, store.once_token())
+        await asyncio.sleep(random.uniform(0.05, 0.15))
+        return value
+
+    found: str = await store.once(key, work, ttl=600, lease=LEASE_S)
+    return found
+
+
+async def _by_hoping(store: SharedMemoryStore, key: str, value: str) -> str:
+    """How it is done without `once`: look, do it, write the result."""
+    found: str | None = await store.shared.read(key)
+    if found is None:
+        _say("began", key, value, 0)
+        await asyncio.sleep(random.uniform(0.05, 0.15))
+        await store.shared.write(key, value)
+        found = value
+    return found
+
+
+_WAYS: dict[str, Callable[[SharedMemoryStore, str, str], Awaitable[str]]] = {"once": _by_once, "hope": _by_hoping}
+
+
+async def _main(how: str, url: str, name: str, keys: str, seed: str) -> None:
+    random.seed(seed + name)
+    wanted = [f"k{number}" for number in range(int(keys))]
+    async with Hub.open(settings=persistent(url)) as hub:
+        store = hub.store(NAMESPACE, actor=name)
+        _say("ready")
+        await asyncio.to_thread(sys.stdin.readline)
+        # All go through the keys in much the same order, so that they meet.
+        for key in sorted(wanted, key=lambda key: int(key[1:]) + random.uniform(0, 4)):
+            value = f"{name}-{next(_values)}"
+            try:
+                _say("got", key, await _WAYS[how](store, key, value))
+            except ClaimLostError:
+                _say("lost", key, value)
+    _say("ended")
+
+
+# -- the parent's side ------------------------------------------------------------------------------
+
+
+class Agent:
+    """A running agent, and all that it has said."""
+
+    def __init__(self, name: str, process: Process) -> None:
+        self.name = name
+        self.process = process
+        self.events: list[Event] = []
+        self.ended = self.is_gone = False
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it is in the middle of a piece of work."""
+        return bool(self.events) and self.events[-1].what == "began" and not self.is_gone
+
+    async def is_ready(self) -> None:
+        assert self.process.stdout is not None
+        assert await self.process.stdout.readline() == b"ready\n"
+
+    def go(self) -> None:
+        """Let it begin."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"go\n")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Kill, stop or continue it, if it still runs."""
+        if self.process.returncode is None:
+            self.is_gone = self.is_gone or number == signal.SIGKILL
+            os.kill(self.process.pid, number)
+
+    async def is_at_work(self) -> None:
+        """Return when it has begun something."""
+        assert self.process.stdout is not None
+        assert (await self.process.stdout.readline()).startswith(b"began ")
+
+    async def listen(self) -> None:
+        """Take down what it says until it ends."""
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            words = line.decode().split()
+            if words == ["ended"]:
+                self.ended = True
+            elif line.endswith(b"\n"):
+                what, key, value, *token = words
+                self.events.append(Event(what, key, value, *map(int, token)))
+
+
+@asynccontextmanager
+async def agents(number: int, how: str, url: str, *, keys: int, seed: int) -> AsyncIterator[list[Agent]]:
+    """So many agents, which begin together; those that still run at the end are killed."""
+    environment = os.environ | {"PYTHONPATH": str(_TESTS)}
+    started = []
+    for name in (f"agent{one}" for one in range(number)):
+        words = (sys.executable, "-m", "support.once_agents", how, url, name, str(keys), str(seed))
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=PIPE, stdout=PIPE, env=environment, cwd=_TESTS.parent
+        )
+        started.append(Agent(name, process))
+    try:
+        await asyncio.gather(*(agent.is_ready() for agent in started))
+        for agent in started:
+            agent.go()
+        yield started
+    finally:
+        for agent in started:
+            agent.signal(signal.SIGCONT)
+            agent.signal(signal.SIGKILL)
+            await agent.process.communicate()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))
