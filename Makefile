@@ -18,6 +18,7 @@ CREATED := .venv/created
 RUNS := .venv/installed-embedded
 TESTS := .venv/installed-dev
 GENERATORS := $(sort $(wildcard tools/generate_*.py)) tools/api_snapshot.py
+BENCH ?= store
 ARGS ?=
 
 help:
@@ -27,7 +28,7 @@ help:
 	@echo "make types     mypy, strict"
 	@echo "make generate  write the generated files anew: sync face, references, API snapshot"
 	@echo "make check     fail if a generated file is stale"
-	@echo "make bench     measure against bare redis-py     (ARGS passes arguments on)"
+	@echo "make bench     measure against bare redis-py     (BENCH=coordination: how agents agree; ARGS passes arguments on)"
 	@echo "make clean     remove .venv and what tools leave behind"
 
 demo: $(RUNS)
@@ -50,7 +51,7 @@ check: $(TESTS)
 	@set -e; for generator in $(GENERATORS); do $(BIN)/python $$generator --check; done
 
 bench: $(TESTS)
-	@$(BIN)/python benchmarks/store.py $(ARGS)
+	@$(BIN)/python benchmarks/$(BENCH).py $(ARGS)
 
 clean:
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -7,12 +7,15 @@ import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from sharedmem import SharedMemoryStore
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "sharedmem"
@@ -271,6 +274,17 @@ def test_functions_are_small(measure: Callable[[FunctionNode], int], limit: int,
     ]
 
     no_outliers(found, f"a function has at most {limit} {unit}")
+
+
+def test_no_part_of_a_store_hides_what_another_part_has() -> None:
+    holders: defaultdict[str, list[str]] = defaultdict(list)
+    for part in SharedMemoryStore.__mro__[:-1]:
+        for name in vars(part):
+            holders[name].append(part.__name__)
+
+    twice = {name: parts for name, parts in holders.items() if len(parts) > 1 and not name.startswith("__")}
+
+    assert not twice, "the parts share one object, and so its names"
 
 
 def test_files_are_small() -> None:

@@ -19,8 +19,8 @@ from sharedmem.models import Backoff
 from sharedmem.testing import ManualClock, fake_hub
 
 _T = TypeVar("_T")
-SAFETY_S = 20
-"""Every waiting worker looks again by itself within this time."""
+SOONEST_S, LATEST_S = 10, 20
+"""Every waiting worker looks again by itself within this time; before it, only when it knows why."""
 
 
 @pytest.fixture
@@ -72,6 +72,17 @@ async def soon(awaited: Awaitable[_T]) -> _T:
         return await awaited
 
 
+async def turned_until_done(clock: ManualClock, waiting: asyncio.Task[_T]) -> _T:
+    """The outcome of what waits, while the clock goes on half a second at a time."""
+
+    async def is_done() -> bool:
+        clock.advance(0.5)
+        return waiting.done()
+
+    await wait_until(is_done, description="its time has come")
+    return await waiting
+
+
 async def gone(*waiting: asyncio.Task[Any]) -> None:
     for one in waiting:
         one.cancel()
@@ -83,16 +94,25 @@ async def gone(*waiting: asyncio.Task[Any]) -> None:
 
 async def test_a_delayed_task_comes_when_its_time_has_come(hub: Hub, clock: ManualClock) -> None:
     queue = queue_of(hub)
-    await queue.put("later", delay=600)
+    await queue.put("later", delay=8)
     waiting = await worker(queue, 1)
+
+    task = await turned_until_done(clock, waiting)
+
+    assert task is not None
+    assert task.payload == "later"
+    assert 8 <= clock.monotonic() < SOONEST_S
+
+
+async def test_nobody_gets_a_delayed_task_before_its_time(hub: Hub, clock: ManualClock) -> None:
+    queue = queue_of(hub)
+    await queue.put("later", delay=600)
 
     clock.advance(599)
     assert await queue.claim() is None
-    clock.advance(1.01)
+    clock.advance(1)
 
-    task = await soon(waiting)
-    assert task is not None
-    assert task.payload == "later"
+    assert await queue.claim() is not None
 
 
 async def test_who_waits_learns_of_a_delay_that_ends_sooner(hub: Hub, clock: ManualClock) -> None:
@@ -100,12 +120,11 @@ async def test_who_waits_learns_of_a_delay_that_ends_sooner(hub: Hub, clock: Man
     waiting = await worker(queue, 1)
 
     await queue.put("soon", delay=5)
-    await asyncio.sleep(0.05)  # the call has to have its effect: nothing that can be seen from outside
-    clock.advance(5.01)
 
-    task = await soon(waiting)
+    task = await turned_until_done(clock, waiting)
     assert task is not None
     assert task.payload == "soon"
+    assert 5 <= clock.monotonic() < SOONEST_S
 
 
 async def test_the_next_in_line_takes_over_the_watch(hub: Hub, clock: ManualClock) -> None:
@@ -116,28 +135,25 @@ async def test_the_next_in_line_takes_over_the_watch(hub: Hub, clock: ManualCloc
     await queue.put("now")
     done, _ = await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED, timeout=5)
     assert done == {first}
-    await asyncio.sleep(0.05)
-    clock.advance(5.01)
 
-    task = await soon(second)
+    task = await turned_until_done(clock, second)
     assert task is not None
     assert task.payload == "later"
+    assert 5 <= clock.monotonic() < SOONEST_S
 
 
 async def test_a_visibility_that_ends_wakes_who_waits(hub: Hub, clock: ManualClock) -> None:
-    queue = queue_of(hub)
+    queue = queue_of(hub, visibility=8)
     await queue.put("a")
     lost = await queue.claim()
     waiting = await worker(queue, 1)
 
-    for _ in range(4):
-        clock.advance(10)
-        await asyncio.sleep(0.01)
+    task = await turned_until_done(clock, waiting)
 
-    task = await soon(waiting)
     assert lost is not None
     assert task is not None
     assert (task.id, task.attempt) == (lost.id, 2)
+    assert 8 <= clock.monotonic() < SOONEST_S
 
 
 async def test_a_lost_call_costs_no_more_than_the_safety_time(hub: Hub, clock: ManualClock, raw: FakeRedis) -> None:
@@ -146,7 +162,7 @@ async def test_a_lost_call_costs_no_more_than_the_safety_time(hub: Hub, clock: M
     await raw.delete("sm:{team}:$queue.waiters:shared:jobs")  # nobody will be called
     await queue.put("a")
 
-    clock.advance(SAFETY_S)
+    clock.advance(LATEST_S)
 
     task = await soon(waiting)
     assert task is not None
@@ -157,13 +173,7 @@ async def test_whoever_waits_gives_up_in_time(hub: Hub, clock: ManualClock) -> N
     waiting = asyncio.create_task(queue.claim(wait=50))
     await lined_up(queue, 1)
 
-    async def turned() -> bool:
-        clock.advance(1)
-        return waiting.done()
-
-    await wait_until(turned, description="it has given up")
-
-    assert await waiting is None
+    assert await turned_until_done(clock, waiting) is None
     assert 50 <= clock.monotonic() < 60
     assert (await queue.stats()).workers_waiting == 0
 
@@ -194,15 +204,14 @@ async def test_a_cancelled_worker_leaves_the_line(hub: Hub) -> None:
 
 async def test_the_watch_passes_on_when_the_first_leaves(hub: Hub, clock: ManualClock) -> None:
     queue = queue_of(hub)
-    await queue.put("later", delay=15)
+    await queue.put("later", delay=8)
     first, second = await worker(queue, 1), await worker(queue, 2)
 
     await gone(first)
     await lined_up(queue, 1)
-    await asyncio.sleep(0.05)
-    clock.advance(15.01)
 
-    assert (await soon(second)) is not None
+    assert await turned_until_done(clock, second) is not None
+    assert 8 <= clock.monotonic() < SOONEST_S
 
 
 async def test_workers_of_a_hub_that_is_gone_are_passed_over(hub: Hub, clock: ManualClock, server: FakeServer) -> None:
