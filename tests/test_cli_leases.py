@@ -19,7 +19,7 @@ from sharedmem.sync import Hub
 
 _numbers = itertools.count(1)
 SLEEP = [sys.executable, "-c", "import time; print('runs', flush=True); time.sleep(60)"]
-TOKEN = [sys.executable, "-c", "import os; print(os.environ['SHAREDMEM_TOKEN'])"]
+TOKEN = [sys.executable, "-c", "import os; print(os.environ['SHAREDMEM_FENCING_TOKEN'])"]
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_the_second_process_waits_for_the_first(shell: Shell, hub: Hub, place: t
 
 def test_the_token_is_no_misspelt_setting(shell: Shell) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SHAREDMEM_TOKEN", "5")
+        patch.setenv("SHAREDMEM_FENCING_TOKEN", "5")
         report = shell("doctor", "--json")
 
-    assert "SHAREDMEM_TOKEN" not in report.out + report.err
+    assert "SHAREDMEM_FENCING_TOKEN" not in report.out + report.err

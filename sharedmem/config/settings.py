@@ -38,7 +38,7 @@ from sharedmem.errors import ConfigError, NotFoundError
 
 _VARIABLE_PREFIX = "SHAREDMEM_"
 # What `sharedmem lock NAME -- COMMAND` tells the command.
-_TOKEN_VARIABLE = "SHAREDMEM_TOKEN"  # noqa: S105  # a fencing token is no secret
+_TOKEN_VARIABLE = "SHAREDMEM_FENCING_TOKEN"  # noqa: S105  # a fencing token is no secret
 SCHEMES = ("unix", "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 
 _MASK = "***"

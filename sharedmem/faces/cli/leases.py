@@ -21,14 +21,16 @@ from sharedmem.models import LeaseState
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-TOKEN_VARIABLE = "SHAREDMEM_TOKEN"  # noqa: S105  # a fencing token is no secret
+TOKEN_VARIABLE = "SHAREDMEM_FENCING_TOKEN"  # noqa: S105  # a fencing token is no secret
 _SIGNALLED = 128
 _PATIENCE_S = 10.0
 
 Name = Annotated[str, typer.Argument(help="Plain (<namespace>:shared:<name>) or absolute.")]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- COMMAND...]", help="What to run meanwhile; it finds the token in SHAREDMEM_TOKEN."),
+    typer.Argument(
+        metavar="[-- COMMAND...]", help="What to run meanwhile; it finds the token in SHAREDMEM_FENCING_TOKEN."
+    ),
 ]
 
 
