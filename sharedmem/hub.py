@@ -182,6 +182,8 @@ class Hub:
         await parts.means.listener.close()
         await parts.means.background.close()
         await parts.connection.line.close()
+        # Whoever waits for a turn finds the line closed.
+        parts.ground.wakeups.call_all()
         await parts.connection.leave()
 
     async def __aenter__(self) -> Self:
@@ -272,7 +274,7 @@ async def _assembled(connection: Connection, settings: Settings, clock: Clock) -
     ground = Ground(
         line=line,
         sender=sender,
-        wakeups=Wakeups(means.listener, keyspace, clock),
+        wakeups=Wakeups(means.listener, keyspace, clock, pauses=line.pauses, retry_for_s=settings.retry_for_s),
         background=background,
         counters=counters,
         clock=clock,

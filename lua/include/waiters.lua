@@ -29,14 +29,6 @@ local function call_first(waiters)
   end
 end
 
--- Take the first in line out and call it; for work that anybody may do.
-local function call_one(waiters)
-  for _ = 1, MOST_CALLED_AT_ONCE do
-    local first = redis.call('ZPOPMIN', waiters)[1]
-    if not first or call_waiter(first) then return end
-  end
-end
-
 -- Take all out of line and call them: what they wait for is there for each.
 local function call_all(waiters)
   for _, waiter in ipairs(redis.call('ZRANGE', waiters, 0, -1)) do call_waiter(waiter) end

@@ -7,11 +7,12 @@ call can be lost with its connection: whoever waits looks again when the timer e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 
 from sharedmem.clock import Clock
+from sharedmem.errors import UnavailableError
 from sharedmem.wire.keys import KeySpace, Space
 from sharedmem.wire.listen import Listener, Topic
 
@@ -54,12 +55,24 @@ class Wakeups:
         listener: hears the channels.
         keyspace: names the channels and the waiters.
         clock: for the timers.
+        pauses: seconds between tries to subscribe.
+        retry_for_s: how long it tries.
     """
 
-    def __init__(self, listener: Listener, keyspace: KeySpace, clock: Clock) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        keyspace: KeySpace,
+        clock: Clock,
+        *,
+        pauses: Callable[[], Iterator[float]],
+        retry_for_s: float,
+    ) -> None:
         self._listener = listener
         self._keyspace = keyspace
         self._clock = clock
+        self._pauses = pauses
+        self._retry_for_s = retry_for_s
         self._numbers = count(1)
         self._waiters: dict[str, Waiter] = {}
         self._listening: dict[str, asyncio.Future[None]] = {}
@@ -69,7 +82,7 @@ class Wakeups:
         """A waiter that the server can call while the block runs. One round trip the first time in a namespace.
 
         Raises:
-            UnavailableError: the server does not confirm the subscription in time.
+            UnavailableError: the server does not confirm the subscription within the retry time.
             AccessDeniedError, ConfigError: it refuses this user.
         """
         await self._listen(space)
@@ -89,6 +102,10 @@ class Wakeups:
 
     def missed(self, channel: bytes, reason: str) -> None:  # noqa: ARG002  # whoever waits looks again
         """Calls may have been lost: all look again."""
+        self.call_all()
+
+    def call_all(self) -> None:
+        """Let all look again: they may have missed their call, or their hub is closing."""
         for waiter in self._waiters.values():
             waiter.call()
 
@@ -96,10 +113,22 @@ class Wakeups:
         """Subscribe to the namespace's channel of this hub, once; those that come meanwhile wait for it."""
         under_way = self._listening.get(space.namespace)
         if under_way is None:
-            under_way = asyncio.ensure_future(self._listener.add(Topic(self._keyspace.wake(space)), self))
+            under_way = asyncio.ensure_future(self._subscribe(Topic(self._keyspace.wake(space))))
             self._listening[space.namespace] = under_way
             under_way.add_done_callback(lambda done: self._forget_failure(space.namespace, done))
         await asyncio.shield(under_way)
+
+    async def _subscribe(self, topic: Topic) -> None:
+        give_up_at = self._clock.monotonic() + self._retry_for_s
+        for pause in self._pauses():
+            try:
+                await self._listener.add(topic, self)
+            except UnavailableError:
+                if self._clock.monotonic() + pause > give_up_at:
+                    raise
+                await self._clock.sleep(pause)
+            else:
+                return
 
     def _forget_failure(self, namespace: str, done: asyncio.Future[None]) -> None:
         if done.cancelled() or done.exception() is not None:

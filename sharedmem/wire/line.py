@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from redis.asyncio.client import PubSub
 
 from sharedmem.clock import Clock
+from sharedmem.errors import UnavailableError
 from sharedmem.wire.cluster import ClusterDriver
 from sharedmem.wire.driver import Driver, Server
 from sharedmem.wire.faults import PASSING, translate
@@ -70,6 +71,7 @@ class Line:
         self._retry_for_s = retry_for_s
         self._post = transport.post
         self._send = transport.send
+        self._is_closed = False
         self.address = address
 
     async def open(self) -> None:
@@ -177,7 +179,8 @@ class Line:
             longest = min(longest * 2, _LONGEST_PAUSE_S)
 
     async def close(self) -> None:
-        """Close every connection; calls under way fail."""
+        """Close every connection; calls under way fail, and so do later ones."""
+        self._is_closed = True
         await self._transport.close()
         await self._driver.close()
 
@@ -209,6 +212,8 @@ class Line:
     async def _persist(self, attempt: Callable[[], Awaitable[T]], error: LostError | ServerError, args: Command) -> T:
         deadline = self._clock.monotonic() + self._retry_for_s
         for pause in self.pauses():
+            if self._is_closed:
+                raise UnavailableError("this hub", "it is closed; open another one") from error
             if not await self._mended(error, args):
                 if not _passes(error):
                     raise self._public(error, args) from error
