@@ -9,58 +9,11 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-from sharedmem.sync import (
-    Access,
-    Barrier,
-    Candidacy,
-    Consumer,
-    Decisions,
-    Episodes,
-    Execution,
-    Hub,
-    Lease,
-    Presence,
-    RateLimit,
-    ReadWriteLock,
-    SharedMemoryStore,
-    Subscription,
-    TaskInHand,
-    TaskQueue,
-)
+from introspect import way_to_call
+
+from sharedmem.sync.faces import Face
 
 _END = object()
-# What answers at once on the async face too.
-_PLAIN = {
-    "store",
-    "may",
-    "acl_rules",
-    "is_held",
-    "check",
-    "rwlock",
-    "rate_limit",
-    "barrier",
-    "once_token",
-    "queue",
-    "finish",
-}
-_FACES = (
-    Access,
-    Barrier,
-    Candidacy,
-    Consumer,
-    Decisions,
-    Episodes,
-    Execution,
-    Hub,
-    Lease,
-    Presence,
-    RateLimit,
-    ReadWriteLock,
-    SharedMemoryStore,
-    Subscription,
-    TaskInHand,
-    TaskQueue,
-)
 
 
 class Unsynced:
@@ -73,25 +26,14 @@ class Unsynced:
         found = getattr(self._face, name)
         if not inspect.ismethod(found):
             return _wrapped(found)
-        # The same name may wait on one face's twin and not on another's.
-        if name in _PLAIN and not inspect.iscoroutinefunction(getattr(self._face._async, name)):
-            return lambda *args, **named: _wrapped(found(*args, **named))
-        if name in {"keys", "watch", "tasks"}:
+        way = way_to_call(getattr(type(self._face._async), name, found))
+        if way == "async":
+            return lambda *args, **named: _awaited(found, *args, **named)
+        if way == "async iterator":
             return lambda *args, **named: _iterated(found(*args, **named))
-        if name in {
-            "lock",
-            "semaphore",
-            "reading",
-            "writing",
-            "leader",
-            "subscription",
-            "consumer",
-            "executing",
-            "here",
-            "claimed",
-        }:
+        if way == "async context manager":
             return lambda *args, **named: Unsynced(found(*args, **named))
-        return lambda *args, **named: _awaited(found, *args, **named)
+        return lambda *args, **named: _wrapped(found(*args, **named))
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return _iterated(iter(self._face))
@@ -124,4 +66,4 @@ async def _iterated(items: Iterator[Any]) -> AsyncIterator[Any]:
 
 
 def _wrapped(found: Any) -> Any:
-    return Unsynced(found) if isinstance(found, _FACES) else found
+    return Unsynced(found) if isinstance(found, Face) else found
