@@ -314,6 +314,12 @@ class DecisionMachine(RuleBasedStateMachine):
                 assert (record.state, record.fence, record.attempt) == (self.state(held), held.fence, held.attempt)
 
     def teardown(self) -> None:
+        try:
+            self.what_is_open_can_be_found()
+        finally:
+            self.run(self.stores[0].clear())
+
+    def what_is_open_can_be_found(self) -> None:
         waiting = self.run(self.logs[0].get_open_executions(SESSION))
         held = self.model.executions.values()
         wanted = {execution.plan_id: self.state(execution) for execution in held}
@@ -321,7 +327,6 @@ class DecisionMachine(RuleBasedStateMachine):
         assert {record.plan_id: record.state for record in waiting} == {
             plan_id: state for plan_id, state in wanted.items() if state not in done
         }
-        self.run(self.stores[0].clear())
 
 
 @pytest.fixture(params=["fakeredis", "redis"])

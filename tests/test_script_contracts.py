@@ -116,6 +116,11 @@ def test_a_body_uses_every_key_and_argument_of_its_header(path: Path) -> None:
         assert len(fixed) == len(names) or re.search("#(KEYS|ARGV)", assembled(path)), f"{word} that repeats"
 
 
+@by_name([path for path in SCRIPTS if "mutation" in contract(path).includes])
+def test_a_mutation_remembers_what_it_answered(path: Path) -> None:
+    assert re.search(r"return (done|changed)\(", code(path)), "a repeat would do it again"
+
+
 def declared(path: Path) -> Contract:
     """The contract with that of its includes before it."""
     parts = [contract(LUA / "include" / f"{name}.lua") for name in contract(path).includes] + [contract(path)]

@@ -3,7 +3,7 @@
 -- Needs time.lua and waiters.lua before it. The score of who was called is the end of its turn, negated: it
 -- stays first that way, since those who were not called have the version under which they came, or 0.
 
-local TURN_LASTS_US = 5000000
+local TURN_LASTS_US = 10000000
 local MOST_PASSED_OVER = 100
 
 -- Whether the first in line was called in vain: its turn is over. A line as a whole is judged by its first.

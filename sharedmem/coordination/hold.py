@@ -20,7 +20,7 @@ T = TypeVar("T")
 _ENDED = float("-inf")
 _LONGEST_MARGIN_S = 1.0
 # Who is not among the first in line is called in time, and looks by itself only in case the call was lost.
-_LONGEST_PATIENCE_S = 15.0
+_LONGEST_PATIENCE_S = 45.0
 _PATIENCE_GROWS_BY = 16
 _logger = get_logger("leases")
 

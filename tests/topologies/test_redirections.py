@@ -27,8 +27,10 @@ class Signpost:
         self.heard: list[bytes] = []
         self.slots: bytes = b"*0\r\n"
         self.port = 0
+        self.callers: set[asyncio.StreamWriter] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.callers.add(writer)
         parser = hiredis.Reader()
         while data := await reader.read(65_536):
             parser.feed(data)
@@ -60,6 +62,9 @@ async def signposts() -> AsyncIterator[tuple[Signpost, Signpost]]:
             b"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$1\r\na\r\n" % first.port
         )
         yield first, second
+        for caller in first.callers | second.callers:
+            caller.close()
+            await caller.wait_closed()
 
 
 async def answer_of(first: Signpost) -> object:

@@ -34,7 +34,7 @@ Words = Annotated[
 ]
 
 
-@command("lock", AGREEMENT, example="sharedmem lock index --wait 60 -- python rebuild.py")
+@command("lock", AGREEMENT, example="sharedmem lock index --wait 60 -- echo rebuilt")
 def lock(
     context: typer.Context,
     name: Name,
@@ -55,7 +55,7 @@ def lock(
     raise typer.Exit(asyncio.run(_run_locked(options, words, name=name, wait=wait, lease=lease)))
 
 
-@command("leader", AGREEMENT, example="sharedmem leader scheduler -- python schedule.py")
+@command("leader", AGREEMENT, example="sharedmem leader scheduler -- echo elected")
 def leader(
     context: typer.Context,
     name: Name,
