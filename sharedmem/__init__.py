@@ -30,6 +30,9 @@ from sharedmem.errors import (
     WrongTypeError,
 )
 from sharedmem.hub import Hub
+from sharedmem.knowledge.decisions import Decisions
+from sharedmem.knowledge.episodes import Episodes
+from sharedmem.knowledge.executing import Execution
 from sharedmem.models import (
     Arrival,
     Backoff,
@@ -80,8 +83,11 @@ __all__ = [
     "ConfigError",
     "ConflictError",
     "Context",
+    "Decisions",
     "Entry",
     "EpisodeEvent",
+    "Episodes",
+    "Execution",
     "ExecutionClaim",
     "ExecutionRecord",
     "ExecutionStats",

@@ -34,8 +34,15 @@ from trading import (
     say,
 )
 
-from sharedmem import AlreadyExecutedError, ClaimLostError, ConflictError, ExecutionClaim, Hub, SharedMemoryStore
-from sharedmem.knowledge.executing import Execution
+from sharedmem import (
+    AlreadyExecutedError,
+    ClaimLostError,
+    ConflictError,
+    Execution,
+    ExecutionClaim,
+    Hub,
+    SharedMemoryStore,
+)
 
 _WAIT_S = 0.3
 
