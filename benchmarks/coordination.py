@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +35,8 @@ def main() -> int:
     show(results, goals, title="sharedmem / the others")
     save(results, goals, asked.json)
     if asked.page:
-        put_on_page(results, goals, asked.page, part="coordination")
+        compared = [row for row in results.rows if row.rival != OURS]
+        put_on_page(replace(results, rows=compared), goals, asked.page, part="coordination")
     return 0
 
 

@@ -274,7 +274,14 @@ async def _assembled(connection: Connection, settings: Settings, clock: Clock) -
     ground = Ground(
         line=line,
         sender=sender,
-        wakeups=Wakeups(means.listener, keyspace, clock, pauses=line.pauses, retry_for_s=settings.retry_for_s),
+        wakeups=Wakeups(
+            means.listener,
+            keyspace,
+            clock,
+            pauses=line.pauses,
+            retry_for_s=settings.retry_for_s,
+            on_cluster=connection.mode == "cluster",
+        ),
         background=background,
         counters=counters,
         clock=clock,

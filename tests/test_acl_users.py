@@ -97,6 +97,63 @@ async def test_an_acl_user_can_bury_a_change_that_was_delivered_too_often(limite
             assert [change.key for change in await second.dead_letters()] == ["research:ada:plan"]
 
 
+async def test_an_acl_user_agrees_with_others(limited: Hub, operator: Hub) -> None:
+    ada, bob = as_ada(limited), operator.store("research", actor="bob")
+
+    async with ada.lock("index") as lease, ada.semaphore("gpu", 2), ada.leader("planner") as candidacy:
+        waiting = asyncio.create_task(taken(bob))
+        await wait_until(lambda: somebody_waits(ada), description="bob stands in line")
+        await candidacy.elected()
+    assert await waiting > lease.token
+    async with bob.lock("index"):
+        called = asyncio.create_task(taken(ada))
+        await wait_until(lambda: somebody_waits(bob), description="ada stands in line")
+    assert await called > lease.token
+
+    assert await ada.once("report", lambda: "done", ttl=60) == "done"
+    assert (await ada.rate_limit("calls", limit=1, per=60).take()).allowed
+    async with ada.presence.here(role="reader"):
+        assert [present.actor for present in await bob.presence.who()] == ["ada"]
+    arrivals = await asyncio.gather(ada.barrier("start", 2).wait(), bob.barrier("start", 2).wait())
+    assert len(arrivals) == 2
+
+
+async def test_an_acl_user_decides_and_remembers(limited: Hub) -> None:
+    ada = as_ada(limited)
+
+    saved = await ada.decisions.save_if_new("desk", "BTC", "BUY", 0.8, "a new high")
+    async with ada.decisions.executing("desk", saved.plan.plan_id) as execution:
+        await execution.finish(status="success", order_id="A-1")
+    await ada.episodes.append_event("desk", "the order went through")
+
+    assert (await ada.decisions.get_execution_stats("desk")).win_rate == 1
+    assert await ada.episodes.retrieve("order") == ["the order went through"]
+
+
+async def test_an_acl_user_takes_no_part_where_its_actor_may_not(operator: Hub, limited: Hub) -> None:
+    async with operator.store("payroll").lock("month"):
+        stranger = as_ada(limited)
+
+        with pytest.raises(AccessDeniedError, match="may not write 'payroll:shared:month'"):
+            async with stranger.lock("payroll:shared:month"):
+                raise AssertionError("it is not hers")
+        # Past the library, which would not even ask:
+        trespasser = limited.store("payroll")
+        with pytest.raises(AccessDeniedError):
+            await trespasser.queue("orders").put(1)
+        with pytest.raises(AccessDeniedError):
+            await trespasser.decisions.save_plan("desk", "BTC", "BUY", 0.8, "a new high")
+
+
+async def taken(store: SharedMemoryStore) -> int:
+    async with store.lock("index") as lease:
+        return lease.token
+
+
+async def somebody_waits(store: SharedMemoryStore) -> bool:
+    return (await store.lease_state("index")).waiting > 0
+
+
 async def test_a_grant_for_one_queue_reaches_its_results_and_no_other_queue(operator: Hub) -> None:
     grants = ("desk:shared:jobs",)
     await operator.store("research", actor="eve", grants=grants).access.apply("eve", password=PASSWORD)

@@ -1,15 +1,17 @@
 -- waiters: who waits in line, first come first served; whoever's turn it is is called by its hub's channel.
 --
--- A waiter is named `<client of its hub>/<number>`; a line is a sorted set by the version under which each came.
+-- A waiter is named `<client of its hub>/<number>`, with a `~` behind it on a cluster; a line is a sorted set by the
+-- version under which each came.
 -- Needs mutation.lua before it.
 
 local LINE_LIVES_MS = '120000'
 local MOST_CALLED_AT_ONCE = 16
 
--- Whether anybody heard the call: a hub that is gone does not, so its waiters do not hold up the others.
+-- Whether anybody heard the call: a hub that is gone does not, so its waiters do not hold up the others. On a cluster
+-- only those who listen at this very server are counted, so there the call is taken to be heard.
 local function call_waiter(waiter)
   local channel = string.sub(clock, 1, -6) .. 'wake:' .. string.match(waiter, '^[^/]*')
-  return redis.call('PUBLISH', channel, waiter) > 0
+  return redis.call('PUBLISH', channel, waiter) > 0 or string.sub(waiter, -1) == '~'
 end
 
 -- Stand in line, or stay there; whoever waits comes back well before the line expires.

@@ -57,6 +57,7 @@ class Wakeups:
         clock: for the timers.
         pauses: seconds between tries to subscribe.
         retry_for_s: how long it tries.
+        on_cluster: whether who calls may be another server than the one that is listened to.
     """
 
     def __init__(
@@ -67,12 +68,14 @@ class Wakeups:
         *,
         pauses: Callable[[], Iterator[float]],
         retry_for_s: float,
+        on_cluster: bool,
     ) -> None:
         self._listener = listener
         self._keyspace = keyspace
         self._clock = clock
         self._pauses = pauses
         self._retry_for_s = retry_for_s
+        self._on_cluster = on_cluster
         self._numbers = count(1)
         self._waiters: dict[str, Waiter] = {}
         self._listening: dict[str, asyncio.Future[None]] = {}
@@ -86,7 +89,7 @@ class Wakeups:
             AccessDeniedError, ConfigError: it refuses this user.
         """
         await self._listen(space)
-        waiter = Waiter(self._keyspace.waiter(next(self._numbers)), self._clock)
+        waiter = Waiter(self._keyspace.waiter(next(self._numbers), on_cluster=self._on_cluster), self._clock)
         self._waiters[waiter.name] = waiter
         try:
             yield waiter

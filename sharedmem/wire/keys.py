@@ -172,9 +172,9 @@ class KeySpace:
         """Whether a service key belongs to what agents agree by, and goes when the namespace is cleared."""
         return physical.partition(b"}:$")[2].partition(b":")[0] in _PARTS
 
-    def waiter(self, number: int) -> str:
-        """The name of a waiting task of this hub."""
-        return f"{self._client}/{number}"
+    def waiter(self, number: int, *, on_cluster: bool = False) -> str:
+        """The name of a waiting task of this hub (read by `lua/include/waiters.lua` too)."""
+        return f"{self._client}/{number}~" if on_cluster else f"{self._client}/{number}"
 
     def wake(self, space: Space) -> bytes:
         """The channel on which the waiting tasks of this hub are called (spelled by `lua/include/waiters.lua` too)."""
