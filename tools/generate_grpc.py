@@ -7,6 +7,7 @@ the protobuf version it was generated with, or a later one, of everybody who ins
 from __future__ import annotations
 
 import sys
+import sysconfig
 import tempfile
 from base64 import b64encode
 from collections.abc import Callable
@@ -56,12 +57,14 @@ def messages() -> str:
 def types() -> str:
     """The same for type checkers and editors, with the comments of the file."""
     with tempfile.TemporaryDirectory() as folder:
-        _compile(f"--mypy_out=quiet:{folder}")
+        # It lies beside the interpreter, in an environment that need not be the active one.
+        plugin = Path(sysconfig.get_path("scripts")) / "protoc-gen-mypy"
+        _compile(f"--plugin=protoc-gen-mypy={plugin}", f"--mypy_out=quiet:{folder}")
         return HEADER + (Path(folder) / NAME).with_name("memory_pb2.pyi").read_text(encoding="utf-8")
 
 
-def _compile(output: str) -> None:
-    code = protoc.main(["protoc", f"--proto_path=sharedmem/v1={FOLDER}", output, NAME])
+def _compile(*outputs: str) -> None:
+    code = protoc.main(["protoc", f"--proto_path=sharedmem/v1={FOLDER}", *outputs, NAME])
     if code != 0:
         sys.exit(code)  # the compiler has said why
 
