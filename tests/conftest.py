@@ -29,7 +29,7 @@ pytest.register_assert_rewrite(
 
 _T = TypeVar("_T")
 _PATIENCE_AT_EXIT_S = 60
-_URL = pytest.StashKey[str]()
+_SERVER = pytest.StashKey[Redis]()
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").
 _PERMANENT = ("}:$clock", "}:$changes", "sm:$layout")
 _DEAD_LETTERS = "}:$dead:"
@@ -45,9 +45,10 @@ def redis_url(pytestconfig: pytest.Config) -> Iterator[str]:
     """A real server, started once; a test leaves nothing in it but what expires."""
     base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
     server = _joined(base / "d")
-    pytestconfig.stash[_URL] = server.url
-    yield server.url
-    del pytestconfig.stash[_URL]
+    with Redis.from_url(server.url, decode_responses=True) as client:
+        pytestconfig.stash[_SERVER] = client
+        yield server.url
+        del pytestconfig.stash[_SERVER]
     _in_a_thread(server.leave())
     shutil.rmtree(base)
 
@@ -72,17 +73,22 @@ def _in_a_thread(coroutine: Coroutine[Any, Any, _T]) -> _T:
 def _nothing_stays_by_accident(pytestconfig: pytest.Config) -> Iterator[None]:
     """Each key that a test leaves on the shared server expires or is on the list of permanent keys."""
     yield
-    if (url := pytestconfig.stash.get(_URL, None)) is None:
+    if (server := pytestconfig.stash.get(_SERVER, None)) is None:
         return
-    with Redis.from_url(url, decode_responses=True) as client:
-        leaks = [key for key in client.scan_iter("*", count=1000) if _leaks(client, key)]
-        if leaks:
-            client.unlink(*leaks)  # so that only this test fails
+    leaks = _leaks(server)
+    if leaks:
+        server.unlink(*leaks)  # so that only this test fails
     assert not leaks, f"left behind without a TTL: {sorted(leaks)[:10]}"
 
 
-def _leaks(client: Redis, key: str) -> bool:
-    return not key.endswith(_PERMANENT) and _DEAD_LETTERS not in key and client.pttl(key) == -1
+def _leaks(server: Redis) -> list[str]:
+    mortal = [key for key in server.scan_iter("*", count=1000) if not key.endswith(_PERMANENT)]
+    suspects = [key for key in mortal if _DEAD_LETTERS not in key]
+    # One trip for all: this is done after every test.
+    looks = server.pipeline(transaction=False)
+    for key in suspects:
+        looks.pttl(key)
+    return [key for key, left_ms in zip(suspects, looks.execute(), strict=True) if left_ms == -1]
 
 
 @pytest.fixture
