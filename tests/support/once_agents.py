@@ -14,7 +14,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -113,10 +113,11 @@ class Agent:
         self.process.stdin.write(b"go\n")
 
     def signal(self, number: signal.Signals) -> None:
-        """Kill, stop or continue it, if it still runs."""
+        """Kill, stop or continue it, if it still runs: it may end before its event loop hears of it."""
         if self.process.returncode is None:
             self.is_gone = self.is_gone or number == signal.SIGKILL
-            os.kill(self.process.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
 
     async def is_at_work(self) -> None:
         """Return when it has begun something."""
