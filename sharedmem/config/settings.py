@@ -39,10 +39,12 @@ from sharedmem.errors import ConfigError, NotFoundError
 _VARIABLE_PREFIX = "SHAREDMEM_"
 # What `sharedmem lock NAME -- COMMAND` tells the command.
 _TOKEN_VARIABLE = "SHAREDMEM_FENCING_TOKEN"  # noqa: S105  # a fencing token is no secret
+NO_TIER = "none"
+DURABLE_SCHEMES = ("sqlite", "cosmos", "cosmos+http")
 SCHEMES = ("unix", "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 
 _MASK = "***"
-_SECRET = frozenset({"redis_url", "redis_password"})
+_SECRET = frozenset({"redis_url", "redis_password", "cosmos_key", "blob_key"})
 _TEN_YEARS_S = 315_360_000
 _HOUR_S = 3600
 _LONGEST_STRING_BYTES = 512 * 1024 * 1024
@@ -151,6 +153,25 @@ def _sound_name(text: str) -> str:
     return text
 
 
+def _sound_durable_url(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    if url != NO_TIER and (scheme not in DURABLE_SCHEMES or not separator or not rest.strip("/")):
+        raise ValueError("it should be sqlite:///path/file.db, cosmos://account.documents.azure.com, or none")
+    if not url.isprintable() or "@" in rest:
+        raise ValueError("it should hold no control characters and no credentials; give those as cosmos_key")
+    return url
+
+
+def _sound_blob_url(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    account, slash, container = rest.partition("/")
+    if scheme not in {"azure", "azure+http"} or not separator or not account or not slash or not container:
+        raise ValueError("it should be azure://account.blob.core.windows.net/container")
+    if not url.isprintable() or "@" in rest or "?" in rest:
+        raise ValueError("it should hold no control characters and no credentials; give those as blob_key")
+    return url
+
+
 def _json_read(value: object) -> object:
     """What the JSON text stands for, so that an environment variable can hold a mapping."""
     if not isinstance(value, str):
@@ -185,6 +206,8 @@ _DEFAULT_RULES = KindRules(
 _Url = Annotated[str, AfterValidator(_sound_url)]
 _Prefix = Annotated[str, AfterValidator(_sound_prefix)]
 _Name = Annotated[str, AfterValidator(_sound_name)]
+_DurableUrl = Annotated[str, AfterValidator(_sound_durable_url)]
+_BlobUrl = Annotated[str, AfterValidator(_sound_blob_url)]
 _Pattern = Annotated[str, Field(min_length=1)]
 _Rules = Annotated[
     Mapping[_Pattern, Kind], BeforeValidator(_json_read), AfterValidator(KindRules), PlainSerializer(dict)
@@ -192,6 +215,7 @@ _Rules = Annotated[
 _Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_commas_read)]
 _Fsync = Annotated[Literal["everysec", "always", "no"], BeforeValidator(_no_read)]
 _Ttl = Annotated[int, Field(ge=1, le=_TEN_YEARS_S)]
+_Durability = Literal["behind", "through"]
 _Wait = Annotated[float, Field(gt=0, le=_HOUR_S, allow_inf_nan=False)]
 
 
@@ -251,6 +275,32 @@ class Settings(BaseModel):
         262_144, ge=1, le=_LONGEST_STRING_BYTES, description="Coded bytes above which a value becomes a blob file."
     )
     blob_dir: Path | None = Field(None, description="Folder of the blob files; without it `blobs` in data_dir.")
+    blob_url: _BlobUrl | None = Field(
+        None, description="Container of the blobs instead of a folder: azure://account.blob.core.windows.net/container."
+    )
+    blob_key: SecretStr | None = Field(None, description="Account key of blob_url; without it Entra ID logs in.")
+    durable_url: _DurableUrl | None = Field(
+        None,
+        description="Where what must last is kept: sqlite:///path/file.db, cosmos://account.documents.azure.com, or "
+        "none. Without it: where other hubs of that server keep it; with the embedded server a file in data_dir.",
+    )
+    cosmos_key: SecretStr | None = Field(None, description="Account key of Cosmos DB; without it Entra ID logs in.")
+    cosmos_database: _Name = Field("sharedmem", description="Database in Cosmos DB; created when missing.")
+    cosmos_container: _Name = Field("records", description="Container in that database; created when missing.")
+    session_durability: _Durability = Field(
+        "behind", description="When a write of kind session returns: behind (soon kept) or through (kept)."
+    )
+    knowledge_durability: _Durability = Field("behind", description="The same for kind knowledge.")
+    log_durability: _Durability = Field("behind", description="The same for plans and executions.")
+    knowledge_cache_s: _Ttl = Field(
+        3600, description="Seconds that a knowledge value stays in Redis after it is kept; then it is loaded when read."
+    )
+    durable_queue_length: int = Field(
+        100_000,
+        ge=1,
+        le=100_000_000,
+        description="Changes that may wait for the durable tier before writes are refused.",
+    )
     embedded_modules: _Names = Field(
         ("search", "json"), description="Modules the embedded server loads; in the environment put commas between."
     )

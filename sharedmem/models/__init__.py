@@ -9,6 +9,7 @@ from sharedmem.models.decisions import (
     PlanRecord,
     SaveResult,
 )
+from sharedmem.models.durable import Charges, DurableRecord, Outcome, Put
 from sharedmem.models.episodes import EpisodeEvent
 from sharedmem.models.leases import Holder, LeaseState
 from sharedmem.models.limits import LimitState, Permit
@@ -22,6 +23,8 @@ __all__ = [
     "Arrival",
     "Backoff",
     "Change",
+    "Charges",
+    "DurableRecord",
     "Entry",
     "EpisodeEvent",
     "ExecutionClaim",
@@ -36,10 +39,12 @@ __all__ = [
     "Message",
     "Missed",
     "OnceState",
+    "Outcome",
     "Permit",
     "PlanRecord",
     "Powers",
     "Present",
+    "Put",
     "PutResult",
     "QueueCounters",
     "QueueStats",

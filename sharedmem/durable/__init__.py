@@ -1,0 +1,1 @@
+"""The durable tier: what must last beyond Redis."""
