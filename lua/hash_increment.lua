@@ -1,6 +1,6 @@
 -- hash_increment: add to the whole number in a field of a hash.
 --
--- INCLUDE time ledger mutation
+-- INCLUDE time ledger mutation keeping
 -- KEYS hash  hash  where
 -- ARGV field   text  which
 -- ARGV by      int   how much, negative to subtract
@@ -9,6 +9,9 @@
 -- RETURNS `<version> <the new number>`
 -- FAILS   CLOSED, STALE, WRONGTYPE; ERR when the field holds no 64-bit whole number or would leave their range
 local key, field, by, ttl_ms = KEYS[4], ARGV[6], ARGV[7], ARGV[8]
+if is_cold(1) then return 'COLD' end
 redis.call('HINCRBY', key, field, by)
 -- Read back as text: a number reply would pass through a double and lose digits above 2^53.
-return changed('hincrby', key, ttl_ms, redis.call('HGET', key, field))
+local number = redis.call('HGET', key, field)
+keep_element(1, 'hash', field, number)
+return changed('hincrby', key, ttl_ms, number)

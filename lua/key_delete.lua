@@ -1,11 +1,12 @@
 -- key_delete: remove a key of whatever type.
 --
--- INCLUDE time ledger mutation record
+-- INCLUDE time ledger mutation keeping record
 -- KEYS key  any  what to remove
 --
 -- RETURNS `<version> <path of the blob it held, if any>`, or `0 ` when there was nothing to remove
 -- FAILS   CLOSED, STALE
 local key = KEYS[4]
+if is_cold(1) then return 'COLD' end
 local kind = type_of(key)
 if kind == 'none' then return '0 ' end
 local blob

@@ -1,6 +1,6 @@
 -- set_add: add members to a set.
 --
--- INCLUDE time ledger mutation
+-- INCLUDE time ledger mutation keeping
 -- KEYS set  set  where
 -- ARGV ttl_ms      int   prolong the set's expiry to this; 0 leaves it
 -- ARGV members...  blob  the coded values
@@ -8,11 +8,16 @@
 -- RETURNS `<version> <number of new members>`, version 0 when all were there already
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local key, ttl_ms, added = KEYS[4], ARGV[6], 0
+if is_cold(1) then return 'COLD' end
 for i = 7, #ARGV do
   added = added + redis.call('SADD', key, ARGV[i])
+  keep_element(1, 'set', ARGV[i], '')
 end
 if added == 0 then
-  if ttl_ms ~= '0' then redis.call('PEXPIRE', key, ttl_ms) end
+  if ttl_ms ~= '0' then
+    redis.call('PEXPIRE', key, ttl_ms)
+    if keep_change then keep_change(1, whole(tick(1)), ttl_ms) end
+  end
   return done('0 0')
 end
 return changed('sadd', key, ttl_ms, whole(added))

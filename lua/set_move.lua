@@ -1,6 +1,6 @@
 -- set_move: move a member from one set to another of the same namespace.
 --
--- INCLUDE time ledger mutation
+-- INCLUDE time ledger mutation keeping
 -- KEYS source       set  where it is
 -- KEYS destination  set  where it goes
 -- ARGV member  blob  the coded value
@@ -8,8 +8,15 @@
 -- RETURNS `<version> <1|0>`: whether it was there and has moved, version 0 when not
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local source, destination, member = KEYS[4], KEYS[5], ARGV[6]
+if is_cold(1) or is_cold(2) then return 'COLD' end
 if redis.call('SMOVE', source, destination, member) == 0 then return '0 0' end
 local version = tick(2)
+keep_element(1, 'set', member)
+keep_element(2, 'set', member, '')
+if keep_change then
+  keep_change(1, whole(version), '0')
+  keep_change(2, whole(version + 1), '0')
+end
 announce(whole(version), 'srem', source)
 announce(whole(version + 1), 'sadd', destination)
 return done(whole(version + 1) .. ' 1')

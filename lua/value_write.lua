@@ -2,7 +2,7 @@
 --
 -- Writes that one client makes at the same moment share one call; each stands alone unless `together`.
 --
--- INCLUDE time ledger mutation record
+-- INCLUDE time ledger mutation keeping record
 -- KEYS values...  string  the records, one for each pair of arguments
 -- ARGV together  0|1   1: all or none, refused as a whole when a key holds another type
 -- ARGV terms...  text  '' for what most writes want, else '<expect> <ttl_ms> <codec>': expect is '*' any (else ''
@@ -11,17 +11,19 @@
 -- ARGV body...   blob  the payload
 --
 -- RETURNS one line a record: `<version>[ <path of the blob it replaced>]`, or `C <current version>` where the
---         condition failed, `T <type>` where the key holds another type (`S` beside it when that stopped all),
+--         condition failed, `L` where what it is conditional on may lie in the
+--         durable tier alone, `T <type>` where the key holds another type (`S` beside it when that stopped all),
 --         `E <error>` where the server refused
 -- FAILS   CLOSED, STALE
 local together, first_key, first_argument = ARGV[6], 3, 6
 local count = #KEYS - first_key
 
-local function write(key, terms, body, version)
+local function write(i, key, terms, body, version)
   local expect, ttl_ms, codec = '*', '0', 'json'
   if terms ~= '' then expect, ttl_ms, codec = string.match(terms, '^(%S*) (%S+) (%S+)$') end
   local current, created, blob = held(key)
   if not current then return 'T ' .. type_of(key) end
+  if expect ~= '*' and current == '' and is_cold(i) then return 'L' end
   if expect ~= '*' and expect ~= current then
     return 'C ' .. ((current == '' or current == 'x') and '0' or current)
   end
@@ -35,6 +37,7 @@ local function write(key, terms, body, version)
     answer = redis.pcall('SET', key, header .. '\n' .. body, 'PX', ttl_ms)
   end
   if answer.err then return 'E ' .. answer.err end
+  keep_value(i, version, created, codec, body, ttl_ms)
   announce(version, 'write', key)
   return blob and version .. ' ' .. blob or version
 end
@@ -51,6 +54,6 @@ if stopped then return table.concat(replies, '\n') end
 local version = tick(count)
 for i = 1, count do
   local at = first_argument + i * 2
-  replies[i] = write(KEYS[first_key + i], ARGV[at - 1], ARGV[at], whole(version + i - 1))
+  replies[i] = write(i, KEYS[first_key + i], ARGV[at - 1], ARGV[at], whole(version + i - 1))
 end
 return done(table.concat(replies, '\n'))

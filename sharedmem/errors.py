@@ -168,6 +168,23 @@ class UnavailableError(SharedMemoryError, ConnectionError):
         self.retry_after = retry_after
 
 
+class DurabilityPendingError(SharedMemoryError):
+    """The change is made in Redis, and waits there for the durable tier, which could not take it in time.
+
+    Do not repeat it: it will be kept as soon as the tier is back.
+    """
+
+    # Nothing that clients repeat by themselves.
+    codes = Codes("durability_pending", 504, "DEADLINE_EXCEEDED", 7)
+
+    def __init__(self, key: str, version: int, why: str) -> None:
+        super().__init__(
+            f"key {key!r} is changed in Redis (version {version}) and not durable yet: {why}; it is kept as soon as"
+            " that is mended, do not repeat the change"
+        )
+        self.key, self.version = key, version
+
+
 class UnsupportedError(SharedMemoryError):
     """A power is lacking in this server or installation; the message says how to get it."""
 

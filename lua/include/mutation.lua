@@ -46,14 +46,19 @@ local function announce(version, operation, key)
   redis.call('XADD', changes, 'MAXLEN', '~', cap, version .. '-0', 'op', operation, 'key', logical(key), 'by', actor)
 end
 
+-- Given by kept.lua, where a durable tier stands behind: what this step leaves for it.
+local keep_change, hand_over
+
 local function done(reply)
+  if hand_over then reply = hand_over(reply) end
   return remember(operations, slot, number, keep_ms, reply)
 end
 
--- The end of a mutation of one key: version, expiry, announcement, ledger.
+-- The end of a mutation of one key, the first of the script's own: version, expiry, announcement, ledger.
 local function changed(operation, key, ttl_ms, result)
   local version = whole(tick(1))
   if ttl_ms ~= '0' then redis.call('PEXPIRE', key, ttl_ms) end
+  if keep_change then keep_change(1, version, ttl_ms) end
   announce(version, operation, key)
   return done(version .. ' ' .. result)
 end

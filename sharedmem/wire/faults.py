@@ -28,6 +28,7 @@ _UNAVAILABLE = {
     "OOM": "it is out of memory (maxmemory); delete keys, give them a ttl, or raise maxmemory",
     "MISCONF": "it cannot save to its disk and refuses writes; free space there, then look at its log",
     "CLOSED": "the namespace is being cleared; try again when that is done",
+    "FULL": "too many changes wait for the durable tier; `sharedmem durable status` says why they do not get there",
     "NOREPLICAS": "too few replicas are in reach for its min-replicas-to-write",
     "STALE": "the call was given up before the server came to it",
 }

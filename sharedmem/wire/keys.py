@@ -32,6 +32,7 @@ EXPIRING_PARTS = (
     *("limit", "presence", "presence.facts"),
     *("queue.waiters", "queue.followers", "queue.counts", "queue.result", "queue.recent"),
     *("episode", "episode.summary", "episode.sessions", "episode.endings"),
+    "kept.staged",
 )
 # These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
 LASTING_PARTS = (
@@ -39,7 +40,10 @@ LASTING_PARTS = (
     *("queue.dedup", "queue.dead", "queue.paused"),
     *("plan", "plan.order", "plan.duplicates", "plan.ages", "plan.sessions"),
     *("execution", "execution.finished", "execution.stats"),
+    "kept.state",
 )
+# What a namespace has beside its keys for the durable tier; it goes when the namespace is cleared.
+KEEPING_SERVICE_KEYS = ("$outbox", "$outbox.dead", "$kept")
 # Of these there is a key for each item (`KeySpace.item`): names hold no braces, so that none ends in another's item.
 ITEM_PARTS = ("queue.result", "queue.recent")
 _PARTS = frozenset(part.encode() for part in EXPIRING_PARTS + LASTING_PARTS)
@@ -171,6 +175,32 @@ class KeySpace:
     def is_part(self, physical: bytes) -> bool:
         """Whether a service key belongs to what agents agree by, and goes when the namespace is cleared."""
         return physical.partition(b"}:$")[2].partition(b":")[0] in _PARTS
+
+    def outbox(self, namespace: str) -> bytes:
+        """The stream of what the durable tier has not got yet."""
+        return self.service(namespace, "outbox")
+
+    def dead_outbox(self, namespace: str) -> bytes:
+        """The stream of what the durable tier refused."""
+        return self.service(namespace, "outbox.dead")
+
+    def kept(self, namespace: str) -> bytes:
+        """The hash of the keys that last by argument and not by rule."""
+        return self.service(namespace, "kept")
+
+    def state(self, target: Target) -> bytes:
+        """The key that says how a key stands between Redis and the durable tier."""
+        return self.part(target, "kept.state")
+
+    @property
+    def tier(self) -> bytes:
+        """The key that names the durable store behind this server: its id, and where it is."""
+        return f"{self._prefix}:$durable".encode()
+
+    @property
+    def outboxes(self) -> bytes:
+        """The set of the namespaces that may have something for the durable tier."""
+        return f"{self._prefix}:$outboxes".encode()
 
     def waiter(self, number: int, *, on_cluster: bool = False) -> str:
         """The name of a waiting task of this hub (read by `lua/include/waiters.lua` too)."""

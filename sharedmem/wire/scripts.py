@@ -1,7 +1,9 @@
 """The Lua scripts of `lua/`: found, put together with their includes, and known by their digest.
 
-A script's header is its contract; `INCLUDE` names files of `lua/include/` that go before its body. An
-error of a script is told with the file and line it came from, not with a line of the text sent.
+A script's header is its contract; `INCLUDE` names files of `lua/include/` that go before its body. Where it says
+`keeping` there are two scripts: one that also leaves each change for the durable tier (`include/kept.lua`), and one
+that does not (`include/unkept.lua`). An error of a script is told with the file and line it came from, not with a
+line of the text sent.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _PLACES = (_PACKAGE / "lua", _PACKAGE.parent / "lua")
 _INCLUDE = re.compile(r"^-- INCLUDE (.+)$", re.MULTILINE)
 _LINE = re.compile(r"@?user_script:(\d+)")
+_KEEPING = "keeping"
+KEPT = ".kept"
+"""What the name of a script ends in that leaves its changes for the durable tier."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,9 @@ def lua_directory() -> Path:
 @cache
 def scripts() -> dict[str, Script]:
     """Every script by its name."""
-    return {path.stem: _read(path) for path in sorted(lua_directory().glob("*.lua"))}
+    paths = sorted(lua_directory().glob("*.lua"))
+    plain = {path.stem: _read(path, "unkept") for path in paths}
+    return plain | {path.stem + KEPT: _read(path, "kept") for path in paths if _KEEPING in _included(path)}
 
 
 @cache
@@ -66,10 +73,15 @@ def by_digest() -> dict[str, Script]:
     return {script.digest: script for script in scripts().values()}
 
 
-def _read(path: Path) -> Script:
+def _included(path: Path) -> list[str]:
+    named = _INCLUDE.search(path.read_text(encoding="utf-8"))
+    return named[1].split() if named else []
+
+
+def _read(path: Path, keeping: str) -> Script:
     text = path.read_text(encoding="utf-8")
-    named = _INCLUDE.search(text)
-    files = [path.parent / "include" / f"{name}.lua" for name in (named[1].split() if named else [])]
+    names = [keeping if name == _KEEPING else name for name in _included(path)]
+    files = [path.parent / "include" / f"{name}.lua" for name in names]
     texts = [(file.relative_to(path.parent).as_posix(), file.read_text(encoding="utf-8")) for file in files]
     texts.append((path.name, text))
     source = "".join(part for _, part in texts)

@@ -14,6 +14,7 @@ from sharedmem.wire.ledger import Ledger
 from sharedmem.wire.line import Line
 from sharedmem.wire.replies import Argument, Reply
 from sharedmem.wire.scripts import scripts
+from sharedmem.wire.tier import Keep
 
 ASIDE_BYTES = 65_536
 _FIXED_KEYS = 3
@@ -44,6 +45,7 @@ class Sender:
         args: Sequence[Argument],
         *,
         large: int = 0,
+        keep: Keep | None = None,  # noqa: ARG002  # nothing stands behind this sender (see KeptSender)
     ) -> bytes:
         """Run a script that begins with `lua/include/mutation.lua`.
 
@@ -54,6 +56,7 @@ class Sender:
             actor: who does it.
             args: its own arguments.
             large: bytes of the arguments, if they may be many: what is large takes another connection.
+            keep: how the first of its own keys are kept, where a durable tier stands behind.
         """
         operations = space.operations
         slot, number, keep_ms = self._ledger.take(operations)

@@ -1,0 +1,160 @@
+-- kept: what a change leaves for the durable tier, in the same step.
+--
+-- Needs mutation.lua before it. Stands in scripts that say `INCLUDE keeping` where a durable tier is used, else
+-- unkept.lua does. What it takes comes behind the script's own keys and arguments, and is cut off here. A key's state
+-- is `pending <stamp> <expires> <kind>` and `deleted <stamp>` until the tier has it, then nothing, or `missing` (it is
+-- nowhere), `loading <token>` (somebody brings it back), `cached` (it expires here, and not in the tier).
+--
+-- KEYS outbox     stream  what the tier has not got yet: one entry a step, a field a document
+-- KEYS kept       hash    `s` or `k` by the key that lasts by argument and not by rule
+-- KEYS states...  string  the state of each of the first own keys
+-- ARGV modes    text  a letter for each of these: s, k, l lasts (session, knowledge, log); S, K so by argument; a if it
+--                     did before; d not any more; D not any more, against the rule
+-- ARGV through  text  kinds that the caller waits for
+-- ARGV limit    int   how many entries may wait
+-- FAILS   FULL
+local FIXED_KEYS, MOST_FIELDS = 3, 4000
+local limit, through, modes = tonumber(table.remove(ARGV)), table.remove(ARGV), table.remove(ARGV)
+local states = {}
+for i = #modes, 1, -1 do states[i] = table.remove(KEYS) end
+local kept, outbox = table.remove(KEYS), table.remove(KEYS)
+
+-- Without its clock the namespace is new here, or Redis has lost it: the caller finds out.
+if not last then return 'LOST' end
+
+-- What a mode means for a key: the kind it has now, `d` when it is to be forgotten, or nothing.
+local function kind_of(i)
+  local mode = string.sub(modes, i, i)
+  if mode == 'D' then return 'd' end
+  if mode ~= 'a' and mode ~= 'd' then return string.lower(mode) end
+  local held = redis.call('HGET', kept, logical(KEYS[FIXED_KEYS + i]))
+  if held and mode == 'd' then return 'd' end
+  return held
+end
+
+local kinds, lasts = {}, false
+for i = 1, #modes do
+  kinds[i] = kind_of(i)
+  lasts = lasts or kinds[i]
+end
+if lasts and redis.call('XLEN', outbox) >= limit then
+  return redis.error_reply('FULL ' .. whole(limit) .. ' changes wait for the durable tier')
+end
+
+-- The first word of a key's state, and its further ones as one text.
+local function state_of(i)
+  return string.match(redis.call('GET', states[i]) or '', '^(%a*) ?(.*)$')
+end
+
+-- Whether a key may lie in the tier alone; `key` is where its presence shows, if not at the key itself.
+local present = {}
+local function is_cold(i, key)
+  if not kinds[i] then return false end
+  present[i] = redis.call('EXISTS', key or KEYS[FIXED_KEYS + i]) == 1
+  if present[i] then return false end
+  local what, rest = state_of(i)
+  if what == 'missing' or what == 'deleted' then return false end
+  if what ~= 'pending' then return true end
+  local expires = tonumber(string.match(rest, '^%d+ (%d+)'))
+  return expires == 0 or expires * 1000 > microseconds()
+end
+
+-- Whether a key's expiry is only that of its copy here.
+local function is_cached(i)
+  return kinds[i] and state_of(i) == 'cached'
+end
+
+local outgoing, urgent = {}, false
+local function leave(i, type, version, stamp, floor, size, expires, created, codec, body, element)
+  local kind = kinds[i] == 'd' and 's' or kinds[i]
+  local name = table.concat({ type, kind, version, stamp, floor, size, expires, created, codec, actor,
+    logical(KEYS[FIXED_KEYS + i]) }, ' ')
+  if element then name = name .. '\n' .. element end
+  outgoing[#outgoing + 1], outgoing[#outgoing + 2] = name, body
+  if string.find(through, kind, 1, true) then urgent = true end
+end
+
+local function forget(i, type, stamp)
+  leave(i, type, stamp, stamp, stamp, '0', '0', stamp, 'gone', '')
+  redis.call('SET', states[i], 'deleted ' .. stamp)
+  redis.call('HDEL', kept, logical(KEYS[FIXED_KEYS + i]))
+end
+
+local function await_tier(i, stamp, expires)
+  redis.call('SET', states[i], 'pending ' .. stamp .. ' ' .. expires .. ' ' .. kinds[i])
+  local mode = string.sub(modes, i, i)
+  if mode == 'S' or mode == 'K' then redis.call('HSET', kept, logical(KEYS[FIXED_KEYS + i]), kinds[i]) end
+end
+
+-- When a key expires, in milliseconds since 1970; 0 for never. Until the tier has the change, no copy may go.
+local function expiry(i, key, ttl_ms)
+  local now_ms = math.floor(microseconds() / 1000)
+  if ttl_ms ~= '0' and ttl_ms ~= '-1' then return whole(now_ms + tonumber(ttl_ms)) end
+  if state_of(i) == 'cached' then
+    redis.call('PERSIST', key)
+    return '0'
+  end
+  local left = redis.call('PTTL', key)
+  return left > 0 and whole(now_ms + left) or '0'
+end
+
+-- A value was written; ttl_ms as in value_write.
+local function keep_value(i, version, created, codec, body, ttl_ms)
+  if not kinds[i] then return end
+  if kinds[i] == 'd' then return forget(i, 'value', version) end
+  local expires = ttl_ms == '0' and '0' or expiry(i, KEYS[FIXED_KEYS + i], ttl_ms)
+  leave(i, 'value', version, version, version, '0', expires, created or version, codec, body)
+  await_tier(i, version, expires)
+end
+
+-- An element of a structure has changed (`body`) or gone (no body); the script says so before it ends.
+local elements = {}
+local function keep_element(i, type, element, body)
+  if not kinds[i] then return end
+  elements[i] = elements[i] or { type = type }
+  table.insert(elements[i], { element, body })
+end
+
+-- What a string holds: type, version, time of creation, codec and body.
+local function string_at(key)
+  local text = redis.call('GET', key)
+  local version, created, codec, body = string.match(text, '^(%d+) %S+ ?(%d*) (%l+)\n(.*)$')
+  if version and #version == 16 then return 'value', version, created == '' and version or created, codec, body end
+  if string.find(text, '^-?%d+$') then return 'counter', nil, '0', 'json', text end
+  return 'text', nil, '0', 'text', text
+end
+
+local SIZES = { list = 'LLEN', hash = 'HLEN', set = 'SCARD' }
+local function type_at(key)
+  local type = redis.call('TYPE', key)
+  return type.ok or type
+end
+
+keep_change = function(i, stamp, ttl_ms)
+  if not kinds[i] then return end
+  local key, changes_of = KEYS[FIXED_KEYS + i], elements[i] or {}
+  local type = type_at(key)
+  if type == 'none' or kinds[i] == 'd' then return forget(i, changes_of.type or 'value', stamp) end
+  local expires = expiry(i, key, ttl_ms)
+  if type == 'string' then
+    local what, version, created, codec, body = string_at(key)
+    leave(i, what, version or stamp, stamp, version or stamp, '0', expires, created, codec, body)
+  else
+    for _, one in ipairs(changes_of) do
+      leave(i, type, stamp, stamp, '0', '0', '0', stamp, one[2] and 'member' or 'gone', one[2] or '', one[1] or stamp)
+    end
+    local floor = present[i] == false and stamp or '0'
+    leave(i, type, stamp, stamp, floor, whole(redis.call(SIZES[type], key)), expires, stamp, 'json', '')
+  end
+  await_tier(i, stamp, expires)
+end
+
+-- One entry for all documents of the step; more only where Lua cannot hand over so many at once.
+hand_over = function(reply)
+  local ids = {}
+  for first = 1, #outgoing, MOST_FIELDS do
+    local last_one = math.min(first + MOST_FIELDS - 1, #outgoing)
+    ids[#ids + 1] = redis.call('XADD', outbox, '*', unpack(outgoing, first, last_one))
+  end
+  return '@' .. table.concat(ids, ',') .. (urgent and '!' or '') .. ' ' .. reply
+end

@@ -1,0 +1,8 @@
+-- unkept: what a script says of lasting, where no durable tier stands behind: nothing (see kept.lua).
+--
+-- Needs mutation.lua before it.
+
+local function is_cold() return false end
+local function is_cached() return false end
+local function keep_element() end
+local function keep_value() end

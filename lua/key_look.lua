@@ -1,0 +1,29 @@
+-- key_look: what is to be done about a key that was not found: it is nowhere, or somebody brings it back.
+--
+-- INCLUDE time
+-- KEYS key    any     what was asked for, or where its presence shows
+-- KEYS clock  string  the namespace's clock
+-- KEYS kept   hash    `s` or `k` by the key that lasts by argument
+-- KEYS state  string  the key's state (see include/kept.lua)
+-- ARGV logical   text  the key as people write it
+-- ARGV mode      text  how it is kept (see include/kept.lua)
+-- ARGV token     text  of the read lease, if the caller gets it
+-- ARGV lease_ms  int   how long that lasts
+--
+-- RETURNS `hot` it is there; `none` it is nowhere; `lost` the namespace has no clock; `pending` it is gone from here
+--         before the tier had it; `wait <ms>` somebody brings it back; `load` the caller has to
+local key, clock, kept, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local logical, mode, token, lease_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+if redis.call('EXISTS', clock) == 0 then return 'lost' end
+if redis.call('EXISTS', key) == 1 then return 'hot' end
+if string.find('adD', mode, 1, true) and redis.call('HEXISTS', kept, logical) == 0 then return 'none' end
+
+local what, rest = string.match(redis.call('GET', state) or '', '^(%a*) ?(.*)$')
+if what == 'missing' or what == 'deleted' then return 'none' end
+if what == 'pending' then
+  local expires = tonumber(string.match(rest, '^%d+ (%d+)'))
+  return expires > 0 and expires * 1000 <= microseconds() and 'none' or 'pending'
+end
+if what == 'loading' and rest ~= token then return 'wait ' .. whole(redis.call('PTTL', state)) end
+redis.call('SET', state, 'loading ' .. token, 'PX', lease_ms)
+return 'load'

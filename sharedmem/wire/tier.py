@@ -1,0 +1,95 @@
+"""The durable tier as those who change and read keys see it, and how a key can be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from sharedmem.errors import SharedMemoryError
+from sharedmem.models import DurableRecord
+from sharedmem.wire.keys import Target
+from sharedmem.wire.replies import Argument, Command
+
+# How a key is kept: read by lua/include/kept.lua.
+BY_RULE = {"session": "s", "knowledge": "k"}
+BY_ARGUMENT = {"session": "S", "knowledge": "K"}
+LOG = "l"
+ASK = "a"
+"""As it was kept before, if it was: nobody has said anything of this key."""
+DROP = "d"
+DROP_AGAINST_RULE = "D"
+
+
+class Keep(NamedTuple):
+    """How the first own keys of a call are kept."""
+
+    targets: tuple[Target, ...]
+    modes: str
+    """A letter for each."""
+
+
+class UnsettledError(Exception):
+    """The change is made, but the durable tier, which the caller wants to wait for, does not have it yet.
+
+    Args:
+        reply: what the script answered.
+        cause: why the tier does not have it.
+    """
+
+    def __init__(self, reply: bytes, cause: SharedMemoryError) -> None:
+        super().__init__(str(cause))
+        self.reply = reply
+        self.cause = cause
+
+
+class Tier(Protocol):
+    """What stands behind Redis; inside the house only."""
+
+    def extras(self, keep: Keep) -> tuple[list[bytes], tuple[str, str, int]]:
+        """(keys, arguments) that the kept form of a script takes behind its own."""
+
+    async def join(self, namespace: str, *, again: bool = False) -> None:
+        """Make sure that Redis is not behind the tier; quick when that is known.
+
+        Args:
+            namespace: where.
+            again: whatever was known of it: the server has lost the namespace's clock.
+        """
+
+    async def recall(self, target: Target, mode: str) -> bool:
+        """Bring back a key that is not in Redis; whether it is there now.
+
+        Raises:
+            UnavailableError: neither is it here, nor can the tier be asked.
+        """
+
+    async def settle(self, namespace: str, entries: Sequence[bytes]) -> None:
+        """Return when the tier has what these entries of the outbox hold.
+
+        Raises:
+            UnavailableError, LimitedError: it cannot take them now; they stay where they are.
+        """
+
+
+class Part(NamedTuple):
+    """One Redis key to be made of documents."""
+
+    place: bytes
+    """Where it belongs."""
+    command: str
+    """What makes it, with as many rows as wanted: `SET`, `RPUSH`, `HSET`, `SADD`, `ZADD`."""
+    rows: list[tuple[Argument, ...]]
+    """What comes behind the key, row by row."""
+
+
+class Imager(Protocol):
+    """Knows how the documents of one kind of key lie in Redis."""
+
+    def presence(self, target: Target) -> bytes:
+        """The Redis key that is there if and only if the key is."""
+
+    def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[Part]:
+        """What the living documents of a key, its head first, are in Redis."""
+
+    def besides(self, target: Target) -> list[Command]:
+        """What else is to be done when the key is back; harmless when repeated."""
