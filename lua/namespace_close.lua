@@ -4,9 +4,9 @@
 -- KEYS clock  string  last version handed out, then the time until which the namespace is closed
 -- ARGV lease_ms  int  closed for this long from now; 0: open again
 --
--- RETURNS 1
+-- RETURNS a version that is above all that were handed out
 local clock, lease_ms = KEYS[1], tonumber(ARGV[1])
-local last = string.match(redis.call('GET', clock) or whole(microseconds()), '^%d+')
-if lease_ms > 0 then last = last .. ' ' .. whole(microseconds() + lease_ms * 1000) end
-redis.call('SET', clock, last)
-return 1
+local held = string.match(redis.call('GET', clock) or '0', '^%d+')
+local last = whole(math.max(microseconds(), tonumber(held) + 1))
+redis.call('SET', clock, lease_ms > 0 and last .. ' ' .. whole(microseconds() + lease_ms * 1000) or last)
+return last

@@ -13,10 +13,12 @@ from sharedmem.clock import Clock, SystemClock, new_id
 from sharedmem.config import Settings
 from sharedmem.coordination.ground import Ground
 from sharedmem.coordination.waiting import Wakeups
-from sharedmem.data.blobs import FileBlobs
+from sharedmem.data.blob_folder import FolderStore
+from sharedmem.data.blobs import Blobs
 from sharedmem.data.lifetimes import Lifetimes
 from sharedmem.data.structure import Means
 from sharedmem.data.sweeping import Sweeper
+from sharedmem.durable.azure_blobs import AzureBlobStore
 from sharedmem.errors import AccessDeniedError, UnavailableError, UnsupportedError
 from sharedmem.models import Health, Powers
 from sharedmem.store import SharedMemoryStore
@@ -181,6 +183,7 @@ class Hub:
             return
         await parts.means.listener.close()
         await parts.means.background.close()
+        await parts.means.blobs.close()
         await parts.connection.line.close()
         # Whoever waits for a turn finds the line closed.
         parts.ground.wakeups.call_all()
@@ -256,7 +259,7 @@ async def _assembled(connection: Connection, settings: Settings, clock: Clock) -
     background = Background(counters)
     ledger = Ledger(clock, retry_for_s=settings.retry_for_s)
     sender = Sender(line, ledger, change_log_length=settings.change_log_length)
-    blobs = FileBlobs(settings.blob_path() / known_as)
+    blobs = _blobs(settings, known_as)
     means = Means(
         line=line,
         mutations=Mutations(sender),
@@ -288,6 +291,13 @@ async def _assembled(connection: Connection, settings: Settings, clock: Clock) -
         settings=settings,
     )
     return _Parts(connection, keyspace, means, ground, await detect_powers(line, connection.mode))
+
+
+def _blobs(settings: Settings, known_as: str) -> Blobs:
+    if settings.blob_url is None:
+        return Blobs(FolderStore(settings.blob_path() / known_as))
+    key = None if settings.blob_key is None else settings.blob_key.get_secret_value()
+    return Blobs(AzureBlobStore(settings.blob_url, key=key, folder=known_as))
 
 
 async def _agree_on_layout(line: Line, keyspace: KeySpace) -> str:

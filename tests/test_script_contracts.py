@@ -14,12 +14,13 @@ import pytest
 from sharedmem.wire.attending import Attending
 from sharedmem.wire.deciding import Deciding
 from sharedmem.wire.gathering import Gathering
+from sharedmem.wire.keeping import Keeping, Settled
 from sharedmem.wire.leasing import Leasing
 from sharedmem.wire.limiting import Limiting
 from sharedmem.wire.mutations import Mutations, Record
 from sharedmem.wire.queueing import Queueing
 from sharedmem.wire.recalling import Recalling
-from sharedmem.wire.scripts import lua_directory, scripts
+from sharedmem.wire.scripts import KEPT, lua_directory, scripts
 from sharedmem.wire.settling import Settling
 
 LUA = lua_directory()
@@ -31,6 +32,7 @@ CALLERS: tuple[type, ...] = (
     Attending,
     Deciding,
     Gathering,
+    Keeping,
     Leasing,
     Limiting,
     Mutations,
@@ -40,6 +42,10 @@ CALLERS: tuple[type, ...] = (
 )
 # What the ledger and the store's signature give, so that callers do not.
 GIVEN = {"slot", "number", "keep_ms", "actor"}
+# How a key is kept (`wire.tier.Keep`) becomes the keys and arguments of include/kept.lua, which are cut off first.
+KEPT_BY_THE_HUB = {"keep"}
+# `INCLUDE keeping` stands for one of these: with a durable tier, or without.
+KEEPING = {"keeping": ("kept", "unkept")}
 # What real servers or fakeredis lack, what changes users' values, and what differs from run to run.
 FORBIDDEN = ("os", "io", "cjson", "cmsgpack", "struct", "bit", "math.random", "print", "error", "loadstring", "_G")
 WORDS = re.compile(r"--[^\n]*|'(?:\\.|[^'\\])*'")
@@ -66,6 +72,12 @@ def contract(path: Path) -> Contract:
     named = {word: [line.split()[1] for line in header if line.startswith(f"{word} ")] for word in ("KEYS", "ARGV")}
     includes = [name for line in header if line.startswith("INCLUDE ") for name in line.split()[1:]]
     return Contract(header[0], includes, named["KEYS"], named["ARGV"], header)
+
+
+def includes_of(path: Path, *, kept: bool = False) -> list[Path]:
+    """The files that go before a script, in the form that a durable tier takes, or in the plain one."""
+    names = [KEEPING[name][0 if kept else 1] if name in KEEPING else name for name in contract(path).includes]
+    return [LUA / "include" / f"{name}.lua" for name in names]
 
 
 def code(path: Path) -> str:
@@ -101,9 +113,7 @@ def test_a_header_names_keys_arguments_and_answers(path: Path) -> None:
 
 @by_name(SCRIPTS)
 def test_what_a_script_includes_exists(path: Path) -> None:
-    known = {include.stem for include in INCLUDES}
-
-    assert set(contract(path).includes) <= known
+    assert set(includes_of(path) + includes_of(path, kept=True)) <= set(INCLUDES)
 
 
 @by_name(SCRIPTS)
@@ -123,15 +133,14 @@ def test_a_mutation_remembers_what_it_answered(path: Path) -> None:
 
 def declared(path: Path) -> Contract:
     """The contract with that of its includes before it."""
-    parts = [contract(LUA / "include" / f"{name}.lua") for name in contract(path).includes] + [contract(path)]
+    parts = [contract(include) for include in includes_of(path)] + [contract(path)]
     keys = [name for part in parts for name in part.keys]
     argv = [name for part in parts for name in part.argv]
     return contract(path)._replace(keys=keys, argv=argv)
 
 
-def assembled(path: Path) -> str:
-    files = [LUA / "include" / f"{name}.lua" for name in contract(path).includes] + [path]
-    return "".join(code(file) for file in files)
+def assembled(path: Path, *, kept: bool = False) -> str:
+    return "".join(code(file) for file in [*includes_of(path, kept=kept), path])
 
 
 @by_name(SCRIPTS)
@@ -139,13 +148,17 @@ def test_a_typed_caller_takes_what_the_header_says(path: Path) -> None:
     (caller,) = (vars(callers)[path.stem] for callers in CALLERS if path.stem in vars(callers))
     parameters = inspect.signature(caller, eval_str=True).parameters
 
-    taken = [name.rstrip("_") for name in spread(parameters) if name not in {"self", "space"} | GIVEN]
+    taken = [name.rstrip("_") for name in spread(parameters) if name not in {"self", "space"} | GIVEN | KEPT_BY_THE_HUB]
     wanted = [name.rstrip(".") for name in contract(path).keys + contract(path).argv if name not in GIVEN]
     if path.stem == "value_write":
         # Its records are a key, a body, and terms made of the rest.
         assert taken == ["records", "together"]
-        assert Record._fields == ("target", "expect", "ttl_ms", "codec", "body")
+        assert Record._fields == ("target", "expect", "ttl_ms", "codec", "body", "mode")
         taken = ["values", "together", "terms", "body"]
+    elif path.stem == "outbox_settle":
+        # Each of its keys is a key, its state, and a stamp.
+        assert Settled._fields == ("key", "state", "stamp")
+        taken.append("stamps")
     elif "space" in parameters and "mutation" not in contract(path).includes:
         taken = ["clock", "changes", *taken]
     assert taken == wanted
@@ -160,7 +173,22 @@ def spread(parameters: Mapping[str, inspect.Parameter]) -> Iterator[str]:
 def test_every_script_has_one_typed_caller() -> None:
     named = [name for callers in CALLERS for name in vars(callers) if not name.startswith("_")]
 
-    assert sorted(named) == sorted(scripts())
+    assert sorted(named) == sorted(name for name in scripts() if not name.endswith(KEPT))
+
+
+@by_name([path for path in SCRIPTS if "keeping" in contract(path).includes])
+def test_a_script_whose_changes_last_has_both_forms_with_the_same_functions(path: Path) -> None:
+    assert {path.stem, path.stem + KEPT} <= set(scripts())
+    plain, kept = includes_of(path), includes_of(path, kept=True)
+    assert [one for one in plain if one not in kept] == [LUA / "include" / "unkept.lua"]
+
+
+def test_without_a_tier_whatever_a_script_says_of_lasting_does_nothing() -> None:
+    body = code(LUA / "include" / "unkept.lua")
+    offered = set(re.findall(r"\blocal function +(\w+)", body))
+
+    assert offered <= set(local_names(code(LUA / "include" / "kept.lua")))
+    assert "redis" not in body
 
 
 # -- dialect --------------------------------------------------------------------------------------
@@ -177,7 +205,7 @@ def test_a_script_speaks_the_common_dialect(path: Path) -> None:
 
 @by_name(SCRIPTS)
 def test_a_script_assigns_no_globals(path: Path) -> None:
-    body = assembled(path)
+    body = assembled(path) + assembled(path, kept=True)
 
     assert set(assigned(body)) <= set(local_names(body))
     assert not re.findall(r"(?<!local )\bfunction +\w", body), "a named function is local"
@@ -220,11 +248,11 @@ def test_every_key_that_is_touched_was_declared(path: Path) -> None:
     text = re.sub(r"--[^\n]*", "", path.read_text(encoding="utf-8"))
     calls = re.findall(r"redis\.p?call\('(\w+)'(?:, *([^,)]+(?:\[[^\]]*\])?))?", text)
     handed_in = set(re.findall(r"\bfunction +\w+\((\w+)", text)) | set(
-        re.findall(r"\bfunction +\w+\(\w+, *\w+, *(key)\)", text)
+        re.findall(r"\bfunction[ \w]*\([^)]*\b(key|state)\b", text)
     )
 
     for command, key in calls:
-        if command not in WITHOUT_KEY:
+        if command not in WITHOUT_KEY and not key.startswith(("KEYS[", "states[")):
             assert key in keys_of(text) | handed_in, f"{command} touches {key}, which is none of KEYS"
 
 
@@ -233,6 +261,6 @@ def keys_of(text: str) -> set[str]:
     found = {"clock", "changes", "operations"}  # given by the include that every mutation begins with
     for names, values in re.findall(r"\blocal +([\w, ]+) = ([^\n]+)", text):
         for name, value in zip(names.split(","), values.split(","), strict=False):
-            if value.strip().startswith("KEYS["):
+            if value.strip().startswith(("KEYS[", "table.remove(KEYS)")):
                 found.add(name.strip())
     return found

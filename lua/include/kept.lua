@@ -50,7 +50,8 @@ end
 local present = {}
 local function is_cold(i, key)
   if not kinds[i] then return false end
-  present[i] = redis.call('EXISTS', key or KEYS[FIXED_KEYS + i]) == 1
+  key = key or KEYS[FIXED_KEYS + i]
+  present[i] = redis.call('EXISTS', key) == 1
   if present[i] then return false end
   local what, rest = state_of(i)
   if what == 'missing' or what == 'deleted' then return false end

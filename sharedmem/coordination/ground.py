@@ -21,6 +21,7 @@ from sharedmem.wire.keys import Target
 from sharedmem.wire.line import Line
 from sharedmem.wire.replies import ServerError
 from sharedmem.wire.sender import Sender
+from sharedmem.wire.tier import Tier
 
 T = TypeVar("T")
 LONGEST_LEASE_S = 86_400.0
@@ -38,6 +39,8 @@ class Ground:
     counters: Counters
     clock: Clock
     settings: Settings
+    tier: Tier | None = None
+    """The durable tier, if one stands behind."""
 
     @cached_property
     def keeper(self) -> Keeper:

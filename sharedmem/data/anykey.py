@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from sharedmem.data.lifetimes import NO_EXPIRY, check_ttl_ms
 from sharedmem.data.structure import Structure
 from sharedmem.wire.keys import Target
+from sharedmem.wire.tier import CACHED
 
 _ANY = "value"
 
@@ -21,7 +22,7 @@ class AnyKey(Structure):
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         target = self._scope.to_read(key)
-        return await self._explained(target, _ANY, self._line.call("EXISTS", target.physical)) == 1
+        return await self._asked(target, _ANY, "EXISTS", target.physical) == 1
 
     async def delete(self, key: str) -> bool:
         """Remove a key with whatever it holds; False when there was nothing. One round trip.
@@ -38,7 +39,7 @@ class AnyKey(Structure):
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         target = self._scope.to_write(key)
-        call = self._mutations.key_expire(target, self._actor, ttl_ms=check_ttl_ms(ttl))
+        call = self._mutations.key_expire(target, self._actor, ttl_ms=check_ttl_ms(ttl), keep=self._keep(target))
         version, _ = await self._explained(target, _ANY, call)
         return version > 0
 
@@ -49,7 +50,7 @@ class AnyKey(Structure):
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         target = self._scope.to_write(key)
-        call = self._mutations.key_expire(target, self._actor, ttl_ms=NO_EXPIRY)
+        call = self._mutations.key_expire(target, self._actor, ttl_ms=NO_EXPIRY, keep=self._keep(target))
         version, _ = await self._explained(target, _ANY, call)
         return version > 0
 
@@ -60,11 +61,13 @@ class AnyKey(Structure):
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         target = self._scope.to_read(key)
-        left_ms = await self._explained(target, _ANY, self._line.call("PTTL", target.physical))
+        left_ms = await self._asked(target, _ANY, "PTTL", target.physical)
+        if self._tier is not None and await self._line.call("GET", self._scope.keyspace.state(target)) == CACHED:
+            return None
         return left_ms / 1000 if isinstance(left_ms, int) and left_ms >= 0 else None
 
     async def keys(self, pattern: str = "*") -> AsyncIterator[str]:
-        """The absolute keys that match, in no order, each once; pages of the server's scan.
+        """The absolute keys that match, in no order, each once; pages of the server's scan, then of the durable tier.
 
         Args:
             pattern: with `*` and `?` as wild cards. Without `:` it is matched against the identifier in every
@@ -82,9 +85,15 @@ class AnyKey(Structure):
                 if matches(key) and key not in seen and self._scope.identity.may("read", key):
                     seen.add(key)
                     yield key
+        if self._tier is not None:
+            async for absent in self._tier.absent(namespace, seen):
+                for key in filter(matches, absent):
+                    if self._scope.identity.may("read", key):
+                        yield key
 
     async def _delete(self, target: Target) -> bool:
-        version, blob = await self._explained(target, _ANY, self._mutations.key_delete(target, self._actor))
+        call = self._mutations.key_delete(target, self._actor, keep=self._keep(target))
+        version, blob = await self._explained(target, _ANY, call)
         if blob:
             await self._means.blobs.remove(target.key, blob.decode())
         return version > 0

@@ -1,27 +1,39 @@
-"""Large values on the file system: Redis holds a reference, a folder holds the bytes.
+"""Large values: Redis holds a reference, a store of named objects holds the bytes, each content once in a namespace.
 
-Each blob lies in a folder of its key, beside a file that names the key, so that a sweep can ask
-Redis whether the blob is still in use. A blob is written before the key refers to it and removed after
-the key no longer does: a crash leaves an orphan for the sweep, never a reference to nothing.
+A content lies under its SHA-256; beside it each write that needs it leaves a reference object, which names the key.
+With the last of these the content goes. A write makes its reference object first, then the content, and only then does
+its key refer to them; they are removed after the key no longer does: a crash leaves an orphan for the sweep, never a
+reference to nothing.
+
+Processes may put and remove the same content at the same moment. Whoever removes notes the content's mark, then looks
+for references, then deletes the content only if it still bears that mark. Whoever puts has left the reference before
+storing the content, which changes the mark: either the reference is seen, or the mark has changed, or the content is
+stored after it was deleted. `tests/test_blobs_interleaved.py` goes through all orders.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-import time
-from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
+import re
+from collections.abc import AsyncIterator, Awaitable, Iterable
+from typing import Protocol
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sharedmem.clock import new_id
-from sharedmem.errors import NotFoundError, UnavailableError
+from sharedmem.errors import NotFoundError, SharedMemoryError
+from sharedmem.telemetry import get_logger
 
-_KEY_FILE = "key"
+_CONTENT = "content"
+_REFERENCE = re.compile(r"[0-9a-f]{32}-[0-9a-f]{12}")
+_CONTENT_TYPES = {b"json": "application/json"}
+_SHOWN_OF_NAMESPACE = 100
+_AT_ONCE = 16
+# Below that, a thread takes longer than the digest.
+_DIGEST_ASIDE_BYTES = 65_536
+_logger = get_logger("blobs")
 
 
 class BlobReference(BaseModel):
@@ -31,123 +43,254 @@ class BlobReference(BaseModel):
 
     type: str = "blob"
     path: str
-    """Relative to the blob folder."""
+    """Name of the key's reference object: `<namespace>/<sha256>/<key>-<id>`, beside the content."""
     size: int
     sha256: str
     content_type: str
     codec: str
 
 
-class FileBlobs:
-    """Blobs in a folder that all processes using them can reach.
+class Referrer(BaseModel):
+    """What a reference object says."""
 
-    Args:
-        root: the folder; made when the first blob is written.
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    codec: str
+
+
+class BlobStore(Protocol):
+    """Named objects of bytes; `testing.blob_suite.BlobSuite` holds each implementation to it.
+
+    A name has two or more parts between slashes. All raise `UnavailableError` when the place cannot be reached or
+    used just now, and `AccessDeniedError` or `ConfigError` when the credentials are refused.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    @property
+    def place(self) -> str:
+        """Where it is, for messages; without secrets."""
 
-    async def put(self, key: str, codec: bytes, body: bytes) -> BlobReference:
-        """Store bytes for a key and return the reference to them.
+    async def put(self, name: str, body: bytes) -> None:
+        """Store an object, whole or not at all, in place of what has that name; it gets a mark of its own."""
 
-        Raises:
-            UnavailableError: the folder cannot be written: no space, or no permission.
-        """
-        try:
-            return await asyncio.to_thread(self._put, key, codec, body)
-        except OSError as error:
-            raise UnavailableError(
-                f"blob folder {self.root}", f"{error.strerror}; free space or set blob_dir"
-            ) from error
+    async def get(self, name: str) -> bytes | None:
+        """The bytes; None when there is no such object."""
 
-    async def get(self, key: str, reference: BlobReference) -> bytes:
-        """The bytes behind a reference.
+    async def mark(self, name: str) -> str | None:
+        """What changes with every `put` of that name; None when there is no such object."""
 
-        Raises:
-            NotFoundError: they are gone, or not what was stored.
-        """
-        file = self._file(key, reference.path)
-        if file is None:
-            raise NotFoundError("blob of key", key, "its reference names no file of this key; write the value again")
-        try:
-            body = await asyncio.to_thread(file.read_bytes)
-        except OSError as error:
-            advice = f"this process cannot read it under {self.root}; all processes need the same blob_dir"
-            raise NotFoundError("blob of key", key, advice) from error
-        if hashlib.sha256(body).hexdigest() != reference.sha256:
-            raise NotFoundError("intact blob of key", key, "its file was changed or cut; write the value again")
-        return body
-
-    async def remove(self, key: str, path: str) -> None:
-        """Remove a blob that its key refers to no more; one already gone is fine."""
-        if file := self._file(key, path):
-            await asyncio.to_thread(self._remove, file)
-
-    async def orphan_candidates(self, namespace: str | None, older_than_s: float) -> list[tuple[str, str]]:
-        """(logical key, path) of every blob older than that; whether its key still refers to it is the caller's to ask.
+    async def delete(self, name: str, *, mark: str | None = None) -> None:
+        """Delete an object; one already gone is fine.
 
         Args:
-            namespace: only of this one; None for all.
-            older_than_s: younger blobs may be about to be referred to.
+            name: which.
+            mark: only if it bears this mark, checked in the same step; None for whatever is there.
         """
-        return await asyncio.to_thread(lambda: list(self._older(namespace, time.time() - older_than_s)))
 
-    def _put(self, key: str, codec: bytes, body: bytes) -> BlobReference:
-        folder = self._folder(key)
-        folder.mkdir(parents=True, exist_ok=True)
-        named = folder / _KEY_FILE
-        if not named.exists():
-            _write_safely(named, key.encode())
-        path = folder / new_id(24)
-        _write_safely(path, body)
+    def list(self, prefix: str) -> AsyncIterator[tuple[str, float]]:
+        """(name, seconds since it was put) of the objects whose names begin so, in no order.
+
+        Whatever was put before the call is told. The last part of a name begins with `.` where a write was broken off.
+
+        Args:
+            prefix: whole parts, with a slash at its end.
+        """
+
+    async def close(self) -> None:
+        """Give back connections; may be called again."""
+
+
+class Blobs:
+    """The contents of large values, and who refers to them.
+
+    Args:
+        store: where the objects lie; all processes that share the values need the same.
+    """
+
+    def __init__(self, store: BlobStore) -> None:
+        self._store = store
+
+    async def put(self, key: str, codec: bytes, body: bytes) -> BlobReference:
+        """Store the bytes of a key and return the reference to them. Two objects are written.
+
+        Raises:
+            UnavailableError: the store cannot be written: no space, no permission, or it cannot be reached.
+        """
+        digest = await _digest(body)
+        folder = f"{_shelf(key.partition(':')[0])}/{digest}"
+        # Each write has a reference of its own, so that removing what it replaced harms no other write of the same.
+        path = f"{folder}/{_key_digest(key)}-{new_id()}"
+        await self._store.put(path, Referrer(key=key, codec=codec.decode()).model_dump_json().encode())
+        try:
+            await self._store.put(f"{folder}/{_CONTENT}", body)
+        except SharedMemoryError:
+            await self.remove(key, path)
+            raise
         return BlobReference(
-            path=path.relative_to(self.root).as_posix(),
+            path=path,
             size=len(body),
-            sha256=hashlib.sha256(body).hexdigest(),
-            content_type="application/json" if codec == b"json" else "application/x-msgpack",
+            sha256=digest,
+            content_type=_CONTENT_TYPES.get(codec, "application/x-msgpack"),
             codec=codec.decode(),
         )
 
-    def _folder(self, key: str) -> Path:
-        return self.root / _folder_name(key.partition(":")[0]) / hashlib.sha256(key.encode()).hexdigest()[:32]
+    async def get(self, key: str, reference: BlobReference) -> bytes:
+        """The bytes behind a reference. Two objects are asked for, at the same time.
 
-    def _file(self, key: str, path: str) -> Path | None:
-        # A raw client can write any path into a reference; only files of the key itself are ever touched.
-        file = self.root / path
-        return file if file.parent == self._folder(key) and file.name not in {"..", _KEY_FILE} else None
+        Raises:
+            NotFoundError: they are gone, or not what was stored.
+            UnavailableError: the store cannot be read just now.
+        """
+        folder = _folder_of(key, reference.path)
+        if folder is None:
+            raise NotFoundError("blob of key", key, "its reference names no blob of this key; write the value again")
+        referred, body = await asyncio.gather(self._store.mark(reference.path), self._store.get(f"{folder}/{_CONTENT}"))
+        if referred is None or body is None:
+            advice = f"it is not in {self._store.place}; all processes need the same blob_dir or blob_url"
+            raise NotFoundError("blob of key", key, advice)
+        if len(body) != reference.size or not reference.sha256 == await _digest(body) == folder.rpartition("/")[2]:
+            raise NotFoundError("intact blob of key", key, "its content was changed or cut; write the value again")
+        return body
 
-    def _remove(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
-        folder = path.parent
-        if {file.name for file in folder.glob("*")} <= {_KEY_FILE}:
-            (folder / _KEY_FILE).unlink(missing_ok=True)
-            with suppress(OSError):  # a writer of the same key may just have put a new blob here
-                folder.rmdir()
+    async def remove(self, key: str, path: str) -> None:
+        """Remove the reference of a write that its key refers to no more, and the content if it was the last.
 
-    def _older(self, namespace: str | None, limit: float) -> Iterator[tuple[str, str]]:
-        pattern = f"{_folder_name(namespace) if namespace else '*'}/*/{_KEY_FILE}"
-        for named in self.root.glob(pattern):
-            key = named.read_text()
-            for blob in named.parent.iterdir():
-                if blob.name != _KEY_FILE and blob.stat().st_mtime <= limit:
-                    yield key, blob.relative_to(self.root).as_posix()
+        What cannot be removed just now is left to a sweep: it does not matter to the write that replaced it.
+
+        Args:
+            key: whose.
+            path: as its reference told it. A path that is none of this key's, or already gone, is left alone.
+        """
+        if (folder := _folder_of(key, path)) is None:
+            return
+        try:
+            await self._store.delete(path)
+            await self._collect(folder)
+        except SharedMemoryError as error:
+            _logger.warning("a blob of key %r stays for a sweep: %s", key, error)
+
+    async def referrers(self, namespace: str, *, older_than_s: float) -> AsyncIterator[tuple[str, str]]:
+        """(logical key, path) of the references of a namespace; whether a key still refers so is the caller's to ask.
+
+        Args:
+            namespace: whose.
+            older_than_s: younger ones may belong to a write that is about to refer to them.
+
+        Raises:
+            UnavailableError: the store cannot be reached.
+        """
+        old = [name for name, age_s in await self._listed(f"{_shelf(namespace)}/") if age_s >= older_than_s]
+        for path in filter(_is_reference, old):
+            key = _named_key(await self._store.get(path) or b"")
+            if key is not None and _folder_of(key, path) is not None:
+                yield key, path
+
+    async def collect(self, namespace: str, *, older_than_s: float, remove: bool = True) -> int:
+        """Find contents without any reference, and writes that were broken off; returns how many.
+
+        Args:
+            namespace: where.
+            older_than_s: younger ones may belong to a write that is under way.
+            remove: whether to remove them, or only to count.
+
+        Raises:
+            UnavailableError: the store cannot be reached.
+        """
+        names = await self._listed(f"{_shelf(namespace)}/")
+        needed = {_folder(name) for name, _ in names if _is_reference(name)}
+        old = [name for name, age_s in names if age_s >= older_than_s]
+        loose = [_folder(name) for name in old if _is_content(name) and _folder(name) not in needed]
+        broken_off = [name for name in old if _last(name).startswith(".")]
+        if remove:
+            await _in_turns(self._store.delete(name) for name in broken_off)
+            await _in_turns(self._collect(folder) for folder in loose)
+        return len(loose) + len(broken_off)
+
+    async def clear(self, namespace: str) -> None:
+        """Remove all references of a namespace, and the contents with them.
+
+        Raises:
+            UnavailableError: the store cannot be reached; call it again to go on.
+        """
+        names = [name for name, _ in await self._listed(f"{_shelf(namespace)}/")]
+        await _in_turns(self._store.delete(name) for name in names if _is_reference(name))
+        await _in_turns(self._collect(folder) for folder in {_folder(name) for name in names if _is_content(name)})
+
+    async def close(self) -> None:
+        """Give back the store's connections."""
+        await self._store.close()
+
+    async def _collect(self, folder: str) -> None:
+        """Delete a content unless somebody refers to it, or has just put it anew."""
+        content = f"{folder}/{_CONTENT}"
+        # First the mark, then the look: see the module's story.
+        mark = await self._store.mark(content)
+        if mark is None:
+            return
+        if not any(_is_reference(name) for name, _ in await self._listed(f"{folder}/")):
+            await self._store.delete(content, mark=mark)
+
+    async def _listed(self, prefix: str) -> list[tuple[str, float]]:
+        return [found async for found in self._store.list(prefix)]
 
 
-def _folder_name(namespace: str) -> str:
-    # A namespace may be called "..", or what a file system reads otherwise.
-    return "ns-" + quote(namespace, safe="")
+def _shelf(namespace: str) -> str:
+    # A namespace may be called "..", or as another one on a disk that does not tell capitals apart.
+    readable = quote(namespace, safe="").replace(".", "%2E")[:_SHOWN_OF_NAMESPACE]
+    return f"ns-{readable}-{hashlib.sha256(namespace.encode()).hexdigest()[:12]}"
 
 
-def _write_safely(path: Path, body: bytes) -> None:
-    """Write so that the file is whole or absent, whenever the machine stops."""
-    unfinished = path.with_name(f".{path.name}.{new_id(6)}")
+def _key_digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def _folder_of(key: str, path: str) -> str | None:
+    """Where the content lies that a path of this key refers to; None when it is no path of this key.
+
+    A raw client can write any path into a reference; only objects that were made for the key itself are ever touched.
+    """
+    shelf, key_digest = _shelf(key.partition(":")[0]), _key_digest(key)
+    fits = re.fullmatch(rf"{re.escape(shelf)}/[0-9a-f]{{64}}/{key_digest}-[0-9a-f]{{12}}", path)
+    return _folder(path) if fits else None
+
+
+def _folder(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _is_reference(name: str) -> bool:
+    return _REFERENCE.fullmatch(_last(name)) is not None
+
+
+def _is_content(name: str) -> bool:
+    return _last(name) == _CONTENT
+
+
+def _named_key(body: bytes) -> str | None:
     try:
-        with unfinished.open("wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise
+        return Referrer.model_validate_json(body).key
+    except ValidationError:  # removed meanwhile, or damaged: then its content stays
+        return None
+
+
+async def _digest(body: bytes) -> str:
+    if len(body) < _DIGEST_ASIDE_BYTES:
+        return hashlib.sha256(body).hexdigest()
+    return (await asyncio.to_thread(hashlib.sha256, body)).hexdigest()
+
+
+async def _in_turns(calls: Iterable[Awaitable[None]]) -> None:
+    """Await them, some at once: a far store takes long for each, and must not be asked for thousands together."""
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(call: Awaitable[None]) -> None:
+        async with free:
+            await call
+
+    outcomes = await asyncio.gather(*(one(call) for call in calls), return_exceptions=True)
+    for error in filter(None, outcomes):
+        raise error

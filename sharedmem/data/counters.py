@@ -27,7 +27,10 @@ class CountersOfStore(Structure):
         """
         target = self._scope.to_write(key)
         ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
-        call = self._mutations.counter_increment(target, self._actor, by=check_whole("by", by), ttl_ms=ttl_ms)
+        keep = self._keep(target, kind=kind)
+        call = self._mutations.counter_increment(
+            target, self._actor, by=check_whole("by", by), ttl_ms=ttl_ms, keep=keep
+        )
         _, number = await self._explained(target, "counter", call)
         return int(number)
 

@@ -52,7 +52,9 @@ class Hashes(Structure):
         for name, item in _fields(field, value, mapping).items():
             pairs += (_checked_field(name), check_member(f"field {name}", encode_member(item), most))
         ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
-        call = self._mutations.hash_set(target, self._actor, ttl_ms=ttl_ms, pairs=pairs)
+        call = self._mutations.hash_set(
+            target, self._actor, ttl_ms=ttl_ms, pairs=pairs, keep=self._keep(target, kind=kind)
+        )
         _, added = await self._explained(target, _HASH, call)
         return int(added)
 
@@ -63,8 +65,7 @@ class Hashes(Structure):
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         target = self._scope.to_read(key)
-        call = self._line.call("HGET", target.physical, _checked_field(field))
-        member = await self._explained(target, _HASH, call)
+        member = await self._asked(target, _HASH, "HGET", target.physical, _checked_field(field))
         return decode_member(member) if isinstance(member, bytes) else default
 
     async def hgetall(self, key: str) -> dict[str, Any]:
@@ -79,8 +80,8 @@ class Hashes(Structure):
         cursor: Any = b"0"
         found: dict[str, Any] = {}
         while True:
-            call = self._line.call("HSCAN", target.physical, cursor, "COUNT", _PAGE)
-            cursor, page = as_list(await self._explained(target, _HASH, call))
+            reply = await self._asked(target, _HASH, "HSCAN", target.physical, cursor, "COUNT", _PAGE)
+            cursor, page = as_list(reply)
             members = as_list(page)
             for name, member in zip(members[::2], members[1::2], strict=True):
                 if isinstance(name, bytes) and isinstance(member, bytes):
@@ -97,7 +98,8 @@ class Hashes(Structure):
         target = self._scope.to_write(key)
         if not fields:
             raise InvalidError("fields", fields, "name at least one")
-        call = self._mutations.hash_delete(target, self._actor, fields=[_checked_field(field) for field in fields])
+        names = [_checked_field(field) for field in fields]
+        call = self._mutations.hash_delete(target, self._actor, fields=names, keep=self._keep(target))
         _, removed = await self._explained(target, _HASH, call)
         return int(removed)
 
@@ -113,7 +115,12 @@ class Hashes(Structure):
         target = self._scope.to_write(key)
         ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
         call = self._mutations.hash_increment(
-            target, self._actor, field=_checked_field(field), by=check_whole("by", by), ttl_ms=ttl_ms
+            target,
+            self._actor,
+            field=_checked_field(field),
+            by=check_whole("by", by),
+            ttl_ms=ttl_ms,
+            keep=self._keep(target, kind=kind),
         )
         _, number = await self._explained(target, _HASH, call)
         return int(number)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sharedmem.config import Kind
 from sharedmem.errors import InvalidError
+from sharedmem.wire import tier
 from sharedmem.wire.access import Matcher
 
 NO_EXPIRY = 0
@@ -27,7 +28,7 @@ class Lifetimes:
         # Most namespaces have no rule, and their writes should not pay for those of others.
         self._anywhere = any("*" in namespace or "?" in namespace for namespace, _, _ in self._rules)
         self._namespaces = {namespace for namespace, _, _ in self._rules}
-        # What lasts has no expiry: nothing stands behind Redis here that it could come back from.
+        # What lasts has no expiry; with a durable tier behind, its copy in Redis gets one once the tier has it.
         self._default_ms = {
             Kind.EPHEMERAL: round(ephemeral_ttl_s * 1000),
             Kind.SESSION: round(session_ttl_s * 1000),
@@ -49,15 +50,28 @@ class Lifetimes:
             return check_ttl_ms(ttl)
         if kind is not None:
             return self._default_ms[_checked_kind(kind)]
-        if not self._anywhere and key.partition(":")[0] not in self._namespaces:
-            return NO_EXPIRY
-        return self._by_rule(key)
+        rule = self.rule(key)
+        return NO_EXPIRY if rule is None else self._default_ms[rule]
 
-    def _by_rule(self, key: str) -> int:
-        for _, matches, kind in self._rules:
-            if matches(key):
-                return self._default_ms[kind]
-        return NO_EXPIRY
+    def mode(self, key: str, kind: Kind | str | None = None) -> str:
+        """The letter that says how an absolute key is kept in the durable tier (see `wire.tier`).
+
+        Raises:
+            InvalidError: a kind that is none.
+        """
+        rule = self.rule(key)
+        if kind is None:
+            return tier.ASK if rule is None else tier.BY_RULE.get(rule, tier.DROP)
+        given = _checked_kind(kind)
+        if given == Kind.EPHEMERAL:
+            return tier.DROP_AGAINST_RULE if rule in tier.BY_RULE else tier.DROP
+        return (tier.BY_RULE if given == rule else tier.BY_ARGUMENT)[given]
+
+    def rule(self, key: str) -> Kind | None:
+        """The kind that the rules give an absolute key, if any does."""
+        if not self._anywhere and key.partition(":")[0] not in self._namespaces:
+            return None
+        return next((kind for _, matches, kind in self._rules if matches(key)), None)
 
 
 def check_ttl_ms(ttl: float) -> int:

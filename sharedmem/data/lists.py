@@ -48,7 +48,12 @@ class Lists(Structure):
         member = check_member("value", encode_member(value), self._means.settings.blob_threshold_bytes)
         ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
         call = self._mutations.list_append(
-            target, self._actor, member=member, max_length=max_length or 0, ttl_ms=ttl_ms
+            target,
+            self._actor,
+            member=member,
+            max_length=max_length or 0,
+            ttl_ms=ttl_ms,
+            keep=self._keep(target, kind=kind),
         )
         _, length = await self._explained(target, _LIST, call)
         return int(length)
@@ -74,8 +79,8 @@ class Lists(Structure):
         values: list[Any] = []
         # At least one page, even of an empty range: the server tells when the key holds something else.
         for first in range(start, max(start, end) + 1, _PAGE):
-            page = self._line.call("LRANGE", target.physical, first, min(first + _PAGE - 1, end))
-            members = as_list(await self._explained(target, _LIST, page))
+            last = min(first + _PAGE - 1, end)
+            members = as_list(await self._asked(target, _LIST, "LRANGE", target.physical, first, last))
             values += [decode_member(member) for member in members if isinstance(member, bytes)]
         return values
 
@@ -87,5 +92,5 @@ class Lists(Structure):
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         target = self._scope.to_read(key)
-        length = await self._explained(target, _LIST, self._line.call("LLEN", target.physical))
+        length = await self._asked(target, _LIST, "LLEN", target.physical)
         return length if isinstance(length, int) else 0

@@ -85,14 +85,16 @@ class Namespace(AnyKey):
     async def _clear_all(self, progress: Callable[[int], None] | None) -> int:
         space = self._scope.home
         removed = 0
-        await self._mutations.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
+        stamp = await self._mutations.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
+        if self._tier is not None:
+            # First there: whatever is still in Redis can be cleared once more.
+            await self._tier.clear(space.namespace, stamp)
         async for page in self._belongings(space.namespace):
             count = await self._line.call_aside("UNLINK", *page)
             removed += count if isinstance(count, int) else 0
             await self._mutations.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
             if progress is not None:
                 progress(removed)
-        for key, path in await self._means.blobs.orphan_candidates(space.namespace, 0.0):
-            await self._means.blobs.remove(key, path)
+        await self._means.blobs.clear(space.namespace)
         await self._mutations.namespace_cleared(space, self._actor, logical=space.namespace)
         return removed

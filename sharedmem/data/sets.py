@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from sharedmem.config import Kind
-from sharedmem.data.structure import Structure, check_member
+from sharedmem.data.structure import Structure, check_member, pending
 from sharedmem.errors import InvalidError
 from sharedmem.wire.changes import as_list
 from sharedmem.wire.codec import decode_member, encode_set_member
 from sharedmem.wire.replies import ServerError
+from sharedmem.wire.tier import UnsettledError
 
 _SET = "set"
 _PAGE = 1000
@@ -34,7 +35,8 @@ class Sets(Structure):
         """
         target = self._scope.to_write(key)
         ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
-        call = self._mutations.set_add(target, self._actor, ttl_ms=ttl_ms, members=self._coded(values))
+        members, keep = self._coded(values), self._keep(target, kind=kind)
+        call = self._mutations.set_add(target, self._actor, ttl_ms=ttl_ms, members=members, keep=keep)
         _, added = await self._explained(target, _SET, call)
         return int(added)
 
@@ -45,7 +47,7 @@ class Sets(Structure):
             InvalidError, WrongTypeError, AccessDeniedError, UnavailableError: as `sadd`.
         """
         target = self._scope.to_write(key)
-        call = self._mutations.set_remove(target, self._actor, members=self._coded(values))
+        call = self._mutations.set_remove(target, self._actor, members=self._coded(values), keep=self._keep(target))
         _, removed = await self._explained(target, _SET, call)
         return int(removed)
 
@@ -61,8 +63,8 @@ class Sets(Structure):
         cursor: Any = b"0"
         found: set[Any] = set()
         while True:
-            call = self._line.call("SSCAN", target.physical, cursor, "COUNT", _PAGE)
-            cursor, page = as_list(await self._explained(target, _SET, call))
+            reply = await self._asked(target, _SET, "SSCAN", target.physical, cursor, "COUNT", _PAGE)
+            cursor, page = as_list(reply)
             found |= {_decoded(member) for member in as_list(page) if isinstance(member, bytes)}
             if cursor in {b"0", 0}:
                 return found
@@ -74,8 +76,7 @@ class Sets(Structure):
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         target = self._scope.to_read(key)
-        call = self._line.call("SISMEMBER", target.physical, *self._coded((value,)))
-        return await self._explained(target, _SET, call) == 1
+        return await self._asked(target, _SET, "SISMEMBER", target.physical, *self._coded((value,))) == 1
 
     async def scard(self, key: str) -> int:
         """How many members a set has; 0 when there is none. One round trip.
@@ -84,7 +85,7 @@ class Sets(Structure):
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         target = self._scope.to_read(key)
-        count = await self._explained(target, _SET, self._line.call("SCARD", target.physical))
+        count = await self._asked(target, _SET, "SCARD", target.physical)
         return count if isinstance(count, int) else 0
 
     async def spop(self, key: str) -> Any:
@@ -96,7 +97,8 @@ class Sets(Structure):
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         target = self._scope.to_write(key)
-        version, member = await self._explained(target, _SET, self._mutations.set_pop(target, self._actor))
+        call = self._mutations.set_pop(target, self._actor, keep=self._keep(target))
+        version, member = await self._explained(target, _SET, call)
         return _decoded(member) if version else None
 
     async def smove(self, source: str, destination: str, value: object) -> bool:
@@ -111,10 +113,13 @@ class Sets(Structure):
             raise InvalidError("destination", destination, f"a move stays within the namespace of {source!r}")
         member = self._coded((value,))[0]
         try:
-            version, _ = await self._mutations.set_move(here, there, self._actor, member=member)
+            keep = self._keep(here, there)
+            version, _ = await self._mutations.set_move(here, there, self._actor, member=member, keep=keep)
         except ServerError as error:
             source_is_fine = await self._line.call("TYPE", here.physical) in {b"set", b"none"}
             raise await self._explanation(error, there if source_is_fine else here, _SET) from error
+        except UnsettledError as error:
+            raise pending(here, error) from error.cause
         return version > 0
 
     def _coded(self, values: tuple[object, ...]) -> list[bytes]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sharedmem.clock import Clock
-from sharedmem.config import Settings
-from sharedmem.data.blobs import FileBlobs
+from sharedmem.config import Kind, Settings
+from sharedmem.data.blobs import Blobs
 from sharedmem.data.lifetimes import Lifetimes
 from sharedmem.data.sweeping import Sweeper
-from sharedmem.errors import InvalidError, SharedMemoryError
+from sharedmem.errors import DurabilityPendingError, InvalidError, SharedMemoryError
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Scope
@@ -21,10 +21,13 @@ from sharedmem.wire.keys import Target
 from sharedmem.wire.line import Line
 from sharedmem.wire.listen import Listener
 from sharedmem.wire.mutations import Mutations
-from sharedmem.wire.replies import ServerError
+from sharedmem.wire.replies import Argument, Reply, ServerError
+from sharedmem.wire.tier import Keep, Tier, UnsettledError
 
 T = TypeVar("T")
 _LONGEST_INTEGER = (1 << 63) - 1
+# What commands answer about a key that is not there, and now and then about one that is.
+_ABSENT: tuple[Reply, ...] = (None, 0, -2, [], [b"0", []])
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,15 @@ class Means:
     line: Line
     mutations: Mutations
     listener: Listener
-    blobs: FileBlobs
+    blobs: Blobs
     sweeper: Sweeper
     lifetimes: Lifetimes
     background: Background
     counters: Counters
     settings: Settings
     clock: Clock
+    tier: Tier | None = None
+    """The durable tier, if one stands behind."""
 
 
 class Structure:
@@ -58,6 +63,7 @@ class Structure:
         self._lifetimes = means.lifetimes
         self._scope = scope
         self._actor = scope.signature
+        self._tier = means.tier
 
     async def _explained(self, target: Target, wanted: str, call: Awaitable[T]) -> T:
         """The call's result; what the server refuses is explained with the key and the type it holds.
@@ -70,10 +76,43 @@ class Structure:
             return await call
         except ServerError as error:
             raise await self._explanation(error, target, wanted) from error
+        except UnsettledError as error:
+            raise pending(target, error) from error.cause
+
+    def _keep(self, *targets: Target, kind: Kind | str | None = None) -> Keep | None:
+        """How a change of these keys is kept; None where no durable tier stands behind."""
+        if self._tier is None:
+            return None
+        return Keep(targets, "".join(self._lifetimes.mode(target.key, kind) for target in targets))
+
+    async def _asked(self, target: Target, wanted: str, *command: Argument) -> Reply:
+        """The reply to a command that reads a key; a key that is not in Redis is brought back first, if it lasts.
+
+        Raises:
+            UnavailableError: it is not in Redis, and the durable tier cannot be asked.
+            WrongTypeError: as `_explained`.
+        """
+        if self._tier is None:
+            return await self._explained(target, wanted, self._line.call(*command))
+        await self._tier.join(target.space.namespace)
+        reply = await self._explained(target, wanted, self._line.call(*command))
+        if reply in _ABSENT and await self._recalled(target):
+            reply = await self._explained(target, wanted, self._line.call(*command))
+        return reply
+
+    async def _recalled(self, target: Target) -> bool:
+        """Bring a key back that is not in Redis but lasts; whether it is there now."""
+        return self._tier is not None and await self._tier.recall(target, self._lifetimes.mode(target.key))
 
     async def _explanation(self, error: ServerError, target: Target, wanted: str) -> SharedMemoryError:
         held = text_of(await self._line.call("TYPE", target.physical))
         return explain(error, self._line.address, key=target.key, held=held, wanted=wanted)
+
+
+def pending(target: Target, error: UnsettledError) -> DurabilityPendingError:
+    """What is told of a change that is made, but that the durable tier does not have yet."""
+    version = error.reply.partition(b"\n")[0].partition(b" ")[0]
+    return DurabilityPendingError(target.key, int(version) if version.isdigit() else 0, str(error))
 
 
 def check_whole(field: str, value: object) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from sharedmem.clock import Clock
-from sharedmem.data.blobs import FileBlobs
+from sharedmem.data.blobs import Blobs
 from sharedmem.data.records import take_apart
-from sharedmem.errors import UnavailableError
+from sharedmem.errors import SharedMemoryError
 from sharedmem.tasks import Background, Work
 from sharedmem.telemetry import get_logger
 from sharedmem.wire.codec import BLOB
@@ -28,14 +30,26 @@ class Sweeper:
         blobs: where the blobs lie.
         background: runs the regular sweeps.
         clock: paces them.
+        refers_elsewhere: asked of a key and the path of a blob: whether the key refers to it somewhere else than in
+            this server, which may hold only a part of what is kept.
     """
 
-    def __init__(self, line: Line, keyspace: KeySpace, blobs: FileBlobs, background: Background, clock: Clock) -> None:
+    def __init__(
+        self,
+        line: Line,
+        keyspace: KeySpace,
+        blobs: Blobs,
+        background: Background,
+        clock: Clock,
+        *,
+        refers_elsewhere: Callable[[str, str], Awaitable[bool]] | None = None,
+    ) -> None:
         self._line = line
         self._keyspace = keyspace
         self._blobs = blobs
         self._background = background
         self._clock = clock
+        self._refers_elsewhere = refers_elsewhere
         self._watched: set[str] = set()
         self._work: Work | None = None
 
@@ -46,24 +60,29 @@ class Sweeper:
             self._work = self._background.start("sweep blobs", self._regularly())
 
     async def sweep(self, namespace: str, *, remove: bool = True) -> int:
-        """Sweep a namespace once; returns how many orphans were found. One round trip a blob older than an hour.
+        """Sweep a namespace once; returns how many orphans were found. Two round trips a blob older than an hour.
 
         Args:
             namespace: where.
             remove: whether to remove them, or only to count.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server stayed away, or the blobs cannot be reached.
         """
         found = 0
-        for key, path in await self._blobs.orphan_candidates(namespace, _YOUNGEST_S):
+        async for key, path in self._blobs.referrers(namespace, older_than_s=_YOUNGEST_S):
             if not await self._refers(key, path):
                 found += 1
                 if remove:
                     await self._blobs.remove(key, path)
-        return found
+        return found + await self._blobs.collect(namespace, older_than_s=_YOUNGEST_S, remove=remove)
 
     async def _refers(self, key: str, path: str) -> bool:
+        if await self._refers_here(key, path):
+            return True
+        return self._refers_elsewhere is not None and await self._refers_elsewhere(key, path)
+
+    async def _refers_here(self, key: str, path: str) -> bool:
         try:
             raw = await self._line.call("GET", self._keyspace.target(key).physical)
         except ServerError:
@@ -77,5 +96,5 @@ class Sweeper:
             for namespace in sorted(self._watched):
                 try:
                     await self.sweep(namespace)
-                except UnavailableError as error:
+                except SharedMemoryError as error:
                     _logger.warning("sweeping %s is put off: %s", namespace, error)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from sharedmem.clock import from_microseconds
 from sharedmem.config import Kind
 from sharedmem.data.blobs import BlobReference
 from sharedmem.data.lifetimes import KEEP_EXPIRY
 from sharedmem.data.records import Stored, take_apart, value_of
-from sharedmem.data.structure import Means, Structure
+from sharedmem.data.structure import Means, Structure, pending
 from sharedmem.data.writing import Writer
 from sharedmem.errors import InternalError, InvalidError, UnavailableError, VersionConflictError, WrongTypeError
 from sharedmem.models import Entry
@@ -21,12 +22,16 @@ from sharedmem.wire.changes import as_list
 from sharedmem.wire.codec import BLOB, decode, encode
 from sharedmem.wire.keys import Space, Target
 from sharedmem.wire.mutations import Record
-from sharedmem.wire.replies import ServerError
+from sharedmem.wire.replies import Reply, ServerError
+from sharedmem.wire.tier import CACHED, UnsettledError
 
 _ANY = "*"
 _ABSENT = ""
 _READ_AT_ONCE = 200
 _WRITE_AT_ONCE = 1000
+_RECALL_AT_ONCE = 32
+_MOST_TRIES = 20
+_COLD = b"L"
 _VALUE = "value"
 
 
@@ -70,7 +75,8 @@ class Values(Structure):
         """
         target = self._scope.to_write(key)
         expect = _ANY if if_version is None else _expectation(if_version)
-        return await self._put(target, value, expect, self._lifetimes.ttl_ms(target.key, ttl, kind))
+        ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
+        return await self._put(target, value, expect, ttl_ms, self._mode(target, kind))
 
     async def read(self, key: str, default: Any = None) -> Any:
         """The value of a key, or `default` when there is none. One round trip.
@@ -80,12 +86,16 @@ class Values(Structure):
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
         """
         target = self._scope.to_read(key)
+        if self._tier is not None:
+            await self._tier.join(target.space.namespace)
         try:
             raw = await self._call(b"GET", target.physical)
         except ServerError as error:
             raise await self._explanation(error, target, _VALUE) from error
         if not isinstance(raw, bytes):
-            return default
+            raw = await self._brought_back(target)
+            if raw is None:
+                return default
         value = value_of(raw)
         return await self._resolved(target, take_apart(raw)) if value is NotImplemented else value
 
@@ -96,9 +106,8 @@ class Values(Structure):
             WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `read`.
         """
         target = self._scope.to_read(key)
-        commands = [("GET", target.physical), ("PTTL", target.physical)]
-        raw, left_ms = await self._explained(target, _VALUE, self._line.read_many(commands))
-        if not isinstance(raw, bytes):
+        raw, left_ms = await self._with_expiry(target)
+        if raw is None:
             return None
         stored = take_apart(raw)
         return Entry(
@@ -108,7 +117,7 @@ class Values(Structure):
             actor=stored.actor,
             created=from_microseconds(stored.created) if stored.version else None,
             updated=from_microseconds(stored.version) if stored.version else None,
-            ttl=left_ms / 1000 if isinstance(left_ms, int) and left_ms >= 0 else None,
+            ttl=None if left_ms is None else left_ms / 1000,
         )
 
     async def update(
@@ -198,7 +207,9 @@ class Values(Structure):
         versions: dict[str, int] = {}
         for space, targets in by_space.items():
             records = [
-                await self._record(target, coded[key], _ANY, self._lifetimes.ttl_ms(target.key, ttl, kind))
+                await self._record(
+                    target, coded[key], _ANY, self._lifetimes.ttl_ms(target.key, ttl, kind), self._mode(target, kind)
+                )
                 for key, target in targets.items()
             ]
             call = self._mutations.value_write(space, self._actor, records, together=True)
@@ -207,32 +218,46 @@ class Values(Structure):
                 versions[key] = await self._outcome(target, reply, _ANY)
         return {key: versions[key] for key in mapping}
 
-    async def _put(self, target: Target, value: object, expect: str, ttl_ms: int) -> int:
+    def _mode(self, target: Target, kind: Kind | str | None) -> str:
+        return "" if self._tier is None else self._lifetimes.mode(target.key, kind)
+
+    async def _put(self, target: Target, value: object, expect: str, ttl_ms: int, mode: str) -> int:
         coded = encode(value)
         if len(coded[1]) > self._largest:
-            return await self._put_blob(target, coded, expect, ttl_ms)
-        try:
-            reply = await self._writer.put(Record(target, expect, ttl_ms, *coded))
-        except ServerError as error:
-            raise await self._explanation(error, target, _VALUE) from error
-        return int(reply) if reply.isdigit() else await self._outcome(target, reply, expect)
+            return await self._put_blob(target, coded, expect, ttl_ms, mode)
+        return await self._put_record(Record(target, expect, ttl_ms, *coded, mode))
 
-    async def _put_blob(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int) -> int:
-        record = await self._record(target, coded, expect, ttl_ms)
+    async def _put_record(self, record: Record) -> int:
+        target = record.target
+        for _ in range(_MOST_TRIES):
+            try:
+                reply = await self._writer.put(record)
+            except ServerError as error:
+                raise await self._explanation(error, target, _VALUE) from error
+            except UnsettledError as error:
+                raise pending(target, error) from error.cause
+            if reply.isdigit():
+                return int(reply)
+            if reply != _COLD or self._tier is None:
+                return await self._outcome(target, reply, record.expect)
+            await self._tier.recall(target, record.mode)
+        raise UnavailableError(f"key {target.key!r}", "it goes as often as it is brought back; try again")
+
+    async def _put_blob(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int, mode: str) -> int:
+        record = await self._record(target, coded, expect, ttl_ms, mode)
         try:
-            reply = await self._explained(target, _VALUE, self._writer.put(record))
-            return await self._outcome(target, reply, expect)
+            return await self._put_record(record)
         except (VersionConflictError, WrongTypeError):
             await self._blobs.remove(target.key, BlobReference.model_validate_json(record.body).path)
             raise
 
-    async def _record(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int) -> Record:
+    async def _record(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int, mode: str) -> Record:
         codec, body = coded
         if len(body) > self._largest:
             reference = await self._blobs.put(target.key, codec, body)
             self._means.sweeper.watch(target.space.namespace)
             codec, body = BLOB, reference.model_dump_json().encode()
-        return Record(target, expect, ttl_ms, codec, body)
+        return Record(target, expect, ttl_ms, codec, body, mode)
 
     async def _outcome(self, target: Target, reply: bytes, expect: str) -> int:
         """The version that a reply line tells, or the error."""
@@ -258,15 +283,42 @@ class Values(Structure):
         default: Any,
         life: tuple[float | None, Kind | str | None],
     ) -> Any:
-        raw = await self._explained(target, _VALUE, self._line.call("GET", target.physical))
+        raw = await self._asked(target, _VALUE, "GET", target.physical)
         stored = take_apart(raw) if isinstance(raw, bytes) else None
         value = fn(default if stored is None else await self._resolved(target, stored))
         if inspect.isawaitable(value):
             value = await value
         stays = stored is not None and life == (None, None)
         ttl_ms = KEEP_EXPIRY if stays else self._lifetimes.ttl_ms(target.key, *life)
-        await self._put(target, value, stored.expectation if stored else _ABSENT, ttl_ms)
+        mode = self._mode(target, life[1])
+        await self._put(target, value, stored.expectation if stored else _ABSENT, ttl_ms, mode)
         return value
+
+    async def _brought_back(self, target: Target) -> bytes | None:
+        """What a key holds that was not in Redis but lasts; None when it is nowhere."""
+        for _ in range(_MOST_TRIES):
+            if not await self._recalled(target):
+                return None
+            raw = await self._explained(target, _VALUE, self._line.call("GET", target.physical))
+            if isinstance(raw, bytes):
+                return raw
+        return None
+
+    async def _with_expiry(self, target: Target) -> tuple[bytes | None, int | None]:
+        """(what a key holds, milliseconds until it expires)."""
+        state = self._scope.keyspace.state(target)
+        commands = [("GET", target.physical), ("PTTL", target.physical), ("GET", state)]
+        if self._tier is not None:
+            await self._tier.join(target.space.namespace)
+        for _ in range(_MOST_TRIES):
+            reply = self._line.read_many(commands if self._tier else commands[:2])
+            raw, left_ms, *states = await self._explained(target, _VALUE, reply)
+            if isinstance(raw, bytes):
+                lasts = states == [CACHED] or not isinstance(left_ms, int) or left_ms < 0
+                return raw, None if lasts else cast("int", left_ms)
+            if not await self._recalled(target):
+                break
+        return None, None
 
     async def _resolved(self, target: Target, stored: Stored) -> Any:
         if stored.codec != BLOB:
@@ -279,14 +331,35 @@ class Values(Structure):
         return decode(reference.codec.encode(), await self._blobs.get(target.key, reference))
 
     async def _read_page(self, items: list[tuple[str, Target]]) -> dict[str, Any]:
-        call = self._line.call("MGET", *(target.physical for _, target in items))
-        replies = await self._explained(items[0][1], _VALUE, call)
+        replies = await self._read_raw([target for _, target in items])
         found: dict[str, Any] = {}
-        for (key, target), raw in zip(items, as_list(replies), strict=True):
+        for (key, target), raw in zip(items, replies, strict=True):
             if isinstance(raw, bytes):
                 value = value_of(raw)
                 found[key] = await self._resolved(target, take_apart(raw)) if value is NotImplemented else value
         return found
+
+    async def _read_raw(self, targets: list[Target]) -> list[Reply]:
+        """What keys of one namespace hold; those that are not in Redis but last are brought back, some at a time."""
+        if self._tier is not None:
+            await self._tier.join(targets[0].space.namespace)
+        call = self._line.call("MGET", *(target.physical for target in targets))
+        replies = as_list(await self._explained(targets[0], _VALUE, call))
+        absent = [at for at, raw in enumerate(replies) if raw is None] if self._tier else []
+        for first in range(0, len(absent), _RECALL_AT_ONCE):
+            page = absent[first : first + _RECALL_AT_ONCE]
+            for at, raw in zip(page, await self._brought_back_all([targets[at] for at in page]), strict=True):
+                replies[at] = raw
+        return replies
+
+    async def _brought_back_all(self, targets: list[Target]) -> list[bytes | None]:
+        return await asyncio.gather(*(self._unless_other(target) for target in targets))
+
+    async def _unless_other(self, target: Target) -> bytes | None:
+        try:
+            return await self._brought_back(target)
+        except WrongTypeError:
+            return None
 
 
 def _expectation(if_version: int) -> str:

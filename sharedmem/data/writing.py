@@ -11,6 +11,7 @@ from sharedmem.errors import UnavailableError
 from sharedmem.tasks import Background
 from sharedmem.wire.keys import Space
 from sharedmem.wire.mutations import Mutations, Record
+from sharedmem.wire.tier import UnsettledError
 
 _MOST_RECORDS = 25
 _MOST_BYTES = 49_152
@@ -73,6 +74,9 @@ class Writer:
         records = [record for record, _ in waiting]
         try:
             replies = await self._mutations.value_write(space, self._actor, records, together=False)
+        except UnsettledError as error:
+            _tell_each(waiting, error)
+            return
         except asyncio.CancelledError:
             closed = UnavailableError("a write under way", "its hub was closed; it may or may not have happened")
             _tell(waiting, closed)
@@ -89,6 +93,17 @@ def _tell(waiting: _Waiting, error: Exception) -> None:
     for _, future in waiting:
         if not future.done():
             future.set_exception(error)
+
+
+def _tell_each(waiting: _Waiting, error: UnsettledError) -> None:
+    """The durable tier does not have them yet: who made a change hears it, the others hear what became of theirs."""
+    for (_, future), reply in zip(waiting, error.reply.split(b"\n"), strict=True):
+        if future.done():
+            continue
+        if reply[:1].isdigit():
+            future.set_exception(UnsettledError(reply, error.cause))
+        else:
+            future.set_result(reply)
 
 
 def _parts(waiting: _Waiting) -> list[_Waiting]:

@@ -32,6 +32,18 @@ _BIG = 1 << 63
 # What unpacking raises for bytes that nobody here has packed.
 _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, msgpack.UnpackException)
 _DATETIME, _DATE, _TIME, _TIMEDELTA, _UUID, _DECIMAL, _INTEGER, _SET, _ARRAY = range(1, 10)
+EXTENSIONS = {
+    "datetime": _DATETIME,
+    "date": _DATE,
+    "time": _TIME,
+    "timedelta": _TIMEDELTA,
+    "uuid": _UUID,
+    "decimal": _DECIMAL,
+    "integer": _INTEGER,
+    "set": _SET,
+    "ndarray": _ARRAY,
+}
+"""The number under which msgpack holds each type of ours."""
 
 
 def encode(value: object) -> tuple[bytes, bytes]:
@@ -115,6 +127,40 @@ def decode_foreign(payload: bytes) -> Any:
         return payload
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Extension:
+    """A value of a type that msgpack has no word for, as it is packed."""
+
+    code: int
+    """One of `EXTENSIONS`."""
+    data: bytes
+
+
+def take_apart(payload: bytes) -> object:
+    """A msgpack payload in msgpack's own types, with an `Extension` for each of ours.
+
+    Raises:
+        InvalidError: it is no msgpack.
+    """
+    try:
+        return msgpack.unpackb(payload, ext_hook=Extension, strict_map_key=False)
+    except _DAMAGED as error:
+        raise InvalidError("stored value", payload[:40], "it is no msgpack") from error
+
+
+def put_together(parts: object) -> bytes:
+    """The payload of what `take_apart` gave.
+
+    Raises:
+        InvalidError: there is something in it that msgpack cannot hold.
+    """
+    try:
+        packed: bytes = msgpack.packb(parts, default=lambda part: msgpack.ExtType(part.code, part.data))
+    except (*_DAMAGED, AttributeError, RecursionError) as error:
+        raise InvalidError("value", parts, "msgpack cannot hold it") from error
+    return packed
+
+
 def _is_json(value: Any, depth: int) -> bool:
     """Whether JSON gives back exactly this value (bar tuples): the fast check of the common case."""
     kind = type(value)
@@ -182,9 +228,21 @@ def _plain_container(value: object, path: str, depth: int) -> object:
     if isinstance(value, list | tuple):
         return [_plain(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
     if isinstance(value, set | frozenset):
-        members = [_pack(_plain(item, f"{path}{{}}", depth + 1)) for item in value]
+        members = [_set_member(item, f"{path}{{}}", depth + 1) for item in value]
         return _ext(_SET, _pack(sorted(members)))
     return _scalar(value, path)
+
+
+def _set_member(item: object, path: str, depth: int) -> bytes:
+    plain = _plain(item, path, depth)
+    leaves = [plain]
+    while leaves:
+        leaf = leaves.pop()
+        if isinstance(leaf, dict) or _is_array(leaf):
+            # It would come back as something that no Python set can hold.
+            raise InvalidError(path, item, "records and arrays cannot be members of a set; put them into a list")
+        leaves.extend(leaf if isinstance(leaf, list) else ())
+    return _pack(plain)
 
 
 def _map_key(key: object, path: str) -> object:
@@ -246,7 +304,9 @@ def _set(data: bytes) -> set[object]:
 
 
 def _hashable(value: object) -> object:
-    return tuple(_hashable(item) for item in value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(_hashable(item) for item in value)
+    return frozenset(value) if isinstance(value, set) else value
 
 
 def _array(data: bytes) -> object:

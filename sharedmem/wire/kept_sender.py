@@ -71,9 +71,12 @@ class KeptSender(Sender):
         if reply[:1] != _MARK:
             return reply
         mark, _, plain = reply[1:].partition(b" ")
-        if mark.endswith(_URGENT):
-            try:
-                await self._tier.settle(space.namespace, mark[:-1].split(b","))
-            except SharedMemoryError as error:
-                raise UnsettledError(plain, error) from error
+        if not mark.endswith(_URGENT):
+            if mark:
+                self._tier.note(space.namespace)
+            return plain
+        try:
+            await self._tier.settle(space.namespace, mark[:-1].split(b","))
+        except SharedMemoryError as error:
+            raise UnsettledError(plain, error) from error
         return plain

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from typing import NamedTuple, Protocol
 
 from sharedmem.errors import SharedMemoryError
@@ -18,6 +18,10 @@ ASK = "a"
 """As it was kept before, if it was: nobody has said anything of this key."""
 DROP = "d"
 DROP_AGAINST_RULE = "D"
+
+
+CACHED = b"cached"
+"""State of a key whose expiry in Redis is not its own: the durable tier keeps it."""
 
 
 class Keep(NamedTuple):
@@ -48,6 +52,9 @@ class Tier(Protocol):
     def extras(self, keep: Keep) -> tuple[list[bytes], tuple[str, str, int]]:
         """(keys, arguments) that the kept form of a script takes behind its own."""
 
+    def note(self, namespace: str) -> None:
+        """Something was left in the outbox of a namespace: it is to be fetched soon."""
+
     async def join(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that Redis is not behind the tier; quick when that is known.
 
@@ -61,6 +68,21 @@ class Tier(Protocol):
 
         Raises:
             UnavailableError: neither is it here, nor can the tier be asked.
+        """
+
+    def absent(self, namespace: str, present: Container[str]) -> AsyncIterator[list[str]]:
+        """Pages of the keys that last and are not in Redis just now.
+
+        Args:
+            namespace: whose.
+            present: keys that are known to be in Redis, which are left out.
+        """
+
+    async def clear(self, namespace: str, stamp: int) -> None:
+        """Forget all keys of a namespace whose changes are older than a stamp, and what waits in its outbox.
+
+        Raises:
+            UnavailableError, LimitedError: it cannot be done now; call it again.
         """
 
     async def settle(self, namespace: str, entries: Sequence[bytes]) -> None:

@@ -1,0 +1,312 @@
+"""One account of Cosmos DB: requests that end, are repeated where that may help, and are counted.
+
+The SDK's own repetitions are off but for those between regions: it waits for a throttled request as long as it is
+told to, repeats a lost one without a word, and others not at all. What is sent from here may arrive twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import count
+from typing import Any, TypeVar
+
+from azure.core import MatchConditions
+from azure.core.credentials_async import AsyncTokenCredential
+from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from azure.core.pipeline import PipelineResponse
+from azure.cosmos import PartitionKey
+from azure.cosmos.aio import ContainerProxy, CosmosClient
+
+from sharedmem.clock import Clock
+from sharedmem.durable.cosmos_address import Endpoint, Patience
+from sharedmem.durable.cosmos_documents import Document, Place
+from sharedmem.durable.cosmos_errors import Refusal, Target, error_of, is_passing, is_planned, short
+from sharedmem.durable.cosmos_layout import Layout
+from sharedmem.durable.cosmos_queries import Position, Query
+from sharedmem.errors import NotFoundError, UnsupportedError
+from sharedmem.models import Charges
+
+_T = TypeVar("_T")
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+_PAGE = 200
+
+
+class Meter:
+    """Counts requests and request units, by looking at every response."""
+
+    def __init__(self) -> None:
+        self._counts = {"reads": 0, "writes": 0, "queries": 0, "throttled": 0}
+        self._request_units = 0.0
+
+    def __call__(self, response: PipelineResponse[Any, Any]) -> None:
+        """Count one response."""
+        request, answer = response.http_request, response.http_response
+        self._request_units += float(answer.headers.get("x-ms-request-charge") or 0)
+        self._counts["throttled"] += answer.status_code == 429
+        if "/docs" in request.url:
+            self._counts[_call_of(request)] += 1
+
+    def charges(self) -> Charges:
+        """What was counted so far."""
+        return Charges(**self._counts, request_units=round(self._request_units, 2))
+
+
+def _call_of(request: Any) -> str:
+    if "x-ms-documentdb-isquery" in request.headers:
+        return "queries"
+    return "reads" if request.method == "GET" else "writes"
+
+
+def entra_login() -> AsyncTokenCredential:
+    """What gets tokens for whoever runs this: a managed identity, a workload identity, or a developer's login."""
+    # It takes longer to load than all of sharedmem, and who has a key does not need it.
+    from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415
+
+    return DefaultAzureCredential()
+
+
+class Account:
+    """A connection to one container of an account.
+
+    Args:
+        endpoint: the account.
+        credential: its key, or what gets tokens from Entra ID; closed with the account.
+        target: the database and container.
+        clock: for pauses and deadlines.
+        patience: how long to wait.
+        meter: counts what is asked.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        credential: str | AsyncTokenCredential,
+        *,
+        target: Target,
+        clock: Clock,
+        patience: Patience,
+        meter: Meter,
+    ) -> None:
+        self._endpoint = endpoint
+        self._credential = credential
+        self._target = target
+        self._clock = clock
+        self._patience = patience
+        self._meter = meter
+        self._client: CosmosClient | None = None
+
+    async def connect(self) -> None:
+        """Log in.
+
+        Raises:
+            UnavailableError, AccessDeniedError: it cannot be reached, or does not let us in.
+        """
+        self._client = self._answered(await self._ask(self._entered))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+        if not isinstance(self._credential, str):
+            await self._credential.close()
+
+    async def _entered(self) -> CosmosClient:
+        client = CosmosClient(
+            self._endpoint.url,
+            self._credential,
+            enable_endpoint_discovery=not self._endpoint.is_emulator,
+            no_response_on_write=True,
+            raw_response_hook=self._meter,
+            # 0 would mean the SDK's default.
+            retry_throttle_total=-1,
+            retry_connect=0,
+            retry_read=0,
+            user_agent_suffix="sharedmem",
+        )
+        try:
+            await client.__aenter__()
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    # -- the container ----------------------------------------------------------------------------
+
+    async def properties(self, container: str) -> Document | None:
+        """What a container is like, if there is one."""
+        try:
+            found = await self._ask(lambda: self._proxy(container).read())
+        except NotFoundError:
+            return None
+        return None if isinstance(found, Refusal) and found.status == 404 else self._answered(found)
+
+    async def make(self, container: str, layout: Layout) -> None:
+        """Make the database and a container unless they exist; the container's documents may expire.
+
+        Raises:
+            AccessDeniedError: the login may not.
+            UnsupportedError: the account has no vector search, or does not take the policies.
+            UnavailableError, LimitedError: as for any request.
+        """
+
+        async def send() -> None:
+            database = await self._connected.create_database_if_not_exists(self._target.database)
+            policies: dict[str, Any] = {"indexing_policy": layout.indexing}
+            if layout.vectors is not None:
+                policies |= {"vector_embedding_policy": layout.vectors, "full_text_policy": layout.full_text}
+            await database.create_container_if_not_exists(
+                container,
+                partition_key=PartitionKey(path=list(layout.partition_key), kind="MultiHash"),
+                default_ttl=-1,
+                **policies,
+            )
+
+        answer = await self._ask(send)
+        if layout.vectors is not None and isinstance(answer, Refusal) and answer.status == 400:
+            remedy = (
+                f"az cosmosdb update --capabilities EnableNoSQLVectorSearch, then try again ({short(answer.message)})"
+            )
+            raise UnsupportedError("vector search in this Cosmos DB account", remedy)
+        self._answered(answer)
+
+    # -- documents --------------------------------------------------------------------------------
+
+    async def read(self, place: Place) -> Document | Refusal:
+        """A point read."""
+        return await self._ask(lambda: self._records.read_item(place.id, partition_key=place.partition))
+
+    async def create(self, document: Document) -> Document | Refusal:
+        """Write a document that is not there; 409 when it is."""
+        return await self._ask(lambda: self._records.create_item(document))
+
+    async def replace(self, document: Document, etag: str) -> Document | Refusal:
+        """Write over a document; 412 when it is another one by now, 404 when it is gone."""
+        return await self._ask(
+            lambda: self._records.replace_item(
+                document["id"], document, etag=etag, match_condition=MatchConditions.IfNotModified
+            )
+        )
+
+    async def remove(self, place: Place, etag: str) -> Refusal | None:
+        """Remove a document; 412 when it is another one by now, 404 when it is gone."""
+        return await self._ask(
+            lambda: self._records.delete_item(
+                place.id, place.partition, etag=etag, match_condition=MatchConditions.IfNotModified
+            )
+        )
+
+    async def all(self, query: Query) -> list[Any]:
+        """The whole answer to a query that ends soon.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError, ConfigError: see `cosmos_errors`.
+        """
+
+        async def send() -> list[Any]:
+            return [row async for row in self._rows(query)]
+
+        return self._answered(await self._ask(send))
+
+    async def pages(
+        self, build: Callable[[Position | None], Query], after: Position | None = None
+    ) -> AsyncIterator[list[Document]]:
+        """The answer to a query page by page; after a failure it goes on behind the last document seen.
+
+        Args:
+            build: the query behind a position; its documents are sorted by it.
+            after: where to begin.
+
+        Raises:
+            as `all`.
+        """
+        pages: AsyncIterator[AsyncIterator[Document]] | None = None
+        while True:
+
+            async def send() -> list[Document] | None:
+                nonlocal pages
+                # One that has failed is not asked again.
+                current, pages = pages or self._rows(build(after)).by_page(), None
+                page = await anext(current, None)
+                found = None if page is None else [document async for document in page]
+                pages = current
+                return found
+
+            page = self._answered(await self._ask(send))
+            if page is None:
+                return
+            if page:
+                after = page[-1]["key"], page[-1]["element"]
+                yield page
+
+    def _rows(self, query: Query) -> Any:
+        return self._records.query_items(
+            query.text,
+            parameters=query.parameters,
+            max_item_count=_PAGE,
+            **({"partition_key": query.partition} if query.partition else {}),
+        )
+
+    @property
+    def _connected(self) -> CosmosClient:
+        if self._client is None:
+            raise RuntimeError("open the durable tier before it is used")
+        return self._client
+
+    def _proxy(self, container: str) -> ContainerProxy:
+        return self._connected.get_database_client(self._target.database).get_container_client(container)
+
+    @property
+    def _records(self) -> ContainerProxy:
+        return self._proxy(self._target.container)
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    async def _ask(self, send: Callable[[], Awaitable[_T]]) -> _T | Refusal:
+        """Send a request until it is answered, or a refusal that says something about what was asked."""
+        give_up = self._clock.monotonic() + self._patience.total_s
+        for attempt in count():
+            try:
+                async with asyncio.timeout(self._patience.request_s):
+                    return await send()
+            except (AzureError, TimeoutError) as problem:
+                refusal = _refusal(problem, self._patience)
+                if is_planned(refusal):
+                    return refusal
+                pause_s = _pause(refusal, attempt)
+                if not is_passing(refusal) or self._clock.monotonic() + pause_s > give_up:
+                    raise error_of(refusal, self._target) from problem
+            await self._clock.sleep(pause_s)
+        raise AssertionError  # the count does not end
+
+    def _answered(self, answer: _T | Refusal) -> _T:
+        """The answer to what can only be refused by mistake."""
+        if isinstance(answer, Refusal):
+            raise error_of(answer, self._target)
+        return answer
+
+
+def _pause(refusal: Refusal, attempt: int) -> float:
+    """Seconds until the next attempt: as told, else growing; spread, so that many do not come back together."""
+    if refusal.retry_after_s is not None:
+        return refusal.retry_after_s * random.uniform(1.0, 1.2)  # noqa: S311  # no secret
+    return random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(attempt, 20))  # noqa: S311  # no secret
+
+
+def _refusal(problem: AzureError | TimeoutError, patience: Patience) -> Refusal:
+    if isinstance(problem, TimeoutError):
+        return Refusal(0, message=f"no answer within {patience.request_s:g} s")
+    if isinstance(problem, HttpResponseError) and (problem.status_code or 0) >= 400:
+        headers = getattr(problem, "headers", None) or {}
+        wait_ms = headers.get("x-ms-retry-after-ms")
+        return Refusal(
+            status=problem.status_code or 0,
+            substatus=getattr(problem, "sub_status", None) or 0,
+            message=str(getattr(problem, "http_error_message", None) or problem.message),
+            retry_after_s=None if wait_ms is None else float(wait_ms) / 1000,
+        )
+    # A login that fails before anything is sent has no status.
+    return Refusal(401 if isinstance(problem, ClientAuthenticationError) else 0, message=str(problem))

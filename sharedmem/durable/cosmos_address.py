@@ -1,0 +1,75 @@
+"""Where an account is and how it lets us in: from settings, without I/O."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from sharedmem.durable.cosmos_errors import wrong_login
+from sharedmem.errors import ConfigError
+
+EMULATOR_SCHEME = "cosmos+http"
+_SCHEMES = {"cosmos": "https", EMULATOR_SCHEME: "http"}
+# Microsoft documents it: every emulator has it.
+_EMULATOR_KEY = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGgyPMbIZnqyMsEcaGQy67XIw/Jw=="
+
+
+class Patience(NamedTuple):
+    """How long to wait for the service."""
+
+    request_s: float = 5.0
+    """For one request; the SDK's own time-outs do not end a slow one."""
+    total_s: float = 15.0
+    """For a request with its repetitions."""
+
+
+class Endpoint(NamedTuple):
+    """Where an account is."""
+
+    url: str
+    is_emulator: bool
+
+
+def endpoint_of(url: str) -> Endpoint:
+    """The account that a `durable_url` names.
+
+    Args:
+        url: `cosmos://host[:port]`, or `cosmos+http://host:port` for an emulator.
+
+    Raises:
+        ConfigError: another scheme, no host, or a path, query or credentials, which it may not have.
+    """
+    scheme = url.partition("://")[0]
+    try:
+        parts = urlsplit(url)
+        sound = scheme in _SCHEMES and parts.hostname and not (parts.path.strip("/") or parts.query or parts.username)
+        port = parts.port
+    except ValueError:
+        sound, port = None, None
+    if not sound:
+        problem = "write it like cosmos://account.documents.azure.com; the names of database and container are settings"
+        raise ConfigError("durable_url", "the durable tier's settings", problem)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return Endpoint(f"{_SCHEMES[scheme]}://{host}{f':{port}' if port else ''}/", scheme == EMULATOR_SCHEME)
+
+
+def key_for(endpoint: Endpoint, key: SecretStr | None) -> str | None:
+    """The account key, or None where Entra ID logs in.
+
+    Raises:
+        ConfigError: the key cannot be one; it is not quoted.
+    """
+    if key is None:
+        return _EMULATOR_KEY if endpoint.is_emulator else None
+    text = key.get_secret_value()
+    try:
+        base64.b64decode(text, validate=True)
+    except binascii.Error:
+        # The cause is left out, as nothing near the key belongs into an error.
+        problem = "it is no account key (those are base64); copy the primary or secondary key of the account"
+        raise wrong_login(problem, with_key=True) from None
+    return text

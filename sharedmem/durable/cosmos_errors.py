@@ -1,0 +1,126 @@
+"""What Cosmos DB's refusals mean, and whether to ask again: decided without I/O."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sharedmem.errors import (
+    AccessDeniedError,
+    ConfigError,
+    InternalError,
+    LimitedError,
+    NotFoundError,
+    SharedMemoryError,
+    UnavailableError,
+)
+
+_WHAT = "the durable tier (Cosmos DB)"
+_OWNER_IS_MISSING = 1003
+_SESSION_IS_BEHIND = 1002
+_WRITES_ARE_ELSEWHERE = 3
+_ACCOUNT_IS_MOVING = 1008
+# 449: two writes met; 410 and 403/3: a partition or the write region is moving.
+_PASSING = frozenset({408, 410, 449, 500, 502, 503, 504})
+_SHOWN = 200
+
+PLANNED = frozenset({400, 404, 409, 412, 413})
+"""Statuses that say what became of a document; whoever asked for it knows what they mean."""
+
+
+class Refusal(NamedTuple):
+    """What the service answered instead of doing it."""
+
+    status: int
+    substatus: int = 0
+    message: str = ""
+    retry_after_s: float | None = None
+
+
+class Target(NamedTuple):
+    """Whom we speak to and as whom, for errors."""
+
+    database: str
+    container: str
+    with_key: bool
+
+    @property
+    def who(self) -> str:
+        """Whom the service knows us as."""
+        return "the account key" if self.with_key else "the Entra ID identity"
+
+
+def is_planned(refusal: Refusal) -> bool:
+    """Whether it is about one document and nothing else."""
+    if refusal.status == 404:
+        return refusal.substatus not in {_OWNER_IS_MISSING, _SESSION_IS_BEHIND}
+    return refusal.status in PLANNED
+
+
+def is_passing(refusal: Refusal) -> bool:
+    """Whether to ask again may help."""
+    if refusal.status == 403:
+        return refusal.substatus in {_WRITES_ARE_ELSEWHERE, _ACCOUNT_IS_MOVING}
+    return refusal.status in _PASSING or refusal.status == 429 or refusal.substatus == _SESSION_IS_BEHIND
+
+
+def error_of(refusal: Refusal, target: Target) -> SharedMemoryError:
+    """What to tell the caller, when asking again does not help or did not."""
+    if refusal.status == 429:
+        return LimitedError(
+            f"{_WHAT} is out of request units for container {target.container!r}", refusal.retry_after_s or 1.0
+        )
+    if is_passing(refusal):
+        return unreachable(f"it answered {refusal.status}: {short(refusal.message)}")
+    if refusal.status in {401, 403}:
+        need = "be used for" if refusal.status == 401 else "read and write"
+        return AccessDeniedError(
+            target.who, f"{target.database}/{target.container}", need, denial(refusal, with_key=target.with_key)
+        )
+    if refusal.status == 404:
+        return missing(target)
+    if refusal.status == 400:
+        return ConfigError(
+            "cosmos_container",
+            "the durable tier's settings",
+            f"container {target.container!r} does not take what sharedmem asks ({short(refusal.message)}); "
+            "compare its indexing policy with docs/cosmos.md",
+        )
+    return InternalError(f"{_WHAT} answered {refusal.status} unexpectedly: {short(refusal.message)}")
+
+
+def missing(target: Target) -> NotFoundError:
+    """The container is not there (any more)."""
+    return NotFoundError(
+        "Cosmos DB container",
+        f"{target.database}/{target.container}",
+        "correct cosmos_database and cosmos_container, or deploy deploy/cosmos.bicep",
+    )
+
+
+def unreachable(why: str) -> UnavailableError:
+    """Nothing, or nothing useful, came back."""
+    return UnavailableError(_WHAT, why)
+
+
+def denial(refusal: Refusal, *, with_key: bool) -> str:
+    """Why the service does not let us in, and what to do."""
+    reason = short(refusal.message)
+    if refusal.status == 401 and with_key:
+        return f"cosmos_key is wrong or was rotated; copy the account's current one ({reason})"
+    if refusal.status == 401:
+        return f"Entra ID's token was refused; log in to the account's tenant ({reason})"
+    if with_key:
+        return f"a firewall, a read-only key or disabled keys (disableLocalAuth) stand in the way ({reason})"
+    return f"assign it the role 'Cosmos DB Built-in Data Contributor' on the account, see docs/cosmos.md ({reason})"
+
+
+def wrong_login(problem: str, *, with_key: bool) -> ConfigError:
+    """What was given to log in with cannot work."""
+    origin = "the durable tier's settings" if with_key else "not set, hence Entra ID"
+    return ConfigError("cosmos_key", origin, problem)
+
+
+def short(message: str) -> str:
+    """The first line of what the service said."""
+    line = message.strip().partition("\n")[0].strip()
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."

@@ -1,0 +1,146 @@
+"""The containers: how they are made, and how an existing one is compared with that; decided without I/O.
+
+Partition key, vector policy and full-text policy of a container cannot be changed later. The forms are those of the
+service's REST interface, which the SDK passes on as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sharedmem.errors import ConfigError, InvalidError
+
+_MOST_DIMENSIONS = 4_096
+_MANY_VECTORS = 100_000
+
+_Policy = dict[str, Any]
+
+
+class Layout(NamedTuple):
+    """What a container is made with."""
+
+    partition_key: tuple[str, ...]
+    indexing: _Policy
+    vectors: _Policy | None = None
+    full_text: _Policy | None = None
+
+
+def records_layout() -> Layout:
+    """The container of the records: only what queries ask for is indexed, and never the exact text."""
+    return Layout(
+        partition_key=("/namespace", "/scope", "/key"),
+        indexing=_indexing(
+            ["/namespace/?", "/scope/?", "/key/?", "/element/?", "/type/?", "/stamp/?", "/deleted/?", "/body/*"],
+            [
+                _composite("ascending", "/namespace", "/key", "/element"),
+                _composite("descending", "/namespace", "/stamp"),
+                _composite("descending", "/namespace", "/type", "/stamp"),
+            ],
+        ),
+    )
+
+
+def _indexing(included: Sequence[str], composites: Sequence[list[dict[str, str]]]) -> _Policy:
+    return {
+        "indexingMode": "consistent",
+        "automatic": True,
+        "includedPaths": [{"path": path} for path in included],
+        "excludedPaths": [{"path": "/*"}, {"path": '/"_etag"/?'}],
+        "compositeIndexes": list(composites),
+    }
+
+
+def _composite(order: str, *paths: str) -> list[dict[str, str]]:
+    return [{"path": path, "order": order} for path in paths]
+
+
+def memories_layout(dimensions: int, *, expected: int = _MANY_VECTORS, shard_by_tenant: bool = False) -> Layout:
+    """The container `memories` of semantic memory: a vector and a full-text index beside the ordinary ones.
+
+    Args:
+        dimensions: of the embedder; it cannot be changed later.
+        expected: how many memories there will be; above 100,000 the vector index is a graph (diskANN).
+        shard_by_tenant: one vector index per tenant, for many tenants whose searches never cross.
+
+    Raises:
+        InvalidError: dimensions that the service does not take.
+    """
+    if not 1 <= dimensions <= _MOST_DIMENSIONS:
+        raise InvalidError("dimensions", dimensions, f"Cosmos DB takes vectors of 1 to {_MOST_DIMENSIONS:,} numbers")
+    vector_index: _Policy = {"path": "/embedding", "type": "diskANN" if expected > _MANY_VECTORS else "quantizedFlat"}
+    if shard_by_tenant:
+        vector_index["vectorIndexShardKey"] = ["/tenant_id"]
+    texts = ("/content", "/memory")
+    return Layout(
+        partition_key=("/tenant_id", "/thread_id"),
+        indexing={
+            "indexingMode": "consistent",
+            "automatic": True,
+            "includedPaths": [{"path": "/*"}],
+            "excludedPaths": [{"path": "/embedding/*"}, {"path": '/"_etag"/?'}],
+            "vectorIndexes": [vector_index],
+            "fullTextIndexes": [{"path": path} for path in texts],
+        },
+        vectors={
+            "vectorEmbeddings": [
+                {
+                    "path": "/embedding",
+                    "dataType": "float32",
+                    "distanceFunction": "cosine",
+                    "dimensions": dimensions,
+                }
+            ]
+        },
+        full_text={
+            "defaultLanguage": "en-US",
+            "fullTextPaths": [{"path": path, "language": "en-US"} for path in texts],
+        },
+    )
+
+
+# -- an existing container ------------------------------------------------------------------------
+
+
+def check_partition_key(container: str, layout: Layout, properties: Mapping[str, Any]) -> None:
+    """Refuse a container that was made for something else.
+
+    Raises:
+        ConfigError: its partition key is another one; that cannot be changed.
+    """
+    found = tuple((properties.get("partitionKey") or {}).get("paths") or ())
+    if found != layout.partition_key:
+        raise ConfigError(
+            "cosmos_container",
+            "the durable tier's settings",
+            f"container {container!r} is partitioned by {_listed(found)}, sharedmem needs {_listed(layout.partition_key)}; "
+            "this cannot be changed later: name another container, which will be made",
+        )
+
+
+def differences(container: str, layout: Layout, properties: Mapping[str, Any]) -> list[str]:
+    """What else of a container is not as we make it, in sentences."""
+    found = []
+    if properties.get("defaultTtl") is None:
+        found.append(
+            f"container {container!r} has no default TTL, so that tombstones stay until they are purged; set it to -1"
+        )
+    missing = [one for one in layout.indexing.get("compositeIndexes", []) if one not in _composites(properties)]
+    found += [
+        f"container {container!r} lacks the composite index {_listed([part['path'] for part in one])} "
+        f"({one[0]['order']}); queries will be refused until it is added"
+        for one in missing
+    ]
+    return found
+
+
+def _composites(properties: Mapping[str, Any]) -> list[list[dict[str, str]]]:
+    policy = properties.get("indexingPolicy") or {}
+    return [
+        [{"path": part["path"], "order": part.get("order", "ascending")} for part in index]
+        for index in policy.get("compositeIndexes") or []
+    ]
+
+
+def _listed(paths: Sequence[str]) -> str:
+    return f"[{', '.join(paths)}]"

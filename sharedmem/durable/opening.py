@@ -1,0 +1,106 @@
+"""Which durable store stands behind a server: what the settings say, and what the server itself remembers.
+
+The server holds the id of the store, so that nobody writes past it or connects it to another one by mistake.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from sharedmem.clock import Clock
+from sharedmem.config import NO_TIER, Settings
+from sharedmem.durable.cosmos import CosmosDurable
+from sharedmem.durable.protocol import Durable
+from sharedmem.durable.sqlite import SqliteDurable
+from sharedmem.errors import AccessDeniedError, ConfigError
+from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.line import Line
+
+_FILE = "durable.sqlite3"
+
+
+class Opened(NamedTuple):
+    """A store that is open."""
+
+    store: Durable
+    id: str
+
+
+def durable_at(url: str, settings: Settings, clock: Clock) -> Durable:
+    """The store that a URL names; it is not opened yet.
+
+    Raises:
+        ConfigError: there is no such kind of store.
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite":
+        return SqliteDurable(Path(rest), clock=clock)
+    if scheme in {"cosmos", "cosmos+http"}:
+        return CosmosDurable(
+            url,
+            key=settings.cosmos_key,
+            database=settings.cosmos_database,
+            container=settings.cosmos_container,
+            clock=clock,
+        )
+    raise ConfigError("durable_url", settings.origin("durable_url"), f"{url!r} is no durable store")
+
+
+async def open_behind(line: Line, keyspace: KeySpace, settings: Settings, clock: Clock) -> Opened | None:
+    """Open the store behind a server; None when there is none, and none is wanted.
+
+    Raises:
+        ConfigError: another one stands behind this server, or none is to be used although one does.
+        UnavailableError, UnsupportedError: it cannot be opened.
+    """
+    known = await _known(line, keyspace)
+    url = _wanted(settings, known)
+    if url is None:
+        return None
+    store = durable_at(url, settings, clock)
+    try:
+        opened = Opened(store, await store.open(create=known is None or settings.durable_url is not None))
+        await _agree(line, keyspace, settings, opened)
+    except BaseException:
+        await store.close()
+        raise
+    return opened
+
+
+def _wanted(settings: Settings, known: tuple[str, str] | None) -> str | None:
+    if settings.durable_url == NO_TIER:
+        if known is not None:
+            advice = f"what must last on this server is kept at {known[1]}; leave durable_url out, or name that"
+            raise ConfigError("durable_url", settings.origin("durable_url"), advice)
+        return None
+    if settings.durable_url is not None:
+        return settings.durable_url
+    if known is not None:
+        return known[1]
+    if settings.redis_url is None:
+        return f"sqlite://{settings.data_dir / _FILE}"
+    return None
+
+
+async def _known(line: Line, keyspace: KeySpace) -> tuple[str, str] | None:
+    """(id, URL) of the store that stands behind the server."""
+    found = await line.call("GET", keyspace.tier)
+    if not isinstance(found, bytes):
+        return None
+    known_id, _, url = found.decode().partition(" ")
+    return known_id, url
+
+
+async def _agree(line: Line, keyspace: KeySpace, settings: Settings, opened: Opened) -> None:
+    try:
+        await line.call("SET", keyspace.tier, f"{opened.id} {opened.store.url}", "NX")
+    except AccessDeniedError:
+        return  # a user limited by ACL may not; another one has
+    known = await _known(line, keyspace)
+    if known is not None and known[0] != opened.id:
+        advice = (
+            f"what must last on this server is kept at {known[1]}, not at {opened.store.url}; copy it there first"
+            f" (`sharedmem copy`), then delete the key {keyspace.tier.decode()!r}"
+        )
+        raise ConfigError("durable_url", settings.origin("durable_url"), advice)

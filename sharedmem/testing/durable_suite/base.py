@@ -1,0 +1,56 @@
+"""What the parts of the suite share: documents, and a namespace of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharedmem.clock import new_id
+from sharedmem.durable.protocol import Durable
+from sharedmem.models import DurableRecord
+
+# Stamps are versions: microseconds since 1970.
+T = 3_000_000_000_000_000
+NOW_MS = T // 1000
+FAR_MS = 4_102_444_800_000
+SEED = 7
+
+
+def head(key: str, stamp: int, /, **fields: object) -> DurableRecord:
+    """A plain value at a stamp counted from the suite's first moment."""
+    moment = {"version": T + stamp, "stamp": T + stamp, "created": T, "actor": "ada"}
+    return DurableRecord.model_validate({"key": key, "type": "value", "kind": "knowledge"} | moment | fields)
+
+
+def element(key: str, name: str, stamp: int, /, **fields: object) -> DurableRecord:
+    """One field of a hash, unless `fields` say otherwise."""
+    return head(key, stamp, **({"element": name, "type": "hash"} | fields))
+
+
+def tombstone(key: str, stamp: int, /, **fields: object) -> DurableRecord:
+    """The head of a deleted key."""
+    return head(key, stamp, **({"deleted": True, "floor": T + stamp, "body": ""} | fields))
+
+
+async def everything_of(durable: Durable, namespace: str, **choice: object) -> list[DurableRecord]:
+    """The records of all pages of a walk."""
+    pages = durable.iterate(namespace, **choice)  # type: ignore[arg-type]  # handed through as the test wrote them
+    return [record async for page in pages for record in page]
+
+
+def by_place(records: list[DurableRecord]) -> list[DurableRecord]:
+    """In the order of key and element."""
+    return sorted(records, key=lambda record: (record.key, record.element))
+
+
+class DurableFixtures:
+    """Names of one test alone; `durable` comes from the backend."""
+
+    @pytest.fixture
+    def ns(self) -> str:
+        """A namespace of this test alone."""
+        return f"suite-{new_id(8)}"
+
+    @pytest.fixture
+    def key(self, ns: str) -> str:
+        """A key in it."""
+        return f"{ns}:shared:note"
