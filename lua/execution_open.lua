@@ -1,13 +1,16 @@
 -- execution_open: a page of the executions that have not ended for good.
 --
--- INCLUDE time decision
+-- INCLUDE time decision absent
+-- KEYS plans       hash  plans by id
 -- KEYS executions  hash  executions by plan id
 -- ARGV cursor  text  where the last page has ended; '0' at first
 -- ARGV limit   int   how many executions to look at, about
+-- ARGV cold    0|1   1: say so when a session is not here
 --
--- RETURNS {cursor of the next page or '0', `<state> <JSON>` of each that is running, orphaned or unknown}
+-- RETURNS {cursor of the next page or '0', `<state> <JSON>` of each that is running, orphaned or unknown};
+--         COLD when the session may lie in the durable tier alone
 -- FAILS   WRONGTYPE
-local executions, cursor, limit = KEYS[1], ARGV[1], ARGV[2]
+local plans, executions, cursor, limit, cold = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 local now, page = microseconds(), redis.call('HSCAN', executions, cursor, 'COUNT', limit)
 local found = { page[1] }
 
@@ -19,4 +22,5 @@ for i = 2, #page[2], 2 do
     found[#found + 1] = held.state .. ' ' .. text
   end
 end
+if #found == 1 then return or_cold(plans, cold, found) end
 return found

@@ -1,21 +1,43 @@
--- outbox_settle: the durable tier has some entries: they go, and the states of their keys move on.
+-- outbox_settle: the durable tier has what some entries hold: they go, and the states of their keys move on.
 --
--- KEYS outbox   stream  what the tier had not got
+-- What the tier refused for good goes to the dead letters, and its key stays as it is here until somebody settles that.
+--
+-- KEYS outbox   stream  what the tier had not got, or the dead letters themselves
+-- KEYS dead     stream  dead letters: `name` and `body` of the field, `reason`
 -- KEYS keys...  any     pairs: a key, or where its presence shows, and its state
--- ARGV group      text  consumer group that may have been given the entries
--- ARGV cache_ms   int   how long a copy of what is known to last stays here
--- ARGV absent_ms  int   how long a deleted key is known to be nowhere
--- ARGV entries    text  ids, with blanks between
--- ARGV stamps...  int   for each pair: the newest stamp that the tier has; 0 leaves the state as it is
+-- ARGV group       text  consumer group that may have been given the entries
+-- ARGV cache_ms    int   how long a copy of what is known to last stays here
+-- ARGV absent_ms   int   how long a deleted key is known to be nowhere
+-- ARGV entries     text  a line an entry: `<id> <number of a pair>=<documents of that key that the tier has> ...`
+-- ARGV refused...  text  triples: id of an entry, which of its fields (from 1 on), why
 --
 -- RETURNS how many entries were there
-local outbox, group, cache_ms, absent_ms = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local outbox, dead, group, cache_ms, absent_ms = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 
-local function move_on(key, state, stamp)
-  local what, held, expires, kind = string.match(redis.call('GET', state) or '', '^(%a+) (%d+) ?(%d*) ?(%a*)$')
-  if held ~= stamp then return end
+local refused = {}
+for i = 5, #ARGV, 3 do
+  refused[ARGV[i]] = refused[ARGV[i]] or {}
+  table.insert(refused[ARGV[i]], { tonumber(ARGV[i + 1]) * 2, ARGV[i + 2] })
+end
+
+local function bury(id)
+  local entry = redis.call('XRANGE', outbox, id, id)[1]
+  for _, one in ipairs(entry and refused[id] or {}) do
+    local at, reason = one[1], one[2]
+    redis.call('XADD', dead, '*', 'name', entry[2][at - 1], 'body', entry[2][at], 'reason', reason)
+  end
+end
+
+local function move_on(pair, documents)
+  local key, state = KEYS[pair * 2 + 1], KEYS[pair * 2 + 2]
+  local words = '^(%a+) (%d+) (%d+) (%a) (%d+)$'
+  local what, stamp, expires, kind, waiting = string.match(redis.call('GET', state) or '', words)
+  if not what then return end
+  local left = tonumber(waiting) - documents
   local is_here = redis.call('EXISTS', key) == 1
-  if what == 'deleted' and not is_here then
+  if left > 0 then
+    redis.call('SET', state, table.concat({ what, stamp, expires, kind, string.format('%.0f', left) }, ' '))
+  elseif what == 'deleted' and not is_here then
     redis.call('SET', state, 'missing', 'PX', absent_ms)
   elseif kind == 'k' and expires == '0' and is_here then
     redis.call('PEXPIRE', key, cache_ms)
@@ -25,10 +47,20 @@ local function move_on(key, state, stamp)
   end
 end
 
-for i = 2, #KEYS, 2 do move_on(KEYS[i], KEYS[i + 1], ARGV[4 + i / 2]) end
-local gone = 0
-for id in string.gmatch(ARGV[4], '%S+') do
+-- An entry that is gone was settled by somebody else, who has counted its documents.
+local gone, had = 0, {}
+for line in string.gmatch(ARGV[4], '[^\n]+') do
+  local id = string.match(line, '^%S+')
+  if refused[id] then bury(id) end
   redis.pcall('XACK', outbox, group, id)
-  gone = gone + redis.call('XDEL', outbox, id)
+  if redis.call('XDEL', outbox, id) == 1 then
+    gone = gone + 1
+    for pair, documents in string.gmatch(line, ' (%d+)=(%d+)') do
+      had[tonumber(pair)] = (had[tonumber(pair)] or 0) + tonumber(documents)
+    end
+  end
+end
+for pair = 1, (#KEYS - 2) / 2 do
+  if had[pair] then move_on(pair, had[pair]) end
 end
 return gone

@@ -1,13 +1,15 @@
 -- plan_check: whether the same plan was kept, and how long ago.
 --
--- INCLUDE time
+-- INCLUDE time absent
+-- KEYS plans       hash  plans by id
 -- KEYS duplicates  hash  `<id> <confidence> <method>` by digest
 -- ARGV digest  text  what tells the same plan
+-- ARGV cold    0|1   1: say so when a session is not here
 --
--- RETURNS `<ms since> <id> <confidence> <method>`, or nothing
+-- RETURNS `<ms since> <id> <confidence> <method>`, or nothing; COLD when the session may lie in the durable tier alone
 -- FAILS   WRONGTYPE
-local duplicates, digest = KEYS[1], ARGV[1]
+local plans, duplicates, digest, cold = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local known = redis.call('HGET', duplicates, digest)
-if not known then return '' end
+if not known then return or_cold(plans, cold, '') end
 local since_us = microseconds() - tonumber(string.match(known, '^%d+'))
 return whole(math.max(0, math.floor(since_us / 1000))) .. ' ' .. known

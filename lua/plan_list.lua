@@ -1,13 +1,15 @@
 -- plan_list: the newest plans of a session.
 --
+-- INCLUDE absent
 -- KEYS plans  hash  plans by id
 -- KEYS order  list  `<id> <plan hash> <symbol>`, oldest first
 -- ARGV symbol  text  only plans for it, as JSON spells it; empty for all
 -- ARGV limit   int   at most that many, up to 1000
+-- ARGV cold    0|1   1: say so when a session is not here
 --
--- RETURNS the JSON of each, newest first
+-- RETURNS the JSON of each, newest first; COLD when the session may lie in the durable tier alone
 -- FAILS   WRONGTYPE
-local plans, order, wanted, limit = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
+local plans, order, wanted, limit, cold = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local page_length = wanted == '' and limit or 500
 local ids, last = {}, -1
 
@@ -20,5 +22,5 @@ repeat
   last = last - page_length
 until #ids >= limit or #page < page_length
 
-if #ids == 0 then return {} end
+if #ids == 0 then return or_cold(plans, cold, {}) end
 return redis.call('HMGET', plans, unpack(ids))

@@ -15,9 +15,7 @@ local ttl_ms, about = ARGV[6], ARGV[7]
 local KEPT_MS = '777600000'
 
 local now = microseconds()
-local gone = lapse(presence, now)
-if #gone > 0 then redis.call('HDEL', facts, unpack(gone)) end
-if #gone == MOST_LAPSES then return done('more') end
+if lapse(presence, facts, now) then return done('more') end
 local known = redis.call('HGET', facts, actor)
 local since = known and string.match(known, '^%d+')
 if not since then

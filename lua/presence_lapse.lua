@@ -8,6 +8,4 @@
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local presence, facts = KEYS[4], KEYS[5]
 
-local gone = lapse(presence, microseconds())
-if #gone > 0 then redis.call('HDEL', facts, unpack(gone)) end
-return done(#gone == MOST_LAPSES and 'more' or '0')
+return done(lapse(presence, facts, microseconds()) and 'more' or '0')

@@ -8,9 +8,7 @@
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local presence, facts = KEYS[4], KEYS[5]
 
-local gone = lapse(presence, microseconds())
-if #gone > 0 then redis.call('HDEL', facts, unpack(gone)) end
-if #gone == MOST_LAPSES then return done('more') end
+if lapse(presence, facts, microseconds()) then return done('more') end
 if redis.call('ZREM', presence, actor) == 0 then return done('0') end
 redis.call('HDEL', facts, actor)
 announce(whole(tick(1)), 'presence.leave', told_under(presence, actor))

@@ -14,7 +14,7 @@ import pytest
 from sharedmem.wire.attending import Attending
 from sharedmem.wire.deciding import Deciding
 from sharedmem.wire.gathering import Gathering
-from sharedmem.wire.keeping import Keeping, Settled
+from sharedmem.wire.keeping import Keeping
 from sharedmem.wire.leasing import Leasing
 from sharedmem.wire.limiting import Limiting
 from sharedmem.wire.mutations import Mutations, Record
@@ -155,10 +155,6 @@ def test_a_typed_caller_takes_what_the_header_says(path: Path) -> None:
         assert taken == ["records", "together"]
         assert Record._fields == ("target", "expect", "ttl_ms", "codec", "body", "mode")
         taken = ["values", "together", "terms", "body"]
-    elif path.stem == "outbox_settle":
-        # Each of its keys is a key, its state, and a stamp.
-        assert Settled._fields == ("key", "state", "stamp")
-        taken.append("stamps")
     elif "space" in parameters and "mutation" not in contract(path).includes:
         taken = ["clock", "changes", *taken]
     assert taken == wanted

@@ -1,6 +1,7 @@
 -- decided: what is counted of decisions, and told to those who follow them.
 --
--- Needs mutation.lua and decision.lua before it.
+-- Needs mutation.lua, keeping and decision.lua before it. For the durable tier a session is one key, that of its plans
+-- (the first of the script's own): its head has the counts of all, and a document for each symbol has that symbol's.
 
 local function quoted(name)
   return '"' .. string.gsub(name, '"', '\\"') .. '"'
@@ -12,9 +13,34 @@ local function at_ms(version)
 end
 
 -- Count for the session and for the symbol.
+local counted = {}
 local function count(stats, what, symbol, by)
   redis.call('HINCRBY', stats, what, by)
   redis.call('HINCRBY', stats, what .. ' ' .. symbol, by)
+  counted[symbol] = true
+end
+
+-- How many have succeeded, failed, ended unknown, and been prevented; tail is `` or ` <symbol>`.
+local function counts_of(stats, tail)
+  local found = redis.call('HMGET', stats, 'succeeded' .. tail, 'failed' .. tail, 'unknown' .. tail, 'prevented' .. tail)
+  for i = 1, 4 do found[i] = tonumber(found[i] or '0') end
+  return found
+end
+
+local function counts_as_json(stats, tail)
+  local found = counts_of(stats, tail)
+  return '"succeeded":' .. whole(found[1]) .. ',"failed":' .. whole(found[2]) .. ',"unknown":' .. whole(found[3])
+    .. ',"prevented":' .. whole(found[4])
+end
+
+-- What the durable tier is told at the end of a step: what was counted, and how long the lists of the session are.
+local function keep_session(stats, listed, ended, version)
+  for symbol in pairs(counted) do
+    local body = '{"symbol":"' .. symbol .. '",' .. counts_as_json(stats, ' ' .. symbol) .. '}'
+    keep_document(1, 'count', 'count/' .. symbol, version, body)
+  end
+  local body = '{' .. counts_as_json(stats, '') .. ',"finished":' .. whole(ended) .. '}'
+  keep_head(1, 'session', version, whole(listed), body)
 end
 
 local function tell(events, what, message)
@@ -23,8 +49,7 @@ end
 
 -- Tell the counts of the whole session, and by which symbol they changed.
 local function tell_counts(stats, session, symbol, events, version)
-  local found = redis.call('HMGET', stats, 'succeeded', 'failed', 'unknown', 'prevented')
-  for i = 1, 4 do found[i] = tonumber(found[i] or '0') end
+  local found = counts_of(stats, '')
   local total = found[1] + found[2] + found[3]
   local message = '{"session_id":' .. quoted(string.match(session, '[^:]*$'))
     .. ',"symbol":"' .. symbol .. '","total_executions":' .. whole(total)
@@ -35,10 +60,13 @@ local function tell_counts(stats, session, symbol, events, version)
   tell(events, 'stats.updated', message)
 end
 
--- Count a plan or an execution that was kept from happening twice.
+-- Count a plan or an execution that was kept from happening twice; returns the version. Nobody waits for that to last.
 local function prevented(stats, session, symbol, events)
+  local version = whole(tick(1))
   count(stats, 'prevented', symbol, 1)
-  tell_counts(stats, session, symbol, events, whole(tick(1)))
+  tell_counts(stats, session, symbol, events, version)
+  wait_for_none()
+  return version
 end
 
 -- The beginning of an execution's JSON, up to the facts of its plan.

@@ -2,8 +2,9 @@
 --
 -- Needs mutation.lua before it. Stands in scripts that say `INCLUDE keeping` where a durable tier is used, else
 -- unkept.lua does. What it takes comes behind the script's own keys and arguments, and is cut off here. A key's state
--- is `pending <stamp> <expires> <kind>` and `deleted <stamp>` until the tier has it, then nothing, or `missing` (it is
--- nowhere), `loading <token>` (somebody brings it back), `cached` (it expires here, and not in the tier).
+-- is `pending <stamp> <expires> <kind> <documents>` until the tier has as many documents of it as wait, and `deleted`
+-- with the same words when it is gone; then nothing, or `missing` (it is nowhere), `loading <token>` (somebody brings
+-- it back), `cached` (it expires here, and not in the tier).
 --
 -- KEYS outbox     stream  what the tier has not got yet: one entry a step, a field a document
 -- KEYS kept       hash    `s` or `k` by the key that lasts by argument and not by rule
@@ -60,29 +61,42 @@ local function is_cold(i, key)
   return expires == 0 or expires * 1000 > microseconds()
 end
 
+local function is_kept(i)
+  return kinds[i] ~= nil
+end
+
 -- Whether a key's expiry is only that of its copy here.
 local function is_cached(i)
   return kinds[i] and state_of(i) == 'cached'
 end
 
-local outgoing, urgent = {}, false
+local outgoing, urgent, leaving = {}, false, {}
 local function leave(i, type, version, stamp, floor, size, expires, created, codec, body, element)
   local kind = kinds[i] == 'd' and 's' or kinds[i]
   local name = table.concat({ type, kind, version, stamp, floor, size, expires, created, codec, actor,
     logical(KEYS[FIXED_KEYS + i]) }, ' ')
   if element then name = name .. '\n' .. element end
   outgoing[#outgoing + 1], outgoing[#outgoing + 2] = name, body
+  leaving[i] = (leaving[i] or 0) + 1
   if string.find(through, kind, 1, true) then urgent = true end
+end
+
+-- Whoever settles may overtake another: not the newest change says that the tier has all, but how many documents wait.
+local function set_state(i, what, stamp, expires)
+  local before = string.match(redis.call('GET', states[i]) or '', '^%a+ %d+ %d+ %a (%d+)$')
+  local documents = whole(tonumber(before or '0') + leaving[i])
+  redis.call('SET', states[i], table.concat({ what, stamp, expires, kinds[i], documents }, ' '))
+  leaving[i] = 0
 end
 
 local function forget(i, type, stamp)
   leave(i, type, stamp, stamp, stamp, '0', '0', stamp, 'gone', '')
-  redis.call('SET', states[i], 'deleted ' .. stamp)
+  set_state(i, 'deleted', stamp, '0')
   redis.call('HDEL', kept, logical(KEYS[FIXED_KEYS + i]))
 end
 
 local function await_tier(i, stamp, expires)
-  redis.call('SET', states[i], 'pending ' .. stamp .. ' ' .. expires .. ' ' .. kinds[i])
+  set_state(i, 'pending', stamp, expires)
   local mode = string.sub(modes, i, i)
   if mode == 'S' or mode == 'K' then redis.call('HSET', kept, logical(KEYS[FIXED_KEYS + i]), kinds[i]) end
 end
@@ -106,6 +120,29 @@ local function keep_value(i, version, created, codec, body, ttl_ms)
   local expires = ttl_ms == '0' and '0' or expiry(i, KEYS[FIXED_KEYS + i], ttl_ms)
   leave(i, 'value', version, version, version, '0', expires, created or version, codec, body)
   await_tier(i, version, expires)
+end
+
+-- What this step leaves is not worth waiting for, whatever its kind.
+local function wait_for_none()
+  through = ''
+end
+
+-- A part of a record that has documents of its own, such as a plan of a session; without a body it is gone.
+local function keep_document(i, type, element, stamp, body)
+  if not kinds[i] then return end
+  leave(i, type, stamp, stamp, '0', '0', '0', stamp, body and 'json' or 'gone', body or '', element)
+end
+
+-- Such a record as a whole: how many parts it lists, and what it says of itself.
+local function keep_head(i, type, stamp, size, body)
+  if not kinds[i] then return end
+  leave(i, type, stamp, stamp, present[i] == false and stamp or '0', size, '0', stamp, 'json', body)
+  await_tier(i, stamp, '0')
+end
+
+-- Such a record is gone, and all that belonged to it.
+local function keep_gone(i, type, stamp)
+  if kinds[i] then forget(i, type, stamp) end
 end
 
 -- An element of a structure has changed (`body`) or gone (no body); the script says so before it ends.

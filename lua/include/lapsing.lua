@@ -9,14 +9,15 @@ local function told_under(presence, who)
   return string.match(presence, '^.*:') .. who
 end
 
--- Take out those whose time has passed by now, at most `MOST_LAPSES`; returns who they were.
-local function lapse(presence, now)
+-- Take out those whose time has passed by now, at most `MOST_LAPSES`; whether there may be more of them.
+local function lapse(presence, facts, now)
   local gone = redis.call('ZRANGEBYSCORE', presence, '-inf', whole(now), 'LIMIT', 0, MOST_LAPSES)
-  if #gone == 0 then return gone end
+  if #gone == 0 then return false end
+  redis.call('HDEL', facts, unpack(gone))
   local version = tick(#gone)
   for i, who in ipairs(gone) do
     redis.call('ZREM', presence, who)
     announce(whole(version + i - 1), 'presence.lapse', told_under(presence, who))
   end
-  return gone
+  return #gone == MOST_LAPSES
 end

@@ -4,5 +4,10 @@
 
 local function is_cold() return false end
 local function is_cached() return false end
+local function is_kept() return false end
 local function keep_element() end
 local function keep_value() end
+local function keep_document() end
+local function keep_head() end
+local function keep_gone() end
+local function wait_for_none() end

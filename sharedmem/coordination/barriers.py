@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from sharedmem.coordination.ground import Ground, Primitive, check_lease_ms, check_wait
 from sharedmem.coordination.waiting import Waiter
-from sharedmem.errors import BarrierError, ConflictError, InvalidError, UnavailableError
+from sharedmem.errors import BarrierError, ConflictError, InvalidError
 from sharedmem.models.barriers import Arrival
 from sharedmem.wire.access import Scope
 from sharedmem.wire.gathering import BarrierKeys, Gathering
@@ -76,22 +74,14 @@ class Barrier(Primitive):
             InvalidError, UnavailableError: as `write`.
         """
         patience = check_wait(timeout)
-        clock = self._ground.clock
-        deadline = float("inf") if patience is None else clock.monotonic() + patience
+        deadline = float("inf") if patience is None else self._ground.clock.monotonic() + patience
         async with self._ground.wakeups.waiter(self._target.space) as waiter:
             try:
-                place = await self._arrive(waiter)
-                while not isinstance(place, Arrival):
-                    left = deadline - clock.monotonic()
-                    if left <= 0:
-                        return await self._leave(waiter)
-                    await waiter.wait(min(left, self._lease_ms / 3000))
-                    place = await self._stay(waiter, place)
+                return await self._stand_there(waiter, deadline)
             except BaseException as error:
                 if not isinstance(error, ConflictError):
                     self._leave_behind(waiter.name)
                 raise
-        return place
 
     async def waiting(self) -> int:
         """How many wait here now. One round trip.
@@ -100,6 +90,16 @@ class Barrier(Primitive):
             UnavailableError: as `read`.
         """
         return await self._translated(self._target, self._gathering.barrier_look(self._keys.barrier))
+
+    async def _stand_there(self, waiter: Waiter, deadline: float) -> Arrival:
+        place = await self._arrive(waiter)
+        while not isinstance(place, Arrival):
+            left = deadline - self._ground.clock.monotonic()
+            if left <= 0:
+                return await self._leave(waiter)
+            await waiter.wait(min(left, self._lease_ms / 3000))
+            place = await self._stay(waiter, place)
+        return place
 
     async def _arrive(self, waiter: Waiter) -> Arrival | bytes:
         """Through it, or the entry under which it is there."""
@@ -138,13 +138,10 @@ class Barrier(Primitive):
 
     def _leave_behind(self, name: str) -> None:
         """Tell the server that this one is gone, without holding it up."""
-
-        async def leave() -> None:
-            with suppress(UnavailableError):  # its lease ends by itself
-                await self._gathering.barrier_leave(self._target.space, self._keys, self._actor, waiter=name)
-
-        with suppress(UnavailableError):  # the hub closes
-            self._ground.background.start(f"leave barrier {self.name}", leave())
+        self._ground.say_goodbye(
+            f"leave barrier {self.name}",
+            lambda: self._gathering.barrier_leave(self._target.space, self._keys, self._actor, waiter=name),
+        )
 
     def __repr__(self) -> str:
         return f"<Barrier {self.name} for {self._parties}>"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -11,7 +12,7 @@ from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.coordination.keeper import Keeper
 from sharedmem.coordination.waiting import Wakeups
-from sharedmem.errors import InvalidError
+from sharedmem.errors import InvalidError, SharedMemoryError
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Scope
@@ -26,6 +27,7 @@ from sharedmem.wire.tier import Tier
 T = TypeVar("T")
 LONGEST_LEASE_S = 86_400.0
 SHORTEST_LEASE_S = 0.05
+_LONGEST_MARGIN_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,21 @@ class Ground:
     def keeper(self) -> Keeper:
         """Renews what the tasks of this hub hold."""
         return Keeper(self.background, self.clock)
+
+    def say_goodbye(self, name: str, say: Callable[[], Awaitable[object]]) -> None:
+        """Tell the server, in the background, what a caller that is gone cannot; timers mend what does not arrive.
+
+        Args:
+            name: of the work, a verb first.
+            say: makes the call; what goes wrong with it is nobody's any more.
+        """
+
+        async def said() -> None:
+            with suppress(SharedMemoryError):
+                await say()
+
+        with suppress(SharedMemoryError):  # the hub closes
+            self.background.start(name, said())
 
 
 class Primitive:
@@ -76,6 +93,16 @@ class Primitive:
             held = text_of(await self._ground.line.call("TYPE", target.physical))
             address = self._ground.line.address
             raise explain(error, address, key=target.key, held=held, wanted="name to agree by") from error
+
+
+def sure_until(asked_at: float, lease_s: float) -> float:
+    """Up to when a lease surely lasts, on the local clock: whoever holds it steps down before it ends at the server.
+
+    Args:
+        asked_at: when it was asked for, which is before the server began to count.
+        lease_s: how long it lasts there.
+    """
+    return asked_at + lease_s - min(lease_s / 10, _LONGEST_MARGIN_S)
 
 
 def check_seconds(field: str, value: float, *, least: float, most: float) -> int:

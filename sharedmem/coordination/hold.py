@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
 from sharedmem.clock import new_id
-from sharedmem.coordination.ground import Ground
+from sharedmem.coordination.ground import Ground, sure_until
 from sharedmem.coordination.waiting import Waiter
 from sharedmem.errors import LockHeldError, LockLostError, SharedMemoryError, UnavailableError
 from sharedmem.telemetry import get_logger
@@ -18,7 +17,6 @@ from sharedmem.wire.leasing import Contest, Leasing, Places
 
 T = TypeVar("T")
 _ENDED = float("-inf")
-_LONGEST_MARGIN_S = 1.0
 # Who is not among the first in line is called in time, and looks by itself only in case the call was lost.
 _LONGEST_PATIENCE_S = 45.0
 _PATIENCE_GROWS_BY = 16
@@ -180,10 +178,9 @@ class Hold:
         return Refused(int(words[0]), int(words[1]))
 
     def _count_from(self, asked_at: float) -> None:
-        """The lease at the server begins later than the asking for it, and ends later than the deadline here."""
         lease = self.terms.lease_ms / 1000
         self.renew_at = asked_at + lease / 3
-        self.deadline = asked_at + lease - min(lease / 10, _LONGEST_MARGIN_S)
+        self.deadline = sure_until(asked_at, lease)
 
     def _pause(self, refused: Refused) -> float:
         """Seconds after which to look again without being called."""
@@ -257,9 +254,7 @@ class Hold:
             raise
 
     def _leave_later(self, asker: str) -> None:
-        # The background of a closed hub takes no more work: the lease ends by itself.
-        with suppress(UnavailableError):
-            self._desk.ground.background.start("leave a line", self._leave(asker))
+        self._desk.ground.say_goodbye("leave a line", lambda: self._leave(asker))
 
     async def _leave(self, asker: str) -> None:
         desk, place = self._desk, self.place

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, Literal, NamedTuple, cast
 
 from sharedmem.clock import Clock
-from sharedmem.coordination.ground import Ground, Primitive, check_lease_ms, check_seconds, check_wait
+from sharedmem.coordination.ground import Ground, Primitive, check_lease_ms, check_seconds, check_wait, sure_until
 from sharedmem.coordination.waiting import Waiter
 from sharedmem.errors import ClaimLostError, InvalidError, LockHeldError, NotFoundError, UnavailableError
 from sharedmem.models.once import OnceState
@@ -233,8 +233,7 @@ class _Runs(Primitive):
 
     def _leave_behind(self, work: _Work, name: str) -> None:
         """Tell the server that this name neither waits nor runs, without holding up who leaves."""
-        with suppress(UnavailableError):  # the hub closes: what is left behind ends by itself
-            self._ground.background.start(f"leave once {work.target.key}", self._leave(work, name))
+        self._ground.say_goodbye(f"leave once {work.target.key}", lambda: self._leave(work, name))
 
     async def _leave(self, work: _Work, name: str) -> None:
         with suppress(UnavailableError):
@@ -269,8 +268,7 @@ class _Runs(Primitive):
             await self._give_back(work, token)
             raise
         except BaseException:
-            with suppress(UnavailableError):  # the hub closes: the lease ends by itself
-                self._ground.background.start(f"return once {work.target.key}", self._give_back(work, token))
+            self._ground.say_goodbye(f"return once {work.target.key}", lambda: self._give_back(work, token))
             raise
 
     async def _give_back(self, work: _Work, token: int) -> None:
@@ -301,7 +299,7 @@ class _Held:
     def __init__(self, runs: _Runs, work: _Work, claim: _Claim, clock: Clock) -> None:
         self._runs, self._work, self._claim, self._clock = runs, work, claim, clock
         self._lease_s = work.lease_ms / 1000
-        self.deadline = claim.asked_at + self._lease_s
+        self.deadline = sure_until(claim.asked_at, self._lease_s)
         self.renew_at = claim.asked_at + self._lease_s / 3
 
     async def renew(self) -> bool:
@@ -311,7 +309,7 @@ class _Held:
         with suppress(UnavailableError):
             if not await self._runs.renewed(self._work, self._claim.token):
                 return False
-            self.deadline = asked_at + self._lease_s
+            self.deadline = sure_until(asked_at, self._lease_s)
         return True
 
     def lose(self) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
 from sharedmem.coordination.backoff import pause_after
-from sharedmem.coordination.ground import check_wait
+from sharedmem.coordination.ground import check_wait, sure_until
 from sharedmem.coordination.queue_base import (
     PATIENCE_S,
     QueueBase,
@@ -20,13 +20,12 @@ from sharedmem.coordination.queue_base import (
 )
 from sharedmem.coordination.task_texts import read_tasks
 from sharedmem.coordination.waiting import Waiter
-from sharedmem.errors import ClaimLostError, SharedMemoryError
+from sharedmem.errors import ClaimLostError
 from sharedmem.models.tasks import Receipt, Task
 from sharedmem.wire.queueing import AckKeys, ClaimKeys, LeaveKeys, MoveKeys, ReleaseKeys, RenewKeys
 
 _MOST_CLAIMED_AT_ONCE = 100
 _MOST_RECOVERED_AT_ONCE = 100
-_LONGEST_MARGIN_S = 1.0
 
 
 class QueueClaims(QueueBase):
@@ -75,7 +74,7 @@ class QueueClaims(QueueBase):
             try:
                 tasks = await self._stand_in_line(count, waiter, give_up_at)
             except BaseException:
-                self._later("leave", lambda: self._leave(waiter.name))
+                self._ground.say_goodbye(f"leave queue {self._name}", lambda: self._leave(waiter.name))
                 raise
             if not tasks:
                 await self._leave(waiter.name)
@@ -129,7 +128,7 @@ class QueueClaims(QueueBase):
         try:
             return await asyncio.shield(call)
         except asyncio.CancelledError:
-            self._later("return", lambda: self._return(call, asked_at))
+            self._ground.say_goodbye(f"return tasks of queue {self._name}", lambda: self._return(call, asked_at))
             raise
 
     async def _return(self, call: asyncio.Future[bytes], asked_at: float) -> None:
@@ -148,8 +147,7 @@ class QueueClaims(QueueBase):
         await self._translated(self._target, self._queueing.queue_leave(self._space, keys, self._actor, waiter=waiter))
 
     def _held_until(self, asked_at: float) -> float:
-        visibility_s = self._terms.visibility_s
-        return asked_at + visibility_s - min(visibility_s / 10, _LONGEST_MARGIN_S)
+        return sure_until(asked_at, self._terms.visibility_s)
 
     # -- what becomes of a claimed task
 
@@ -260,13 +258,3 @@ class QueueClaims(QueueBase):
         if outcome == "lost":
             raise ClaimLostError("task", held.id, held.token)
         return outcome
-
-    def _later(self, verb: str, tell: Callable[[], Awaitable[None]]) -> None:
-        """Tell the server what a caller that is gone cannot; a hub that is closing leaves it to the timers."""
-
-        async def told() -> None:
-            with suppress(SharedMemoryError):
-                await tell()
-
-        with suppress(SharedMemoryError):
-            self._ground.background.start(f"{verb} queue {self._name}", told())
