@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Concatenate, NamedTuple, ParamSpec, Self, TypeVar, cast
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import redis
 
@@ -34,6 +34,16 @@ T = TypeVar("T")
 Call = Callable[[int], Awaitable[object]]
 """Does the thing once; its argument is a number that no other call under way has."""
 BlockingCall = Callable[[int], object]
+
+
+@runtime_checkable
+class Restful(Protocol):
+    """A call that leaves work behind, which must not be done while another side is measured."""
+
+    async def rest(self) -> None:
+        """Do it now; the time is not counted."""
+
+
 Opener = Callable[[], AbstractAsyncContextManager[Call | BlockingCall]]
 """Opens a side in a worker process: something that pickles, such as a partial of a function of a module."""
 
@@ -314,7 +324,10 @@ async def run_pass(desk: Desk, order: Order) -> Part:
     else:
         await shift.work(cast("Call", desk.calls[order.side]))
     cpu_s = time.process_time() - cpu_s
-    return Part(shift.calls, time.monotonic() - begun, cpu_s, shift.latencies_ns)
+    seconds = time.monotonic() - begun
+    if isinstance(call := desk.calls[order.side], Restful):
+        await call.rest()
+    return Part(shift.calls, seconds, cpu_s, shift.latencies_ns)
 
 
 class _Shift:

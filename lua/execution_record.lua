@@ -1,8 +1,9 @@
 -- execution_record: keep how an execution ended, once.
 --
--- INCLUDE time ledger mutation decision decided
--- KEYS session     none  the key beside which all of it lies
+-- INCLUDE time ledger mutation keeping decision decided
 -- KEYS plans       hash  plans by id, and the newest id by plan hash
+-- KEYS session     none  the key beside which all of it lies
+-- KEYS order       list  plans, oldest first
 -- KEYS executions  hash  executions by plan id
 -- KEYS finished    list  `<id> <state> <plan hash> <symbol>`, newest first
 -- KEYS stats       hash  counts
@@ -16,17 +17,18 @@
 -- ARGV events   text  what the channels of the session begin with
 --
 -- RETURNS `recorded <JSON>`, `same <JSON>` when it was recorded so before, `already <state>`, `lost`, `unbegun`,
---         `busy <ms left>` when it is still at work, or `absent`
+--         `busy <ms left>` when it is still at work, or `absent`; COLD when the session may lie in the durable
+--         tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
-local session, plans, executions, finished, stats = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local plans, session, order, executions, finished, stats = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local verb, plan, fence, state, given = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 local outcome, details, events = ARGV[11], ARGV[12], ARGV[13]
 local KEPT, MOST_DROPPED = 1000, 4
 local id = plan_id_of(plan, plans, executions)
-if not id then return 'absent' end
+if not id then return is_cold(1) and 'COLD' or 'absent' end
 local held = execution_of(executions, id, microseconds())
 local source = held and held.text or redis.call('HGET', plans, id)
-if not source then return 'absent' end
+if not source then return is_cold(1) and 'COLD' or 'absent' end
 
 local function verdict()
   if not held then
@@ -45,6 +47,8 @@ end
 
 local decided = verdict()
 if decided ~= 'record' then return decided end
+local version = tick(2)
+local recorded, counted_at = whole(version), whole(version + 1)
 
 -- The oldest go, but not while their plan is there, which could be begun again; nor those nobody has resolved.
 local function drop()
@@ -53,7 +57,10 @@ local function drop()
   redis.call('RPOP', finished)
   if was == 'unknown' then return end
   redis.call('HDEL', executions, last)
-  if redis.call('HGET', executions, bearing) == last then redis.call('HDEL', executions, bearing) end
+  keep_document(1, 'execution', 'execution/' .. last, recorded)
+  if redis.call('HGET', executions, bearing) ~= last then return end
+  redis.call('HDEL', executions, bearing)
+  keep_document(1, 'name', 'name/' .. bearing, recorded)
 end
 
 local function entry(of, facts)
@@ -66,15 +73,16 @@ if held and held.state == 'unknown' then
   count(stats, 'unknown', symbol_of(facts), -1)
 end
 if given ~= '' then facts = string.match(facts, '^(.-,)"symbol":') .. given end
-local version = tick(2)
-local token = held and verb ~= 'resolve' and held.fence or whole(version)
+local token = held and verb ~= 'resolve' and held.fence or recorded
 local text = '{' .. heading(state, token, held and held.attempt or '1', version) .. facts
   .. ',' .. outcome .. ',' .. details .. '}'
 redis.call('HSET', executions, id, text)
+keep_document(1, 'execution', 'execution/' .. id, recorded, text)
 local length = redis.call('LPUSH', finished, entry(state, facts))
 for _ = 1, math.min(length - KEPT, MOST_DROPPED) do drop() end
 count(stats, state, symbol_of(facts), 1)
-announce(whole(version), 'execution.recorded', session .. ':' .. id)
+announce(recorded, 'execution.recorded', session .. ':' .. id)
 tell(events, 'execution.recorded', text)
-tell_counts(stats, session, symbol_of(facts), events, whole(version + 1))
+tell_counts(stats, session, symbol_of(facts), events, counted_at)
+if is_kept(1) then keep_session(stats, redis.call('LLEN', order), redis.call('LLEN', finished), counted_at) end
 return done('recorded ' .. text)

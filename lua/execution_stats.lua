@@ -1,15 +1,19 @@
 -- execution_stats: the counts of a session or of one of its symbols, and what was executed last.
 --
+-- INCLUDE absent
+-- KEYS plans       hash  plans by id
 -- KEYS stats       hash  counts
 -- KEYS finished    list  `<id> <state> <plan hash> <symbol>`, newest first
 -- KEYS executions  hash  executions by plan id
 -- ARGV symbol  text  as JSON spells it; empty for the whole session
 -- ARGV limit   int   how many executions to show
+-- ARGV cold    0|1   1: say so when a session is not here
 --
--- RETURNS {succeeded, failed, unknown, prevented, JSON of each of the last executions, newest first}
+-- RETURNS {succeeded, failed, unknown, prevented, JSON of each of the last executions, newest first}; COLD
+--         when the session may lie in the durable tier alone
 -- FAILS   WRONGTYPE
-local stats, finished, executions = KEYS[1], KEYS[2], KEYS[3]
-local wanted, limit = ARGV[1], tonumber(ARGV[2])
+local plans, stats, finished, executions = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local wanted, limit, cold = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local tail = wanted == '' and '' or ' ' .. wanted
 local found = redis.call('HMGET', stats, 'succeeded' .. tail, 'failed' .. tail, 'unknown' .. tail, 'prevented' .. tail)
 for i = 1, 4 do found[i] = found[i] or '0' end
@@ -25,6 +29,6 @@ repeat
   first = first + page_length
 until #ids >= limit or #page < page_length
 
-if #ids == 0 then return found end
+if #ids == 0 then return or_cold(plans, cold, found) end
 for _, text in ipairs(redis.call('HMGET', executions, unpack(ids))) do found[#found + 1] = text end
 return found

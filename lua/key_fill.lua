@@ -1,21 +1,32 @@
 -- key_fill: put what the durable tier has back under its key, unless anything happened to the key in the meantime.
 --
+-- Without parts and absent_ms, the read lease is only given back.
+--
 -- INCLUDE time
 -- KEYS key     any     where it belongs, or where its presence shows
 -- KEYS clock   string  the namespace's clock
 -- KEYS state   string  the key's state, which holds the read lease
 -- KEYS parts... any    pairs: where a part was made ready, and where it belongs
 -- ARGV token     text  of the read lease
--- ARGV ttl_ms    int   expire after this; 0 never
+-- ARGV expires   int   milliseconds since 1970 at which the key expires; 0 never
 -- ARGV cache_ms  int   this copy expires after this, while the tier keeps the key; 0 with the key
 -- ARGV absent_ms int   the tier has nothing: know so for this long; 0 it has
 --
--- RETURNS `filled`, or `overtaken` when somebody wrote or the lease ended
+-- RETURNS `filled`; `overtaken` when somebody wrote, the lease ended, or a part was lost
 local key, clock, state = KEYS[1], KEYS[2], KEYS[3]
-local token, ttl_ms, cache_ms, absent_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local closed_until = string.match(redis.call('GET', clock) or '', '^%d+ (%d+)')
-local closed = closed_until and tonumber(closed_until) > microseconds()
-if closed or redis.call('GET', state) ~= 'loading ' .. token or redis.call('EXISTS', key) == 1 then
+local token, expires, cache_ms, absent_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local function may_fill()
+  local closed_until = string.match(redis.call('GET', clock) or '', '^%d+ (%d+)')
+  if closed_until and tonumber(closed_until) > microseconds() then return false end
+  if redis.call('GET', state) ~= 'loading ' .. token or redis.call('EXISTS', key) == 1 then return false end
+  for i = 4, #KEYS, 2 do
+    if redis.call('EXISTS', KEYS[i]) == 0 then return false end
+  end
+  return true
+end
+
+if not may_fill() then
   for i = 4, #KEYS, 2 do redis.call('UNLINK', KEYS[i]) end
   return 'overtaken'
 end
@@ -23,10 +34,16 @@ if absent_ms ~= '0' then
   redis.call('SET', state, 'missing', 'PX', absent_ms)
   return 'filled'
 end
-local life_ms = cache_ms ~= '0' and cache_ms or ttl_ms
+redis.call('DEL', state)
 for i = 4, #KEYS, 2 do
   redis.call('RENAME', KEYS[i], KEYS[i + 1])
-  if life_ms ~= '0' then redis.call('PEXPIRE', KEYS[i + 1], life_ms) else redis.call('PERSIST', KEYS[i + 1]) end
+  if cache_ms ~= '0' then
+    redis.call('PEXPIRE', KEYS[i + 1], cache_ms)
+  elseif expires ~= '0' then
+    redis.call('PEXPIREAT', KEYS[i + 1], expires)
+  else
+    redis.call('PERSIST', KEYS[i + 1])
+  end
 end
-if cache_ms ~= '0' then redis.call('SET', state, 'cached', 'PX', cache_ms) else redis.call('DEL', state) end
+if cache_ms ~= '0' and #KEYS > 3 then redis.call('SET', state, 'cached', 'PX', cache_ms) end
 return 'filled'

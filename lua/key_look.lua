@@ -3,19 +3,21 @@
 -- INCLUDE time
 -- KEYS key    any     what was asked for, or where its presence shows
 -- KEYS clock  string  the namespace's clock
--- KEYS kept   hash    `s` or `k` by the key that lasts by argument
+-- KEYS kept   hash    `s` or `k` by the key that lasts by argument, and the mark of namespace_join
 -- KEYS state  string  the key's state (see include/kept.lua)
 -- ARGV logical   text  the key as people write it
 -- ARGV mode      text  how it is kept (see include/kept.lua)
 -- ARGV token     text  of the read lease, if the caller gets it
 -- ARGV lease_ms  int   how long that lasts
 --
--- RETURNS `hot` it is there; `none` it is nowhere; `lost` the namespace has no clock; `pending` it is gone from here
---         before the tier had it; `wait <ms>` somebody brings it back; `load` the caller has to
+-- RETURNS `hot` it is there; `none` it is nowhere; `lost` Redis may lack more than this key, join first; `pending` it
+--         is gone from here before the tier had it; `wait <ms>` somebody brings it back; `load <ms since 1970>` the
+--         caller has to, and this is the time by which expiry is judged
 local key, clock, kept, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local logical, mode, token, lease_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if redis.call('EXISTS', clock) == 0 then return 'lost' end
 if redis.call('EXISTS', key) == 1 then return 'hot' end
+if string.sub(redis.call('HGET', kept, '$joined') or '', 1, 6) ~= 'joined' then return 'lost' end
 if string.find('adD', mode, 1, true) and redis.call('HEXISTS', kept, logical) == 0 then return 'none' end
 
 local what, rest = string.match(redis.call('GET', state) or '', '^(%a*) ?(.*)$')
@@ -26,4 +28,4 @@ if what == 'pending' then
 end
 if what == 'loading' and rest ~= token then return 'wait ' .. whole(redis.call('PTTL', state)) end
 redis.call('SET', state, 'loading ' .. token, 'PX', lease_ms)
-return 'load'
+return 'load ' .. whole(math.floor(microseconds() / 1000))

@@ -1,12 +1,13 @@
 -- plan_save: keep a plan, unless the same one was kept within a time window.
 --
--- INCLUDE time ledger mutation decision decided
--- KEYS session     none  the key beside which all of it lies
+-- INCLUDE time ledger mutation keeping decision decided
 -- KEYS plans       hash  plans by id, and the newest id by plan hash
+-- KEYS session     none  the key beside which all of it lies
 -- KEYS order       list  `<id> <plan hash> <symbol>`, oldest first
 -- KEYS duplicates  hash  `<id> <confidence> <method>` by digest, which outlives the plan
 -- KEYS ages        zset  digests by the id that bore them last
 -- KEYS executions  hash  executions by plan id
+-- KEYS finished    list  executions that have ended
 -- KEYS stats       hash  counts
 -- KEYS sessions    set   sessions that have plans
 -- ARGV window_ms   int   how new the same plan must be to refuse this one; 0 keeps it in any case
@@ -18,47 +19,80 @@
 -- ARGV most        int   how many plans a session keeps
 -- ARGV events      text  what the channels of the session begin with
 --
--- RETURNS `saved <id>`, or `duplicate <ms since> <id> <confidence> <method>`
+-- RETURNS `saved <id>`, or `duplicate <ms since> <id> <confidence> <method>`; COLD when the session may lie in the
+--         durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
-local session, plans, order, duplicates, ages = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local executions, stats, sessions = KEYS[9], KEYS[10], KEYS[11]
+local plans, session, order, duplicates, ages = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local executions, finished, stats, sessions = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local window_ms, digest, plan_hash, symbol, merits = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 local body, most, events = ARGV[11], tonumber(ARGV[12]), ARGV[13]
 local LONGEST_WINDOW_US, MOST_PRUNED, MOST_EVICTED = 2592000000000, 64, 8
+if is_cold(1) then return 'COLD' end
 local now = microseconds()
+
+local function keep(version)
+  if is_kept(1) then keep_session(stats, redis.call('LLEN', order), redis.call('LLEN', finished), version) end
+end
 
 if window_ms > 0 then
   local known = redis.call('HGET', duplicates, digest)
   local since_us = known and now - tonumber(string.match(known, '^%d+'))
   if since_us and since_us < window_ms * 1000 then
-    prevented(stats, session, symbol, events)
+    keep(prevented(stats, session, symbol, events))
     return done('duplicate ' .. whole(math.max(0, math.floor(since_us / 1000))) .. ' ' .. known)
   end
 end
 
+local version = tick(1)
+local id = whole(version)
+
+local function decision_in(text)
+  return string.match(text, '("symbol":.-),"confidence":') .. string.match(text, '"reasoning":.*$')
+end
+
+-- Whether no window finds a listed plan any more: it is too old, or the newest that bears its hash is the same.
+local function is_spent(old, newest)
+  if now - tonumber(old) > LONGEST_WINDOW_US then return true end
+  if newest == old then return false end
+  local texts = redis.call('HMGET', plans, old, newest)
+  return decision_in(texts[1]) == decision_in(texts[2])
+end
+
+-- The tier need not know any more of a plan that was found by its digest, unless it is listed.
+local function drop_unlisted(known)
+  local old = known and string.match(known, '^%d+')
+  if old and redis.call('HEXISTS', plans, old) == 0 then keep_document(1, 'plan', 'plan/' .. old, id) end
+end
+
 -- The oldest plan goes, but an execution of it can still be asked for by its hash.
 local function evict()
-  local id, bearing = string.match(redis.call('LPOP', order), '^(%d+) (%x+)')
-  if redis.call('HGET', plans, bearing) ~= id then
-    redis.call('HDEL', plans, id)
+  local old, bearing = string.match(redis.call('LPOP', order), '^(%d+) (%x+)')
+  local newest = redis.call('HGET', plans, bearing)
+  if is_kept(1) and is_spent(old, newest) then keep_document(1, 'plan', 'plan/' .. old, id) end
+  if newest ~= old then
+    redis.call('HDEL', plans, old)
     return
   end
-  redis.call('HDEL', plans, id, bearing)
-  if redis.call('HEXISTS', executions, id) == 1 then redis.call('HSET', executions, bearing, id) end
+  redis.call('HDEL', plans, old, bearing)
+  if redis.call('HEXISTS', executions, old) == 0 then return end
+  redis.call('HSET', executions, bearing, old)
+  keep_document(1, 'name', 'name/' .. bearing, id, '{"plan_id":"' .. old .. '"}')
 end
 
 -- Forget digests that no window reaches any more.
 local function prune()
   local past = redis.call('ZRANGEBYSCORE', ages, '-inf', whole(now - LONGEST_WINDOW_US), 'LIMIT', 0, MOST_PRUNED)
   if #past == 0 then return end
+  if is_kept(1) then
+    for _, known in ipairs(redis.call('HMGET', duplicates, unpack(past))) do drop_unlisted(known) end
+  end
   redis.call('HDEL', duplicates, unpack(past))
   redis.call('ZREM', ages, unpack(past))
 end
 
-local version = tick(1)
-local id = whole(version)
 local text = '{"timestamp_ms":' .. at_ms(version) .. ',"plan_id":"' .. id .. '",' .. body
 redis.call('HSET', plans, id, text, plan_hash, id)
+if is_kept(1) then drop_unlisted(redis.call('HGET', duplicates, digest)) end
 redis.call('HSET', duplicates, digest, id .. ' ' .. merits)
 redis.call('ZADD', ages, id, digest)
 local length = redis.call('RPUSH', order, id .. ' ' .. plan_hash .. ' ' .. symbol)
@@ -67,6 +101,8 @@ for _ = 1, math.min(length - most, MOST_EVICTED) do evict() end
 -- One call in sixteen looks, and may forget more than sixteen calls add.
 if string.sub(digest, 1, 1) == '0' then prune() end
 
+keep_document(1, 'plan', 'plan/' .. id, id, text)
+keep(id)
 announce(id, 'plan.saved', session .. ':' .. id)
 tell(events, 'plan.saved', text)
 return done('saved ' .. id)

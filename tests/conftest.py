@@ -18,9 +18,11 @@ from redis import Redis
 from sharedmem import Hub, Settings, SharedMemoryError, SharedMemoryStore
 from sharedmem.clock import new_id
 from sharedmem.wire.embedded import EmbeddedServer
+from sharedmem.wire.keys import PERMANENT_SERVICE_KEYS
 
 pytest.register_assert_rewrite(
     "sharedmem.testing.agreement_suite",
+    "sharedmem.testing.blob_suite",
     "sharedmem.testing.decision_suite",
     "sharedmem.testing.durable_suite",
     "sharedmem.testing.episode_suite",
@@ -32,7 +34,7 @@ _T = TypeVar("_T")
 _PATIENCE_AT_EXIT_S = 60
 _SERVER = pytest.StashKey[Redis]()
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").
-_PERMANENT = ("}:$clock", "}:$changes", "sm:$layout")
+_PERMANENT = (*(f"}}:{name}" for name in PERMANENT_SERVICE_KEYS), ":$layout", ":$durable", ":$outboxes")
 _DEAD_LETTERS = "}:$dead:"
 
 

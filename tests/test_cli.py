@@ -331,7 +331,7 @@ def test_doctor_says_what_to_do_about_what_it_finds(shell: Shell, monkeypatch: p
 def test_doctor_finds_blobs_without_a_key_and_sweeps_them_when_told(shell: Shell) -> None:
     shell("set", "big", "-", stdin=b"x" * 300_000)
     shell("redis-cli", "DEL", f"sm:{{{shell.namespace}}}:shared:big")
-    blobs = [path for path in (shell.data_dir / "blobs").rglob("*") if path.is_file() and path.name != "key"]
+    blobs = [path for path in (shell.data_dir / "blobs").rglob("*") if path.is_file() and path.name != "lock"]
     for blob in blobs:
         os.utime(blob, (0, 0))
 

@@ -1,4 +1,4 @@
-"""A reference to a blob that a raw client has forged touches no file but those of its own key."""
+"""A reference to a blob that a raw client has forged reaches no content and removes nothing but its own key's."""
 
 from __future__ import annotations
 
@@ -31,28 +31,36 @@ async def hub(server: fakeredis.FakeServer, tmp_path: Path) -> AsyncIterator[Hub
         yield opened
 
 
-@pytest.fixture(params=["outside", "of another key", "the key file", "the folder itself"])
+@pytest.fixture(params=["outside", "of another key", "of another namespace", "content of another key", "the folder"])
 async def victim(request: pytest.FixtureRequest, hub: Hub, server: fakeredis.FakeServer, tmp_path: Path) -> Path:
     """A file that the reference in `research:shared:forged` names but must not reach."""
-    store = hub.store("research")
-    await store.write("theirs", "x" * 300_000)
-    await store.write("forged", "y" * 300_000)
-    (blobs,) = (tmp_path / "data" / "blobs").glob("*/ns-research")
+    await hub.store("research").write("theirs", "x" * 300_000)
+    await hub.store("secret").write("theirs", "z" * 300_000)
+    await hub.store("research").write("forged", "y" * 300_000)
+    (blobs,) = (tmp_path / "data" / "blobs").iterdir()
     outside = tmp_path / "outside"
     outside.write_bytes(SECRET)
-    of_key = {path.read_text(): path for path in blobs.glob("*/key")}
-    theirs = next(path for path in of_key["research:shared:theirs"].parent.iterdir() if path.name != "key")
-    own = of_key["research:shared:forged"]
-    path = {
-        "outside": outside,
-        "of another key": theirs,
-        "the key file": own,
-        "the folder itself": own.parent / "..",
+    by_key = {json.loads(path.read_text())["key"]: path for path in blobs.glob("ns-*/*/*-*")}
+    theirs, own = by_key["research:shared:theirs"], by_key["research:shared:forged"]
+    file, path = {
+        "outside": (outside, str(outside)),
+        "of another key": (theirs, name(blobs, theirs)),
+        "of another namespace": (by_key["secret:shared:theirs"], name(blobs, by_key["secret:shared:theirs"])),
+        "content of another key": (theirs.parent / "content", f"{name(blobs, theirs.parent)}/{own.name}"),
+        "the folder": (theirs, f"{name(blobs, own.parent)}/../{theirs.parent.name}/{own.name}"),
     }[request.param]
-    body = path.read_bytes() if path.is_file() else b""
+    await forge(server, path, (theirs.parent / "content").read_bytes())
+    return file
+
+
+def name(blobs: Path, path: Path) -> str:
+    return path.relative_to(blobs).as_posix()
+
+
+async def forge(server: fakeredis.FakeServer, path: str, body: bytes) -> None:
     reference = {
         "type": "blob",
-        "path": str(path),
+        "path": path,
         "size": len(body),
         "sha256": hashlib.sha256(body).hexdigest(),
         "content_type": "application/json",
@@ -63,11 +71,10 @@ async def victim(request: pytest.FixtureRequest, hub: Hub, server: fakeredis.Fak
         "sm:{research}:shared:forged", f"1795259791035395 boss blob\n{json.dumps(reference)}".replace(": ", ":")
     )
     await raw.aclose()
-    return path
 
 
 async def test_a_forged_reference_is_not_followed(hub: Hub, victim: Path) -> None:
-    with pytest.raises(NotFoundError, match="names no file of this key"):
+    with pytest.raises(NotFoundError, match=r"names no blob of this key|it is not in blob folder"):
         await hub.store("research").read("forged")
 
     assert is_there(victim)

@@ -20,6 +20,7 @@ from sharedmem.wire.limiting import Limiting
 from sharedmem.wire.mutations import Mutations, Record
 from sharedmem.wire.queueing import Queueing
 from sharedmem.wire.recalling import Recalling
+from sharedmem.wire.restoring import Restoring
 from sharedmem.wire.scripts import KEPT, lua_directory, scripts
 from sharedmem.wire.settling import Settling
 
@@ -38,6 +39,7 @@ CALLERS: tuple[type, ...] = (
     Mutations,
     Queueing,
     Recalling,
+    Restoring,
     Settling,
 )
 # What the ledger and the store's signature give, so that callers do not.
@@ -219,7 +221,7 @@ def local_names(body: str) -> Iterator[str]:
 
 def assigned(body: str) -> Iterator[str]:
     statement = re.compile(
-        r"(?:^|\bthen|\belse|\bdo|;)\s*+(?!(?:local|for|return|if|elseif|while|until)\b)([\w, ]+?) *=(?!=)",
+        r"(?:^|\bthen\b|\belse\b|\bdo\b|;)\s*+(?!(?:local|for|return|if|elseif|while|until)\b)([\w, ]+?) *=(?!=)",
         re.MULTILINE,
     )
     for targets in statement.findall(body):
@@ -244,7 +246,7 @@ def test_every_key_that_is_touched_was_declared(path: Path) -> None:
     text = re.sub(r"--[^\n]*", "", path.read_text(encoding="utf-8"))
     calls = re.findall(r"redis\.p?call\('(\w+)'(?:, *([^,)]+(?:\[[^\]]*\])?))?", text)
     handed_in = set(re.findall(r"\bfunction +\w+\((\w+)", text)) | set(
-        re.findall(r"\bfunction[ \w]*\([^)]*\b(key|state)\b", text)
+        re.findall(r"\bfunction[ \w]*\([^)]*\b(key|state|facts)\b", text)
     )
 
     for command, key in calls:

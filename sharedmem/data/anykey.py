@@ -95,7 +95,7 @@ class AnyKey(Structure):
         call = self._mutations.key_delete(target, self._actor, keep=self._keep(target))
         version, blob = await self._explained(target, _ANY, call)
         if blob:
-            await self._means.blobs.remove(target.key, blob.decode())
+            await self._let_go(target, blob)
         return version > 0
 
     async def _pages(self, namespace: str) -> AsyncIterator[list[bytes]]:

@@ -25,6 +25,7 @@ from sharedmem.wire.replies import Argument, Reply, ServerError
 from sharedmem.wire.tier import Keep, Tier, UnsettledError
 
 T = TypeVar("T")
+_WAITS_FOR_THE_TIER = (b"pending", b"deleted")
 _LONGEST_INTEGER = (1 << 63) - 1
 # What commands answer about a key that is not there, and now and then about one that is.
 _ABSENT: tuple[Reply, ...] = (None, 0, -2, [], [b"0", []])
@@ -103,6 +104,14 @@ class Structure:
     async def _recalled(self, target: Target) -> bool:
         """Bring a key back that is not in Redis but lasts; whether it is there now."""
         return self._tier is not None and await self._tier.recall(target, self._lifetimes.mode(target.key))
+
+    async def _let_go(self, target: Target, path: bytes) -> None:
+        """Remove the blob of a value that was replaced or deleted, unless the durable tier may still refer to it."""
+        if self._tier is not None:
+            state = await self._line.call("GET", self._scope.keyspace.state(target))
+            if isinstance(state, bytes) and state.startswith(_WAITS_FOR_THE_TIER):
+                return  # were Redis lost now, the value before would be the newest: a sweep takes the blob later
+        await self._means.blobs.remove(target.key, path.decode())
 
     async def _explanation(self, error: ServerError, target: Target, wanted: str) -> SharedMemoryError:
         held = text_of(await self._line.call("TYPE", target.physical))

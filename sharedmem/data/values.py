@@ -15,7 +15,14 @@ from sharedmem.data.lifetimes import KEEP_EXPIRY
 from sharedmem.data.records import Stored, take_apart, value_of
 from sharedmem.data.structure import Means, Structure, pending
 from sharedmem.data.writing import Writer
-from sharedmem.errors import InternalError, InvalidError, UnavailableError, VersionConflictError, WrongTypeError
+from sharedmem.errors import (
+    InternalError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+    VersionConflictError,
+    WrongTypeError,
+)
 from sharedmem.models import Entry
 from sharedmem.wire.access import Scope
 from sharedmem.wire.changes import as_list
@@ -97,7 +104,12 @@ class Values(Structure):
             if raw is None:
                 return default
         value = value_of(raw)
-        return await self._resolved(target, take_apart(raw)) if value is NotImplemented else value
+        if value is not NotImplemented:
+            return value
+        try:
+            return await self._resolved(target, take_apart(raw))
+        except _ReplacedError:
+            return await self.read(key, default)
 
     async def entry(self, key: str) -> Entry | None:
         """The value of a key with its version, actor, times and ttl, or None. One round trip.
@@ -110,9 +122,13 @@ class Values(Structure):
         if raw is None:
             return None
         stored = take_apart(raw)
+        try:
+            value = await self._resolved(target, stored)
+        except _ReplacedError:
+            return await self.entry(key)
         return Entry(
             key=target.key,
-            value=await self._resolved(target, stored),
+            value=value,
             version=stored.version,
             actor=stored.actor,
             created=from_microseconds(stored.created) if stored.version else None,
@@ -264,7 +280,7 @@ class Values(Structure):
         word, _, rest = reply.partition(b" ")
         if word.isdigit():
             if rest:
-                await self._blobs.remove(target.key, rest.decode())
+                await self._let_go(target, rest)
             return int(word)
         text = rest.decode()
         if word == b"C":
@@ -328,15 +344,31 @@ class Values(Structure):
         except ValueError as error:
             advice = "the reference to its large value is damaged; write the key anew or delete it"
             raise InvalidError("key", target.key, advice) from error
-        return decode(reference.codec.encode(), await self._blobs.get(target.key, reference))
+        try:
+            body = await self._blobs.get(target.key, reference)
+        except NotFoundError:
+            await self._check_unchanged(target, stored)
+            raise
+        return decode(reference.codec.encode(), body)
+
+    async def _check_unchanged(self, target: Target, stored: Stored) -> None:
+        """Whoever replaced a value meanwhile has removed its blob: then there is another one to read."""
+        raw = await self._explained(target, _VALUE, self._line.call("GET", target.physical))
+        current = take_apart(raw).version if isinstance(raw, bytes) else 0
+        if current != stored.version:
+            raise _ReplacedError(target.key, stored.version, current)
 
     async def _read_page(self, items: list[tuple[str, Target]]) -> dict[str, Any]:
         replies = await self._read_raw([target for _, target in items])
         found: dict[str, Any] = {}
         for (key, target), raw in zip(items, replies, strict=True):
-            if isinstance(raw, bytes):
-                value = value_of(raw)
+            if not isinstance(raw, bytes):
+                continue
+            value = value_of(raw)
+            try:
                 found[key] = await self._resolved(target, take_apart(raw)) if value is NotImplemented else value
+            except _ReplacedError:
+                found |= await self._read_page([(key, target)])
         return found
 
     async def _read_raw(self, targets: list[Target]) -> list[Reply]:
@@ -360,6 +392,10 @@ class Values(Structure):
             return await self._brought_back(target)
         except WrongTypeError:
             return None
+
+
+class _ReplacedError(VersionConflictError):
+    """A large value was replaced while it was read."""
 
 
 def _expectation(if_version: int) -> str:

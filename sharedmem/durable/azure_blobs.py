@@ -26,6 +26,8 @@ _WANTED = "give azure://ACCOUNT.blob.core.windows.net/CONTAINER"
 _WANTED_OF_EMULATOR = "give azure+http://127.0.0.1:PORT/ACCOUNT/CONTAINER"
 _CONNECTING_S, _ANSWERING_S = 5, 60
 _TRIES_AGAIN = 3
+# More at once would hold up the event loop, and be sent again as a whole when the network fails.
+_PIECE_BYTES, _PIECES_AT_ONCE = 1 << 20, 4
 
 
 class _Place(NamedTuple):
@@ -66,7 +68,7 @@ class AzureBlobStore:
         return f"Azure Blob Storage {self._url}"
 
     async def put(self, name: str, body: bytes) -> None:
-        """Store an object in place of what has that name. One request up to 64 MiB.
+        """Store an object in place of what has that name. One request a MiB, and one more where that is several.
 
         Raises:
             UnavailableError: it cannot be reached, or cannot take it now.
@@ -132,7 +134,9 @@ class AzureBlobStore:
 
         with self._errors_told("write"):
             try:
-                await client.upload_blob(self._folder + "/" + name, body, overwrite=True)
+                await client.upload_blob(
+                    self._folder + "/" + name, body, overwrite=True, max_concurrency=_PIECES_AT_ONCE
+                )
             except ResourceNotFoundError as error:
                 raise _ContainerMissingError from error
 
@@ -165,6 +169,8 @@ class AzureBlobStore:
             retry_policy=LinearRetry(backoff=1, retry_total=self._tries_again, random_jitter_range=1),
             connection_timeout=_CONNECTING_S,
             read_timeout=_ANSWERING_S,
+            max_single_put_size=_PIECE_BYTES,
+            max_block_size=_PIECE_BYTES,
         )
 
     @contextmanager
@@ -188,8 +194,9 @@ class AzureBlobStore:
     def _refusal(self, error: HttpResponseError, need: str) -> Exception:
         code = _code(error)
         if error.status_code == 403:
-            advice = f"{self.place} answers {code}; give it the role Storage Blob Data Contributor, or set blob_key"
-            return AccessDeniedError(self._at.account, self._at.container, need, advice)
+            by_role = "give it the role Storage Blob Data Contributor, or set blob_key"
+            advice = by_role if self._key is None else "check blob_key, and whom the account's network rules let in"
+            return AccessDeniedError(self._at.account, self._at.container, need, f"{self.place} says {code}; {advice}")
         wait_s = str(getattr(error.response, "headers", {}).get("Retry-After", ""))
         return UnavailableError(
             self.place,
@@ -199,7 +206,8 @@ class AzureBlobStore:
 
     def _wrong_log_in(self, why: str) -> ConfigError:
         if self._key is None:
-            return ConfigError("blob_key", "not set", f"Entra ID does not let us in at {self._url} ({why}); log in")
+            problem = f"Entra ID does not let us in at {self._url} ({why}); log in, as with `az login`, or set it"
+            return ConfigError("blob_key", "default", problem)
         return ConfigError("blob_key", "settings", f"{self._url} refuses it ({why}); give the account's present key")
 
     def __repr__(self) -> str:
@@ -229,7 +237,7 @@ def _place_of(url: str) -> _Place:
 def _check_key(url: str, key: str | None) -> None:
     if key is None:
         if not url.startswith("azure://"):
-            raise ConfigError("blob_key", "not set", "an emulator needs its key: Entra ID is used over TLS only")
+            raise ConfigError("blob_key", "default", "an emulator needs its key: Entra ID is used over TLS only")
         return
     try:
         base64.b64decode(key, validate=True)
@@ -239,9 +247,9 @@ def _check_key(url: str, key: str | None) -> None:
 
 def _load() -> None:
     try:
-        import aiohttp  # noqa: F401, PLC0415  # what the client speaks through
         import azure.identity.aio  # noqa: PLC0415
         import azure.storage.blob.aio  # noqa: F401, PLC0415
+        from azure.core.pipeline.transport import AioHttpTransport  # noqa: F401, PLC0415  # it asks for aiohttp
     except ImportError as error:
         raise UnsupportedError("Azure Blob Storage", "pip install 'sharedmem-hub[azure-blobs]'") from error
 

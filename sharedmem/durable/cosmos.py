@@ -13,6 +13,7 @@ from contextlib import aclosing
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
+import orjson
 from pydantic import SecretStr
 
 from sharedmem.clock import Clock, SystemClock, new_id
@@ -151,7 +152,7 @@ class CosmosDurable:
             await self._account.make(container, layout)
         except AccessDeniedError as error:
             problem = (
-                f"{self._target.database}/{container} does not exist and {self._target.who} may not make it "
+                f"{self._target.database}/{container} does not exist and the {self._target.who} may not make it "
                 "(roles of the data plane never may): deploy deploy/cosmos.bicep, see docs/cosmos.md"
             )
             raise ConfigError("cosmos_container", "the durable tier's settings", problem) from error
@@ -301,18 +302,13 @@ class CosmosDurable:
         return removed
 
     async def _purge(self, rows: Iterable[Row], sieve: Sieve) -> int:
-        removed, elements = 0, list[Row]()
-        for row in rows:
-            dead = sieve.dead(row)
-            if dead is None:
-                continue
-            if dead.element:
-                elements.append(dead)
-            elif await self._remove(dead):
-                removed += 1
-            else:
-                sieve.keep_key()
-        return removed + sum(await self._each(elements, self._remove))
+        dead = [row for row in map(sieve.dead, rows) if row]
+        heads = [row for row in dead if not row.element]
+        gone = await self._each(heads, self._remove)
+        kept = {head.key for head, is_gone in zip(heads, gone, strict=True) if not is_gone}
+        sieve.keep(kept)
+        elements = [row for row in dead if row.element and row.key not in kept]
+        return sum(gone) + sum(await self._each(elements, self._remove))
 
     async def _remove(self, row: Row) -> bool:
         return await self._account.remove(place_of(row.key, row.element), row.etag) is None
@@ -379,7 +375,7 @@ def _row(document: Document) -> Row:
 
 
 def _reason(refusal: Refusal, document: Document) -> str:
-    what = f"a document of {len(str(document)):,} characters"
+    what = f"a document of {len(orjson.dumps(document)):,} bytes"
     if refusal.status == 413:
         return f"Cosmos DB takes documents of up to 2 MB, this is {what}; keep large values as blobs"
     return f"Cosmos DB does not take {what}: {short(refusal.message)}"

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from itertools import count
 from typing import Any, TypeVar
 
 from azure.core import MatchConditions
+from azure.core.async_paging import AsyncItemPaged
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from azure.core.pipeline import PipelineResponse
@@ -22,7 +23,7 @@ from azure.cosmos.aio import ContainerProxy, CosmosClient
 from sharedmem.clock import Clock
 from sharedmem.durable.cosmos_address import Endpoint, Patience
 from sharedmem.durable.cosmos_documents import Document, Place
-from sharedmem.durable.cosmos_errors import Refusal, Target, error_of, is_passing, is_planned, short
+from sharedmem.durable.cosmos_errors import NO_ANSWER, Refusal, Target, error_of, is_passing, is_planned, short
 from sharedmem.durable.cosmos_layout import Layout
 from sharedmem.durable.cosmos_queries import Position, Query
 from sharedmem.errors import NotFoundError, UnsupportedError
@@ -119,6 +120,7 @@ class Account:
             self._endpoint.url,
             self._credential,
             enable_endpoint_discovery=not self._endpoint.is_emulator,
+            enable_compact_utf8_item_writes=True,
             no_response_on_write=True,
             raw_response_hook=self._meter,
             # 0 would mean the SDK's default.
@@ -152,26 +154,25 @@ class Account:
             UnsupportedError: the account has no vector search, or does not take the policies.
             UnavailableError, LimitedError: as for any request.
         """
-
-        async def send() -> None:
-            database = await self._connected.create_database_if_not_exists(self._target.database)
-            policies: dict[str, Any] = {"indexing_policy": layout.indexing}
-            if layout.vectors is not None:
-                policies |= {"vector_embedding_policy": layout.vectors, "full_text_policy": layout.full_text}
-            await database.create_container_if_not_exists(
-                container,
-                partition_key=PartitionKey(path=list(layout.partition_key), kind="MultiHash"),
-                default_ttl=-1,
-                **policies,
-            )
-
-        answer = await self._ask(send)
-        if layout.vectors is not None and isinstance(answer, Refusal) and answer.status == 400:
+        await self._made(lambda: self._connected.create_database(self._target.database))
+        policies: dict[str, Any] = {"indexing_policy": layout.indexing}
+        if layout.vectors is not None:
+            policies |= {"vector_embedding_policy": layout.vectors, "full_text_policy": layout.full_text}
+        database = self._connected.get_database_client(self._target.database)
+        key = PartitionKey(path=list(layout.partition_key), kind="MultiHash")
+        refusal = await self._made(lambda: database.create_container(container, key, default_ttl=-1, **policies))
+        if refusal is not None and layout.vectors is not None:
             remedy = (
-                f"az cosmosdb update --capabilities EnableNoSQLVectorSearch, then try again ({short(answer.message)})"
+                f"az cosmosdb update --capabilities EnableNoSQLVectorSearch, then try again ({short(refusal.message)})"
             )
             raise UnsupportedError("vector search in this Cosmos DB account", remedy)
-        self._answered(answer)
+        if refusal is not None:
+            raise error_of(refusal, self._target)
+
+    async def _made(self, send: Callable[[], Awaitable[object]]) -> Refusal | None:
+        """Why it was not made, if it is not there now; somebody else may have made it."""
+        answer = await self._ask(send)
+        return answer if isinstance(answer, Refusal) and answer.status != 409 else None
 
     # -- documents --------------------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ class Account:
 
     async def pages(
         self, build: Callable[[Position | None], Query], after: Position | None = None
-    ) -> AsyncIterator[list[Document]]:
+    ) -> AsyncGenerator[list[Document], None]:
         """The answer to a query page by page; after a failure it goes on behind the last document seen.
 
         Args:
@@ -223,31 +224,13 @@ class Account:
         Raises:
             as `all`.
         """
-        pages: AsyncIterator[AsyncIterator[Document]] | None = None
-        while True:
+        reading = _Reading(lambda position: self._rows(build(position)), after)
+        while (page := self._answered(await self._ask(reading.next_page))) is not None:
+            yield page
 
-            async def send() -> list[Document] | None:
-                nonlocal pages
-                # One that has failed is not asked again.
-                current, pages = pages or self._rows(build(after)).by_page(), None
-                page = await anext(current, None)
-                found = None if page is None else [document async for document in page]
-                pages = current
-                return found
-
-            page = self._answered(await self._ask(send))
-            if page is None:
-                return
-            if page:
-                after = page[-1]["key"], page[-1]["element"]
-                yield page
-
-    def _rows(self, query: Query) -> Any:
+    def _rows(self, query: Query) -> AsyncItemPaged[Any]:
         return self._records.query_items(
-            query.text,
-            parameters=query.parameters,
-            max_item_count=_PAGE,
-            **({"partition_key": query.partition} if query.partition else {}),
+            query.text, parameters=query.parameters, max_item_count=_PAGE, partition_key=query.partition
         )
 
     @property
@@ -289,6 +272,28 @@ class Account:
         return answer
 
 
+class _Reading:
+    """Where a reader of pages is."""
+
+    def __init__(self, rows: Callable[[Position | None], AsyncItemPaged[Any]], after: Position | None) -> None:
+        self._rows = rows
+        self._after = after
+        self._pages: AsyncIterator[AsyncIterator[Document]] | None = None
+
+    async def next_page(self) -> list[Document] | None:
+        """The next page, None at the end; may be asked again when it has failed."""
+        # Pages that have failed or were given up half-way are not asked again.
+        pages, self._pages = self._pages or self._rows(self._after).by_page(), None
+        page = await anext(pages, None)
+        if page is None:
+            return None
+        found = [document async for document in page]
+        self._pages = pages
+        if found:
+            self._after = found[-1]["key"], found[-1]["element"]
+        return found
+
+
 def _pause(refusal: Refusal, attempt: int) -> float:
     """Seconds until the next attempt: as told, else growing; spread, so that many do not come back together."""
     if refusal.retry_after_s is not None:
@@ -298,7 +303,7 @@ def _pause(refusal: Refusal, attempt: int) -> float:
 
 def _refusal(problem: AzureError | TimeoutError, patience: Patience) -> Refusal:
     if isinstance(problem, TimeoutError):
-        return Refusal(0, message=f"no answer within {patience.request_s:g} s")
+        return Refusal(NO_ANSWER, message=f"no answer within {patience.request_s:g} s")
     if isinstance(problem, HttpResponseError) and (problem.status_code or 0) >= 400:
         headers = getattr(problem, "headers", None) or {}
         wait_ms = headers.get("x-ms-retry-after-ms")
@@ -309,4 +314,4 @@ def _refusal(problem: AzureError | TimeoutError, patience: Patience) -> Refusal:
             retry_after_s=None if wait_ms is None else float(wait_ms) / 1000,
         )
     # A login that fails before anything is sent has no status.
-    return Refusal(401 if isinstance(problem, ClientAuthenticationError) else 0, message=str(problem))
+    return Refusal(401 if isinstance(problem, ClientAuthenticationError) else NO_ANSWER, message=str(problem))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple
 
 from sharedmem.errors import (
@@ -19,9 +20,11 @@ _OWNER_IS_MISSING = 1003
 _SESSION_IS_BEHIND = 1002
 _WRITES_ARE_ELSEWHERE = 3
 _ACCOUNT_IS_MOVING = 1008
+NO_ANSWER = 0
+"""The status of a request to which nothing came back."""
 # 449: two writes met; 410 and 403/3: a partition or the write region is moving.
-_PASSING = frozenset({408, 410, 449, 500, 502, 503, 504})
-_SHOWN = 200
+_PASSING = frozenset({NO_ANSWER, 408, 410, 449, 500, 502, 503, 504})
+_SHOWN = 300
 
 PLANNED = frozenset({400, 404, 409, 412, 413})
 """Statuses that say what became of a document; whoever asked for it knows what they mean."""
@@ -46,7 +49,7 @@ class Target(NamedTuple):
     @property
     def who(self) -> str:
         """Whom the service knows us as."""
-        return "the account key" if self.with_key else "the Entra ID identity"
+        return "account key" if self.with_key else "Entra ID identity"
 
 
 def is_planned(refusal: Refusal) -> bool:
@@ -69,13 +72,13 @@ def error_of(refusal: Refusal, target: Target) -> SharedMemoryError:
         return LimitedError(
             f"{_WHAT} is out of request units for container {target.container!r}", refusal.retry_after_s or 1.0
         )
+    if refusal.status == NO_ANSWER:
+        return unreachable(short(refusal.message))
     if is_passing(refusal):
         return unreachable(f"it answered {refusal.status}: {short(refusal.message)}")
     if refusal.status in {401, 403}:
-        need = "be used for" if refusal.status == 401 else "read and write"
-        return AccessDeniedError(
-            target.who, f"{target.database}/{target.container}", need, denial(refusal, with_key=target.with_key)
-        )
+        place = f"{target.database}/{target.container}"
+        return AccessDeniedError(target.who, place, "read and write", _denial(refusal, with_key=target.with_key))
     if refusal.status == 404:
         return missing(target)
     if refusal.status == 400:
@@ -102,7 +105,7 @@ def unreachable(why: str) -> UnavailableError:
     return UnavailableError(_WHAT, why)
 
 
-def denial(refusal: Refusal, *, with_key: bool) -> str:
+def _denial(refusal: Refusal, *, with_key: bool) -> str:
     """Why the service does not let us in, and what to do."""
     reason = short(refusal.message)
     if refusal.status == 401 and with_key:
@@ -121,6 +124,10 @@ def wrong_login(problem: str, *, with_key: bool) -> ConfigError:
 
 
 def short(message: str) -> str:
-    """The first line of what the service said."""
-    line = message.strip().partition("\n")[0].strip()
+    """What the service said, on one line: the message in its JSON, or the text itself."""
+    try:
+        told = json.loads(message)["message"]
+    except (ValueError, TypeError, KeyError):
+        told = message
+    line = " ".join(str(told).split())
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."

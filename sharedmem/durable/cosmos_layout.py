@@ -110,12 +110,11 @@ def check_partition_key(container: str, layout: Layout, properties: Mapping[str,
     """
     found = tuple((properties.get("partitionKey") or {}).get("paths") or ())
     if found != layout.partition_key:
-        raise ConfigError(
-            "cosmos_container",
-            "the durable tier's settings",
-            f"container {container!r} is partitioned by {_listed(found)}, sharedmem needs {_listed(layout.partition_key)}; "
-            "this cannot be changed later: name another container, which will be made",
+        problem = (
+            f"container {container!r} is partitioned by {_listed(found)}, not by {_listed(layout.partition_key)}; "
+            "this cannot be changed later: name another container, which will be made"
         )
+        raise ConfigError("cosmos_container", "the durable tier's settings", problem)
 
 
 def differences(container: str, layout: Layout, properties: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ its elements may be there before its head.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from typing import NamedTuple
 
 COLUMNS = "c.key, c.element, c.type, c.stamp, c.floor, c.size, c.expires, c.deleted, c._etag"
@@ -56,9 +57,9 @@ class Sieve:
             return row if self._is_old_tombstone(row) else None
         return self._pushed_out(row, head)
 
-    def keep_key(self) -> None:
-        """The head could not be removed, as it has changed: its elements stay."""
-        if self._head is not None:
+    def keep(self, keys: Collection[str]) -> None:
+        """Heads that could not be removed, as they have changed: what is to come of their elements stays."""
+        if self._head is not None and self._head.key in keys:
             self._head = self._head._replace(type="", expires=0, floor=0)
 
     def _pushed_out(self, row: Row, head: Row) -> Row | None:
@@ -69,7 +70,7 @@ class Sieve:
         return self._newest.popleft() if len(self._newest) > head.size else None
 
     def _is_over(self, row: Row) -> bool:
-        return 0 < row.expires <= self._now_ms
+        return not row.deleted and 0 < row.expires <= self._now_ms
 
     def _is_old_tombstone(self, row: Row) -> bool:
         return row.deleted and row.stamp < self._tombstones_before

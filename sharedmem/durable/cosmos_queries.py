@@ -7,7 +7,7 @@ names the namespace first, so that a composite index of the container serves it 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sharedmem.durable.cosmos_documents import partition_of
@@ -25,9 +25,9 @@ _BEHIND = "(c.key > @key OR (c.key = @key AND c.element > @element))"
 class Query(NamedTuple):
     """A query text and what its parameters stand for.
 
-    `partition` is the whole partition key where one logical partition answers. Elsewhere it is empty although the
-    text names the namespace: the service then says which partitions have it, and the SDK merges their sorted
-    answers. Given the namespace as a partition key's prefix, the SDK would put sorted answers one behind the other.
+    `partition` is the whole partition key where one logical partition answers. Elsewhere there is none, although the
+    text names the namespace: the service then says which physical partitions hold it, and the SDK merges their
+    sorted answers. With the namespace as a prefix of the key it would put these one behind the other, unmerged.
     """
 
     text: str
@@ -43,20 +43,20 @@ class Query(NamedTuple):
 def of_key(key: str, after: Position | None) -> Query:
     """All documents of a key, the head first, then by element."""
     namespace, scope, _ = partition = partition_of(key)
-    behind = " AND c.element > @element" if after else ""
-    text = (
-        "SELECT * FROM c WHERE c.namespace = @namespace AND c.scope = @scope AND c.key = @key"
-        f"{behind} ORDER BY c.element ASC"
-    )
+    conditions = ["c.namespace = @namespace", "c.scope = @scope", "c.key = @key"]
     values: dict[str, Scalar] = {"namespace": namespace, "scope": scope, "key": key}
-    return Query(text, values | ({"element": after[1]} if after else {}), partition)
+    if after:
+        conditions.append("c.element > @element")
+        values["element"] = after[1]
+    return Query(_select("*", conditions, "c.element ASC"), values, partition)
 
 
 def of_namespace(
     namespace: str, after: Position | None, *, changed_after: int = 0, heads_only: bool = False, columns: str = "*"
 ) -> Query:
     """The documents of a namespace, by key and element."""
-    conditions, values = ["c.namespace = @namespace"], dict[str, Scalar](namespace=namespace)
+    conditions = ["c.namespace = @namespace"]
+    values: dict[str, Scalar] = {"namespace": namespace}
     if changed_after:
         conditions.append("c.stamp > @stamp")
         values["stamp"] = changed_after
@@ -65,10 +65,7 @@ def of_namespace(
     if after:
         conditions.append(_BEHIND)
         values |= {"key": after[0], "element": after[1]}
-    text = (
-        f"SELECT {columns} FROM c WHERE {' AND '.join(conditions)} ORDER BY c.namespace ASC, c.key ASC, c.element ASC"
-    )
-    return Query(text, values)
+    return Query(_select(columns, conditions, "c.namespace ASC, c.key ASC, c.element ASC"), values)
 
 
 def of_type(namespace: str, type_: str, *, where: Mapping[str, Scalar], limit: int) -> Query:
@@ -79,16 +76,29 @@ def of_type(namespace: str, type_: str, *, where: Mapping[str, Scalar], limit: i
     """
     if not 1 <= limit <= _LARGEST_LIMIT:
         raise InvalidError("limit", limit, f"ask for 1 to {_LARGEST_LIMIT:,} documents")
-    values: dict[str, Scalar] = {"namespace": namespace, "type": type_}
     conditions = ["c.namespace = @namespace", "c.type = @type", "c.deleted = false"]
+    values: dict[str, Scalar] = {"namespace": namespace, "type": type_}
     for number, (field, value) in enumerate(where.items()):
         conditions.append(f"c{_path(field)} = @where{number}")
         values[f"where{number}"] = value
-    text = (
-        f"SELECT TOP {limit} * FROM c WHERE {' AND '.join(conditions)} "
-        "ORDER BY c.namespace DESC, c.type DESC, c.stamp DESC"
-    )
-    return Query(text, values)
+    return Query(_select(f"TOP {limit} *", conditions, "c.namespace DESC, c.type DESC, c.stamp DESC"), values)
+
+
+def highest_stamp(namespace: str) -> Query:
+    """The highest stamp of a namespace, or nothing."""
+    conditions = ["c.namespace = @namespace"]
+    text = _select("TOP 1 VALUE c.stamp", conditions, "c.namespace DESC, c.stamp DESC")
+    return Query(text, {"namespace": namespace})
+
+
+def next_namespace(after: str) -> Query:
+    """The first namespace behind another one: to leap from one to the next reads one entry of the index each."""
+    return Query(_select("TOP 1 VALUE c.namespace", ["c.namespace > @after"], "c.namespace ASC"), {"after": after})
+
+
+def _select(what: str, conditions: Sequence[str], order: str) -> str:
+    # Nothing of a user's is in the text but a limit and the names of fields, which are checked.
+    return f"SELECT {what} FROM c WHERE {' AND '.join(conditions)} ORDER BY {order}"  # noqa: S608  # see above
 
 
 def _path(field: str) -> str:
@@ -96,16 +106,3 @@ def _path(field: str) -> str:
     if not _FIELD.fullmatch(field):
         raise InvalidError("where", field, "name a field with letters, digits and '_', inner ones behind dots")
     return "".join(f'["{name}"]' for name in ("body", *field.split(".")))
-
-
-def highest_stamp(namespace: str) -> Query:
-    """The highest stamp of a namespace, or nothing."""
-    text = "SELECT TOP 1 VALUE c.stamp FROM c WHERE c.namespace = @namespace ORDER BY c.namespace DESC, c.stamp DESC"
-    return Query(text, {"namespace": namespace})
-
-
-def next_namespace(after: str) -> Query:
-    """The first namespace behind another one: to leap from one to the next reads one entry of the index each."""
-    return Query(
-        "SELECT TOP 1 VALUE c.namespace FROM c WHERE c.namespace > @after ORDER BY c.namespace ASC", {"after": after}
-    )

@@ -201,7 +201,7 @@ class Snapshots:
     def _standing(self, key: str, facts: Sequence[Reply]) -> _Standing:
         state, kept, expires = facts
         words = state.split(b" ") if isinstance(state, bytes) else [b""]
-        is_pending = words[0] == b"pending" and len(words) == 4
+        is_pending = words[0] == b"pending" and len(words) == 5
         letter = words[3] if is_pending else kept
         kind = _KINDS.get(letter) if isinstance(letter, bytes) else None
         # Of a copy that the tier can give back, the expiry is not the key's.

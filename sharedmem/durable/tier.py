@@ -1,28 +1,194 @@
-"""The durable tier behind a Redis server: what hubs keep there, how it comes back, and what is known of it."""
+"""The durable tier behind a Redis server, as one thing: what changes keys leaves there, and what comes back."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Container, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from sharedmem.clock import Clock
 from sharedmem.config import Kind, Settings
 from sharedmem.durable.draining import Drainer
-from sharedmem.durable.images import DataImager
 from sharedmem.durable.joining import Joiner
 from sharedmem.durable.living import has_expired
-from sharedmem.durable.loading import Loader
+from sharedmem.durable.loading import Loader, Times
 from sharedmem.durable.opening import Opened
 from sharedmem.durable.outbox import records_of
-from sharedmem.errors import AccessDeniedError
+from sharedmem.durable.shores import Shores
 from sharedmem.models import DurableRecord
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
-from sharedmem.wire.changes import as_list
+from sharedmem.wire.changes import as_list, text_of
 from sharedmem.wire.keeping import Keeping
 from sharedmem.wire.keys import KeySpace, Target
 from sharedmem.wire.line import Line
+from sharedmem.wire.replies import Reply
 from sharedmem.wire.sender import Sender
 from sharedmem.wire.tier import BY_RULE, LOG, Imager, Keep
+
+_PAGE = 500
+_NOWHERE = (b"deleted", b"missing")
+_LOG_KIND = "log"
+_BLOB = "blob"
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What a tier stands behind."""
+
+    line: Line
+    keyspace: KeySpace
+    sender: Sender
+    background: Background
+    counters: Counters
+    clock: Clock
+    settings: Settings
+    rule: Callable[[str], Kind | None]
+    """The kind that the rules give an absolute key."""
+    log: Imager
+    """How sessions of decisions lie in Redis."""
+
+
+class DurableTier:
+    """What stands behind one hub's server (`wire.tier.Tier`).
+
+    Args:
+        opened: the store that keeps the documents.
+        behind: what it stands behind.
+    """
+
+    def __init__(self, opened: Opened, behind: Behind) -> None:
+        self.store, self._id = opened
+        self._behind = behind
+        self._line, self._keyspace = behind.line, behind.keyspace
+        self._limit = behind.settings.durable_queue_length
+        self._through = _through(behind.settings)
+        imagers = {LOG: behind.log}
+        shores = Shores(
+            behind.line,
+            behind.keyspace,
+            Keeping(behind.sender),
+            self.store,
+            behind.clock,
+            behind.background,
+            behind.counters,
+        )
+        cache_ms = behind.settings.knowledge_cache_s * 1000
+        self.drainer = Drainer(
+            behind.line,
+            behind.keyspace,
+            shores.keeping,
+            self.store,
+            behind.background,
+            behind.counters,
+            behind.clock,
+            cache_ms=cache_ms,
+        )
+        self._joiner = Joiner(shores, kind_of=behind.rule, imagers=imagers, nudge=self.drainer.note)
+        self.loader = Loader(
+            shores, imagers=imagers, nudge=self.drainer.note, join=self.join, times=Times(cache_ms=cache_ms)
+        )
+
+    # -- as those who change and read keys see it
+
+    def extras(self, keep: Keep) -> tuple[list[bytes], tuple[str, str, int]]:
+        """What the kept form of a script takes behind its own keys and arguments."""
+        namespace = keep.targets[0].space.namespace
+        keyspace = self._keyspace
+        states = [keyspace.state(target) for target in keep.targets]
+        return [keyspace.outbox(namespace), keyspace.kept(namespace), *states], (keep.modes, self._through, self._limit)
+
+    def note(self, namespace: str) -> None:
+        """Something was left in the outbox of a namespace."""
+        self.drainer.note(namespace)
+
+    async def join(self, namespace: str, *, again: bool = False) -> None:
+        """Make sure that Redis is not behind the tier."""
+        await self._joiner.join(namespace, again=again)
+        if again:
+            # What has lost the clock has lost this as well.
+            await self._line.call("SET", self._keyspace.tier, f"{self._id} {self.store.url}", "NX")
+
+    async def recall(self, target: Target, mode: str) -> bool:
+        """Bring back a key that is not in Redis; whether it is there now."""
+        return await self.loader.recall(target, mode)
+
+    async def settle(self, namespace: str, entries: Sequence[bytes]) -> None:
+        """Return when the tier has what these entries of the outbox hold."""
+        await self.drainer.settle(namespace, entries)
+
+    async def absent(self, namespace: str, present: Container[str]) -> AsyncIterator[list[str]]:
+        """Pages of the keys that last and are not in Redis just now."""
+        async for page in self._listed(namespace, lambda head: head.kind != _LOG_KIND and head.key not in present):
+            yield page
+
+    async def logs(self, namespace: str) -> AsyncIterator[list[str]]:
+        """Pages of the keys of logs that last, in Redis or not."""
+        async for page in self._listed(namespace, lambda head: head.kind == _LOG_KIND):
+            yield page
+
+    async def _listed(self, namespace: str, wanted: Callable[[DurableRecord], bool]) -> AsyncIterator[list[str]]:
+        now_ms = round(self._behind.clock.now().timestamp() * 1000)
+        async for page in self.store.iterate(namespace, heads_only=True):
+            alive = [one.key for one in page if not one.deleted and not has_expired(one, now_ms) and wanted(one)]
+            if not alive:
+                continue
+            targets = [self._keyspace.target(key) for key in alive]
+            states = await self._line.read_many([("GET", self._keyspace.state(one)) for one in targets])
+            yield [key for key, state in zip(alive, states, strict=True) if not _is_nowhere(state)]
+
+    async def clear(self, namespace: str, stamp: int) -> None:
+        """Forget all keys of a namespace whose changes are older than a stamp, and what waits in its outbox."""
+        async for page in self._heads(namespace):
+            await self.store.put([_tombstone(head, stamp) for head in page if not head.deleted])
+        keyspace = self._keyspace
+        dead, kept = keyspace.dead_outbox(namespace), keyspace.kept(namespace)
+        await self._line.call("UNLINK", keyspace.outbox(namespace), dead, kept)
+
+    async def _heads(self, namespace: str) -> AsyncIterator[list[DurableRecord]]:
+        """The heads of all keys that the tier has, or is about to get."""
+        async for page in self.store.iterate(namespace, heads_only=True):
+            yield page
+        after = "-"
+        outbox = self._keyspace.outbox(namespace)
+        while entries := as_list(await self._line.call("XRANGE", outbox, after, "+", "COUNT", _PAGE)):
+            fields = [cast("list[bytes]", as_list(as_list(entry)[1])) for entry in entries]
+            left = [one for each in fields for one in records_of(each, namespace)]
+            yield list({one.key: one for one in left if one.is_head}.values())
+            after = f"({text_of(as_list(entries[-1])[0])}"
+
+    async def refers_to(self, key: str, path: str) -> bool:
+        """Whether a key refers to a blob in the tier: it may be absent from Redis."""
+        head = await self.store.get(key)
+        return head is not None and not head.deleted and head.codec == _BLOB and path in head.body
+
+    # -- its life
+
+    async def start(self) -> None:
+        """Begin to carry what waits."""
+        self.drainer.start()
+
+    async def close(self) -> None:
+        """Carry what waits, for a few seconds, and give the store back."""
+        await self.drainer.close()
+        await self.store.close()
+
+
+def _through(settings: Settings) -> str:
+    """The letters of the kinds whose changes are waited for."""
+    chosen = {
+        BY_RULE[Kind.SESSION]: settings.session_durability,
+        BY_RULE[Kind.KNOWLEDGE]: settings.knowledge_durability,
+        LOG: settings.log_durability,
+    }
+    return "".join(letter for letter, durability in chosen.items() if durability == "through")
+
+
+def _is_nowhere(state: Reply) -> bool:
+    return isinstance(state, bytes) and state.startswith(_NOWHERE)
+
+
+def _tombstone(head: DurableRecord, stamp: int) -> DurableRecord:
+    return head.model_copy(
+        update={"version": stamp, "stamp": stamp, "floor": stamp, "size": 0, "expires": 0, "deleted": True, "body": ""}
+    )

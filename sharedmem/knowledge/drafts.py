@@ -179,6 +179,11 @@ def spelled(text: str | None) -> bytes:
     return b"" if text is None else orjson.dumps(text)[1:-1]
 
 
+def merits(confidence: float, method: str) -> bytes:
+    """What the index of duplicates remembers of a plan beside its id."""
+    return f"{confidence!r} {method}".encode()
+
+
 def _order_size(size: float) -> float:
     if isinstance(size, bool) or not isinstance(size, int | float) or not 0 <= size < float("inf"):
         raise InvalidError("order_size_usdt", size, "give a finite number, 0 or more")

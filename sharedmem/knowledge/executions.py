@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any, Literal, cast
 
 import orjson
@@ -25,10 +26,11 @@ from sharedmem.knowledge.drafts import (
     fields,
     spelled,
 )
-from sharedmem.knowledge.sessions import OfSessions
+from sharedmem.knowledge.sessions import OfSessions, Session
 from sharedmem.models import ExecutionClaim, ExecutionRecord, ExecutionStats
 from sharedmem.wire.changes import as_list
 from sharedmem.wire.deciding import Ending
+from sharedmem.wire.replies import Reply
 
 Policy = Literal["never", "takeover"]
 _POLICIES = ("never", "takeover")
@@ -61,20 +63,23 @@ class Executions(OfSessions):
             NotFoundError: the session has no such plan (any more).
             InvalidError: a lease or policy that is none.
             AccessDeniedError, UnavailableError: as `write`.
+            DurabilityPendingError: it is claimed, by the fence that is the error's `version`, but the durable tier
+                does not know: place no order. Only where `log_durability` is `through`.
         """
         found = self._session(session, "write")
         if policy not in _POLICIES:
             raise InvalidError("policy", policy, "say 'never' or 'takeover'")
         call = self._deciding.execution_begin(
             found.space,
-            found.begin,
+            found.claim,
             self._actor,
             plan=check_plan(plan_hash),
             lease_ms=check_lease_ms(lease),
             policy=policy,
             events=found.events,
+            keep=found.keep,
         )
-        return _claim(await self._translated(found.target, call), session, plan_hash)
+        return _claim(await self._changed(found, call), session, plan_hash)
 
     async def renew(self, session: str, plan_hash: str, fence: int, *, lease: float = 30.0) -> ExecutionClaim:
         """Prolong a claim while the work goes on. One round trip.
@@ -90,15 +95,11 @@ class Executions(OfSessions):
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
         found = self._session(session, "write")
-        call = self._deciding.execution_renew(
-            found.space,
-            found.executions,
-            self._actor,
-            plan=check_plan(plan_hash),
-            fence=check_fence(fence),
-            lease_ms=check_lease_ms(lease),
-        )
-        reply = await self._translated(found.target, call)
+        claim = check_plan(plan_hash), check_fence(fence), check_lease_ms(lease)
+        reply = await self._renewed(found, *claim)
+        # A lease is no history, so the tier is not told; but the execution may have to come back from there.
+        if reply == b"absent" and await self._recalled(found):
+            reply = await self._renewed(found, *claim)
         if reply == b"lost":
             raise ClaimLostError("plan", plan_hash, fence)
         return _claim(reply, session, plan_hash)
@@ -134,6 +135,8 @@ class Executions(OfSessions):
         Raises:
             ClaimLostError: the execution is another's by now.
             AlreadyExecutedError: it ended already, and differently.
+            DurabilityPendingError: it is recorded, and waits in Redis for the durable tier; only where
+                `log_durability` is `through`.
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
         outcome = check_outcome(status, executed, order_id, order_size_usdt, error)
@@ -179,6 +182,7 @@ class Executions(OfSessions):
         Raises:
             AlreadyExecutedError: it was recorded already, and differently.
             ClaimLostError: somebody else has a claim on it.
+            DurabilityPendingError: as `finish`.
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
         done = {
@@ -222,6 +226,7 @@ class Executions(OfSessions):
             ConflictError: somebody is still at it.
             AlreadyExecutedError: it is known already how it ended, and differently.
             NotFoundError: no such plan, or it was never begun.
+            DurabilityPendingError: as `finish`.
             InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
         outcome = check_outcome(status, executed, order_id, order_size_usdt, error)
@@ -242,9 +247,13 @@ class Executions(OfSessions):
             NotFoundError: the session has no such plan (any more).
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        found = self._session(session, "read")
-        call = self._deciding.execution_check(found.executions, plan=check_plan(plan_hash))
-        reply = cast("bytes", await self._translated(found.target, call))
+        found, plan = self._session(session, "read"), check_plan(plan_hash)
+        reply = cast(
+            "bytes",
+            await self._seen(
+                found, lambda cold: self._deciding.execution_check(found.executions, plan=plan, cold=cold)
+            ),
+        )
         if reply == b"absent":
             raise _absent(session, plan_hash)
         if reply == b"none":
@@ -265,8 +274,12 @@ class Executions(OfSessions):
         found = self._session(session, "read")
         if symbol is not None:
             check_word("symbol", symbol)
-        call = self._deciding.execution_stats(found.stats, symbol=spelled(symbol), limit=_RECENT)
-        reply = as_list(await self._translated(found.target, call))
+        wanted = spelled(symbol)
+
+        def look(cold: int) -> Awaitable[Reply]:
+            return self._deciding.execution_stats(found.stats, symbol=wanted, limit=_RECENT, cold=cold)
+
+        reply = as_list(await self._seen(found, look))
         succeeded, failed, unknown, prevented = (int(cast("bytes", number)) for number in reply[:4])
         total = succeeded + failed + unknown
         return ExecutionStats.model_construct(
@@ -292,9 +305,12 @@ class Executions(OfSessions):
         found = self._session(session, "read")
         records: dict[str, ExecutionRecord] = {}
         cursor = b"0"
+
+        def look(cold: int) -> Awaitable[Reply]:
+            return self._deciding.execution_open(found.executions, cursor=cursor, limit=_PAGE, cold=cold)
+
         while True:
-            call = self._deciding.execution_open(found.open, cursor=cursor, limit=_PAGE)
-            position, *page = cast("list[bytes]", await self._translated(found.target, call))
+            position, *page = cast("list[bytes]", await self._seen(found, look))
             for state, _, text in (entry.partition(b" ") for entry in page):
                 record = execution_of(text, state)
                 records[record.plan_id] = record
@@ -302,11 +318,17 @@ class Executions(OfSessions):
             if cursor == b"0":
                 return sorted(records.values(), key=lambda record: record.plan_id)
 
+    async def _renewed(self, session: Session, plan: str, fence: int, lease_ms: int) -> bytes:
+        call = self._deciding.execution_renew(
+            session.space, session.executions, self._actor, plan=plan, fence=fence, lease_ms=lease_ms
+        )
+        return await self._translated(session.target, call)
+
     async def _record(self, session: str, ending: Ending, fence: int) -> ExecutionRecord:
         found = self._session(session, "write")
         ending = ending._replace(events=found.events)
-        call = self._deciding.execution_record(found.space, found.record, self._actor, ending)
-        word, _, rest = (await self._translated(found.target, call)).partition(b" ")
+        call = self._deciding.execution_record(found.space, found.claim, self._actor, ending, keep=found.keep)
+        word, _, rest = (await self._changed(found, call)).partition(b" ")
         if word in {b"recorded", b"same"}:
             return execution_of(rest)
         raise _refusal(word.decode(), rest.decode(), session, ending.plan, fence)

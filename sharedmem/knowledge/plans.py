@@ -15,6 +15,7 @@ from sharedmem.knowledge.drafts import (
     check_word,
     draft,
     fields,
+    merits,
     spelled,
 )
 from sharedmem.knowledge.sessions import OfSessions
@@ -47,6 +48,8 @@ class Plans(OfSessions):
         Raises:
             InvalidError: a field that cannot stand in a plan.
             AccessDeniedError, UnavailableError: as `write`.
+            DurabilityPendingError: it is saved, its id is the error's `version`, and it waits in Redis for the durable
+                tier; only where `log_durability` is `through`.
         """
         plan = draft(session, symbol, action, confidence, reasoning, method)
         await self._save(plan, 0)
@@ -76,7 +79,7 @@ class Plans(OfSessions):
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
 
         Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `save_plan`.
+            InvalidError, AccessDeniedError, UnavailableError, DurabilityPendingError: as `save_plan`.
         """
         plan = draft(session, symbol, action, confidence, reasoning, method)
         return await self._save(plan, check_window_ms(time_window_sec))
@@ -95,8 +98,12 @@ class Plans(OfSessions):
         found = self._session(session, "read")
         if symbol is not None:
             check_word("symbol", symbol)
-        call = self._deciding.plan_list(found.plans, symbol=spelled(symbol), limit=check_limit(limit))
-        bodies = as_list(await self._translated(found.target, call))
+        wanted, most = spelled(symbol), check_limit(limit)
+        bodies = as_list(
+            await self._seen(
+                found, lambda cold: self._deciding.plan_list(found.plans, symbol=wanted, limit=most, cold=cold)
+            )
+        )
         return [_record(orjson.loads(body)) for body in bodies if isinstance(body, bytes)]
 
     async def check_duplicate(
@@ -127,8 +134,11 @@ class Plans(OfSessions):
         found = self._session(session, "read")
         check_decision(symbol, action, reasoning)
         window_ms = check_window_ms(time_window_sec)
-        call = self._deciding.plan_check(found.duplicates, digest=digest(symbol, action, reasoning))
-        reply = cast("bytes", await self._translated(found.target, call))
+        full = digest(symbol, action, reasoning)
+        reply = cast(
+            "bytes",
+            await self._seen(found, lambda cold: self._deciding.plan_check(found.duplicates, digest=full, cold=cold)),
+        )
         since, _, known = reply.partition(b" ")
         if not known or int(since) >= window_ms:
             return False, None
@@ -138,19 +148,18 @@ class Plans(OfSessions):
 
     async def _save(self, plan: Draft, window_ms: int) -> SaveResult:
         session = self._session(plan.session, "write")
-        merits = f"{plan.confidence!r} {plan.method}".encode()
         saving = Saving(
             window_ms,
             plan.digest,
             plan.plan_hash.encode(),
             spelled(plan.symbol),
-            merits,
+            merits(plan.confidence, plan.method),
             _body(plan),
             self._ground.settings.plans_per_session,
             session.events,
         )
-        call = self._deciding.plan_save(session.space, session.saving, self._actor, saving)
-        word, _, rest = (await self._translated(session.target, call)).partition(b" ")
+        call = self._deciding.plan_save(session.space, session.saving, self._actor, saving, keep=session.keep)
+        word, _, rest = (await self._changed(session, call)).partition(b" ")
         if word == b"saved":
             return SaveResult.model_construct(saved=True, plan=_told(plan, rest.decode(), None), time_since_ms=0)
         since, _, known = rest.partition(b" ")

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sharedmem.coordination.ground import Ground, Primitive
+from sharedmem.errors import DurabilityPendingError, UnavailableError
 from sharedmem.wire.access import Need, Scope
 from sharedmem.wire.deciding import (
-    BeginKeys,
+    COLD,
+    ClaimKeys,
     Deciding,
     DuplicateKeys,
     ExecutionKeys,
     ForgetKeys,
-    OpenKeys,
     PlanKeys,
-    RecordKeys,
     SavingKeys,
     StatsKeys,
 )
 from sharedmem.wire.keys import SHARED_SCOPE, Space, Target, check_name
+from sharedmem.wire.replies import Reply
+from sharedmem.wire.tier import LOG, Keep, UnsettledError
 
+T = TypeVar("T")
 _REMEMBERED = 4096
+_MOST_TRIES = 20
 _SAVED = "plan.saved"
+# Of a plan its id, of an execution its fence, else the version itself.
+_VERSION = re.compile(rb'^(?:saved )?(\d+)|"fence":(\d+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +40,15 @@ class Session:
     name: str
     target: Target
     space: Space
+    keep: Keep
+    """How the durable tier keeps it: as one key, that of its plans."""
     events: bytes
     """What the channels of its events begin with."""
     saving: SavingKeys
     plans: PlanKeys
     duplicates: DuplicateKeys
-    begin: BeginKeys
-    record: RecordKeys
+    claim: ClaimKeys
     executions: ExecutionKeys
-    open: OpenKeys
     stats: StatsKeys
     forget: ForgetKeys
 
@@ -68,6 +77,48 @@ class OfSessions(Primitive):
         self._known[name, need] = session
         return session
 
+    async def _changed(self, session: Session, call: Awaitable[T]) -> T:
+        """The result of a change of a session.
+
+        Raises:
+            DurabilityPendingError: it is made, but the durable tier, which it waits for, does not have it yet.
+            SharedMemoryError: as `_translated`.
+        """
+        try:
+            return await self._translated(session.target, call)
+        except UnsettledError as error:
+            found = _VERSION.search(error.reply)
+            version = int(found[1] or found[2]) if found else 0
+            raise DurabilityPendingError(session.target.key, version, str(error)) from error.cause
+
+    async def _seen(self, session: Session, look: Callable[[int], Awaitable[Reply]]) -> Reply:
+        """What a look at a session answers; one that only the durable tier has is brought back first.
+
+        Args:
+            session: which one.
+            look: the call; with 1 it answers `COLD` where nothing was found and the session is not in Redis.
+
+        Raises:
+            UnavailableError: it is not in Redis, and the tier cannot be asked.
+            SharedMemoryError: as `_translated`.
+        """
+        tier = self._ground.tier
+        if tier is None:
+            return await self._translated(session.target, look(0))
+        await tier.join(session.space.namespace)
+        for _ in range(_MOST_TRIES):
+            reply = await self._translated(session.target, look(1))
+            if reply != COLD:
+                return reply
+            if not await self._recalled(session):
+                return await self._translated(session.target, look(0))
+        raise UnavailableError(f"session {session.name!r}", "it goes as often as it is brought back; try again")
+
+    async def _recalled(self, session: Session) -> bool:
+        """Bring a session back that may lie in the durable tier alone; whether it is in Redis now."""
+        tier = self._ground.tier
+        return tier is not None and await tier.recall(session.keep.targets[0], LOG)
+
     def _registry(self, need: Need) -> Target:
         """The key beside which the names of all sessions lie."""
         return self._scope.common(f"{self._scope.identity.namespace}:{SHARED_SCOPE}", need)
@@ -84,14 +135,13 @@ class OfSessions(Primitive):
             name=name,
             target=target,
             space=target.space,
+            keep=Keep((self._scope.keyspace.beside(target, "plan"),), LOG),
             events=channel.removesuffix(_SAVED.encode()),
-            saving=SavingKeys(key, plans, order, duplicates, ages, executions, stats, sessions),
+            saving=SavingKeys(plans, key, order, duplicates, ages, executions, finished, stats, sessions),
             plans=PlanKeys(plans, order),
-            duplicates=DuplicateKeys(duplicates),
-            begin=BeginKeys(key, plans, executions, stats),
-            record=RecordKeys(key, plans, executions, finished, stats),
+            duplicates=DuplicateKeys(plans, duplicates),
+            claim=ClaimKeys(plans, key, order, executions, finished, stats),
             executions=ExecutionKeys(plans, executions),
-            open=OpenKeys(executions),
-            stats=StatsKeys(stats, finished, executions),
-            forget=ForgetKeys(key, plans, order, duplicates, ages, executions, finished, stats, sessions),
+            stats=StatsKeys(plans, stats, finished, executions),
+            forget=ForgetKeys(plans, key, order, duplicates, ages, executions, finished, stats, sessions),
         )

@@ -9,7 +9,16 @@ from sharedmem.models.decisions import (
     PlanRecord,
     SaveResult,
 )
-from sharedmem.models.durable import Charges, DurableRecord, Outcome, Put
+from sharedmem.models.durable import (
+    Charges,
+    DeadLetter,
+    Difference,
+    DurableLag,
+    DurableRecord,
+    DurableStatus,
+    Outcome,
+    Put,
+)
 from sharedmem.models.episodes import EpisodeEvent
 from sharedmem.models.leases import Holder, LeaseState
 from sharedmem.models.limits import LimitState, Permit
@@ -24,7 +33,11 @@ __all__ = [
     "Backoff",
     "Change",
     "Charges",
+    "DeadLetter",
+    "Difference",
+    "DurableLag",
     "DurableRecord",
+    "DurableStatus",
     "Entry",
     "EpisodeEvent",
     "ExecutionClaim",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 
 from pydantic import Field
@@ -84,3 +85,62 @@ class Charges(Record):
     """Times it asked to wait (429)."""
     request_units: float = 0.0
     """Cosmos DB's measure of cost; 0 elsewhere."""
+
+
+class DurableLag(Record):
+    """How far the durable tier is behind Redis in one namespace."""
+
+    namespace: str
+    waiting: int
+    """Changes in the outbox."""
+    oldest: float
+    """Seconds since the oldest of them was made; 0 when none waits."""
+    delivered: int
+    """How many of them a worker has in hand."""
+    dead: int
+    """Dead letters."""
+
+
+class DeadLetter(Record):
+    """A document that the durable tier has refused for good."""
+
+    id: str
+    namespace: str
+    key: str
+    """Empty when the entry could not be understood."""
+    element: str
+    type: str
+    stamp: int
+    reason: str
+    at: datetime
+    """When it was refused, in UTC."""
+    name: str
+    """The field of the outbox as it was left."""
+    size: int
+    """Bytes of its body."""
+
+
+class DurableStatus(Record):
+    """How the durable tier is, seen from one hub."""
+
+    url: str
+    id: str
+    """The id that its database was given when it was made."""
+    reachable: bool
+    why: str = ""
+    """Why it is not reachable."""
+    namespaces: list[DurableLag]
+    charges: Charges
+    problems: list[str]
+    """What is wrong with the store itself, in sentences."""
+
+
+class Difference(Record):
+    """Where Redis and the durable tier do not hold the same."""
+
+    key: str
+    element: str = ""
+    what: str
+    """`value`, `element`, `size`, `type`, `expiry`, or `missing` when one side has nothing."""
+    redis: str
+    tier: str

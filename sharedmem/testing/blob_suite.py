@@ -9,7 +9,6 @@
 
 Needs pytest and pytest-asyncio with `asyncio_mode = "auto"`.
 """
-# ruff: noqa: D102  # a test's name is its sentence
 
 from __future__ import annotations
 
@@ -98,7 +97,7 @@ class _StoreTests:
         assert [await blob_store.get(name) for name in names] == [name.encode() for name in names]
         assert await _names(blob_store, f"{shelf}/") == set(names)
 
-    async def test_readers_see_whole_objects_while_writers_replace_them(self, blob_store: BlobStore, shelf: str) -> None:
+    async def test_readers_see_whole_objects_while_they_are_replaced(self, blob_store: BlobStore, shelf: str) -> None:
         bodies = {bytes([number]) * 100_000 for number in range(4)}
         await blob_store.put(f"{shelf}/a", next(iter(bodies)))
 

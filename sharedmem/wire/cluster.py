@@ -70,6 +70,10 @@ class Cluster:
         """The servers that hold slots, and their replicas."""
         return [*await self.masters(), *self._replicas]
 
+    def generation(self) -> int:
+        """How often lanes were lost or connected, all servers together."""
+        return sum(node.lane.generation for node in self._nodes.values())
+
     def any_node(self) -> Node:
         """The ways to a server, each time to another one."""
         places = self._masters or self._seeds
@@ -189,6 +193,11 @@ class ClusterLane:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+
+    @property
+    def generation(self) -> int:
+        """Rises with each new connection to any of the servers."""
+        return self._cluster.generation()
 
     def post(self, args: Command) -> None:
         """Nothing is sent without waiting here: a reply may say that the key has moved. See `Transport.post`."""

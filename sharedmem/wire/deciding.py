@@ -6,18 +6,23 @@ from typing import NamedTuple
 
 from sharedmem.wire.keys import Space
 from sharedmem.wire.replies import Argument, Reply
-from sharedmem.wire.sender import Sender
+from sharedmem.wire.sender import Sender, parted
+from sharedmem.wire.tier import Keep
+
+COLD = b"COLD"
+"""What is answered where nothing was found, and the session may lie in the durable tier alone."""
 
 
 class SavingKeys(NamedTuple):
     """What saving a plan touches."""
 
-    session: bytes
     plans: bytes
+    session: bytes
     order: bytes
     duplicates: bytes
     ages: bytes
     executions: bytes
+    finished: bytes
     stats: bytes
     sessions: bytes
 
@@ -35,20 +40,12 @@ class Saving(NamedTuple):
     events: bytes
 
 
-class BeginKeys(NamedTuple):
-    """What beginning an execution touches."""
+class ClaimKeys(NamedTuple):
+    """What beginning an execution touches, and recording its end."""
 
-    session: bytes
     plans: bytes
-    executions: bytes
-    stats: bytes
-
-
-class RecordKeys(NamedTuple):
-    """What recording an execution touches."""
-
     session: bytes
-    plans: bytes
+    order: bytes
     executions: bytes
     finished: bytes
     stats: bytes
@@ -70,8 +67,8 @@ class Ending(NamedTuple):
 class ForgetKeys(NamedTuple):
     """All that belongs to a session."""
 
-    session: bytes
     plans: bytes
+    session: bytes
     order: bytes
     duplicates: bytes
     ages: bytes
@@ -89,8 +86,9 @@ class PlanKeys(NamedTuple):
 
 
 class DuplicateKeys(NamedTuple):
-    """Plans by digest."""
+    """Plans by id and by digest."""
 
+    plans: bytes
     duplicates: bytes
 
 
@@ -101,44 +99,54 @@ class ExecutionKeys(NamedTuple):
     executions: bytes
 
 
-class OpenKeys(NamedTuple):
-    """Executions alone."""
-
-    executions: bytes
-
-
 class StatsKeys(NamedTuple):
-    """Counts, and what was executed last."""
+    """Plans, counts, and what was executed last."""
 
+    plans: bytes
     stats: bytes
     finished: bytes
     executions: bytes
 
 
 class Deciding:
-    """Keeps plans and executions for the actors of one hub."""
+    """Keeps plans and executions for the actors of one hub.
+
+    Where a durable tier stands behind, changes take how the session is kept in it (the key of its plans stands for
+    it), and looks take `cold=1`, so that they answer `COLD` instead of nothing when the session is not in Redis.
+    """
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
 
-    async def plan_save(self, space: Space, keys: SavingKeys, actor: bytes, plan: Saving) -> bytes:
+    async def plan_save(
+        self, space: Space, keys: SavingKeys, actor: bytes, plan: Saving, *, keep: Keep | None = None
+    ) -> bytes:
         """Returns `saved <id>` or `duplicate <ms since> <id> <confidence> <method>`."""
-        return await self._sender.mutate("plan_save", space, keys, actor, plan, large=len(plan.body))
+        return await self._sender.mutate("plan_save", space, keys, actor, plan, large=len(plan.body), keep=keep)
 
-    async def plan_list(self, keys: PlanKeys, *, symbol: bytes, limit: int) -> Reply:
+    async def plan_list(self, keys: PlanKeys, *, symbol: bytes, limit: int, cold: int) -> Reply:
         """Returns the JSON of plans, newest first."""
-        return await self._sender.run("plan_list", keys, [symbol, limit])
+        return await self._sender.run("plan_list", keys, [symbol, limit, cold])
 
-    async def plan_check(self, keys: DuplicateKeys, *, digest: bytes) -> Reply:
+    async def plan_check(self, keys: DuplicateKeys, *, digest: bytes, cold: int) -> Reply:
         """Returns `<ms since> <id> <confidence> <method>`, or nothing."""
-        return await self._sender.run("plan_check", keys, [digest])
+        return await self._sender.run("plan_check", keys, [digest, cold])
 
     async def execution_begin(
-        self, space: Space, keys: BeginKeys, actor: bytes, *, plan: str, lease_ms: int, policy: str, events: bytes
+        self,
+        space: Space,
+        keys: ClaimKeys,
+        actor: bytes,
+        *,
+        plan: str,
+        lease_ms: int,
+        policy: str,
+        events: bytes,
+        keep: Keep | None = None,
     ) -> bytes:
         """Returns `started|refused <ms left> <state> <JSON>`, or `absent`."""
         args: list[Argument] = [plan, lease_ms, policy, events]
-        return await self._sender.mutate("execution_begin", space, keys, actor, args)
+        return await self._sender.mutate("execution_begin", space, keys, actor, args, keep=keep)
 
     async def execution_renew(
         self, space: Space, keys: ExecutionKeys, actor: bytes, *, plan: str, fence: int, lease_ms: int
@@ -146,22 +154,27 @@ class Deciding:
         """Returns `renewed <ms left> <state> <JSON>`, `lost` or `absent`."""
         return await self._sender.mutate("execution_renew", space, keys, actor, [plan, fence, lease_ms])
 
-    async def execution_record(self, space: Space, keys: RecordKeys, actor: bytes, ending: Ending) -> bytes:
+    async def execution_record(
+        self, space: Space, keys: ClaimKeys, actor: bytes, ending: Ending, *, keep: Keep | None = None
+    ) -> bytes:
         """Returns `recorded|same <JSON>`, `already <state>`, `busy <ms left>`, `lost`, `unbegun` or `absent`."""
-        return await self._sender.mutate("execution_record", space, keys, actor, ending, large=len(ending.details))
+        large = len(ending.details)
+        return await self._sender.mutate("execution_record", space, keys, actor, ending, large=large, keep=keep)
 
-    async def execution_check(self, keys: ExecutionKeys, *, plan: str) -> Reply:
+    async def execution_check(self, keys: ExecutionKeys, *, plan: str, cold: int) -> Reply:
         """Returns `<ms left> <state> <JSON>`, `none` or `absent`."""
-        return await self._sender.run("execution_check", keys, [plan])
+        return await self._sender.run("execution_check", keys, [plan, cold])
 
-    async def execution_open(self, keys: OpenKeys, *, cursor: bytes, limit: int) -> Reply:
+    async def execution_open(self, keys: ExecutionKeys, *, cursor: bytes, limit: int, cold: int) -> Reply:
         """Returns the next cursor, and `<state> <JSON>` of each execution of the page that is open."""
-        return await self._sender.run("execution_open", keys, [cursor, limit])
+        return await self._sender.run("execution_open", keys, [cursor, limit, cold])
 
-    async def execution_stats(self, keys: StatsKeys, *, symbol: bytes, limit: int) -> Reply:
+    async def execution_stats(self, keys: StatsKeys, *, symbol: bytes, limit: int, cold: int) -> Reply:
         """Returns four counts, and the JSON of the last executions."""
-        return await self._sender.run("execution_stats", keys, [symbol, limit])
+        return await self._sender.run("execution_stats", keys, [symbol, limit, cold])
 
-    async def session_forget(self, space: Space, keys: ForgetKeys, actor: bytes) -> int:
-        """Returns how many plans were removed."""
-        return int(await self._sender.mutate("session_forget", space, keys, actor, []))
+    async def session_forget(
+        self, space: Space, keys: ForgetKeys, actor: bytes, *, keep: Keep | None = None
+    ) -> tuple[int, bytes]:
+        """Returns (version or 0, how many plans were removed)."""
+        return parted(await self._sender.mutate("session_forget", space, keys, actor, [], keep=keep))

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, cast
+from weakref import WeakSet
 
 import redis.asyncio as redis
 from redis.asyncio.client import PubSub
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.exceptions import RedisError, ResponseError
 
@@ -45,6 +47,10 @@ class Driver:
         for each in (client, waiting):
             # Replies come as RESP2 has them, as on the fast lane.
             each.response_callbacks.clear()
+        self.generation = 0
+        """Rises with each connection that was lost and is there again; not with those that a pool adds."""
+        self._seen: WeakSet[AbstractConnection] = WeakSet()
+        self._client.connection_pool.connection_kwargs["redis_connect_func"] = self._greet
 
     def post(self, args: Command) -> None:
         """Nothing can be sent without waiting here; see `Transport.post`."""
@@ -118,6 +124,12 @@ class Driver:
         """Close every connection."""
         await self._client.aclose()
         await self._waiting.aclose()
+
+    async def _greet(self, connection: AbstractConnection) -> None:
+        await connection.on_connect()
+        if connection in self._seen:
+            self.generation += 1
+        self._seen.add(connection)
 
     async def _pipelined(self, commands: Sequence[Command], *, transaction: bool) -> list[Reply]:
         pipeline = self._client.pipeline(transaction=transaction)

@@ -7,7 +7,7 @@ takes away, so that nothing deleted or older ever comes back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 from sharedmem.wire.replies import Argument
@@ -36,15 +36,39 @@ class JoinKeys(NamedTuple):
 
     clock: bytes
     changes: bytes
+    kept: bytes
 
 
-class Settled(NamedTuple):
-    """A key whose documents the tier has, or where its presence shows."""
+class DropKeys(NamedTuple):
+    """What forgetting the copy of a key touches; what lies beside it comes behind."""
+
+    kept: bytes
+    state: bytes
+    key: bytes
+
+
+class KeptKey(NamedTuple):
+    """A key that lasts, or where its presence shows, and its state."""
 
     key: bytes
     state: bytes
-    stamp: int
-    """The newest that the tier has; 0 leaves the state as it is."""
+
+
+class Settled(NamedTuple):
+    """An entry of the outbox of which the tier has what it will ever have."""
+
+    entry: bytes
+    documents: Mapping[int, int]
+    """How many documents the tier has, by the number of their key in the list that goes with it, from 1 on."""
+
+
+class Refusal(NamedTuple):
+    """A field of an entry that the tier will never take."""
+
+    entry: bytes
+    field: int
+    """Which of its fields, from 1 on."""
+    reason: str
 
 
 class Keeping:
@@ -54,7 +78,7 @@ class Keeping:
         self._sender = sender
 
     async def key_look(self, keys: LookKeys, *, logical: str, mode: str, token: str, lease_ms: int) -> str:
-        """Returns `hot`, `none`, `lost`, `pending`, `wait <ms>` or `load`."""
+        """Returns `hot`, `none`, `lost`, `pending`, `wait <ms>` or `load <ms since 1970>`."""
         return _text(await self._sender.run("key_look", keys, [logical, mode, token, lease_ms]))
 
     async def key_fill(
@@ -63,29 +87,56 @@ class Keeping:
         parts: Sequence[bytes] = (),
         *,
         token: str,
-        ttl_ms: int = 0,
+        expires: int = 0,
         cache_ms: int = 0,
         absent_ms: int = 0,
     ) -> bool:
         """Put parts that were made ready in their places (pairs of keys); False when somebody was faster."""
-        reply = await self._sender.run("key_fill", [*keys, *parts], [token, ttl_ms, cache_ms, absent_ms])
+        reply = await self._sender.run("key_fill", [*keys, *parts], [token, expires, cache_ms, absent_ms])
         return reply == b"filled"
 
+    async def key_stage(
+        self, staged: bytes, *, command: str, before: int, ttl_ms: int, row: Sequence[Argument]
+    ) -> bool:
+        """Make a part ready, after as many rows as there are; False when these are not there any more."""
+        return await self._sender.run("key_stage", [staged], [command, before, ttl_ms, *row]) == b"staged"
+
     async def outbox_settle(
-        self, outbox: bytes, keys: Sequence[Settled], *, group: str, cache_ms: int, absent_ms: int, entries: str
+        self,
+        outbox: bytes,
+        dead: bytes,
+        keys: Sequence[KeptKey],
+        *,
+        group: str,
+        cache_ms: int,
+        absent_ms: int,
+        entries: Sequence[Settled],
+        refused: Sequence[Refusal] = (),
     ) -> int:
-        """Remove entries (ids with blanks between), move the states of keys on; returns how many entries there were."""
-        pairs = [part for one in keys for part in (one.key, one.state)]
-        args: list[Argument] = [group, cache_ms, absent_ms, entries, *(one.stamp for one in keys)]
-        return int(cast("int", await self._sender.run("outbox_settle", [outbox, *pairs], args)))
+        """Remove entries, bury what was refused, move the states of keys on; returns how many entries there were."""
+        pairs = [part for one in keys for part in one]
+        lines = b"\n".join(map(_line, entries))
+        args: list[Argument] = [group, cache_ms, absent_ms, lines, *(part for one in refused for part in one)]
+        return int(cast("int", await self._sender.run("outbox_settle", [outbox, dead, *pairs], args)))
 
-    async def namespace_join(self, keys: JoinKeys, *, highest: int) -> None:
-        """Raise the clock to the tier's highest stamp."""
-        await self._sender.run("namespace_join", keys, [highest])
+    async def namespace_join(self, keys: JoinKeys, *, highest: int, mended: str = "") -> str:
+        """Returns `joined`, `behind <stamp>` or `empty 0`."""
+        return _text(await self._sender.run("namespace_join", keys, [highest, mended]))
 
-    async def key_drop(self, state: bytes, keys: Sequence[bytes]) -> None:
-        """Forget the copy of a key."""
-        await self._sender.run("key_drop", [state, *keys], [])
+    async def key_drop(
+        self, keys: DropKeys, parts: Sequence[bytes] = (), *, logical: str, kind: str, stamp: int
+    ) -> str:
+        """Returns `dropped`, `newer` or `pending`."""
+        return _text(await self._sender.run("key_drop", [*keys, *parts], [logical, kind, stamp]))
+
+    async def outbox_replay(self, dead: bytes, outbox: bytes, *, ids: Sequence[str]) -> int:
+        """Put dead letters back; returns how many there were."""
+        return int(cast("int", await self._sender.run("outbox_replay", [dead, outbox], ids)))
+
+
+def _line(settled: Settled) -> bytes:
+    """`<id> <number of a pair>=<documents> ...`."""
+    return b" ".join((settled.entry, *(b"%d=%d" % pair for pair in settled.documents.items())))
 
 
 def _text(reply: object) -> str:

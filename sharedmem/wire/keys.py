@@ -23,7 +23,7 @@ _GLOB_SPECIAL = re.compile(r"([\[\]\\*?])")
 _GLOB_BUT_WILD = re.compile(r"[\[\]\\]")
 
 # Service keys that stay without a TTL. Everything else of sharedmem's own expires by itself.
-PERMANENT_SERVICE_KEYS = ("$clock", "$changes")
+PERMANENT_SERVICE_KEYS = ("$clock", "$changes", "$outbox", "$kept")
 
 # What agents agree by lies beside the key that names it: the lock `index` at `$lock:shared:index`.
 EXPIRING_PARTS = (
@@ -42,10 +42,8 @@ LASTING_PARTS = (
     *("execution", "execution.finished", "execution.stats"),
     "kept.state",
 )
-# What a namespace has beside its keys for the durable tier; it goes when the namespace is cleared.
-KEEPING_SERVICE_KEYS = ("$outbox", "$outbox.dead", "$kept")
 # Of these there is a key for each item (`KeySpace.item`): names hold no braces, so that none ends in another's item.
-ITEM_PARTS = ("queue.result", "queue.recent")
+ITEM_PARTS = ("queue.result", "queue.recent", "kept.staged")
 _PARTS = frozenset(part.encode() for part in EXPIRING_PARTS + LASTING_PARTS)
 
 
@@ -167,6 +165,16 @@ class KeySpace:
         """The key of one of the parts (see `EXPIRING_PARTS`) that lie beside a key."""
         namespace, _, rest = target.key.partition(":")
         return self.service(namespace, f"{part}:{rest}")
+
+    def beside(self, target: Target, part: str) -> Target:
+        """One of the parts that lie beside a key, as a key of its own (no user's key is spelled so)."""
+        namespace, _, rest = target.key.partition(":")
+        return self.target(f"{namespace}:${part}:{rest}")
+
+    def owner(self, part: Target) -> Target:
+        """The key beside which a part lies (see `beside`)."""
+        namespace, _, rest = part.key.partition(":")
+        return self.target(f"{namespace}:{rest.partition(':')[2]}")
 
     def item(self, target: Target, part: str, name: str) -> bytes:
         """The key of one item of a part (see `ITEM_PARTS`), such as the result of one task."""

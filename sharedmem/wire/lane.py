@@ -143,6 +143,8 @@ class Lane:
         self._oldest: asyncio.Future[Reply] | None = None
         self._checks_without_progress = 0
         self._closed = False
+        self.generation = 0
+        """Rises when the connection is lost, and when there is a new one."""
 
     def post(self, args: Command) -> asyncio.Future[Reply] | None:
         """Put a command in line without waiting for anything, if that can be done just now.
@@ -250,6 +252,7 @@ class Lane:
         except OSError as error:
             raise LostError(str(error)) from error
         self._link = link
+        self.generation += 1
 
     async def _connect(self) -> _Link:
         loop = asyncio.get_running_loop()
@@ -282,6 +285,7 @@ class Lane:
     def _on_lost(self, link: _Link) -> None:
         if self._link is link:
             self._link = None
+            self.generation += 1
 
     # One timer for all calls: replies keep their order, so the oldest call speaks for the rest.
 

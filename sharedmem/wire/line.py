@@ -29,6 +29,10 @@ _LONGEST_PAUSE_S = 0.5
 class Transport(Protocol):
     """What carries calls: the fast lane, or redis-py. `testing.TransportSuite` holds them to it."""
 
+    @property
+    def generation(self) -> int:
+        """Rises with each connection that takes the place of a lost one: the server may be another one by then."""
+
     def post(self, args: Command) -> asyncio.Future[Reply] | None:
         """Send one command without waiting, or None when `send` must be used; the reply may be a `ServerError`."""
 
@@ -73,6 +77,11 @@ class Line:
         self._send = transport.send
         self._is_closed = False
         self.address = address
+
+    @property
+    def generation(self) -> int:
+        """Rises with each new connection: what was known of the server's data may not hold any more."""
+        return self._transport.generation
 
     async def open(self) -> None:
         """Connect and load the scripts: one try, so that a wrong address is told at once.
@@ -152,6 +161,34 @@ class Line:
                 cursor, keys = await self._scan_page(server, ("SCAN", cursor, "MATCH", pattern, "COUNT", count))
                 if keys:
                     yield keys
+
+    async def scan_from(self, pattern: bytes, *, near: bytes, cursor: str, count: int = 500) -> tuple[str, list[bytes]]:
+        """(cursor of the next page, `0` after the last; keys) of one page of `scan`, for who may have to go on later.
+
+        Raises:
+            UnavailableError, AccessDeniedError, ConfigError, ServerError: as `call`.
+        """
+        (server,) = await self._servers(near)
+        following, keys = await self._scan_page(server, ("SCAN", cursor, "MATCH", pattern, "COUNT", count))
+        return (following or b"0").decode(), keys
+
+    async def run_of(self, near: bytes) -> str:
+        """Which run of which server has that key: a scan's cursor means nothing to any other.
+
+        Raises:
+            UnavailableError, AccessDeniedError, ConfigError, ServerError: as `call`.
+        """
+        (server,) = await self._servers(near)
+
+        async def attempt() -> Reply:
+            return await self._driver.send_to(server, ("INFO", "server"))
+
+        try:
+            facts = await attempt()
+        except (LostError, ServerError) as error:
+            facts = await self._persist(attempt, error, ())
+        _, _, rest = (facts if isinstance(facts, bytes) else b"").partition(b"run_id:")
+        return rest.partition(b"\r")[0].decode()
 
     async def block(self, *args: Argument, wait_s: float) -> Reply:
         """Send a blocking command once, on a connection of its own; what is lost is the caller's to repeat.

@@ -78,6 +78,13 @@ class Tier(Protocol):
             present: keys that are known to be in Redis, which are left out.
         """
 
+    def logs(self, namespace: str) -> AsyncIterator[list[str]]:
+        """Pages of the keys of logs that last, such as the sessions of decisions, in Redis or not.
+
+        Args:
+            namespace: whose.
+        """
+
     async def clear(self, namespace: str, stamp: int) -> None:
         """Forget all keys of a namespace whose changes are older than a stamp, and what waits in its outbox.
 

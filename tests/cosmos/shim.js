@@ -4,7 +4,8 @@
 //
 //   POST /-/faults      a fault for the requests to come:
 //                         within        only requests whose path has this text
-//                         call          create, replace, upsert, delete, read, query, or "any"
+//                         call          create, replace, upsert, delete, read, query, other, or "any"
+//                         method        only requests with this method
 //                         times         how many requests it meets (1)
 //                         status, substatus, retryAfterMs    the answer instead of the real one
 //                         drop          true: the connection is cut instead of an answer
@@ -105,8 +106,9 @@ function callOf(request) {
   return CALLS[request.method] || "create";
 }
 
-function nextFault(call, path) {
-  const meets = (fault) => path.includes(fault.within) && (fault.call === "any" || fault.call === call);
+function nextFault(call, { method, url }) {
+  const meets = (fault) =>
+    url.includes(fault.within) && ["any", call].includes(fault.call) && (fault.method || method) === method;
   const fault = faults.find((one) => one.times > 0 && meets(one));
   if (fault) fault.times -= 1;
   return fault || {};
@@ -123,8 +125,9 @@ function fail(request, response, fault) {
 
 async function serve(request, response, carryOut) {
   const call = callOf(request);
-  const fault = Number(request.headers["content-length"]) > MOST_BYTES ? { status: 413 } : nextFault(call, request.url);
-  response.on("close", () => log.push({ call, path: request.url, status: response.writableFinished ? response.statusCode : null }));
+  const fault = Number(request.headers["content-length"]) > MOST_BYTES ? { status: 413 } : nextFault(call, request);
+  const status = () => (response.writableFinished ? response.statusCode : null);
+  response.on("close", () => log.push({ call, path: request.url, status: status() }));
   if (fault.delayMs) await sleep(fault.delayMs);
   if (!fault.drop && !fault.status) return carryOut();
   if (!fault.after) {

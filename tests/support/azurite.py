@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import os
 import re
@@ -77,11 +78,14 @@ def _installed(folder: Path) -> Path:
     lock = (_HERE / "package-lock.json").read_bytes()
     # Renamed into place when it is whole; another lock file is another folder.
     home = folder / hashlib.sha256(lock).hexdigest()[:12]
-    if not home.exists():
-        unfinished = folder / f"unfinished-{os.getpid()}"
-        shutil.copytree(_HERE, unfinished, ignore=shutil.ignore_patterns("node_modules"))
-        _install(unfinished)
-        unfinished.replace(home)
+    with (folder / "lock").open("ab") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # the processes of one test run install it once
+        if not home.exists():
+            unfinished = folder / "unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            shutil.copytree(_HERE, unfinished, ignore=shutil.ignore_patterns("node_modules"))
+            _install(unfinished)
+            unfinished.replace(home)
     return home / _PROGRAM
 
 
@@ -90,10 +94,8 @@ def _install(folder: Path) -> None:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_INSTALLING_S)
     except subprocess.TimeoutExpired:
-        shutil.rmtree(folder)
         _give_up(f"npm did not install it within {_INSTALLING_S} s")
     if done.returncode != 0:
-        shutil.rmtree(folder)
         _give_up(f"npm cannot install it: {(done.stderr or done.stdout).strip()[-200:]}")
 
 

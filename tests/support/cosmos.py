@@ -16,16 +16,18 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from azure.cosmos.aio import CosmosClient
 
 from sharedmem.clock import new_id
 from sharedmem.durable.cosmos import CosmosDurable
 from sharedmem.durable.cosmos_address import Patience
+from sharedmem.testing.clock import ManualClock
 
 HERE = Path(__file__).resolve().parents[1] / "cosmos"
 INSTALLING_S, STARTING_S, TELLING_S = 300, 30, 10
 _RUNNING = pytest.StashKey["Emulator"]()
-# What a fault leaves of a request: enough for some repetitions.
-HASTY = Patience(request_s=0.4, total_s=1.5)
+# With a clock that passes pauses by itself: some repetitions, and then the error.
+HASTY = Patience(request_s=2.0, total_s=1.5)
 
 
 def emulator(config: pytest.Config) -> Emulator:
@@ -126,7 +128,8 @@ class Room:
 
     def durable(self, **choice: Any) -> CosmosDurable:
         """A store in it, not opened yet."""
-        return CosmosDurable(self.emulator.url, **({"database": self.database, "patience": HASTY} | choice))
+        usual: dict[str, Any] = {"database": self.database, "patience": HASTY, "clock": ManualClock()}
+        return CosmosDurable(self.emulator.url, **(usual | choice))
 
     @asynccontextmanager
     async def opened(self, **choice: Any) -> AsyncIterator[CosmosDurable]:
@@ -151,6 +154,16 @@ class Room:
         log = await asyncio.to_thread(self.emulator.tell, "log")
         mine = [one for one in log if f"/{self.database}/" in one["path"] and one["call"] != "other"]
         return [(one["call"], one["status"]) for one in mine]
+
+    async def properties(self, container: str) -> dict[str, Any]:
+        """A container as the service describes it."""
+        async with self.client() as client:
+            return await client.get_database_client(self.database).get_container_client(container).read()
+
+    def client(self) -> CosmosClient:
+        """The SDK itself, to look closer than we do, or to make what we would not."""
+        url = self.emulator.url.removeprefix("cosmos+")
+        return CosmosClient(url, "a2V5", enable_endpoint_discovery=False)
 
     async def forget(self) -> None:
         """Forget faults and log."""

@@ -41,6 +41,7 @@ class _Forgetful:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._numbers = itertools.count(1)
+        self.generation = 0
         self.ready = transport.ready
         self.close = transport.close
 

@@ -1,55 +1,24 @@
-"""The hub: a connection, and the only place where parts are put together."""
+"""The hub as its users see it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from sharedmem.clock import Clock, SystemClock, new_id
+from sharedmem.clock import Clock, SystemClock
 from sharedmem.config import Settings
-from sharedmem.coordination.ground import Ground
-from sharedmem.coordination.waiting import Wakeups
-from sharedmem.data.blob_folder import FolderStore
-from sharedmem.data.blobs import Blobs
-from sharedmem.data.lifetimes import Lifetimes
-from sharedmem.data.structure import Means
-from sharedmem.data.sweeping import Sweeper
-from sharedmem.durable.azure_blobs import AzureBlobStore
-from sharedmem.errors import AccessDeniedError, UnavailableError, UnsupportedError
+from sharedmem.durable.tier import DurableTier
+from sharedmem.errors import UnavailableError, UnsupportedError
+from sharedmem.hub.assembly import Connect, Parts, assembled
+from sharedmem.hub.assembly import connect as default_connect
 from sharedmem.models import Health, Powers
 from sharedmem.store import SharedMemoryStore
-from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Grant, Identity, Scope, check_grants
-from sharedmem.wire.address import read_address
-from sharedmem.wire.connection import detect_powers, open_line, server_facts
-from sharedmem.wire.embedded import EmbeddedServer
-from sharedmem.wire.keys import KeySpace, check_name
-from sharedmem.wire.ledger import Ledger
-from sharedmem.wire.line import Line
-from sharedmem.wire.listen import Listener
-from sharedmem.wire.mutations import Mutations
-from sharedmem.wire.sender import Sender
-
-LAYOUT_VERSION = 1
-
-
-@dataclass(frozen=True)
-class Connection:
-    """An open line, and what belongs to it."""
-
-    line: Line
-    url: str
-    mode: str
-    leave: Callable[[], Awaitable[None]]
-    """Gives back what was joined to get the line."""
-
-
-Connect = Callable[[Settings, Clock], Awaitable[Connection]]
+from sharedmem.wire.connection import server_facts
+from sharedmem.wire.keys import check_name
 
 
 class Hub:
@@ -73,8 +42,8 @@ class Hub:
         self._url = url
         self._given = settings
         self._clock = clock or SystemClock()
-        self._connect = connect or _connect
-        self._parts: _Parts | None = None
+        self._connect = connect or default_connect
+        self._parts: Parts | None = None
 
     @classmethod
     def open(cls, url: str | None = None, *, settings: Settings | None = None) -> Self:
@@ -141,6 +110,19 @@ class Hub:
         """What this hub has counted: failed callbacks, lost connections, background failures."""
         return self._open_parts().means.counters
 
+    @property
+    def durable(self) -> DurableTier:
+        """The durable tier behind this server: how it is, what waits for it, and how to bring things back.
+
+        Raises:
+            UnsupportedError: none stands behind it.
+        """
+        tier = self._open_parts().tier
+        if tier is None:
+            remedy = "set durable_url, for example to sqlite:///path/file.db, in every hub of this server"
+            raise UnsupportedError("a durable tier", remedy)
+        return tier
+
     async def health(self) -> Health:
         """Ask the server how it is. Two round trips.
 
@@ -174,6 +156,8 @@ class Hub:
         found: set[str] = set()
         async for page in parts.connection.line.scan(parts.keyspace.clocks(), near=None):
             found |= {parts.keyspace.logical(key).partition(":")[0] for key in page}
+        if parts.tier is not None:
+            found.update(await parts.tier.store.namespaces())
         return sorted(found)
 
     async def close(self) -> None:
@@ -182,6 +166,8 @@ class Hub:
         if parts is None:
             return
         await parts.means.listener.close()
+        if parts.tier is not None:
+            await parts.tier.close()
         await parts.means.background.close()
         await parts.means.blobs.close()
         await parts.connection.line.close()
@@ -195,7 +181,7 @@ class Hub:
         settings = await self._load()
         connection = await self._connect(settings, self._clock)
         try:
-            self._parts = await _assembled(connection, settings, self._clock)
+            self._parts = await assembled(connection, settings, self._clock)
         except BaseException:
             await connection.line.close()
             await connection.leave()
@@ -212,104 +198,10 @@ class Hub:
             return await asyncio.to_thread(Settings.load, redis_url=self._url)
         return self._given if self._url is None else self._given.replace(redis_url=self._url)
 
-    def _open_parts(self) -> _Parts:
+    def _open_parts(self) -> Parts:
         if self._parts is None:
             raise UnavailableError("this hub", "it is not open; use it inside of: async with Hub.open() as hub")
         return self._parts
 
     def __repr__(self) -> str:
         return f"<Hub {self._parts.connection.url if self._parts else 'closed'}>"
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """What an open hub consists of."""
-
-    connection: Connection
-    keyspace: KeySpace
-    means: Means
-    ground: Ground
-    powers: Powers
-
-
-async def _connect(settings: Settings, clock: Clock) -> Connection:
-    if settings.redis_url is not None:
-        address = read_address(settings.redis_url, settings)
-        return Connection(open_line(address, settings, clock), address.url, address.mode, _nothing)
-    server = await EmbeddedServer.join(
-        settings.data_dir,
-        modules=settings.embedded_modules,
-        fsync=settings.embedded_fsync,
-        port=settings.embedded_port,
-    )
-    address = read_address(server.url, settings)
-    return Connection(open_line(address, settings, clock), server.url, address.mode, server.leave)
-
-
-async def _nothing() -> None:
-    """There is nothing to give back."""
-
-
-async def _assembled(connection: Connection, settings: Settings, clock: Clock) -> _Parts:
-    line = connection.line
-    await line.open()
-    keyspace = KeySpace(settings.prefix, client=new_id())
-    known_as = await _agree_on_layout(line, keyspace)
-    counters = Counters()
-    background = Background(counters)
-    ledger = Ledger(clock, retry_for_s=settings.retry_for_s)
-    sender = Sender(line, ledger, change_log_length=settings.change_log_length)
-    blobs = _blobs(settings, known_as)
-    means = Means(
-        line=line,
-        mutations=Mutations(sender),
-        listener=Listener(line, background, counters, response_timeout_s=settings.response_timeout_s),
-        blobs=blobs,
-        sweeper=Sweeper(line, keyspace, blobs, background, clock),
-        lifetimes=Lifetimes(
-            settings.kind_rules, ephemeral_ttl_s=settings.ephemeral_ttl_s, session_ttl_s=settings.session_ttl_s
-        ),
-        background=background,
-        counters=counters,
-        settings=settings,
-        clock=clock,
-    )
-    ground = Ground(
-        line=line,
-        sender=sender,
-        wakeups=Wakeups(
-            means.listener,
-            keyspace,
-            clock,
-            pauses=line.pauses,
-            retry_for_s=settings.retry_for_s,
-            on_cluster=connection.mode == "cluster",
-        ),
-        background=background,
-        counters=counters,
-        clock=clock,
-        settings=settings,
-    )
-    return _Parts(connection, keyspace, means, ground, await detect_powers(line, connection.mode))
-
-
-def _blobs(settings: Settings, known_as: str) -> Blobs:
-    if settings.blob_url is None:
-        return Blobs(FolderStore(settings.blob_path() / known_as))
-    key = None if settings.blob_key is None else settings.blob_key.get_secret_value()
-    return Blobs(AzureBlobStore(settings.blob_url, key=key, folder=known_as))
-
-
-async def _agree_on_layout(line: Line, keyspace: KeySpace) -> str:
-    """Refuse to touch data that a newer sharedmem has laid out; returns the id under which this data is known.
-
-    The id keeps apart the blobs of servers that share a blob folder.
-    """
-    with suppress(AccessDeniedError):  # a user limited by ACL may only read it; another one has written it
-        await line.call("SET", keyspace.layout, f"{LAYOUT_VERSION} {new_id()}", "NX")
-    found = await line.call("GET", keyspace.layout)
-    version, _, known_as = (found.decode() if isinstance(found, bytes) else str(LAYOUT_VERSION)).partition(" ")
-    if int(version) > LAYOUT_VERSION:
-        remedy = f"this version knows layout {LAYOUT_VERSION}; upgrade sharedmem-hub"
-        raise UnsupportedError(f"data layout {version} of this server", remedy)
-    return known_as or "unnamed"

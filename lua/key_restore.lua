@@ -1,0 +1,70 @@
+-- key_restore: put what was kept elsewhere back under its keys, with its versions, unless something as new is there.
+--
+-- INCLUDE time
+-- KEYS clock    string  last version handed out, then the time until which the namespace is closed, if it is
+-- KEYS changes  stream  the namespace's change stream
+-- KEYS keys...  any     pairs: where it belongs, and where a structure was made ready (of a string: the same)
+-- ARGV actor    text  who does it
+-- ARGV cap      int   approximate length of the change stream
+-- ARGV replace  0|1   1: also what has no version of its own gives way: structures, counters, others' strings
+-- ARGV joined   0|1   1: only where the namespace has its clock, which the durable tier has been heard on
+-- ARGV rows...  blob  for each pair: version (0: has none), milliseconds since 1970 of its end (0: never), the string
+--
+-- RETURNS a letter a pair: `y` it is there now, `n` what was there stays, `e` its time is over, `g` what was made
+--         ready is gone; or `lost` where the clock is wanted and missing
+-- FAILS   CLOSED
+local clock, changes = KEYS[1], KEYS[2]
+local actor, cap, replace, joined = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local held_clock = redis.call('GET', clock)
+if not held_clock and joined == '1' then return 'lost' end
+local closed_until = string.match(held_clock or '', '^%d+ (%d+)')
+if closed_until and tonumber(closed_until) > microseconds() then
+  return redis.error_reply('CLOSED the namespace is being cleared')
+end
+local newest = redis.call('XREVRANGE', changes, '+', '-', 'COUNT', '1')[1]
+local last = tonumber(held_clock and string.match(held_clock, '^%d+') or '0')
+if newest then last = math.max(last, tonumber(string.match(newest[1], '^%d+'))) end
+for i = 5, #ARGV, 3 do last = math.max(last, tonumber(ARGV[i])) end
+
+local function logical(key)
+  local opening, closing = string.find(key, '{', 1, true), string.find(key, '}', 1, true)
+  return string.sub(key, opening + 1, closing - 1) .. string.sub(key, closing + 1)
+end
+
+-- Whether what lies under a key gives way to a value of that version.
+local function gives_way(key, version)
+  if redis.call('EXISTS', key) == 0 then return true end
+  local start = redis.pcall('GETRANGE', key, '0', '16')
+  local current = type(start) == 'string' and string.match(start, '^(%d+) $')
+  if current and #current == 16 and version ~= '0' then return tonumber(current) < tonumber(version) end
+  return replace == '1'
+end
+
+local function restore(ready, key, version, expires, text)
+  local is_over = expires ~= '0' and tonumber(expires) * 1000 <= microseconds()
+  if is_over or not gives_way(key, version) then
+    if ready ~= key then redis.call('UNLINK', ready) end
+    return is_over and 'e' or 'n'
+  end
+  if ready == key then
+    redis.call('SET', key, text)
+  elseif redis.call('EXISTS', ready) == 0 then
+    return 'g'
+  else
+    redis.call('RENAME', ready, key)
+    redis.call('PERSIST', key)
+  end
+  if expires ~= '0' then redis.call('PEXPIREAT', key, expires) end
+  last = math.max(last + 1, microseconds())
+  redis.call('XADD', changes, 'MAXLEN', '~', cap, whole(last) .. '-0', 'op', 'restore', 'key', logical(key), 'by', actor)
+  return 'y'
+end
+
+local letters = {}
+for i = 3, #KEYS, 2 do
+  local at = 5 + (i - 3) / 2 * 3
+  letters[#letters + 1] = restore(KEYS[i + 1], KEYS[i], ARGV[at], ARGV[at + 1], ARGV[at + 2])
+end
+redis.call('SET', clock, whole(last))
+return table.concat(letters)

@@ -1,0 +1,104 @@
+"""What archives are made from and put back into: a namespace's server, the durable store behind it, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from sharedmem.clock import Clock
+from sharedmem.durable.protocol import Durable
+from sharedmem.durable.snapshots import EPHEMERAL, KindOf
+from sharedmem.errors import UnavailableError
+from sharedmem.models.record import Record
+from sharedmem.wire.keeping import Keeping
+from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.line import Line
+from sharedmem.wire.restoring import Restoring
+
+LASTING = frozenset({"session", "knowledge", "log"})
+SHARED_DATA = frozenset({"value", "counter", "text", "list", "hash", "set"})
+"""The types of document that Redis alone can hold; the others are made by their own parts of the house."""
+BLOB_PART = "blob"
+"""The type of the lines that hold the bytes of a large value, behind its head."""
+
+
+Landed: TypeAlias = Literal["imported", "older", "skipped"]
+"""What became of a document that was put somewhere."""
+
+
+class Reference(Record):
+    """What the head of a large value holds (see `data.blobs.BlobReference`, which is no layer's of ours)."""
+
+    type: str = "blob"
+    path: str = ""
+    size: int
+    sha256: str
+    content_type: str
+    codec: str
+
+
+class LargeValues(Protocol):
+    """Where large values lie, as an archive needs it."""
+
+    async def read(self, key: str, reference: str) -> bytes:
+        """The bytes behind the JSON text of a reference.
+
+        Raises:
+            NotFoundError: they are gone, or not what was stored.
+        """
+
+    async def write(self, key: str, codec: bytes, body: bytes) -> str:
+        """Store bytes; returns the JSON text of the reference to them."""
+
+    async def remove(self, key: str, reference: str) -> None:
+        """Remove what was just stored; one already gone is fine."""
+
+
+@dataclass(frozen=True)
+class Shore:
+    """A server with its parts."""
+
+    line: Line
+    keyspace: KeySpace
+    restoring: Restoring
+    keeping: Keeping
+    change_log_length: int
+
+
+@dataclass(frozen=True)
+class ArchiveParts:
+    """One end of an archive's way: a server, a durable store, or a server with the store behind it."""
+
+    url: str
+    """What it is called in an archive; without secrets."""
+    clock: Clock
+    redis: Shore | None = None
+    durable: Durable | None = None
+    blobs: LargeValues | None = None
+    """None leaves references to large values as they are."""
+    kind_of: KindOf = lambda _: EPHEMERAL
+    """The kind that the rules give a key."""
+    join: Callable[[str, bool], Awaitable[None]] | None = None
+    """Makes sure that a namespace's clock is not behind the durable store: (namespace, whether it was lost)."""
+
+    @property
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return int(self.clock.now().timestamp() * 1000)
+
+    @property
+    def server(self) -> Shore:
+        """The server.
+
+        Raises:
+            UnavailableError: there is none.
+        """
+        if self.redis is None:
+            raise UnavailableError(self.url, "there is no Redis server at this end")
+        return self.redis
+
+    async def joined(self, namespace: str, *, again: bool = False) -> None:
+        """Let the namespace's clock hear of the durable store, where one stands behind the server."""
+        if self.join is not None:
+            await self.join(namespace, again)

@@ -1,0 +1,215 @@
+"""Where an archive comes from: what a namespace has in Redis, then what the durable store behind it has beyond that.
+
+A key that lasts is told by the store, which knows the versions of all that lies in it, unless Redis has a change of it
+that the store has not got yet. So a key may come twice; whoever takes both in keeps the newer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Sequence
+
+from pydantic import ValidationError
+
+from sharedmem.durable.archive_files import Position
+from sharedmem.durable.archive_parts import BLOB_PART, LASTING, ArchiveParts, Reference, Shore
+from sharedmem.durable.living import has_expired
+from sharedmem.durable.protocol import Durable
+from sharedmem.durable.snapshots import LeaveOut, Snapshots, snapshot
+from sharedmem.errors import NotFoundError
+from sharedmem.models import DurableRecord
+from sharedmem.wire.keys import Target
+
+_BLOB = "blob"
+_PART_BYTES = 786_432
+_AT_ONCE = 16
+_MOST_TRIES = 3
+
+Batch = tuple[Position | None, list[DurableRecord]]
+"""Documents, and where to go on after them; None where nobody can begin: a key's documents go on."""
+
+
+class Source:
+    """Tells the documents of a namespace.
+
+    Args:
+        parts: where they are.
+        namespace: whose.
+        leave_out: told (key, why) of what cannot be told.
+    """
+
+    def __init__(self, parts: ArchiveParts, namespace: str, leave_out: LeaveOut) -> None:
+        self._parts = parts
+        self._namespace = namespace
+        self._leave_out = leave_out
+
+    async def batches(self, position: Position) -> AsyncIterator[Batch]:
+        """All documents from a position on, a few MiB at a time.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: a side stayed away, or does not allow it.
+        """
+        if self._parts.redis is not None and position.phase == "redis":
+            async for batch in self._hot(self._parts.redis, position):
+                yield batch
+        if self._parts.durable is not None:
+            async for batch in self._cold(self._parts.durable, position):
+                yield batch
+
+    async def count(self) -> int | None:
+        """How many keys Redis has; None where there is no Redis. Pages of the server's scan."""
+        if self._parts.redis is None:
+            return None
+        line, keyspace = self._parts.redis.line, self._parts.redis.keyspace
+        near, found = keyspace.space(self._namespace).clock, 0
+        async for page in line.scan(keyspace.pattern(self._namespace), near=near, count=2000):
+            found += sum(not keyspace.is_service(key) for key in page)
+        return found
+
+    # -- what is in Redis
+
+    async def _hot(self, shore: Shore, position: Position) -> AsyncIterator[Batch]:
+        pattern, near = shore.keyspace.pattern(self._namespace), shore.keyspace.space(self._namespace).clock
+        run = await shore.line.run_of(near)
+        cursor = position.cursor if position.server == run else "0"
+        snapshots = Snapshots(shore.line, shore.keyspace, kind_of=self._parts.kind_of, leave_out=self._leave_out)
+        while True:
+            cursor, keys = await shore.line.scan_from(pattern, near=near, cursor=cursor)
+            async for page in snapshots.documents(await self._own(shore, self._named(shore, keys))):
+                async for piece in self._whole(page):
+                    yield None, piece
+            if cursor == "0":
+                yield Position(phase="tier"), []
+                return
+            yield Position(cursor=cursor, server=run), []
+
+    def _named(self, shore: Shore, keys: Sequence[bytes]) -> list[Target]:
+        found = []
+        for key in keys:
+            if shore.keyspace.is_service(key):
+                continue
+            target = shore.keyspace.target(shore.keyspace.logical(key))
+            if target.physical == key:
+                found.append(target)
+            else:
+                self._leave_out(target.key, "another client has made it, under a name that is no text")
+        return found
+
+    async def _own(self, shore: Shore, targets: Sequence[Target]) -> list[Target]:
+        """The keys of which Redis knows more than the durable store, or alone."""
+        if self._parts.durable is None or not targets:
+            return list(targets)
+        kept = shore.keyspace.kept(self._namespace)
+        states = await shore.line.read_many([("GET", shore.keyspace.state(target)) for target in targets])
+        by_argument = await shore.line.call("HMGET", kept, *(target.key for target in targets))
+        assert isinstance(by_argument, list)
+        free = asyncio.Semaphore(_AT_ONCE)
+
+        async def is_own(target: Target, state: object, letter: object, durable: Durable) -> bool:
+            lasts = letter is not None or self._parts.kind_of(target.key) in LASTING
+            if not lasts or (isinstance(state, bytes) and state.startswith(b"pending")):
+                return True
+            async with free:
+                head = await durable.get(target.key)
+            return head is None or head.deleted or has_expired(head, self._parts.now_ms)
+
+        facts = zip(targets, states, by_argument, strict=True)
+        own = await asyncio.gather(*(is_own(*fact, self._parts.durable) for fact in facts))
+        return [target for target, is_mine in zip(targets, own, strict=True) if is_mine]
+
+    # -- what the durable store has
+
+    async def _cold(self, durable: Durable, position: Position) -> AsyncIterator[Batch]:
+        after = (position.key, position.element) if position.phase == "tier" and position.key else None
+        # In the middle of a key its head is behind us.
+        head = await durable.get(position.key) if after and position.element else None
+        async for page in durable.iterate(self._namespace, after=after):
+            gone = await self._gone(page)
+            told = []
+            for record in page:
+                head = record if record.is_head else head
+                if head is not None and head.key == record.key and head.key not in gone and self._counts(head, record):
+                    told.append(record)
+            async for piece in self._whole(told):
+                yield None, piece
+            yield Position(phase="tier", key=page[-1].key, element=page[-1].element), []
+
+    def _counts(self, head: DurableRecord, record: DurableRecord) -> bool:
+        if head.deleted or has_expired(head, self._parts.now_ms):
+            return False
+        return record.is_head or not (record.deleted or record.stamp < head.floor)
+
+    async def _gone(self, page: Sequence[DurableRecord]) -> set[str]:
+        """The keys that were deleted, of which the durable store has not heard yet."""
+        if self._parts.redis is None:
+            return set()
+        keyspace = self._parts.redis.keyspace
+        keys = sorted({record.key for record in page})
+        asked = [("GET", keyspace.state(keyspace.target(key))) for key in keys]
+        states = await self._parts.redis.line.read_many(asked)
+        told = zip(keys, states, strict=True)
+        return {key for key, state in told if isinstance(state, bytes) and state.startswith(b"deleted")}
+
+    # -- large values
+
+    async def _whole(self, records: Sequence[DurableRecord]) -> AsyncIterator[list[DurableRecord]]:
+        """The same with the bytes of large values in place of references to them."""
+        if self._parts.blobs is None:
+            yield list(records)
+            return
+        plain: list[DurableRecord] = []
+        for record in records:
+            if record.codec != _BLOB:
+                plain.append(record)
+                continue
+            yield plain
+            plain = []
+            async for piece in self._parted(record):
+                yield piece
+        yield plain
+
+    async def _parted(self, head: DurableRecord) -> AsyncIterator[list[DurableRecord]]:
+        found = await self._with_bytes(head)
+        if found is None:
+            return
+        head, body = found
+        if body is None:
+            yield [head]
+            return
+        reference = Reference.model_validate_json(head.body)
+        yield [head.model_copy(update={"body": reference.model_copy(update={"path": ""}).model_dump_json()})]
+        for number, first in enumerate(range(0, len(body), _PART_BYTES)):
+            text = await asyncio.to_thread(b64encode, body[first : first + _PART_BYTES])
+            update = {"element": f"{number:08d}", "type": BLOB_PART, "codec": "base64", "body": text.decode()}
+            yield [head.model_copy(update={**update, "floor": 0, "created": 0, "expires": 0, "actor": ""})]
+
+    async def _with_bytes(self, head: DurableRecord) -> tuple[DurableRecord, bytes | None] | None:
+        """The head and its bytes; somebody may just have written the key anew."""
+        assert self._parts.blobs is not None
+        why = ""
+        for _ in range(_MOST_TRIES):
+            if head.codec != _BLOB:
+                return head, None
+            try:
+                return head, await self._parts.blobs.read(head.key, head.body)
+            except (NotFoundError, ValidationError) as error:
+                why = str(error)
+            fresh = await self._fresh(head)
+            if fresh is None:
+                return None
+            if fresh.body == head.body:
+                break
+            head = fresh
+        self._leave_out(head.key, f"its bytes cannot be read: {why}")
+        return None
+
+    async def _fresh(self, head: DurableRecord) -> DurableRecord | None:
+        if self._parts.redis is not None:
+            shore = self._parts.redis
+            found = await snapshot(
+                shore.line, shore.keyspace, shore.keyspace.target(head.key), kind_of=self._parts.kind_of
+            )
+            if found:
+                return found[0] if found[0].type == "value" else None
+        return None if self._parts.durable is None else await self._parts.durable.get(head.key)

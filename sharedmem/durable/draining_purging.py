@@ -1,0 +1,84 @@
+"""Purging: what no reader can see any more goes from the durable tier, an hour at a time."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from sharedmem.clock import Clock
+from sharedmem.durable.draining_stream import server_microseconds
+from sharedmem.durable.protocol import Durable
+from sharedmem.errors import AccessDeniedError, SharedMemoryError
+from sharedmem.tasks import Background, Work
+from sharedmem.telemetry import get_logger
+from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.line import Line
+
+_EVERY_S = 3600.0
+# A hub that lives for a moment only, such as a command's, need not purge.
+_FIRST_AFTER_S = 300.0
+# So long a tombstone keeps a late older write from coming back.
+_TOMBSTONE_LIFE_US = 7 * 86_400 * 1_000_000
+# Another server's clock may go before this one's.
+_MARGIN_MS = 60_000
+_logger = get_logger("durable")
+
+
+class Purger:
+    """Purges each namespace of the tier once an hour, whatever hubs there are.
+
+    Args:
+        line: the way to Redis, whose time counts.
+        keyspace: how keys are spelled.
+        durable: the tier.
+        background: runs it.
+        clock: paces it.
+    """
+
+    def __init__(self, line: Line, keyspace: KeySpace, durable: Durable, background: Background, clock: Clock) -> None:
+        self._line = line
+        self._keyspace = keyspace
+        self._durable = durable
+        self._background = background
+        self._clock = clock
+        self._work: Work | None = None
+
+    def start(self) -> None:
+        """Begin, unless it has begun."""
+        if self._work is None or self._work.done:
+            self._work = self._background.start("purge durable", self._regularly())
+
+    async def stop(self) -> None:
+        """End."""
+        if self._work is not None:
+            await self._work.stop()
+
+    async def purge(self) -> int:
+        """Purge the namespaces that nobody has purged for an hour; returns how many documents went.
+
+        Raises:
+            UnavailableError, LimitedError: Redis or the tier cannot be had.
+        """
+        return sum([await self._purge(namespace) for namespace in await self._durable.namespaces()])
+
+    async def _regularly(self) -> None:
+        await self._clock.sleep(_FIRST_AFTER_S)
+        while True:
+            try:
+                await self.purge()
+            except SharedMemoryError as error:
+                _logger.info("the durable tier is not purged this time: %s", error)
+            await self._clock.sleep(_EVERY_S)
+
+    async def _purge(self, namespace: str) -> int:
+        turn = self._keyspace.service(namespace, "kept.purged")
+        taken = None
+        with suppress(AccessDeniedError):
+            taken = await self._line.call("SET", turn, "1", "NX", "PX", round(_EVERY_S * 1000))
+        if taken is None:
+            return 0
+        now_us = await server_microseconds(self._line)
+        before = max(0, now_us - _TOMBSTONE_LIFE_US)
+        gone = await self._durable.purge(namespace, now_ms=now_us // 1000 - _MARGIN_MS, tombstones_before=before)
+        if gone:
+            _logger.info("%d documents of %s were purged", gone, namespace)
+        return gone

@@ -1,0 +1,61 @@
+"""Flights: what several callers want at the same moment is done once, and all get its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.tasks import Background
+
+T = TypeVar("T")
+
+
+class Flights(Generic[T]):
+    """Work under way in this process, by what it is for.
+
+    Args:
+        verb: what is done, for the log.
+        background: whose task each flight is: a caller who gives up does not end it for the others.
+    """
+
+    def __init__(self, verb: str, background: Background) -> None:
+        self._verb = verb
+        self._background = background
+        self._under_way: dict[str, asyncio.Future[T]] = {}
+
+    async def share(self, name: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The outcome of the flight of that name, which begins now unless it is under way.
+
+        Args:
+            name: what it is for.
+            make: what to do.
+
+        Raises:
+            SharedMemoryError: whatever `make` raises.
+            UnavailableError: its hub was closed meanwhile.
+        """
+        return await asyncio.shield(self.launch(name, make))
+
+    def launch(self, name: str, make: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
+        """The flight of that name, for those who need not wait for it; arguments as `share`."""
+        flight = self._under_way.get(name)
+        if flight is None:
+            flight = asyncio.get_running_loop().create_future()
+            self._background.start(f"{self._verb} {name}", self._fly(name, flight, make))
+            self._under_way[name] = flight
+        return flight
+
+    async def _fly(self, name: str, flight: asyncio.Future[T], make: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        try:
+            flight.set_result(await make())
+        except SharedMemoryError as error:
+            flight.set_exception(error)
+        except BaseException:
+            flight.set_exception(UnavailableError("this hub", f"it stopped to {self._verb} {name}; try again"))
+            raise
+        finally:
+            del self._under_way[name]
+            # Every caller may have been cancelled; the failure was theirs to hear, not the event loop's.
+            flight.exception()

@@ -1,0 +1,144 @@
+"""Lines in a file that grows by whole frames: zstd frames where the file's name ends in `.zst`, else plain text.
+
+Each frame stands alone, so that a file can be cut behind any of them and written on, or read from any of them. Its
+checksum tells damage from a good line. Everything here blocks; callers keep it in threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import BinaryIO, NamedTuple
+
+from sharedmem.errors import InvalidError, NotFoundError, UnavailableError, UnsupportedError
+
+FRAME_BYTES = 4 << 20
+"""About how much text a frame of ours holds."""
+
+_SUFFIX = ".zst"
+_LEVEL = 3
+_CHUNK_BYTES = 1 << 18
+_BLOCK_BYTES = 1 << 20
+
+
+class Place(NamedTuple):
+    """Where a reader can go on."""
+
+    frame: int = 0
+    """Byte of the file at which a frame begins."""
+    lines: int = 0
+    """How many of the lines from there on have been read."""
+
+
+class Block(NamedTuple):
+    """Some lines that follow each other, without their line ends."""
+
+    place: Place
+    """Of the first of them."""
+    lines: list[bytes]
+    read: int
+    """How many bytes of the file are read by then."""
+
+
+def packed(path: Path, text: bytes) -> bytes:
+    """A frame that holds the text.
+
+    Raises:
+        UnsupportedError: the library is missing.
+    """
+    if path.suffix != _SUFFIX:
+        return text
+    zstd = _zstd()
+    options = {zstd.CompressionParameter.compression_level: _LEVEL, zstd.CompressionParameter.checksum_flag: 1}
+    frame: bytes = zstd.compress(text, options=options)
+    return frame
+
+
+def blocks(path: Path, place: Place = Place()) -> Iterator[Block]:  # noqa: B008  # a tuple cannot be changed
+    """The lines of a file from a place on; only about a MiB of it is in memory at a time.
+
+    Raises:
+        InvalidError: the file is damaged or cut.
+        NotFoundError, UnavailableError: it cannot be read.
+        UnsupportedError: the library is missing.
+    """
+    with _opened(path) as file:
+        file.seek(place.frame)
+        texts = _unpacked(file, path) if path.suffix == _SUFFIX else _plain(file)
+        for block in _lines(texts, path):
+            known = place.lines - block.place.lines if block.place.frame == place.frame else 0
+            if known <= 0:
+                yield block
+            elif known < len(block.lines):
+                yield Block(place, block.lines[known:], block.read)
+
+
+class _Text(NamedTuple):
+    """A piece of text, and the frame it comes from."""
+
+    frame: int
+    text: bytes
+    read: int
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except FileNotFoundError as error:
+        raise NotFoundError("file", str(path)) from error
+    except OSError as error:
+        raise UnavailableError(f"file {path}", f"it cannot be read: {error.strerror or error}") from error
+
+
+def _plain(file: BinaryIO) -> Iterator[_Text]:
+    start = file.tell()
+    while chunk := file.read(_BLOCK_BYTES):
+        yield _Text(start, chunk, file.tell())
+
+
+def _unpacked(file: BinaryIO, path: Path) -> Iterator[_Text]:
+    zstd = _zstd()
+    frame = file.tell()
+    unpacker = zstd.ZstdDecompressor()
+    try:
+        while chunk := unpacker.unused_data or file.read(_CHUNK_BYTES):
+            if unpacker.eof:
+                unpacker = zstd.ZstdDecompressor()
+            yield _Text(frame, unpacker.decompress(chunk, _BLOCK_BYTES), file.tell())
+            while not unpacker.eof and not unpacker.needs_input:
+                yield _Text(frame, unpacker.decompress(b"", _BLOCK_BYTES), file.tell())
+            if unpacker.eof:
+                frame = file.tell() - len(unpacker.unused_data)
+    except zstd.ZstdError as error:
+        raise InvalidError("file", str(path), f"it is damaged in the frame at byte {frame}: {error}") from error
+    if frame != file.tell():
+        raise InvalidError("file", str(path), f"it is cut in the frame at byte {frame}; make or copy it again")
+
+
+def _lines(texts: Iterator[_Text], path: Path) -> Iterator[Block]:
+    """Whole lines; from a frame that begins within a line they count to the frame before."""
+    rest, place, before = b"", Place(), -1
+    for frame, text, read in texts:
+        if frame != before and not rest:
+            place = Place(frame)
+        before = frame
+        *lines, rest = (rest + text).split(b"\n")
+        if lines:
+            yield Block(place, lines, read)
+            place = place._replace(lines=place.lines + len(lines))
+    if rest:
+        raise InvalidError("file", str(path), "its last line has no end: it was cut; make or copy it again")
+
+
+def _zstd() -> ModuleType:
+    try:
+        from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415  # since Python 3.14
+    except ImportError:
+        try:
+            from backports import zstd  # noqa: PLC0415  # optional: only compressed archives need it
+        except ImportError as error:
+            remedy = "pip install 'sharedmem-hub[archive]', or name a file without .zst"
+            raise UnsupportedError("zstd compression", remedy) from error
+    module: ModuleType = zstd
+    return module

@@ -1,0 +1,165 @@
+"""Landing in the durable store: elements first, then the heads, then what Redis has of the keys gives way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from sharedmem.durable.archive_parts import SHARED_DATA, ArchiveParts, Landed, Shore
+from sharedmem.durable.protocol import Durable
+from sharedmem.durable.snapshots import LeaveOut
+from sharedmem.errors import UnavailableError
+from sharedmem.models import DurableRecord, Outcome
+from sharedmem.wire.keeping import DropKeys
+from sharedmem.wire.tier import BY_RULE
+
+_MOST_RECORDS = 200
+_MOST_BYTES = 1 << 20
+_AT_ONCE = 16
+_MOST_TRIES = 5
+_PATIENCE_S = 10.0
+_PAUSE_S = 0.05
+_OUTCOMES: dict[Outcome, Landed] = {
+    Outcome.STORED: "imported",
+    Outcome.OLDER: "older",
+    Outcome.REFUSED: "skipped",
+}
+
+
+class TierLanding:
+    """Puts documents into a durable store.
+
+    Args:
+        parts: the store, and the server before it if there is one.
+        durable: the same store.
+        base: stamp of documents that have none of their own: they come from Redis, which knows none of structures.
+        tell: told (document, how many, what became of them).
+        leave_out: told (key, why) of what the store can never take.
+    """
+
+    def __init__(
+        self,
+        parts: ArchiveParts,
+        durable: Durable,
+        *,
+        base: int,
+        tell: Callable[[DurableRecord, int, Landed], None],
+        leave_out: LeaveOut,
+    ) -> None:
+        self._parts = parts
+        self._durable = durable
+        self._base = base
+        self._tell = tell
+        self._leave_out = leave_out
+        self._elements: list[DurableRecord] = []
+        self._heads: list[DurableRecord] = []
+        self._bytes = 0
+        self._raised = 0
+
+    async def wants(self, head: DurableRecord) -> bool:
+        """Whether a key would be taken, as far as can be known before."""
+        known = await self._durable.get(head.key)
+        return known is None or known.stamp < (head.stamp or self._base)
+
+    async def is_overtaken(self, head: DurableRecord) -> bool:
+        """Whether a structure without stamps has been changed since: its items could not be told from older ones."""
+        known = await self._durable.get(head.key)
+        return known is not None and known.stamp > self._base
+
+    async def elements(self, head: DurableRecord, elements: Sequence[DurableRecord], before: int) -> None:  # noqa: ARG002  # only Redis has to count
+        """Take some elements."""
+        for one in elements:
+            self._elements.append(self._stamped(one, head))
+            self._bytes += len(one.body)
+        await self._settle_some()
+
+    async def key(self, head: DurableRecord, documents: int) -> None:  # noqa: ARG002  # likewise
+        """All of a key has been told."""
+        self._heads.append(self._stamped(head, head))
+        self._bytes += len(head.body)
+        await self._settle_some()
+
+    async def settle(self) -> None:
+        """Put what waits.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: the store or the server cannot take it now.
+        """
+        elements, self._elements = self._elements, []
+        heads, self._heads, self._bytes = self._heads, [], 0
+        await self._raise_clock([*elements, *heads])
+        await self._put(elements)
+        stored = await self._put(heads)
+        if self._parts.redis is not None:
+            await self._give_way(self._parts.redis, stored)
+
+    async def _settle_some(self) -> None:
+        if self._bytes >= _MOST_BYTES or len(self._elements) + len(self._heads) >= _MOST_RECORDS:
+            await self.settle()
+
+    def _stamped(self, record: DurableRecord, head: DurableRecord) -> DurableRecord:
+        update: dict[str, object] = {"kind": head.kind}
+        if not record.stamp:
+            update |= {"stamp": self._base, "version": record.version or self._base}
+            update |= {"floor": self._base} if record.is_head else {}
+        return record.model_copy(update=update)
+
+    async def _put(self, records: list[DurableRecord]) -> list[DurableRecord]:
+        if not records:
+            return []
+        stored = []
+        for record, put in zip(records, await self._durable.put(records), strict=True):
+            if put.outcome is Outcome.REFUSED:
+                self._leave_out(record.key, put.reason)
+            if put.outcome is Outcome.STORED:
+                stored.append(record)
+            self._tell(record, 1, _OUTCOMES[put.outcome])
+        return stored
+
+    async def _raise_clock(self, records: Sequence[DurableRecord]) -> None:
+        """No version that the store is about to have is handed out once more."""
+        highest = max((max(one.stamp, one.version) for one in records), default=0)
+        if self._parts.redis is None or highest <= self._raised:
+            return
+        shore, namespace = self._parts.redis, records[0].namespace
+        await take_versions(self._parts, shore, namespace, count=0, above=highest)
+        self._raised = highest
+
+    async def _give_way(self, shore: Shore, heads: Sequence[DurableRecord]) -> None:
+        free = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(head: DurableRecord) -> None:
+            async with free:
+                await self._drop(shore, head)
+
+        await asyncio.gather(*(one(head) for head in heads))
+
+    async def _drop(self, shore: Shore, head: DurableRecord) -> None:
+        target = shore.keyspace.target(head.key)
+        if head.type not in SHARED_DATA and await shore.line.call("EXISTS", target.physical) == 1:
+            return  # a session that is at work in Redis knows better
+        by_argument = "" if self._parts.kind_of(head.key) == head.kind else BY_RULE.get(head.kind, "")
+        fixed = DropKeys(shore.keyspace.kept(head.namespace), shore.keyspace.state(target))
+        deadline = self._parts.clock.monotonic() + _PATIENCE_S
+        while True:
+            answer = await shore.keeping.key_drop(
+                fixed, [target.physical], logical=head.key, kind=by_argument, stamp=head.stamp
+            )
+            if answer != "pending" or self._parts.clock.monotonic() > deadline:
+                return
+            await self._parts.clock.sleep(_PAUSE_S)
+
+
+async def take_versions(parts: ArchiveParts, shore: Shore, namespace: str, *, count: int, above: int = 0) -> int:
+    """The first of so many new versions of a namespace.
+
+    Raises:
+        UnavailableError: the server stayed away, or loses the namespace as often as it is joined.
+    """
+    space, joined = shore.keyspace.space(namespace), int(parts.join is not None)
+    for _ in range(_MOST_TRIES):
+        first = await shore.restoring.version_take(space, count=count, above=above, joined=joined)
+        if first is not None:
+            return first
+        await parts.joined(namespace, again=True)
+    raise UnavailableError(f"namespace {namespace!r}", "it is lost as often as it is joined; try again")

@@ -1,0 +1,387 @@
+"""The durable tier in one SQLite file, which the processes of one machine share."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Self, TypeVar
+
+from sharedmem.clock import Clock, SystemClock, new_id
+from sharedmem.durable import sqlite_rows as rows
+from sharedmem.durable.protocol import Scalar
+from sharedmem.durable.sqlite_file import Lane, SqliteFile, back_up, path_of, transaction, url_of
+from sharedmem.errors import UnavailableError
+from sharedmem.models import Charges, DurableRecord, Outcome, Put
+
+T = TypeVar("T")
+
+_PATIENCE_S = 5.0
+_READERS = 2
+_PAGE_CHARACTERS = 4_000_000
+_LONG_LOG_PAGES = 16_000
+_STORED, _OLDER = Put(outcome=Outcome.STORED), Put(outcome=Outcome.OLDER)
+# What binding a value says when no column can hold it.
+_UNFIT = (OverflowError, UnicodeEncodeError, sqlite3.DataError)
+
+
+class SqliteDurable:
+    """A `Durable` on a local file: WAL, one writing thread, one `fsync` for all puts that wait for it.
+
+    An acknowledged put is on the disk: it outlives `kill -9` and a power cut. Other processes may use the file too.
+
+    Args:
+        path: the file; its folder must be there.
+        clock: tells when the file was made; None for the machine's.
+        patience_s: seconds to wait while another process writes.
+    """
+
+    def __init__(self, path: Path, *, clock: Clock | None = None, patience_s: float = _PATIENCE_S) -> None:
+        self._file = SqliteFile(path, patience_s)
+        self._clock = clock or SystemClock()
+        self._writer: _Writer | None = None
+        self._readers: list[Lane] = []
+        self._charged = dict.fromkeys(("reads", "writes", "queries"), 0)
+
+    @classmethod
+    def at(cls, url: str, *, clock: Clock | None = None) -> Self:
+        """The store of a `sqlite:///path/file.db`.
+
+        Raises:
+            ConfigError: the URL names no absolute path.
+        """
+        return cls(path_of(url), clock=clock)
+
+    @property
+    def url(self) -> str:
+        """`sqlite:///path/file.db`."""
+        return url_of(self._file.path)
+
+    async def open(self, *, create: bool = True) -> str:
+        """Open the file, which is made with mode 0600 if it is missing; returns its id.
+
+        Args:
+            create: whether to make it.
+
+        Raises:
+            NotFoundError: it is missing, and was not to be made.
+            ConfigError: it is another program's, or of a newer sharedmem.
+            UnavailableError: it cannot be opened or written, or its folder is missing.
+        """
+        await self.close()
+        made = self._clock.now().isoformat()
+        identity = await asyncio.to_thread(self._file.open, new_id(24), made, create=create)
+        self._charged = dict.fromkeys(self._charged, 0)
+        self._readers = [Lane(self._file, "sqlite-reader") for _ in range(_READERS)]
+        self._writer = _Writer(Lane(self._file, "sqlite-writer"))
+        return identity
+
+    async def close(self) -> None:
+        """Finish what was begun, and let go of the file; may be called again."""
+        writer, self._writer = self._writer, None
+        readers, self._readers = self._readers, []
+        if writer is not None:
+            await writer.close()
+        for lane in readers:
+            await lane.close()
+
+    async def put(self, records: Sequence[DurableRecord]) -> list[Put]:
+        """Store each record unless a newer one is there; all of them in one transaction.
+
+        Puts that come while one is being written share the next transaction. What no column can hold (an integer
+        beyond 64 bits, a body of over a gigabyte) is refused by itself.
+
+        Raises:
+            UnavailableError: the file cannot be written now; nothing of this put is stored.
+        """
+        if not records:
+            return []
+        self._charged["writes"] += len(records)
+        return await self._writing().put(records)
+
+    async def get(self, key: str, element: str = "") -> DurableRecord | None:
+        """One document, tombstones and expired ones included.
+
+        Raises:
+            UnavailableError: the file cannot be read now.
+        """
+        found = await self._read(lambda connection: _selected(connection, rows.ONE, rows.place_of(key, element)))
+        return found[0] if found else None
+
+    async def records(self, key: str) -> list[DurableRecord]:
+        """All documents of a key, the head first, then by element.
+
+        Raises:
+            UnavailableError: the file cannot be read now.
+        """
+        return await self._read(lambda connection: _selected(connection, rows.ALL_OF_KEY, rows.place_of(key)[:2]))
+
+    async def query(
+        self, namespace: str, *, of_type: str, where: Mapping[str, Scalar] | None = None, limit: int = 100
+    ) -> list[DurableRecord]:
+        """Documents of a namespace that are not deleted, newest stamp first.
+
+        Looks at all documents of the type until it has found enough.
+
+        Args:
+            namespace: whose.
+            of_type: only documents of that type.
+            where: fields of the JSON body that must be equal, dots for inner ones (`address.city`).
+            limit: how many at most, 1 to 1,000.
+
+        Raises:
+            InvalidError: a field name with other than letters, digits, `_` and dots, or a limit out of bounds.
+            UnavailableError: the file cannot be read now.
+        """
+        wanted = dict(where or {})
+        statement = rows.query(namespace, of_type, wanted, limit)
+        self._charged["queries"] += 1
+        return await self._reader().run(partial(_matching, statement=statement, wanted=wanted, limit=limit))
+
+    async def iterate(
+        self, namespace: str, *, changed_after: int = 0, heads_only: bool = False, after: tuple[str, str] | None = None
+    ) -> AsyncIterator[list[DurableRecord]]:
+        """Pages of the documents of a namespace, tombstones included, by key and element.
+
+        Each page is a read of its own, so that a slow reader holds nobody up: what changes meanwhile may or may not
+        be told.
+
+        Args:
+            namespace: whose.
+            changed_after: only those with a higher stamp.
+            heads_only: without elements.
+            after: (key, element) behind which to go on.
+
+        Raises:
+            UnavailableError: the file cannot be read now.
+        """
+        position = after or ("", "")
+        while page := await self._read(
+            partial(_page, namespace=namespace, choice=(changed_after, heads_only), after=position)
+        ):
+            yield page
+            position = page[-1].key, page[-1].element
+
+    async def highest(self, namespace: str) -> int:
+        """The highest stamp of a namespace; 0 when it has none.
+
+        Raises:
+            UnavailableError: the file cannot be read now.
+        """
+        return await self._read(lambda connection: int(connection.execute(rows.HIGHEST, (namespace,)).fetchone()[0]))
+
+    async def namespaces(self) -> list[str]:
+        """The namespaces that have documents, in order.
+
+        Raises:
+            UnavailableError: the file cannot be read now.
+        """
+        return await self._read(lambda connection: [name for (name,) in connection.execute(rows.NAMESPACES)])
+
+    async def purge(self, namespace: str, *, now_ms: int, tombstones_before: int) -> int:
+        """Remove what no reader can see any more; returns how many documents.
+
+        About a thousand documents are a transaction of their own, so that puts come in between.
+
+        Args:
+            namespace: whose.
+            now_ms: milliseconds since 1970: keys that expire then or earlier are expired.
+            tombstones_before: tombstones with a lower stamp go.
+
+        Raises:
+            UnavailableError: the file cannot be written now; some may be removed.
+        """
+        values: dict[str, str | int] = {
+            "namespace": namespace,
+            "now_ms": now_ms,
+            "tombstones_before": tombstones_before,
+            "first": "",
+        }
+        removed = 0
+        while True:
+            end, number = await self._writing().run(partial(_purge_part, values=values))
+            removed += number
+            if end is None:
+                return removed
+            values["first"] = end
+
+    async def check(self) -> list[str]:
+        """What is wrong with the file, in sentences: damage, rights, a log that cannot be emptied. Reads all of it."""
+        try:
+            return await self._reader().run(partial(_complaints, file=self._file))
+        except UnavailableError as error:
+            return [str(error)]
+
+    async def backup(self, path: Path, progress: Callable[[int, int], object] | None = None) -> None:
+        """Copy the store as it is now into a new file, with mode 0600, while it is in use.
+
+        Args:
+            path: the new file; replaces one that is there, and is there whole or not at all.
+            progress: called with the pages done and their number, every four megabytes.
+
+        Raises:
+            InvalidError: it is the file itself.
+            UnavailableError: one of the files cannot be used: no space, no right, no folder.
+        """
+        target = self._file.other(path)
+        self._writing()
+        loop = asyncio.get_running_loop()
+
+        def tell(done: int, pages: int) -> None:
+            if progress is not None:
+                loop.call_soon_threadsafe(progress, done, pages)
+
+        lane = Lane(self._file, "sqlite-backup")
+        try:
+            await lane.run(lambda connection: back_up(connection, target, tell))
+        finally:
+            await lane.close()
+
+    def charges(self) -> Charges:
+        """What was asked of it since it was opened: documents written, reads and queries."""
+        return Charges(**self._charged)
+
+    async def _read(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        self._charged["reads"] += 1
+        return await self._reader().run(job)
+
+    def _reader(self) -> Lane:
+        if not self._readers:
+            raise self._closed()
+        return min(self._readers, key=lambda lane: lane.waiting)
+
+    def _writing(self) -> _Writer:
+        if self._writer is None:
+            raise self._closed()
+        return self._writer
+
+    def _closed(self) -> UnavailableError:
+        return UnavailableError(self._file.name, "it is not open; open it first")
+
+    def __repr__(self) -> str:
+        return f"<SqliteDurable {self.url}, {'open' if self._writer else 'closed'}>"
+
+
+class _Writer:
+    """Puts that come while one is being written wait together, and share one commit."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self.run = lane.run
+        self._waiting: list[tuple[Sequence[DurableRecord], asyncio.Future[list[Put]]]] = []
+        self._work: asyncio.Task[None] | None = None
+
+    async def put(self, records: Sequence[DurableRecord]) -> list[Put]:
+        answer: asyncio.Future[list[Put]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((records, answer))
+        if self._work is None:
+            self._work = asyncio.create_task(self._write())
+        return await answer
+
+    async def close(self) -> None:
+        if self._work is not None:
+            await self._work
+        await self._lane.close()
+
+    async def _write(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting, []
+            try:
+                answers = await self._lane.run(partial(_put_all, group=[records for records, _ in group]))
+            except Exception as error:  # noqa: BLE001  # whatever it is, those who wait are told
+                _tell(group, error)
+            else:
+                for (_, answer), puts in zip(group, answers, strict=True):
+                    _settle(answer, puts)
+        self._work = None
+
+
+def _tell(group: Sequence[tuple[object, asyncio.Future[list[Put]]]], error: Exception) -> None:
+    for _, answer in group:
+        if not answer.done():
+            answer.set_exception(error)
+
+
+def _settle(answer: asyncio.Future[list[Put]], puts: list[Put]) -> None:
+    # Its caller may have been cancelled.
+    if not answer.done():
+        answer.set_result(puts)
+
+
+# -- what happens in the threads ------------------------------------------------------------------
+
+
+def _put_all(connection: sqlite3.Connection, group: Sequence[Sequence[DurableRecord]]) -> list[list[Put]]:
+    with transaction(connection):
+        cursor = connection.cursor()
+        return [[_put(cursor, record) for record in records] for records in group]
+
+
+def _put(cursor: sqlite3.Cursor, record: DurableRecord) -> Put:
+    try:
+        if cursor.execute(rows.UPSERT, rows.row_of(record)).rowcount:
+            return _STORED
+    except _UNFIT as error:
+        return Put(outcome=Outcome.REFUSED, reason=f"SQLite cannot hold it: {error}")
+    place = rows.place_of(record.key, record.element)
+    if record.floor:
+        cursor.execute(rows.RAISE_FLOOR, (record.floor, *place, record.floor))
+    ((stamp,),) = cursor.execute(rows.STAMP, place)
+    return _STORED if stamp == record.stamp else _OLDER
+
+
+def _selected(connection: sqlite3.Connection, statement: str, values: Sequence[rows.Value]) -> list[DurableRecord]:
+    return list(map(rows.record_of, connection.execute(statement, values)))
+
+
+def _matching(
+    connection: sqlite3.Connection, *, statement: rows.Statement, wanted: Mapping[str, Scalar], limit: int
+) -> list[DurableRecord]:
+    found: list[DurableRecord] = []
+    cursor = connection.execute(*statement)
+    for record in map(rows.record_of, cursor):
+        if rows.matches(record, wanted):
+            found.append(record)
+        if len(found) == limit:
+            break
+    # An open cursor would keep the log from being emptied.
+    cursor.close()
+    return found
+
+
+def _page(
+    connection: sqlite3.Connection, *, namespace: str, choice: tuple[int, bool], after: tuple[str, str]
+) -> list[DurableRecord]:
+    changed = connection.execute(rows.CHANGED, (namespace, choice[0])).fetchone()[0] if choice[0] else 0
+    found: list[DurableRecord] = []
+    characters = 0
+    cursor = connection.execute(*rows.page(namespace, changed, choice, after))
+    for record in map(rows.record_of, cursor):
+        found.append(record)
+        characters += len(record.body)
+        if characters > _PAGE_CHARACTERS:
+            break
+    cursor.close()
+    return found
+
+
+def _purge_part(connection: sqlite3.Connection, *, values: Mapping[str, str | int]) -> tuple[str | None, int]:
+    """The last key of the part, or None when it was the last part, and how many documents went."""
+    where = values["namespace"], values["first"]
+    with transaction(connection):
+        end = connection.execute(rows.PART_END, where).fetchone()
+        last = end[0] if end else connection.execute(rows.LAST_KEY, where[:1]).fetchone()[0]
+        removed = sum(connection.execute(one, {**values, "last": last}).rowcount for one in rows.PURGE)
+    return end and last, removed
+
+
+def _complaints(connection: sqlite3.Connection, *, file: SqliteFile) -> list[str]:
+    found = [f"{file.name}: {line}" for (line,) in connection.execute("PRAGMA integrity_check") if line != "ok"]
+    if file.path.stat().st_mode & 0o007:
+        found.append(f"{file.name} may be read by every user of this machine; say chmod o-rwx")
+    ((_, pages, moved),) = connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    if pages - moved > _LONG_LOG_PAGES:
+        found.append(f"{file.name}: {pages - moved} pages wait in its log, which somebody reads; end that process")
+    return found

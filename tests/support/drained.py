@@ -1,0 +1,216 @@
+"""One hub's way into the durable tier, put together by hand, so that a test can stand at each step of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Container, Sequence
+from contextlib import asynccontextmanager
+
+from sharedmem import Settings
+from sharedmem.clock import Clock, SystemClock, new_id
+from sharedmem.durable.draining import Drainer, Pace
+from sharedmem.durable.protocol import Durable
+from sharedmem.errors import InternalError
+from sharedmem.hub import Connect
+from sharedmem.models import DurableRecord, Put
+from sharedmem.tasks import Background
+from sharedmem.telemetry import Counters
+from sharedmem.wire.keeping import Keeping
+from sharedmem.wire.kept_sender import KeptSender
+from sharedmem.wire.keys import KeySpace, Target
+from sharedmem.wire.ledger import Ledger
+from sharedmem.wire.line import Line
+from sharedmem.wire.mutations import Mutations, Record
+from sharedmem.wire.tier import Keep
+
+CACHE_MS = 3_600_000
+# An actor's name goes with each document.
+_ACTOR = b"ada"
+
+
+class Shore:
+    """What a hub has between its callers and the tier.
+
+    Args:
+        line: the way to the server.
+        durable: the tier.
+        clock: of the hub.
+        namespace: where the keys of a test lie.
+        through: kinds of which a change waits for the tier, as letters.
+        limit: how many changes may wait.
+        pace: of the drainer.
+    """
+
+    def __init__(
+        self, line: Line, durable: Durable, clock: Clock, namespace: str, *, through: str, limit: int, pace: Pace
+    ) -> None:
+        self.line = line
+        self.durable = durable
+        self.namespace = namespace
+        self.keyspace = KeySpace("sm", new_id())
+        self.counters = Counters()
+        self.background = Background(self.counters)
+        self._through, self._limit = through, limit
+        self._joined = False
+        self.sender = KeptSender(line, Ledger(clock, retry_for_s=5), self, change_log_length=1000)
+        self.keeping = Keeping(self.sender)
+        self.mutations = Mutations(self.sender)
+        self.drainer = Drainer(
+            line,
+            self.keyspace,
+            self.keeping,
+            durable,
+            self.background,
+            self.counters,
+            clock,
+            cache_ms=CACHE_MS,
+            pace=pace,
+        )
+
+    # -- as the senders of scripts see the tier
+
+    def extras(self, keep: Keep) -> tuple[list[bytes], tuple[str, str, int]]:
+        states = [self.keyspace.state(target) for target in keep.targets]
+        service = [self.keyspace.outbox(self.namespace), self.keyspace.kept(self.namespace)]
+        return [*service, *states], (keep.modes, self._through, self._limit)
+
+    def note(self, namespace: str) -> None:
+        self.drainer.note(namespace)
+
+    async def join(self, namespace: str, *, again: bool = False) -> None:
+        if again or not self._joined:
+            await self.line.call("SET", self.keyspace.space(namespace).clock, 1, "NX")
+        self._joined = True
+
+    async def recall(self, target: Target, mode: str) -> bool:  # noqa: ARG002  # nothing is ever brought back here
+        await self.line.call("SET", self.keyspace.state(target), "missing", "PX", 30_000)
+        return False
+
+    def absent(self, namespace: str, present: Container[str]) -> AsyncIterator[list[str]]:
+        raise InternalError(f"{namespace}: nobody lists keys here, {present} or not")
+
+    async def clear(self, namespace: str, stamp: int) -> None:
+        raise InternalError(f"{namespace}: nobody clears here, at {stamp} or else")
+
+    async def settle(self, namespace: str, entries: Sequence[bytes]) -> None:
+        await self.drainer.settle(namespace, entries)
+
+    # -- what a test does
+
+    def target(self, key: str) -> Target:
+        return self.keyspace.target(f"{self.namespace}:shared:{key}")
+
+    def keep(self, key: str, mode: str = "k") -> Keep:
+        return Keep((self.target(key),), mode)
+
+    async def write(self, key: str, body: str, *, mode: str = "k", ttl_ms: int = 0) -> int:
+        """Write a value that is kept; returns its version."""
+        record = Record(self.target(key), "*", ttl_ms, b"json", body.encode(), mode)
+        replies = await self.mutations.value_write(record.target.space, _ACTOR, [record], together=False)
+        return int(replies[0])
+
+    async def write_many(self, bodies: dict[str, str], *, mode: str = "k") -> None:
+        """Write values that are kept, in one step."""
+        records = [Record(self.target(key), "*", 0, b"json", body.encode(), mode) for key, body in bodies.items()]
+        await self.mutations.value_write(self.keyspace.space(self.namespace), _ACTOR, records, together=False)
+
+    async def append(self, key: str, member: str) -> int:
+        """Append to a list that is kept; returns the version."""
+        version, _ = await self.mutations.list_append(
+            self.target(key), _ACTOR, member=member.encode(), max_length=0, ttl_ms=0, keep=self.keep(key)
+        )
+        return version
+
+    async def delete(self, key: str) -> int:
+        """Delete a key that is kept; returns the version."""
+        version, _ = await self.mutations.key_delete(self.target(key), _ACTOR, keep=self.keep(key))
+        return version
+
+    async def state(self, key: str) -> str:
+        """The first word of a key's state, empty when it has none."""
+        held = await self.line.call("GET", self.keyspace.state(self.target(key)))
+        return held.decode().partition(" ")[0] if isinstance(held, bytes) else ""
+
+    async def waiting(self) -> int:
+        """How many changes wait."""
+        length = await self.line.call("XLEN", self.keyspace.outbox(self.namespace))
+        assert isinstance(length, int)
+        return length
+
+    async def is_empty(self) -> bool:
+        return not await self.waiting()
+
+    async def kept(self, key: str) -> DurableRecord | None:
+        """The head of a key in the tier."""
+        return await self.durable.get(self.target(key).key)
+
+    async def leave_junk(self, name: bytes = b"no document at all", body: bytes = b"?") -> None:
+        """Put something into the outbox that cannot be understood."""
+        await self.line.call("XADD", self.keyspace.outbox(self.namespace), "*", name, body)
+
+
+@asynccontextmanager
+async def shore(
+    connect: Connect,
+    durable: Durable,
+    namespace: str,
+    *,
+    settings: Settings,
+    clock: Clock | None = None,
+    through: str = "",
+    limit: int = 100_000,
+    pace: Pace | None = None,
+) -> AsyncIterator[Shore]:
+    """A shore on an open line; its work ends with the block, and what is left in the outbox stays there."""
+    clock = clock or SystemClock()
+    connection = await connect(settings, clock)
+    try:
+        await connection.line.open()
+        made = Shore(
+            connection.line, durable, clock, namespace, through=through, limit=limit, pace=pace or Pace()
+        )
+        try:
+            yield made
+        finally:
+            await made.background.close()
+    finally:
+        await connection.line.close()
+        await connection.leave()
+
+
+class Faulty:
+    """A tier in front of another one, which fails or stands still when a test says so.
+
+    Args:
+        durable: the real one.
+    """
+
+    def __init__(self, durable: Durable) -> None:
+        self._durable = durable
+        self.fault: Callable[[Sequence[DurableRecord]], Exception | None] = lambda _: None
+        self.after: Callable[[Sequence[DurableRecord]], Exception | None] = lambda _: None
+        """As `fault`, but asked when the documents are stored already: a reply that is lost."""
+        self.answer: Callable[[DurableRecord], Put | None] = lambda _: None
+        """An answer that is given to a document instead of storing it."""
+        self.stores = 1.0
+        """Which part of the documents gets there before a reply is lost."""
+        self.puts: list[list[DurableRecord]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.query, self.iterate, self.highest = durable.query, durable.iterate, durable.highest
+        self.get, self.records, self.namespaces = durable.get, durable.records, durable.namespaces
+        self.purge, self.check, self.charges = durable.purge, durable.check, durable.charges
+        self.open, self.close, self.url = durable.open, durable.close, durable.url
+
+    async def put(self, records: Sequence[DurableRecord]) -> list[Put]:
+        self.puts.append(list(records))
+        await self.gate.wait()
+        if (error := self.fault(records)) is not None:
+            raise error
+        if self.stores < 1:
+            records = records[: round(len(records) * self.stores)]
+        answers = {record.stamp: answer for record in records if (answer := self.answer(record)) is not None}
+        stored = iter(await self._durable.put([record for record in records if record.stamp not in answers]))
+        if (error := self.after(records)) is not None:
+            raise error
+        return [answers[record.stamp] if record.stamp in answers else next(stored) for record in records]

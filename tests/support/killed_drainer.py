@@ -1,0 +1,49 @@
+"""A worker that kills itself at a given moment: `python -m support.killed_drainer <redis> <namespace> <file> <moment>`.
+
+It prints the items that it has appended, each acknowledged by the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sharedmem import Settings
+from sharedmem.durable.sqlite import SqliteDurable
+from sharedmem.hub.assembly import connect
+from sharedmem.models import DurableRecord
+from support.drained import Faulty, shore
+
+
+def _die(records: Sequence[DurableRecord]) -> None:  # noqa: ARG001  # whatever is put
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _main(url: str, namespace: str, file: str, moment: str) -> None:
+    durable = SqliteDurable(Path(file))
+    await durable.open()
+    faulty = Faulty(durable)
+    async with shore(connect, faulty, namespace, settings=Settings(redis_url=url)) as team:
+        await team.drainer.enrol(namespace)
+        for number in range(10):
+            await team.append("list", str(number))
+        sys.stdout.write(" ".join(map(str, range(10))))
+        sys.stdout.flush()
+        if moment == "before put":
+            faulty.fault = _die
+        elif moment == "within put":
+            faulty.stores = 0.5
+        if moment in {"within put", "after put"}:
+            faulty.after = _die
+        team.drainer.start()
+        while not await team.is_empty():
+            await asyncio.sleep(0.01)
+        _die([])
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))
