@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -313,3 +315,29 @@ def test_an_emulator_needs_no_key_and_an_account_gets_the_one_given() -> None:
     assert key_for(emulator, None) is not None
     assert key_for(account, None) is None
     assert key_for(account, SecretStr("a2V5")) == "a2V5"
+
+
+# -- the template --------------------------------------------------------------------------------
+
+
+def test_the_template_makes_the_container_that_we_make() -> None:
+    """docs/cosmos.md: deploy/cosmos.bicep holds exactly the partition key, TTL and indexes."""
+    layout = records_layout()
+    template = (Path(__file__).resolve().parents[1] / "deploy" / "cosmos.bicep").read_text()
+    key, _, indexing = template.partition("indexingPolicy: {")
+
+    assert re.findall(r"^ +'(/.+)'$", key, re.MULTILINE) == list(layout.partition_key)
+    assert "defaultTtl: -1" in key
+    plain = re.findall(r"\{ path: '([^']+)' \}", indexing)
+    assert plain == [one["path"] for name in ("includedPaths", "excludedPaths") for one in layout.indexing[name]]
+    assert re.findall(r"\{ path: '(.+)', order: '(.+)' \}", indexing) == [
+        (part["path"], part["order"]) for index in layout.indexing["compositeIndexes"] for part in index
+    ]
+
+
+def test_the_documented_document_is_a_real_one() -> None:
+    """docs/cosmos.md: what a document looks like."""
+    page = (Path(__file__).resolve().parents[1] / "docs" / "cosmos.md").read_text()
+    shown = json.loads(page.partition("```json\n")[2].partition("```")[0])
+
+    assert document_of(record_of(shown), NOW_MS) == shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from sharedmem.data.anykey import AnyKey
 from sharedmem.models import TypeUsage, Usage
@@ -26,7 +26,9 @@ class Namespace(AnyKey):
         """
         keys: defaultdict[str, int] = defaultdict(int)
         sizes: defaultdict[str, int] = defaultdict(int)
-        async for page in self._belongings(self._scope.identity.namespace):
+        keyspace = self._scope.keyspace
+        async for belongings in self._belongings(self._scope.identity.namespace):
+            page = [key for key in belongings if not keyspace.is_state(key)]
             commands = [part for key in page for part in (("TYPE", key), ("MEMORY", "USAGE", key))]
             replies = await self._line.read_many(commands, aside=True)
             for kind, size in zip(replies[::2], replies[1::2], strict=True):
@@ -59,8 +61,7 @@ class Namespace(AnyKey):
         if self._scope.identity.actor is None:
             return await self._clear_all(progress)
         removed = 0
-        async for page in self._pages(self._scope.identity.namespace):
-            keys = [self._scope.keyspace.logical(physical) for physical in page]
+        async for keys in self._all_keys():
             for key in keys:
                 if self._scope.identity.may("write", key):
                     removed += await self._delete(self._scope.keyspace.target(key))
@@ -82,6 +83,15 @@ class Namespace(AnyKey):
         """
         return await self._means.sweeper.sweep(self._scope.identity.namespace, remove=remove)
 
+    async def _all_keys(self) -> AsyncIterator[list[str]]:
+        """The absolute keys of the namespace, page by page: those in Redis, then those that the tier has alone."""
+        namespace = self._scope.identity.namespace
+        async for page in self._pages(namespace):
+            yield [self._scope.keyspace.logical(physical) for physical in page]
+        if self._tier is not None:
+            async for keys in self._tier.absent(namespace, ()):
+                yield keys
+
     async def _clear_all(self, progress: Callable[[int], None] | None) -> int:
         space = self._scope.home
         removed = 0
@@ -91,7 +101,9 @@ class Namespace(AnyKey):
             await self._tier.clear(space.namespace, stamp)
         async for page in self._belongings(space.namespace):
             count = await self._line.call_aside("UNLINK", *page)
-            removed += count if isinstance(count, int) else 0
+            # How keys stood between Redis and the tier is nothing that anybody has made.
+            states = sum(map(self._scope.keyspace.is_state, page))
+            removed += max(0, count - states) if isinstance(count, int) else 0
             await self._mutations.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
             if progress is not None:
                 progress(removed)

@@ -267,9 +267,9 @@ async def read_records(path: Path, place: Place) -> AsyncIterator[tuple[Place, i
         yield block.place._replace(lines=block.place.lines + first), block.read, records
 
 
-async def read_blocks(path: Path, place: Place | None = None) -> AsyncIterator[Block]:
+async def read_blocks(path: Path, place: Place | None = None, *, ends: bool = True) -> AsyncIterator[Block]:
     """As `frames.blocks`, in a thread."""
-    found = blocks(path, place or Place())
+    found = blocks(path, place or Place(), ends=ends)
     while (block := await asyncio.to_thread(next, found, None)) is not None:
         yield block
 

@@ -77,6 +77,8 @@ class ArchiveParts:
     durable: Durable | None = None
     blobs: LargeValues | None = None
     """None leaves references to large values as they are."""
+    large_from_bytes: int = 262_144
+    """Coded bytes above which a value is a large one."""
     kind_of: KindOf = lambda _: EPHEMERAL
     """The kind that the rules give a key."""
     join: Callable[[str, bool], Awaitable[None]] | None = None

@@ -11,6 +11,8 @@ import hashlib
 from base64 import b64decode
 from collections.abc import Sequence
 
+from pydantic import ValidationError
+
 from sharedmem.durable.archive_parts import BLOB_PART, LASTING, SHARED_DATA, ArchiveParts, Landed, Reference
 from sharedmem.durable.landing_redis import RedisLanding
 from sharedmem.durable.landing_tier import TierLanding
@@ -179,7 +181,10 @@ class Sink:
 
     async def _with_blob(self, head: DurableRecord, landing: RedisLanding | TierLanding) -> DurableRecord:
         """The head with a reference to its bytes, which are stored."""
-        reference = Reference.model_validate_json(head.body)
+        try:
+            reference = Reference.model_validate_json(head.body)
+        except ValidationError as error:
+            raise InvalidError("value of key", head.key, "it is no reference to the bytes that follow it") from error
         if len(self._blob) != reference.size or hashlib.sha256(self._blob).hexdigest() != reference.sha256:
             raise InvalidError("value of key", head.key, "its bytes are not those that were written; copy it again")
         if head.key in self._blobs:

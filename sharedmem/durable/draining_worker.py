@@ -28,7 +28,7 @@ _MOST_FIELDS = 2_000
 _MOST_BYTES = 4 << 20
 # While changes come in, those who make them go first: batches grow, and many changes of a key become one document.
 _SHORTEST_GATHER_S, _LONGEST_GATHER_S = 0.05, 0.9
-_GATHER_PER_WORK = 4
+_GATHER_PER_WORK = 8
 _REST_S = 1.0
 _LOOK_S = 5.0
 _ENROL_AGAIN_S = 60.0

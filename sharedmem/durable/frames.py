@@ -55,8 +55,13 @@ def packed(path: Path, text: bytes) -> bytes:
     return frame
 
 
-def blocks(path: Path, place: Place = Place()) -> Iterator[Block]:  # noqa: B008  # a tuple cannot be changed
+def blocks(path: Path, place: Place, *, ends: bool = True) -> Iterator[Block]:
     """The lines of a file from a place on; only about a MiB of it is in memory at a time.
+
+    Args:
+        path: the file.
+        place: where to begin.
+        ends: whether the last line must have an end.
 
     Raises:
         InvalidError: the file is damaged or cut.
@@ -66,7 +71,7 @@ def blocks(path: Path, place: Place = Place()) -> Iterator[Block]:  # noqa: B008
     with _opened(path) as file:
         file.seek(place.frame)
         texts = _unpacked(file, path) if path.suffix == _SUFFIX else _plain(file)
-        for block in _lines(texts, path):
+        for block in _lines(texts, path, ends=ends):
             known = place.lines - block.place.lines if block.place.frame == place.frame else 0
             if known <= 0:
                 yield block
@@ -116,9 +121,9 @@ def _unpacked(file: BinaryIO, path: Path) -> Iterator[_Text]:
         raise InvalidError("file", str(path), f"it is cut in the frame at byte {frame}; make or copy it again")
 
 
-def _lines(texts: Iterator[_Text], path: Path) -> Iterator[Block]:
+def _lines(texts: Iterator[_Text], path: Path, *, ends: bool) -> Iterator[Block]:
     """Whole lines; from a frame that begins within a line they count to the frame before."""
-    rest, place, before = b"", Place(), -1
+    rest, place, before, read = b"", Place(), -1, 0
     for frame, text, read in texts:
         if frame != before and not rest:
             place = Place(frame)
@@ -127,7 +132,9 @@ def _lines(texts: Iterator[_Text], path: Path) -> Iterator[Block]:
         if lines:
             yield Block(place, lines, read)
             place = place._replace(lines=place.lines + len(lines))
-    if rest:
+    if rest and not ends:
+        yield Block(place, [rest], read)
+    elif rest:
         raise InvalidError("file", str(path), "its last line has no end: it was cut; make or copy it again")
 
 

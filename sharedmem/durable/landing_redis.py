@@ -1,4 +1,4 @@
-"""Landing in Redis: keys are made ready beside their place, then take it on the condition that nothing newer is there."""
+"""Landing in Redis: keys are made ready beside their place, then take it, unless something newer is there."""
 
 from __future__ import annotations
 
@@ -95,6 +95,9 @@ class RedisLanding:
         target = self._target(head)
         place = ready = target.physical
         text = b""
+        if head.type in _STRUCTURES and documents == 1:
+            self._tell(head, 1, "skipped")  # nothing lies in it
+            return
         if head.type in _STRUCTURES:
             ready = self._ready(target)
             if head.type == "list" and head.size < documents - 1:

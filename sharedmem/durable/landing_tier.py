@@ -139,12 +139,10 @@ class TierLanding:
         if head.type not in SHARED_DATA and await shore.line.call("EXISTS", target.physical) == 1:
             return  # a session that is at work in Redis knows better
         by_argument = "" if self._parts.kind_of(head.key) == head.kind else BY_RULE.get(head.kind, "")
-        fixed = DropKeys(shore.keyspace.kept(head.namespace), shore.keyspace.state(target))
+        keys = DropKeys(shore.keyspace.kept(head.namespace), shore.keyspace.state(target), target.physical)
         deadline = self._parts.clock.monotonic() + _PATIENCE_S
         while True:
-            answer = await shore.keeping.key_drop(
-                fixed, [target.physical], logical=head.key, kind=by_argument, stamp=head.stamp
-            )
+            answer = await shore.keeping.key_drop(keys, logical=head.key, kind=by_argument, stamp=head.stamp)
             if answer != "pending" or self._parts.clock.monotonic() > deadline:
                 return
             await self._parts.clock.sleep(_PAUSE_S)

@@ -58,11 +58,12 @@ def record_of(name: bytes, body: bytes) -> DurableRecord:
     if len(words) != _WORDS or words[1] not in _KINDS or (newline and not element):
         raise InvalidError("entry of the outbox", name[:80], "lua/include/kept.lua says how it is spelled")
     type_, kind, version, stamp, floor, size, expires, created, codec, actor, key = words
-    spelled, text = _text(type_, codec, body)
+    # A member of a set has no name but itself, which may be long and need not be text.
+    is_member = type_ == b"set" and newline
+    spelled, text = _text(type_, codec, element if is_member else body)
     return DurableRecord(
         key=check_key(key.decode()),
-        # A member of a set has no name but itself, which may be long and need not be text.
-        element=sha256(element).hexdigest() if type_ == b"set" and newline else element.decode(),
+        element=sha256(element).hexdigest() if is_member else element.decode(),
         type=type_.decode(),
         kind=_KINDS[kind],
         version=int(version),

@@ -177,14 +177,17 @@ def _path(field: str) -> str:
 def _equality(path: str, field: str, wanted: Scalar) -> tuple[str, list[Value]]:
     """A condition that is never true of a body that is no JSON, such as the empty one of a structure."""
     held, kind = "json_extract(body, ?)", "json_type(body, ?)"
+    values: list[Value] = [path]
     if isinstance(wanted, bool):
-        condition, values = f"{kind} = ?", [path, str(wanted).lower()]
+        condition = f"{kind} = ?"
+        values.append(str(wanted).lower())
     elif isinstance(wanted, str) and "\0" in wanted:
-        condition, values = f"{kind} = 'text'", [path]
+        condition = f"{kind} = 'text'"
     else:
         kinds = "('text')" if isinstance(wanted, str) else "('integer', 'real')"
         # Each of them reads the whole body: first the one that few bodies pass.
-        condition, values = f"{held} = ? AND {kind} IN {kinds}", [path, _comparable(field, wanted), path]
+        condition = f"{held} = ? AND {kind} IN {kinds}"
+        values += [_comparable(field, wanted), path]
     return f"CASE WHEN json_valid(body) THEN {condition} END", values
 
 

@@ -44,6 +44,7 @@ LASTING_PARTS = (
 )
 # Of these there is a key for each item (`KeySpace.item`): names hold no braces, so that none ends in another's item.
 ITEM_PARTS = ("queue.result", "queue.recent", "kept.staged")
+_STATE = b"}:$kept.state:"
 _PARTS = frozenset(part.encode() for part in EXPIRING_PARTS + LASTING_PARTS)
 
 
@@ -209,6 +210,10 @@ class KeySpace:
     def outboxes(self) -> bytes:
         """The set of the namespaces that may have something for the durable tier."""
         return f"{self._prefix}:$outboxes".encode()
+
+    def is_state(self, physical: bytes) -> bool:
+        """Whether a service key is the state of a key between Redis and the durable tier, which nobody counts."""
+        return _STATE in physical
 
     def waiter(self, number: int, *, on_cluster: bool = False) -> str:
         """The name of a waiting task of this hub (read by `lua/include/waiters.lua` too)."""

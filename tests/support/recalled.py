@@ -1,0 +1,235 @@
+"""One hub's way into the durable tier and back, put together by hand, so that a test can stand at each step of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sharedmem import Settings
+from sharedmem.clock import Clock, SystemClock
+from sharedmem.durable.draining import Pace
+from sharedmem.durable.joining import Joiner
+from sharedmem.durable.loading import Loader, Times
+from sharedmem.durable.protocol import Durable
+from sharedmem.durable.shores import Shores
+from sharedmem.durable.warming import Warmer
+from sharedmem.hub.assembly import Connect
+from sharedmem.models import DurableRecord, Put
+from sharedmem.wire.keys import Target
+from sharedmem.wire.line import Line
+from sharedmem.wire.scripts import scripts
+from sharedmem.wire.tier import Keep
+from support.drained import CACHE_MS, Shore
+
+_ACTOR = b"ada"
+
+
+class Bridge(Shore):
+    """A shore from which keys come back.
+
+    Args:
+        line, durable, clock, namespace, limit: as `Shore`.
+        kinds: what the rules say, by absolute key; nothing of the others.
+        times: of its loader.
+    """
+
+    def __init__(
+        self,
+        line: Line,
+        durable: Durable,
+        clock: Clock,
+        namespace: str,
+        *,
+        kinds: Mapping[str, str],
+        times: Times,
+        limit: int = 100_000,
+    ) -> None:
+        super().__init__(line, durable, clock, namespace, through="", limit=limit, pace=Pace())
+        self.shores = Shores(line, self.keyspace, self.keeping, durable, clock, self.background, self.counters)
+        self.nudges: list[str] = []
+        self.joiner = Joiner(self.shores, kind_of=kinds.get, imagers={}, nudge=self.nudge, retry_s=1, patience_s=2)
+        self.loader = Loader(self.shores, imagers={}, nudge=self.nudge, join=self.join, times=times)
+        self.warmer = Warmer(durable, self.keyspace, self.loader)
+
+    def nudge(self, namespace: str) -> None:
+        self.nudges.append(namespace)
+
+    async def join(self, namespace: str, *, again: bool = False) -> None:
+        await self.joiner.join(namespace, again=again)
+
+    async def recall(self, target: Target, mode: str) -> bool:
+        return await self.loader.recall(target, mode)
+
+    # -- what a test does
+
+    async def recalled(self, key: str, mode: str = "k") -> bool:
+        """Bring a key back; whether it is there."""
+        return await self.loader.recall(self.target(key), mode)
+
+    async def held(self, key: str) -> str | None:
+        """The value under a key in Redis, without its header."""
+        raw = await self.line.call("GET", self.target(key).physical)
+        return raw.partition(b"\n")[2].decode() if isinstance(raw, bytes) else None
+
+    async def version(self, key: str) -> int:
+        """The version of the value under a key in Redis; 0 without."""
+        raw = await self.line.call("GET", self.target(key).physical)
+        return int(raw[:16]) if isinstance(raw, bytes) else 0
+
+    async def read(self, key: str, mode: str = "k") -> str | None:
+        """The value of a key as a reader of the store gets it."""
+        await self.join(self.namespace)
+        for _ in range(20):
+            found = await self.held(key)
+            if found is not None or not await self.recalled(key, mode):
+                return found
+        raise AssertionError(f"{key} goes as often as it comes")
+
+    async def evict(self, key: str) -> None:
+        """Let a key go as a server short of memory does."""
+        await self.line.call("DEL", self.target(key).physical)
+
+    async def drain(self) -> None:
+        await self.drainer.drain(self.namespace, timeout=20)
+
+    async def settled(self, *keys: str) -> None:
+        """Let the tier have everything, and Redis nothing of these keys."""
+        await self.drain()
+        for key in keys:
+            await self.line.call("DEL", self.target(key).physical, self.keyspace.state(self.target(key)))
+
+    async def hset(self, key: str, mode: str = "k", **fields: str) -> None:
+        pairs = [part for pair in fields.items() for part in pair]
+        await self.mutations.hash_set(self.target(key), _ACTOR, ttl_ms=0, pairs=pairs, keep=self.keep(key, mode))
+
+    async def sadd(self, key: str, *members: str) -> None:
+        raw = [member.encode() for member in members]
+        await self.mutations.set_add(self.target(key), _ACTOR, ttl_ms=0, members=raw, keep=self.keep(key))
+
+    async def increment(self, key: str) -> int:
+        _, number = await self.mutations.counter_increment(
+            self.target(key), _ACTOR, by=1, ttl_ms=0, keep=self.keep(key)
+        )
+        return int(number)
+
+    async def use_mutant(self, name: str, old: str, new: str) -> None:
+        """Run a script with one line of it changed, for a control."""
+        source = scripts()[name].source
+        assert source.count(old) == 1, f"{name} has not just one {old!r}"
+        digest = await self.line.call("SCRIPT", "LOAD", source.replace(old, new))
+        self.sender._digests[name] = digest if isinstance(digest, bytes) else str(digest).encode()
+
+
+@asynccontextmanager
+async def bridge(
+    connect: Connect,
+    durable: Durable,
+    namespace: str,
+    *,
+    settings: Settings,
+    clock: Clock | None = None,
+    kinds: Mapping[str, str] | None = None,
+    times: Times | None = None,
+) -> AsyncIterator[Bridge]:
+    """A bridge on an open line; whatever lies in its namespace afterwards stays."""
+    clock = clock or SystemClock()
+    connection = await connect(settings, clock)
+    try:
+        await connection.line.open()
+        made = Bridge(
+            connection.line,
+            durable,
+            clock,
+            namespace,
+            kinds=kinds or {},
+            times=times or Times(cache_ms=CACHE_MS, patience_s=5),
+        )
+        try:
+            yield made
+        finally:
+            await made.background.close()
+    finally:
+        await connection.line.close()
+        await connection.leave()
+
+
+async def clean(made: Bridge) -> None:
+    """Take away all that lies in a bridge's namespace."""
+    async for keys in made.line.scan(made.keyspace.pattern(made.namespace), near=None):
+        await made.line.call("UNLINK", *keys)
+
+
+class Stage:
+    """A tier in front of another one, whose calls a test can hold up and let fail.
+
+    Args:
+        durable: the real one.
+    """
+
+    def __init__(self, durable: Durable) -> None:
+        self._durable = durable
+        self.url, self.open, self.close = durable.url, durable.open, durable.close
+        self.get, self.query, self.namespaces = durable.get, durable.query, durable.namespaces
+        self.purge, self.check, self.charges = durable.purge, durable.check, durable.charges
+        self.before: Callable[[str], Awaitable[None]] = _nothing
+        """Awaited before each call, with its name."""
+        self.after: Callable[[str], Awaitable[None]] = _nothing
+        """Awaited when the answer is there and has not been handed on."""
+        self.calls: list[str] = []
+
+    async def put(self, records: Sequence[DurableRecord]) -> list[Put]:
+        return await self._staged("put", self._durable.put(records))
+
+    async def records(self, key: str) -> list[DurableRecord]:
+        return await self._staged("records", self._durable.records(key))
+
+    async def highest(self, namespace: str) -> int:
+        return await self._staged("highest", self._durable.highest(namespace))
+
+    async def iterate(
+        self, namespace: str, *, changed_after: int = 0, heads_only: bool = False, after: tuple[str, str] | None = None
+    ) -> AsyncIterator[list[DurableRecord]]:
+        pages = self._durable.iterate(namespace, changed_after=changed_after, heads_only=heads_only, after=after)
+        self.calls.append("iterate")
+        await self.before("iterate")
+        async for page in pages:
+            await self.after("iterate")
+            yield page
+
+    async def _staged(self, name: str, answer: Any) -> Any:
+        self.calls.append(name)
+        try:
+            await self.before(name)
+        except BaseException:
+            answer.close()
+            raise
+        given = await answer
+        await self.after(name)
+        return given
+
+
+class Pause:
+    """Stands still at one call of a tier until it is told to go on.
+
+    Args:
+        at: name of the call.
+    """
+
+    def __init__(self, at: str) -> None:
+        self._at = at
+        self.reached = asyncio.Event()
+        self.over = asyncio.Event()
+
+    async def __call__(self, name: str) -> None:
+        if name == self._at and not self.reached.is_set():
+            self.reached.set()
+            await self.over.wait()
+
+
+async def _nothing(name: str) -> None:
+    """Let the call go on."""
+
+
+__all__ = ["CACHE_MS", "Bridge", "Keep", "Pause", "Stage", "bridge", "clean"]
