@@ -45,5 +45,10 @@ for i = 4, #KEYS, 2 do
     redis.call('PERSIST', KEYS[i + 1])
   end
 end
-if cache_ms ~= '0' and #KEYS > 3 then redis.call('SET', state, 'cached', 'PX', cache_ms) end
+if #KEYS > 3 and cache_ms ~= '0' then
+  redis.call('SET', state, 'cached', 'PX', cache_ms)
+elseif #KEYS > 3 and expires ~= '0' then
+  redis.call('SET', state, 'expires')
+  redis.call('PEXPIREAT', state, expires)
+end
 return 'filled'

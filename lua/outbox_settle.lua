@@ -42,6 +42,9 @@ local function move_on(pair, documents)
   elseif kind == 'k' and expires == '0' and is_here then
     redis.call('PEXPIRE', key, cache_ms)
     redis.call('SET', state, 'cached', 'PX', cache_ms)
+  elseif kind == 'k' and is_here then
+    redis.call('SET', state, 'expires')
+    redis.call('PEXPIREAT', state, expires)
   else
     redis.call('DEL', state)
   end

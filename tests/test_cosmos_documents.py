@@ -17,6 +17,8 @@ from sharedmem.durable import cosmos_queries as queries
 from sharedmem.durable.cosmos_address import endpoint_of, key_for
 from sharedmem.durable.cosmos_documents import KEPT_AFTER_S, change, document_of, newest, place_of, record_of
 from sharedmem.durable.cosmos_layout import memories_layout, records_layout
+from sharedmem.durable.cosmos_purging import Row, Sieve
+from sharedmem.durable.living import living
 from sharedmem.models import DurableRecord, Outcome
 
 NOW_MS = 1_800_000_000_000
@@ -169,6 +171,44 @@ def test_of_a_batch_only_the_newest_of_each_document_is_sent() -> None:
     batch = [record(stamp=3), record(stamp=9), record(stamp=7, floor=7), record(stamp=1, element="x")]
 
     assert list(newest(batch).values()) == [record(stamp=9, floor=7), record(stamp=1, element="x")]
+
+
+# -- purging -------------------------------------------------------------------------------------
+
+STAMPS = st.integers(1, 9)
+ELEMENTS = st.builds(
+    lambda name, stamp, deleted: (name, stamp, deleted), st.sampled_from("123456"), STAMPS, st.booleans()
+)
+
+
+@given(
+    st.none() | st.tuples(STAMPS, STAMPS, st.integers(0, 4), st.sampled_from([0, 5, 15]), st.booleans()),
+    st.lists(ELEMENTS, unique_by=lambda one: one[0]),
+    st.sampled_from(["list", "hash"]),
+    st.integers(0, 10),
+)
+def test_a_purge_takes_nothing_that_a_reader_sees_or_that_awaits_its_head(
+    head: tuple[int, int, int, int, bool] | None,
+    elements: list[tuple[str, int, bool]],
+    type_: str,
+    tombstones_before: int,
+) -> None:
+    there = [record(element=name, type=type_, stamp=at, deleted=gone) for name, at, gone in sorted(elements)]
+    if head is not None:
+        at, floor, size, expires, gone = head
+        there.insert(0, record(type=type_, stamp=at, floor=floor, size=size, expires=expires, deleted=gone))
+    sieve = Sieve(now_ms=10, tombstones_before=tombstones_before)
+
+    dead = {row.element for row in map(sieve.dead, map(row_of, there)) if row}
+
+    left = [one for one in there if one.element not in dead]
+    assert living(left, 10) == living(there, 10)
+    newest_known = max(tombstones_before - 1, head[0] if head else 0, head[1] - 1 if head else 0)
+    assert all(one.stamp <= newest_known for one in there if one.element in dead)
+
+
+def row_of(one: DurableRecord) -> Row:
+    return Row(one.key, one.element, one.type, one.stamp, one.floor, one.size, one.expires, one.deleted, etag="")
 
 
 # -- queries -------------------------------------------------------------------------------------

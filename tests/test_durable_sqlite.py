@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from sharedmem import ConfigError, InvalidError, NotFoundError, UnavailableError
+from sharedmem import ConfigError, InvalidError, NotFoundError, Settings, UnavailableError
+from sharedmem.clock import SystemClock
 from sharedmem.durable.living import living
+from sharedmem.durable.opening import durable_at
 from sharedmem.durable.sqlite import SqliteDurable
 from sharedmem.models import DurableRecord, Outcome
 from sharedmem.testing import ManualClock
@@ -104,6 +106,7 @@ async def test_its_url_opens_the_same_file(tmp_path: Path) -> None:
 
     assert await second.open(create=False) == identity
     assert first.url.startswith("sqlite:///")
+    assert durable_at(first.url, Settings(), SystemClock()).url == first.url
     assert "open" in repr(second)
     await first.close()
     await second.close()

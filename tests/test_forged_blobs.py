@@ -27,7 +27,7 @@ def server() -> fakeredis.FakeServer:
 
 @pytest.fixture
 async def hub(server: fakeredis.FakeServer, tmp_path: Path) -> AsyncIterator[Hub]:
-    async with fake_hub(server=server, settings=Settings(data_dir=tmp_path / "data")) as opened:
+    async with fake_hub(server=server, settings=Settings(data_dir=tmp_path)) as opened:
         yield opened
 
 
@@ -37,7 +37,7 @@ async def victim(request: pytest.FixtureRequest, hub: Hub, server: fakeredis.Fak
     await hub.store("research").write("theirs", "x" * 300_000)
     await hub.store("secret").write("theirs", "z" * 300_000)
     await hub.store("research").write("forged", "y" * 300_000)
-    (blobs,) = (tmp_path / "data" / "blobs").iterdir()
+    (blobs,) = (tmp_path / "blobs").iterdir()
     outside = tmp_path / "outside"
     outside.write_bytes(SECRET)
     by_key = {json.loads(path.read_text())["key"]: path for path in blobs.glob("ns-*/*/*-*")}

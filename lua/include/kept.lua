@@ -4,7 +4,7 @@
 -- unkept.lua does. What it takes comes behind the script's own keys and arguments, and is cut off here. A key's state
 -- is `pending <stamp> <expires> <kind> <documents>` until the tier has as many documents of it as wait, and `deleted`
 -- with the same words when it is gone; then nothing, or `missing` (it is nowhere), `loading <token>` (somebody brings
--- it back), `cached` (it expires here, and not in the tier).
+-- it back), `cached` (it expires here, and not in the tier), `expires` (it expires, of knowledge a thing to be said).
 --
 -- KEYS outbox     stream  what the tier has not got yet: one entry a step, a field a document
 -- KEYS kept       hash    `s` or `k` by the key that lasts by argument and not by rule
@@ -65,9 +65,13 @@ local function is_kept(i)
   return kinds[i] ~= nil
 end
 
--- Whether a key's expiry is only that of its copy here.
+-- Whether a key's expiry is only that of its copy here. Of knowledge it is unless the state says otherwise: a state
+-- may be evicted alone, and nothing must end because of that.
 local function is_cached(i)
-  return kinds[i] and state_of(i) == 'cached'
+  local what, rest = state_of(i)
+  if what == 'cached' then return true end
+  if kinds[i] ~= 'k' or what == 'expires' then return false end
+  return what ~= 'pending' or string.find(rest, '^%d+ 0 ') ~= nil
 end
 
 local outgoing, urgent, leaving = {}, false, {}
@@ -105,7 +109,7 @@ end
 local function expiry(i, key, ttl_ms)
   local now_ms = math.floor(microseconds() / 1000)
   if ttl_ms ~= '0' and ttl_ms ~= '-1' then return whole(now_ms + tonumber(ttl_ms)) end
-  if state_of(i) == 'cached' then
+  if is_cached(i) then
     redis.call('PERSIST', key)
     return '0'
   end

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError
 
@@ -43,6 +43,10 @@ class Tally(Record):
         """All of them."""
         return self.imported + self.older + self.skipped
 
+    def with_more(self, landed: Landed, number: int) -> Tally:
+        """The same with so many more."""
+        return self.model_copy(update={landed: getattr(self, landed) + number})
+
 
 class Sink:
     """Takes in documents of one namespace, the head of each key before its elements.
@@ -67,6 +71,9 @@ class Sink:
         tally: Tally | None = None,
     ) -> None:
         self.tally = tally or Tally()
+        """What became of the documents."""
+        self.keys = Tally()
+        """The same by keys."""
         self._parts = parts
         self._namespace = namespace
         self._leave_out = leave_out
@@ -92,16 +99,13 @@ class Sink:
             InvalidError: they are not of this namespace, or an element stands without its head.
             UnavailableError, LimitedError, AccessDeniedError: a side cannot take them now.
         """
-        self._kept = await self._kept_of(records)
-        for record in records:
-            if record.namespace != self._namespace:
-                raise InvalidError("key", record.key, f"it is none of namespace {self._namespace!r}")
-            if record.is_head:
+        for number, run in enumerate(_runs(records)):
+            if number:
                 await self._close()
-                await self._open(record)
-            else:
-                await self._element(record)
-
+                await self._settle()
+            await self._look_ahead(run)
+            for record in run:
+                await self._take(record)
         await self._remove_unused()
 
     async def settle(self) -> None:
@@ -114,6 +118,15 @@ class Sink:
         await self._settle()
         await self._remove_unused()
 
+    async def _take(self, record: DurableRecord) -> None:
+        if record.namespace != self._namespace:
+            raise InvalidError("key", record.key, f"it is none of namespace {self._namespace!r}")
+        if record.is_head:
+            await self._close()
+            await self._open(record)
+        else:
+            await self._element(record)
+
     async def _settle(self) -> None:
         for landing in (self._redis, self._tier):
             if landing is not None:
@@ -122,7 +135,7 @@ class Sink:
     # -- a key, from its head to its last element
 
     async def _open(self, head: DurableRecord) -> None:
-        kind = head.kind if head.kind in LASTING else self._kept.get(head.key, self._parts.kind_of(head.key))
+        kind = self._kind(head)
         self._head, self._fate, self._landing = head, "skipped", None
         if head.deleted or has_expired(head, self._parts.now_ms):
             return
@@ -130,8 +143,11 @@ class Sink:
         if self._landing is None or self._landing is not self._tier:
             return
         self._head = head.model_copy(update={"kind": kind})
-        if not head.stamp and await self._tier.is_overtaken(head):
+        if not self._tier.wants(head):
             self._fate, self._landing = "older", None
+
+    def _kind(self, head: DurableRecord) -> str:
+        return head.kind if head.kind in LASTING else self._kept.get(head.key, self._parts.kind_of(head.key))
 
     def _route(self, head: DurableRecord, kind: str) -> RedisLanding | TierLanding | None:
         if kind in LASTING and self._tier is not None:
@@ -173,7 +189,7 @@ class Sink:
         if self._landing is not None:
             await self._landing.key(head, 1 + self._elements)
         else:
-            self._count(1 + self._elements + self._parts_told, self._fate)
+            self._told(head, 1 + self._elements + self._parts_told, self._fate)
         self._elements = self._parts_told = 0
         self._blob = bytearray()
 
@@ -189,7 +205,7 @@ class Sink:
             raise InvalidError("value of key", head.key, "its bytes are not those that were written; copy it again")
         if head.key in self._blobs:
             await self._settle()
-        if self._parts.blobs is None or not await landing.wants(head):
+        if self._parts.blobs is None or (isinstance(landing, RedisLanding) and not await landing.wants(head)):
             if self._parts.blobs is None:
                 self._leave_out(head.key, "it is a large value, and there is no place for those at that end")
             self._landing, self._fate = None, "skipped" if self._parts.blobs is None else "older"
@@ -212,17 +228,38 @@ class Sink:
             documents += parts
             if landed != "imported":
                 self._unused.append((record.key, reference))
-        self._count(documents, landed)
+        self.tally = self.tally.with_more(landed, documents)
+        if record.is_head:
+            self.keys = self.keys.with_more(landed, 1)
 
-    def _count(self, documents: int, landed: Landed) -> None:
-        self.tally = self.tally.model_copy(update={landed: getattr(self.tally, landed) + documents})
+    # -- what is known before
 
-    async def _kept_of(self, records: Sequence[DurableRecord]) -> dict[str, str]:
+    async def _look_ahead(self, records: Sequence[DurableRecord]) -> None:
+        heads = [record for record in records if record.is_head]
+        if self._tier is None or not heads:
+            return
+        self._kept = await self._kept_of(heads)
+        lasting = [head for head in heads if self._kind(head) in LASTING]
+        await self._tier.look(lasting, going_on=self._head.key if self._head is not None else "")
+
+    async def _kept_of(self, heads: Sequence[DurableRecord]) -> dict[str, str]:
         """The kinds of keys that last there by argument, although nothing in the archive says so."""
-        keys = [one.key for one in records if one.is_head and one.kind not in LASTING]
-        if self._tier is None or self._parts.redis is None or not keys:
+        keys = [head.key for head in heads if head.kind not in LASTING]
+        if self._parts.redis is None or not keys:
             return {}
         shore = self._parts.redis
         letters = await shore.line.call("HMGET", shore.keyspace.kept(self._namespace), *keys)
         found = zip(keys, letters if isinstance(letters, list) else [], strict=True)
         return {key: _KINDS[letter] for key, letter in found if isinstance(letter, bytes) and letter in _KINDS}
+
+
+def _runs(records: Sequence[DurableRecord]) -> Iterator[Sequence[DurableRecord]]:
+    """Parts in which each key is told once: what is known of a key before it is told the second time has changed."""
+    first, known = 0, set[str]()
+    for number, record in enumerate(records):
+        if record.is_head and record.key in known:
+            yield records[first:number]
+            first, known = number, set()
+        if record.is_head:
+            known.add(record.key)
+    yield records[first:]

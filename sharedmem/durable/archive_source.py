@@ -22,6 +22,8 @@ from sharedmem.models import DurableRecord
 from sharedmem.wire.keys import Target
 
 _BLOB = "blob"
+_PENDING, _DELETED = b"pending", b"deleted"
+_AHEAD = (_PENDING, _DELETED)
 _PART_BYTES = 786_432
 _AT_ONCE = 16
 _MOST_TRIES = 3
@@ -72,11 +74,10 @@ class Source:
     async def _hot(self, shore: Shore, position: Position) -> AsyncIterator[Batch]:
         pattern, near = shore.keyspace.pattern(self._namespace), shore.keyspace.space(self._namespace).clock
         run = await shore.line.run_of(near)
-        cursor = position.cursor if position.server == run else "0"
-        snapshots = Snapshots(shore.line, shore.keyspace, kind_of=self._parts.kind_of, leave_out=self._leave_out)
+        cursor = position.cursor if run and position.server == run else "0"
         while True:
             cursor, keys = await shore.line.scan_from(pattern, near=near, cursor=cursor)
-            async for page in snapshots.documents(await self._own(shore, self._named(shore, keys))):
+            async for page in self._snapshots(shore).documents(await self._own(shore, self._named(shore, keys))):
                 async for piece in self._whole(page):
                     yield None, piece
             if cursor == "0":
@@ -108,7 +109,7 @@ class Source:
 
         async def is_own(target: Target, state: object, letter: object, durable: Durable) -> bool:
             lasts = letter is not None or self._parts.kind_of(target.key) in LASTING
-            if not lasts or (isinstance(state, bytes) and state.startswith(b"pending")):
+            if not lasts or (isinstance(state, bytes) and state.startswith(_PENDING)):
                 return True
             async with free:
                 head = await durable.get(target.key)
@@ -125,13 +126,16 @@ class Source:
         # In the middle of a key its head is behind us.
         head = await durable.get(position.key) if after and position.element else None
         async for page in durable.iterate(self._namespace, after=after):
-            gone = await self._gone(page)
+            states = await self._states(sorted({record.key for record in page if record.is_head}))
             told = []
             for record in page:
-                head = record if record.is_head else head
-                if head is not None and head.key == record.key and head.key not in gone and self._counts(head, record):
+                if record.is_head:
+                    head = None if record.key in states else record
+                if head is not None and head.key == record.key and self._counts(head, record):
                     told.append(record)
             async for piece in self._whole(told):
+                yield None, piece
+            async for piece in self._ahead([key for key, state in states.items() if state.startswith(_PENDING)]):
                 yield None, piece
             yield Position(phase="tier", key=page[-1].key, element=page[-1].element), []
 
@@ -140,16 +144,26 @@ class Source:
             return False
         return record.is_head or not (record.deleted or record.stamp < head.floor)
 
-    async def _gone(self, page: Sequence[DurableRecord]) -> set[str]:
-        """The keys that were deleted, of which the durable store has not heard yet."""
-        if self._parts.redis is None:
-            return set()
+    async def _states(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """The states of keys of which the durable store does not have the last change."""
+        if self._parts.redis is None or not keys:
+            return {}
         keyspace = self._parts.redis.keyspace
-        keys = sorted({record.key for record in page})
         asked = [("GET", keyspace.state(keyspace.target(key))) for key in keys]
-        states = await self._parts.redis.line.read_many(asked)
-        told = zip(keys, states, strict=True)
-        return {key for key, state in told if isinstance(state, bytes) and state.startswith(b"deleted")}
+        told = zip(keys, await self._parts.redis.line.read_many(asked), strict=True)
+        return {key: state for key, state in told if isinstance(state, bytes) and state.startswith(_AHEAD)}
+
+    async def _ahead(self, keys: Sequence[str]) -> AsyncIterator[list[DurableRecord]]:
+        """What Redis has of keys that were changed since it was read: they may have been left to the store then."""
+        if self._parts.redis is None or not keys:
+            return
+        keyspace = self._parts.redis.keyspace
+        async for page in self._snapshots(self._parts.redis).documents([keyspace.target(key) for key in keys]):
+            async for piece in self._whole(page):
+                yield piece
+
+    def _snapshots(self, shore: Shore) -> Snapshots:
+        return Snapshots(shore.line, shore.keyspace, kind_of=self._parts.kind_of, leave_out=self._leave_out)
 
     # -- large values
 

@@ -10,9 +10,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from datetime import UTC
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
-
-from pydantic import Field
 
 from sharedmem.durable.archive_files import (
     ArchiveWriter,
@@ -27,6 +24,7 @@ from sharedmem.durable.archive_files import (
 from sharedmem.durable.archive_parts import ArchiveParts
 from sharedmem.durable.archive_sink import Sink, Tally
 from sharedmem.durable.archive_source import Source
+from sharedmem.durable.archive_steps import LeftOut, Progress, Reasons, Step
 from sharedmem.durable.frames import Place
 from sharedmem.errors import InternalError, InvalidError, NotFoundError
 from sharedmem.models import DurableRecord
@@ -34,28 +32,6 @@ from sharedmem.models.record import Record
 from sharedmem.wire.keys import check_name
 
 _NOTE_EVERY_S = 2.0
-_MOST_REASONS = 100
-
-
-class Step(NamedTuple):
-    """How far something has come."""
-
-    doing: Literal["reading", "exporting", "checking", "importing", "copying", "backfilling"]
-    what: str
-    done: int
-    total: int | None
-    unit: Literal["keys", "documents", "bytes", "lines"]
-
-
-Progress: TypeAlias = Callable[[Step], None]
-
-
-class LeftOut(Record):
-    """What could not be taken along."""
-
-    count: int = 0
-    reasons: dict[str, str] = Field(default_factory=dict)
-    """Why, by key; the first hundred."""
 
 
 class Exported(Record):
@@ -154,7 +130,7 @@ async def export(
     clock = await clock_of(parts, namespace)
     if not clock:
         raise NotFoundError("namespace", namespace, "nothing was ever written to it there; check its name")
-    left_out = _LeaveOut()
+    left_out = Reasons()
     moment = parts.clock.now().astimezone(UTC).isoformat()
     header = Header(version=version, namespace=namespace, exported=moment, source=parts.url, clock=clock)
     writer = ArchiveWriter(file, header, replace=replace)
@@ -211,7 +187,7 @@ async def import_(
     if namespace not in {None, header.namespace}:
         raise InvalidError("file", str(file), f"it is of namespace {header.namespace!r}, not of {namespace!r}")
     await parts.joined(header.namespace)
-    left_out = _LeaveOut()
+    left_out = Reasons()
     beside = file.with_name(f"{file.name}.import")
     note = await _usable(parts, checked, await asyncio.to_thread(read_beside, beside, ImportNote))
     base = max(header.clock, footer.highest)
@@ -337,7 +313,7 @@ class _Copy:
         self._due = target.clock.monotonic() + _NOTE_EVERY_S
 
     async def run(self, *, replace: bool) -> Copied:
-        name, left_out = self._note.namespace, _LeaveOut()
+        name, left_out = self._note.namespace, Reasons()
         await self._source.joined(name)
         await self._target.joined(name)
         base = self._note.base or await clock_of(self._source, name)
@@ -397,22 +373,6 @@ async def clock_of(parts: ArchiveParts, namespace: str) -> int:
         if isinstance(held, bytes):
             return int(held.split(b" ")[0])
     return await parts.durable.highest(namespace) if parts.durable is not None else 0
-
-
-class _LeaveOut:
-    """Collects what could not be taken along."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._reasons: dict[str, str] = {}
-
-    def __call__(self, key: str, why: str) -> None:
-        self._count += 1
-        if len(self._reasons) < _MOST_REASONS:
-            self._reasons[key] = why
-
-    def told(self) -> LeftOut:
-        return LeftOut(count=self._count, reasons=self._reasons)
 
 
 async def _usable(parts: ArchiveParts, checked: Checked, note: ImportNote | None) -> ImportNote | None:

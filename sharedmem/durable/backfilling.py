@@ -5,27 +5,376 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from base64 import b64encode
+from collections.abc import Mapping as Mapping_
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import orjson
-from pydantic import Field
 
 from sharedmem.durable.archive_files import read_beside, read_blocks, write_beside
 from sharedmem.durable.archive_parts import BLOB_PART, LASTING, ArchiveParts, Reference
 from sharedmem.durable.archive_sink import Sink
-from sharedmem.durable.archives import LeftOut, Progress, Step, _LeaveOut, clock_of
+from sharedmem.durable.archive_steps import LeftOut, Progress, Reasons, Step
+from sharedmem.durable.archives import clock_of
 from sharedmem.durable.frames import Place
 from sharedmem.durable.landing_tier import take_versions
 from sharedmem.durable.living import living
 from sharedmem.durable.mapping import Json, Mapped, Mapping, mapped
 from sharedmem.durable.snapshots import Snapshots
 from sharedmem.durable.texts import member_to_text, to_text
-from sharedmem.errors import InternalError, InvalidError
+from sharedmem.errors import InternalError, InvalidError, UnavailableError
 from sharedmem.models import DurableRecord
 from sharedmem.models.record import Record
-from sharedmem.wire.codec import JSON, encode, encode_member, encode_set_member
-from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.codec import encode, encode_member, encode_set_member
 
+_BLOB = "blob"
+_AT_ONCE = 200
+_PREVIEWED = 5
+_NOTE_EVERY_S = 2.0
+
+
+class Preview(Record):
+    """What one line would become."""
+
+    line: int
+    key: str
+    type: str
+    kind: str
+    created: int
+    value: object
+
+
+class Backfilled(Record):
+    """Foreign records in shared memory."""
+
+    file: str
+    lines: int
+    written: int
+    unchanged: int
+    """Lines whose key holds the same already."""
+    overtaken: int
+    """Lines whose key somebody wrote anew in that moment."""
+    rejected: int
+    """Lines that could not be used."""
+    reasons: dict[str, str]
+    """Why, by line number; the first hundred."""
+    preview: tuple[Preview, ...] = ()
+    """Of a dry run: the first lines that could be used."""
+
+
+class BackfillTally(Record):
+    """What became of lines."""
+
+    lines: int = 0
+    written: int = 0
+    unchanged: int = 0
+    overtaken: int = 0
+    rejected: int = 0
+
+
+class BackfillNote(Record):
+    """How far a backfill has come."""
+
+    identity: str
+    clocks: dict[str, int]
+    frame: int
+    lines: int
+    tally: BackfillTally
+
+
+class _Line(NamedTuple):
+    """A line that can be used."""
+
+    number: int
+    mapped: Mapped
+    documents: list[DurableRecord]
+    large: bytes
+    """Bytes of a large value; empty for others."""
+
+
+async def backfill(
+    parts: ArchiveParts,
+    file: Path,
+    mapping: Mapping,
+    *,
+    namespace: str,
+    rejects: Path | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Backfilled:
+    """Take foreign records into shared memory: a JSON object a line, plain or compressed with zstd.
+
+    Each becomes a key with a new version, unless the key holds the same already. Lines that cannot be used are counted
+    and told, and stop nothing. A run that was stopped leaves `<file>.backfill`; the same call goes on from there. Of
+    several lines with the same key the last one counts.
+
+    Args:
+        parts: where to.
+        file: JSON lines; `.zst` at the end of the name means compressed.
+        mapping: what becomes of a record.
+        namespace: whose plain keys are, those without a colon.
+        rejects: a file for the lines that cannot be used, each with its number and the reason.
+        dry_run: only say what would happen.
+        progress: told from time to time.
+
+    Raises:
+        InvalidError: the compressed file is damaged.
+        NotFoundError, UnavailableError: a file cannot be read or written, or a side stayed away.
+        UnsupportedError: the library to unpack it is not installed.
+    """
+    run = _Backfill(parts, file, mapping, namespace, rejects, dry_run=dry_run)
+    return await run.run(progress)
+
+
+class _Backfill:
+    """One run."""
+
+    def __init__(
+        self,
+        parts: ArchiveParts,
+        file: Path,
+        mapping: Mapping,
+        namespace: str,
+        rejects: Path | None,
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._parts, self._shore = parts, parts.server
+        self._file, self._mapping, self._namespace = file, mapping, namespace
+        self._rejects, self._dry_run = rejects, dry_run
+        self._beside = file.with_name(f"{file.name}.backfill")
+        self._touched: set[str] = set()
+        self._reasons = Reasons()
+        self._counts: dict[str, int] = dict.fromkeys(BackfillTally.model_fields, 0)
+        self._previews: list[Preview] = []
+        self._refused: list[bytes] = []
+        self._due = parts.clock.monotonic() + _NOTE_EVERY_S
+
+    async def run(self, progress: Progress | None) -> Backfilled:
+        size = await asyncio.to_thread(lambda: self._file.stat().st_size if self._file.exists() else 0)
+        identity = hashlib.sha256(f"{size} {self._parts.url} {self._mapping.model_dump_json()}".encode()).hexdigest()
+        start = await self._begun(identity)
+        async for block in read_blocks(self._file, start, ends=False):
+            for first in range(0, len(block.lines), _AT_ONCE):
+                await self._some(block.lines[first : first + _AT_ONCE])
+            await self._note(identity, Place(block.place.frame, block.place.lines + len(block.lines)))
+            if progress is not None:
+                progress(Step("backfilling", self._file.name, block.read, size, "bytes"))
+        await self._write_rejects()
+        tally = BackfillTally(**self._counts)
+        if tally.lines != tally.written + tally.unchanged + tally.overtaken + tally.rejected:
+            raise InternalError(f"of {tally.lines} lines of {self._file} some are not accounted for: {tally}")
+        if not self._dry_run:
+            await asyncio.to_thread(self._beside.unlink, missing_ok=True)
+        told: LeftOut = self._reasons.told()
+        return Backfilled(
+            file=str(self._file), **tally.model_dump(), reasons=told.reasons, preview=tuple(self._previews)
+        )
+
+    async def _some(self, lines: Sequence[bytes]) -> None:
+        usable: dict[str, _Line] = {}
+        for text in lines:
+            self._counts["lines"] += 1
+            if not text.strip():
+                self._reject(text, "it is empty")
+                continue
+            try:
+                line = self._line(text)
+            except InvalidError as error:
+                self._reject(text, str(error))
+                continue
+            if line.mapped.key in usable:
+                await self._write(list(usable.values()))
+                usable = {}
+            usable[line.mapped.key] = line
+        await self._write(list(usable.values()))
+        await self._write_rejects()
+
+    def _line(self, text: bytes) -> _Line:
+        found = mapped(text, self._mapping, self._namespace)
+        documents, large = self._documents(found)
+        return _Line(self._counts["lines"], found, documents, large)
+
+    # -- what a line becomes
+
+    def _documents(self, found: Mapped) -> tuple[list[DurableRecord], bytes]:
+        """The documents of a line, and the bytes of a large value."""
+        kind = self._mapping.kind or self._parts.kind_of(found.key)
+        ttl_ms = 0 if self._mapping.ttl is None else round(self._mapping.ttl * 1000)
+        head = DurableRecord(
+            key=found.key,
+            type=self._mapping.type,
+            kind=kind,
+            version=0,
+            stamp=0,
+            created=found.created,
+            expires=self._parts.now_ms + ttl_ms if ttl_ms else 0,
+            actor=self._mapping.actor,
+        )
+        if self._mapping.type != "value":
+            elements = self._elements(head, found.value)
+            return [head.model_copy(update={"size": len(elements), "actor": "", "created": 0}), *elements], b""
+        codec, body = encode(found.value)
+        if len(body) <= self._parts.large_from_bytes:
+            return [head.model_copy(update={"codec": codec.decode(), "body": to_text(codec, body)})], b""
+        reference = Reference(
+            size=len(body),
+            sha256=hashlib.sha256(body).hexdigest(),
+            content_type="application/json" if codec == b"json" else "application/x-msgpack",
+            codec=codec.decode(),
+        )
+        return [head.model_copy(update={"codec": _BLOB, "body": reference.model_dump_json()})], body
+
+    def _elements(self, head: DurableRecord, value: Json) -> list[DurableRecord]:
+        if isinstance(value, dict):
+            return [self._element(head, name, encode_member(item)) for name, item in value.items()]
+        items = value if isinstance(value, list) else []
+        if head.type == "list":
+            return [self._element(head, f"{n:016d}", encode_member(item)) for n, item in enumerate(items, 1)]
+        members = {encode_set_member(item) for item in items}
+        return [self._element(head, hashlib.sha256(member).hexdigest(), member) for member in sorted(members)]
+
+    def _element(self, head: DurableRecord, element: str, member: bytes) -> DurableRecord:
+        if not element:
+            raise InvalidError("field", element, "a field of a hash has a name")
+        if len(member) > self._parts.large_from_bytes:
+            raise InvalidError(element, "...", f"it takes {len(member)} bytes, too many for a part of a {head.type}")
+        codec, body = member_to_text(member)
+        kind = head.kind
+        return DurableRecord(
+            key=head.key, element=element, type=head.type, kind=kind, version=0, stamp=0, codec=codec, body=body
+        )
+
+    # -- writing
+
+    async def _write(self, lines: list[_Line]) -> None:
+        by_namespace: dict[str, list[_Line]] = {}
+        for line in lines:
+            by_namespace.setdefault(line.documents[0].namespace, []).append(line)
+        for namespace, group in by_namespace.items():
+            await self._parts.joined(namespace)
+            held = await self._held([line.mapped.key for line in group])
+            new = [line for line in group if _content(held.get(line.mapped.key, [])) != _content(line.documents)]
+            self._counts["unchanged"] += len(group) - len(new)
+            if self._dry_run:
+                self._preview(new)
+            elif new:
+                await self._put(namespace, new, held)
+
+    async def _put(self, namespace: str, lines: Sequence[_Line], held: Mapping_[str, list[DurableRecord]]) -> None:
+        version = await take_versions(self._parts, self._shore, namespace, count=len(lines))
+        sink = Sink(self._parts, namespace, base=version, leave_out=self._reasons, replace=True)
+        for number, line in enumerate(lines):
+            before = next(iter(held.get(line.mapped.key, [])), None)
+            await sink.take(_stamped(line, version + number, before))
+        await sink.settle()
+        self._touched.add(namespace)
+        self._counts["written"] += sink.keys.imported
+        self._counts["overtaken"] += sink.keys.older + sink.keys.skipped
+
+    async def _held(self, keys: Sequence[str]) -> dict[str, list[DurableRecord]]:
+        """The documents of keys as they are now."""
+        targets = [self._shore.keyspace.target(key) for key in keys]
+        found: dict[str, list[DurableRecord]] = {}
+        async for page in Snapshots(self._shore.line, self._shore.keyspace).documents(targets):
+            for record in page:
+                found.setdefault(record.key, []).append(record)
+        if self._parts.durable is not None:
+            for key in keys:
+                if key not in found and self._lasts(key):
+                    found[key] = living(await self._parts.durable.records(key), self._parts.now_ms)
+        return found
+
+    def _lasts(self, key: str) -> bool:
+        return (self._mapping.kind or self._parts.kind_of(key)) in LASTING
+
+    def _preview(self, lines: Sequence[_Line]) -> None:
+        self._counts["written"] += len(lines)
+        for line in lines[: _PREVIEWED - len(self._previews)]:
+            head = line.documents[0]
+            value, created = line.mapped.value, line.mapped.created
+            self._previews.append(
+                Preview(line=line.number, key=head.key, type=head.type, kind=head.kind, created=created, value=value)
+            )
+
+    # -- what cannot be used
+
+    def _reject(self, text: bytes, why: str) -> None:
+        self._counts["rejected"] += 1
+        number = self._counts["lines"]
+        self._reasons(str(number), why)
+        if self._rejects is not None:
+            shown = {"line": number, "reason": why, "text": text.decode(errors="replace")}
+            self._refused.append(orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE))
+
+    async def _write_rejects(self) -> None:
+        refused, self._refused = self._refused, []
+        if self._rejects is not None and refused:
+            await asyncio.to_thread(_append, self._rejects, b"".join(refused))
+
+    # -- going on later
+
+    async def _begun(self, identity: str) -> Place:
+        note = None if self._dry_run else await asyncio.to_thread(read_beside, self._beside, BackfillNote)
+        if note is not None and note.identity == identity and await self._still_there(note):
+            self._counts = note.tally.model_dump()
+            self._touched = set(note.clocks)
+            return Place(note.frame, note.lines)
+        if self._rejects is not None:
+            await asyncio.to_thread(self._rejects.unlink, missing_ok=True)
+        return Place()
+
+    async def _still_there(self, note: BackfillNote) -> bool:
+        """Whether what was written then has not been lost since."""
+        for namespace, clock in note.clocks.items():
+            if await clock_of(self._parts, namespace) < clock:
+                return False
+        return True
+
+    async def _note(self, identity: str, place: Place) -> None:
+        if self._dry_run or self._parts.clock.monotonic() < self._due:
+            return
+        clocks = {namespace: await clock_of(self._parts, namespace) for namespace in self._touched}
+        tally = BackfillTally(**self._counts)
+        note = BackfillNote(identity=identity, clocks=clocks, frame=place.frame, lines=place.lines, tally=tally)
+        with suppress(OSError):  # without it the next run begins anew, which does no harm
+            await asyncio.to_thread(write_beside, self._beside, note)
+        self._due = self._parts.clock.monotonic() + _NOTE_EVERY_S
+
+
+def _stamped(line: _Line, version: int, before: DurableRecord | None) -> list[DurableRecord]:
+    """The documents of a line under their version."""
+    head, *elements = line.documents
+    known = before.created if before is not None and before.type == head.type else 0
+    created = (head.created or known or version) if head.type == "value" else 0
+    stamped = {"version": version, "stamp": version}
+    documents = [head.model_copy(update={**stamped, "floor": version, "created": created})]
+    if line.large:
+        part = {"element": "00000000", "type": BLOB_PART, "codec": "base64", "body": b64encode(line.large).decode()}
+        elements = [head.model_copy(update=part)]
+    return documents + [one.model_copy(update=stamped) for one in elements]
+
+
+def _content(documents: Sequence[DurableRecord]) -> object:
+    """What a key holds, to be compared; None for nothing."""
+    if not documents:
+        return None
+    head, *elements = documents
+    if head.type == "list":
+        return head.type, tuple((one.codec, one.body) for one in elements)
+    if elements:
+        return head.type, frozenset((one.element, one.codec, one.body) for one in elements)
+    if head.codec == _BLOB:
+        reference = orjson.loads(head.body)
+        return _BLOB, reference.get("sha256"), reference.get("size"), reference.get("codec")
+    return head.type, head.codec, head.body
+
+
+def _append(path: Path, text: bytes) -> None:
+    try:
+        with path.open("ab") as file:
+            file.write(text)
+    except OSError as error:
+        raise UnavailableError(f"file {path}", f"it cannot be written: {error.strerror or error}") from error

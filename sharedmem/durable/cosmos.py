@@ -20,7 +20,6 @@ from sharedmem.clock import Clock, SystemClock, new_id
 from sharedmem.durable import cosmos_queries as queries
 from sharedmem.durable.cosmos_address import Patience, endpoint_of, key_for
 from sharedmem.durable.cosmos_documents import (
-    OWN_NAMESPACE,
     Document,
     change,
     document_of,
@@ -34,6 +33,7 @@ from sharedmem.durable.cosmos_documents import (
 from sharedmem.durable.cosmos_errors import Refusal, Target, missing, short, unreachable, wrong_login
 from sharedmem.durable.cosmos_layout import Layout, check_partition_key, differences, records_layout
 from sharedmem.durable.cosmos_purging import COLUMNS, Row, Sieve
+from sharedmem.durable.living import is_of_users
 from sharedmem.durable.protocol import Scalar
 from sharedmem.errors import AccessDeniedError, ConfigError, UnsupportedError
 from sharedmem.models import Charges, DurableRecord, Outcome, Put
@@ -281,7 +281,7 @@ class CosmosDurable:
         while names := await self._account.all(queries.next_namespace(latest)):
             latest = names[0]
             found.append(latest)
-        return [name for name in found if name != OWN_NAMESPACE]
+        return list(filter(is_of_users, found))
 
     # -- care -------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from itertools import count
 from typing import Any, TypeVar
 
 from azure.core import MatchConditions
@@ -23,7 +22,16 @@ from azure.cosmos.aio import ContainerProxy, CosmosClient
 from sharedmem.clock import Clock
 from sharedmem.durable.cosmos_address import Endpoint, Patience
 from sharedmem.durable.cosmos_documents import Document, Place
-from sharedmem.durable.cosmos_errors import NO_ANSWER, Refusal, Target, error_of, is_passing, is_planned, short
+from sharedmem.durable.cosmos_errors import (
+    NO_ANSWER,
+    Refusal,
+    Target,
+    error_of,
+    is_passing,
+    is_planned,
+    short,
+    unreachable,
+)
 from sharedmem.durable.cosmos_layout import Layout
 from sharedmem.durable.cosmos_queries import Position, Query
 from sharedmem.errors import NotFoundError, UnsupportedError
@@ -236,7 +244,7 @@ class Account:
     @property
     def _connected(self) -> CosmosClient:
         if self._client is None:
-            raise RuntimeError("open the durable tier before it is used")
+            raise unreachable("it is closed")
         return self._client
 
     def _proxy(self, container: str) -> ContainerProxy:
@@ -251,7 +259,8 @@ class Account:
     async def _ask(self, send: Callable[[], Awaitable[_T]]) -> _T | Refusal:
         """Send a request until it is answered, or a refusal that says something about what was asked."""
         give_up = self._clock.monotonic() + self._patience.total_s
-        for attempt in count():
+        attempt = 0
+        while True:
             try:
                 async with asyncio.timeout(self._patience.request_s):
                     return await send()
@@ -263,7 +272,7 @@ class Account:
                 if not is_passing(refusal) or self._clock.monotonic() + pause_s > give_up:
                     raise error_of(refusal, self._target) from problem
             await self._clock.sleep(pause_s)
-        raise AssertionError  # the count does not end
+            attempt += 1
 
     def _answered(self, answer: _T | Refusal) -> _T:
         """The answer to what can only be refused by mistake."""

@@ -114,13 +114,17 @@ class Drainer:
         self._noted.add(namespace)
         self._worker.note(namespace)
 
-    async def enrol(self, namespace: str) -> None:
+    async def enrol(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that other hubs carry what this one leaves, should it die; once a minute a round trip.
+
+        Args:
+            namespace: where it is about to change something.
+            again: at once, since Redis has lost what it held.
 
         Raises:
             UnavailableError: Redis stayed away.
         """
-        await self._enrolment.enrol(namespace)
+        await self._enrolment.enrol(namespace, again=again)
 
     async def close(self, patience_s: float = _FAREWELL_S) -> int:
         """Carry what this hub has left, for a few seconds at most, and end; returns how many changes stay in Redis.
@@ -170,8 +174,8 @@ class Drainer:
         Raises:
             UnavailableError: it could not be done in that time; the rest stays in Redis and is carried later.
         """
-        names = await self._enrolment.all() if namespace is None else [namespace]
-        await self._drain(names, timeout, retry=True)
+        names = {*await self._enrolment.all(), *self._noted} if namespace is None else {namespace}
+        await self._drain(sorted(names), timeout, retry=True)
 
     # -- looking at it ----------------------------------------------------------------------------
 

@@ -75,8 +75,8 @@ class Enrolment:
         self._enrolled: dict[str, float] = {}
         self._empty_since: dict[str, float] = {}
 
-    async def enrol(self, namespace: str) -> None:
-        """Make sure that other hubs look after a namespace; at most one round trip a minute.
+    async def enrol(self, namespace: str, *, again: bool = False) -> None:
+        """Make sure that other hubs look after a namespace; one round trip a minute at most, unless it is `again`.
 
         A user whom the server does not let do that goes without: its own hubs look after it.
 
@@ -84,7 +84,7 @@ class Enrolment:
             UnavailableError: the server stayed away.
         """
         now = self._clock.monotonic()
-        if now < self._enrolled.get(namespace, float("-inf")) + _ENROL_AGAIN_S:
+        if not again and now < self._enrolled.get(namespace, float("-inf")) + _ENROL_AGAIN_S:
             return
         self._enrolled[namespace] = now
         try:

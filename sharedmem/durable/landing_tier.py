@@ -1,4 +1,8 @@
-"""Landing in the durable store: elements first, then the heads, then what Redis has of the keys gives way."""
+"""Landing in the durable store: elements first, then the heads, then what Redis has of the keys gives way.
+
+What was deleted since it was archived comes back as a new change: under its old version, but with a new stamp, which
+its tombstone cannot beat.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from sharedmem.durable.archive_parts import SHARED_DATA, ArchiveParts, Landed, Shore
+from sharedmem.durable.living import has_expired
 from sharedmem.durable.protocol import Durable
 from sharedmem.durable.snapshots import LeaveOut
 from sharedmem.errors import UnavailableError
@@ -13,6 +18,9 @@ from sharedmem.models import DurableRecord, Outcome
 from sharedmem.wire.keeping import DropKeys
 from sharedmem.wire.tier import BY_RULE
 
+_VALUE = "value"
+# Instead of a stamp.
+_OWN, _NEW, _OVERTAKEN = 0, -1, -2
 _MOST_RECORDS = 200
 _MOST_BYTES = 1 << 20
 _AT_ONCE = 16
@@ -55,16 +63,34 @@ class TierLanding:
         self._heads: list[DurableRecord] = []
         self._bytes = 0
         self._raised = 0
+        self._stamps: dict[str, int] = {}
 
-    async def wants(self, head: DurableRecord) -> bool:
-        """Whether a key would be taken, as far as can be known before."""
-        known = await self._durable.get(head.key)
-        return known is None or known.stamp < (head.stamp or self._base)
+    async def look(self, heads: Sequence[DurableRecord], *, going_on: str) -> None:
+        """Find out what the store has of keys that are to be told next. One round trip a key, some at a time.
 
-    async def is_overtaken(self, head: DurableRecord) -> bool:
-        """Whether a structure without stamps has been changed since: its items could not be told from older ones."""
-        known = await self._durable.get(head.key)
-        return known is not None and known.stamp > self._base
+        Args:
+            heads: of these keys.
+            going_on: a key that is not told to its end yet.
+        """
+        free = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(head: DurableRecord) -> DurableRecord | None:
+            async with free:
+                return await self._durable.get(head.key)
+
+        known = await asyncio.gather(*(one(head) for head in heads))
+        gone = await self._deletions([head.key for head in heads])
+        self._stamps = {key: stamp for key, stamp in self._stamps.items() if key == going_on}
+        for head, there in zip(heads, known, strict=True):
+            self._stamps[head.key] = self._stamp(head, there, gone.get(head.key, 0))
+        revived = [key for key, stamp in self._stamps.items() if stamp == _NEW]
+        if revived:
+            first = await self._new_stamps(heads[0].namespace, len(revived))
+            self._stamps |= {key: first + number for number, key in enumerate(revived)}
+
+    def wants(self, head: DurableRecord) -> bool:
+        """Whether a key would be taken, as far as is known."""
+        return self._stamps[head.key] != _OVERTAKEN
 
     async def elements(self, head: DurableRecord, elements: Sequence[DurableRecord], before: int) -> None:  # noqa: ARG002  # only Redis has to count
         """Take some elements."""
@@ -97,11 +123,42 @@ class TierLanding:
         if self._bytes >= _MOST_BYTES or len(self._elements) + len(self._heads) >= _MOST_RECORDS:
             await self.settle()
 
+    def _stamp(self, head: DurableRecord, known: DurableRecord | None, deleted: int) -> int:
+        """The stamp that all documents of a key get; `_OWN`, `_NEW`, or `_OVERTAKEN`: it is not taken."""
+        if known is not None and (known.deleted or has_expired(known, self._parts.now_ms)):
+            deleted = max(deleted, known.stamp)
+        elif known is not None and known.stamp > deleted:
+            if head.stamp:
+                # Their stamps decide, document by document, unless nothing of them could be seen.
+                is_over = known.floor > head.stamp or (head.type == _VALUE and known.stamp >= head.stamp)
+                return _OVERTAKEN if is_over else _OWN
+            # The items of a structure without stamps could not be told from those that are there.
+            return _OVERTAKEN if known.stamp > self._base else self._base
+        if deleted >= (head.stamp or self._base):
+            return _NEW
+        return _OWN if head.stamp else self._base
+
+    async def _deletions(self, keys: Sequence[str]) -> dict[str, int]:
+        """The stamps of deletions that the store has not heard of yet."""
+        if self._parts.redis is None or not keys:
+            return {}
+        shore = self._parts.redis
+        states = await shore.line.read_many([("GET", shore.keyspace.state(shore.keyspace.target(key))) for key in keys])
+        told = {key: state.split() for key, state in zip(keys, states, strict=True) if isinstance(state, bytes)}
+        return {key: int(words[1]) for key, words in told.items() if words[0] == b"deleted"}
+
+    async def _new_stamps(self, namespace: str, count: int) -> int:
+        if self._parts.redis is not None:
+            return await take_versions(self._parts, self._parts.redis, namespace, count=count)
+        microseconds = round(self._parts.clock.now().timestamp() * 1_000_000)
+        return max(microseconds, await self._durable.highest(namespace) + 1)
+
     def _stamped(self, record: DurableRecord, head: DurableRecord) -> DurableRecord:
+        stamp = self._stamps[head.key]
         update: dict[str, object] = {"kind": head.kind}
-        if not record.stamp:
-            update |= {"stamp": self._base, "version": record.version or self._base}
-            update |= {"floor": self._base} if record.is_head else {}
+        if stamp != _OWN:
+            update |= {"stamp": stamp, "version": record.version or stamp}
+            update |= {"floor": stamp} if record.is_head else {}
         return record.model_copy(update=update)
 
     async def _put(self, records: list[DurableRecord]) -> list[DurableRecord]:

@@ -9,6 +9,11 @@ from sharedmem.models import DurableRecord
 _IN_ORDER = "list"
 
 
+def is_of_users(namespace: str) -> bool:
+    """Whether a namespace is one of those that users can name; the others hold what we remember."""
+    return not namespace.startswith("$")
+
+
 def has_expired(record: DurableRecord, now_ms: int) -> bool:
     """Whether the key's time is over."""
     return 0 < record.expires <= now_ms
@@ -30,5 +35,7 @@ def living(records: Sequence[DurableRecord], now_ms: int) -> list[DurableRecord]
     )
     if head.type == _IN_ORDER:
         # What was cut off in front is not deleted one by one.
-        elements = elements[max(0, len(elements) - head.size) :]
+        # Items may be here before the head that counts them is: those it knows are counted from its end.
+        known = sum(one.stamp <= head.stamp for one in elements)
+        elements = elements[max(0, known - head.size) :]
     return [head, *elements]

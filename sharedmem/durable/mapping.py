@@ -14,7 +14,7 @@ from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models.record import Record
 from sharedmem.wire.keys import absolute
 
-Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 _REFERENCE = re.compile(r"\{([^{}]*)\}")
 # Seconds, milliseconds and microseconds since 1970 are told apart by their size: all mean years from 1973 to 5138.

@@ -5,7 +5,6 @@ The server holds the id of the store, so that nobody writes past it or connects 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 from sharedmem.clock import Clock
@@ -16,8 +15,6 @@ from sharedmem.durable.sqlite import SqliteDurable
 from sharedmem.errors import AccessDeniedError, ConfigError
 from sharedmem.wire.keys import KeySpace
 from sharedmem.wire.line import Line
-
-_FILE = "durable.sqlite3"
 
 
 class Opened(NamedTuple):
@@ -31,11 +28,11 @@ def durable_at(url: str, settings: Settings, clock: Clock) -> Durable:
     """The store that a URL names; it is not opened yet.
 
     Raises:
-        ConfigError: there is no such kind of store.
+        ConfigError: there is no such kind of store, or a file without its whole path.
     """
-    scheme, _, rest = url.partition("://")
+    scheme = url.partition("://")[0]
     if scheme == "sqlite":
-        return SqliteDurable(Path(rest), clock=clock)
+        return SqliteDurable.at(url, clock=clock)
     if scheme in {"cosmos", "cosmos+http"}:
         return CosmosDurable(
             url,
@@ -47,16 +44,25 @@ def durable_at(url: str, settings: Settings, clock: Clock) -> Durable:
     raise ConfigError("durable_url", settings.origin("durable_url"), f"{url!r} is no durable store")
 
 
-async def open_behind(line: Line, keyspace: KeySpace, settings: Settings, clock: Clock) -> Opened | None:
+async def open_behind(
+    line: Line, keyspace: KeySpace, settings: Settings, clock: Clock, *, usual_url: str | None
+) -> Opened | None:
     """Open the store behind a server; None when there is none, and none is wanted.
+
+    Args:
+        line: the way to the server.
+        keyspace: how keys are spelled.
+        settings: may name the store, or refuse one.
+        clock: given to the store.
+        usual_url: where it is when neither the settings nor the server say so; None for none.
 
     Raises:
         ConfigError: another one stands behind this server, or none is to be used although one does.
         UnavailableError, UnsupportedError: it cannot be opened.
     """
     known = await _known(line, keyspace)
-    url = _wanted(settings, known)
-    if url is None:
+    url = _wanted(settings, known) or usual_url
+    if url is None or settings.durable_url == NO_TIER:
         return None
     store = durable_at(url, settings, clock)
     try:
@@ -69,18 +75,10 @@ async def open_behind(line: Line, keyspace: KeySpace, settings: Settings, clock:
 
 
 def _wanted(settings: Settings, known: tuple[str, str] | None) -> str | None:
-    if settings.durable_url == NO_TIER:
-        if known is not None:
-            advice = f"what must last on this server is kept at {known[1]}; leave durable_url out, or name that"
-            raise ConfigError("durable_url", settings.origin("durable_url"), advice)
-        return None
-    if settings.durable_url is not None:
-        return settings.durable_url
-    if known is not None:
-        return known[1]
-    if settings.redis_url is None:
-        return f"sqlite://{settings.data_dir / _FILE}"
-    return None
+    if settings.durable_url == NO_TIER and known is not None:
+        advice = f"what must last on this server is kept at {known[1]}; leave durable_url out, or name that"
+        raise ConfigError("durable_url", settings.origin("durable_url"), advice)
+    return settings.durable_url or (known and known[1])
 
 
 async def _known(line: Line, keyspace: KeySpace) -> tuple[str, str] | None:

@@ -102,7 +102,7 @@ class Durable(Protocol):
         """
 
     async def namespaces(self) -> list[str]:
-        """The namespaces that have documents, in order.
+        """The namespaces that have documents, in order; those whose name begins with `$` are our own, and left out.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: as `put`.

@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 
 from sharedmem.clock import Clock, SystemClock, new_id
 from sharedmem.durable import sqlite_rows as rows
+from sharedmem.durable.living import is_of_users
 from sharedmem.durable.protocol import Scalar
 from sharedmem.durable.sqlite_file import Lane, SqliteFile, back_up, path_of, transaction, url_of
 from sharedmem.errors import UnavailableError
@@ -178,7 +179,8 @@ class SqliteDurable:
         Raises:
             UnavailableError: the file cannot be read now.
         """
-        return await self._read(lambda connection: [name for (name,) in connection.execute(rows.NAMESPACES)])
+        found = await self._read(lambda connection: [name for (name,) in connection.execute(rows.NAMESPACES)])
+        return list(filter(is_of_users, found))
 
     async def purge(self, namespace: str, *, now_ms: int, tombstones_before: int) -> int:
         """Remove what no reader can see any more; returns how many documents.

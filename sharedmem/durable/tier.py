@@ -6,15 +6,20 @@ from collections.abc import AsyncIterator, Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import orjson
+
 from sharedmem.clock import Clock
 from sharedmem.config import Kind, Settings
-from sharedmem.durable.draining import Drainer
+from sharedmem.durable.desk import Desk, Staff
+from sharedmem.durable.draining import Drainer, Pace
+from sharedmem.durable.inspection import Inspector
 from sharedmem.durable.joining import Joiner
 from sharedmem.durable.living import has_expired
 from sharedmem.durable.loading import Loader, Times
 from sharedmem.durable.opening import Opened
 from sharedmem.durable.outbox import records_of
 from sharedmem.durable.shores import Shores
+from sharedmem.durable.warming import Warmer
 from sharedmem.models import DurableRecord
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
@@ -30,6 +35,8 @@ _PAGE = 500
 _NOWHERE = (b"deleted", b"missing")
 _LOG_KIND = "log"
 _BLOB = "blob"
+# No namespace of users begins with a dollar.
+_NAME_KEY = "$hub:known-as"
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class Behind:
     """How sessions of decisions lie in Redis."""
 
 
-class DurableTier:
+class DurableTier(Desk):
     """What stands behind one hub's server (`wire.tier.Tier`).
 
     Args:
@@ -83,11 +90,16 @@ class DurableTier:
             behind.counters,
             behind.clock,
             cache_ms=cache_ms,
+            # Before changes are refused, whoever makes them waits for those who carry them.
+            pace=Pace(hurry=self._limit // 10),
         )
         self._joiner = Joiner(shores, kind_of=behind.rule, imagers=imagers, nudge=self.drainer.note)
         self.loader = Loader(
             shores, imagers=imagers, nudge=self.drainer.note, join=self.join, times=Times(cache_ms=cache_ms)
         )
+        inspector = Inspector(shores, self._id, self.drainer, kind_of=behind.rule, imagers=imagers)
+        warmer = Warmer(self.store, behind.keyspace, self.loader)
+        super().__init__(Staff(self.store, self.drainer, inspector, warmer, self.join))
 
     # -- as those who change and read keys see it
 
@@ -105,6 +117,8 @@ class DurableTier:
     async def join(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that Redis is not behind the tier."""
         await self._joiner.join(namespace, again=again)
+        # Before the first change: should this hub die, others know where to look.
+        await self.drainer.enrol(namespace, again=again)
         if again:
             # What has lost the clock has lost this as well.
             await self._line.call("SET", self._keyspace.tier, f"{self._id} {self.store.url}", "NX")
@@ -161,6 +175,16 @@ class DurableTier:
         """Whether a key refers to a blob in the tier: it may be absent from Redis."""
         head = await self.store.get(key)
         return head is not None and not head.deleted and head.codec == _BLOB and path in head.body
+
+    async def known_as(self, name: str) -> str:
+        """The name under which the data of this server is known: the first one that was ever told."""
+        record = DurableRecord(
+            key=_NAME_KEY, type="value", kind="log", version=1, stamp=1, body=orjson.dumps(name).decode()
+        )
+        if await self.store.get(_NAME_KEY) is None:
+            await self.store.put([record])
+        found = await self.store.get(_NAME_KEY)
+        return name if found is None else str(orjson.loads(found.body))
 
     # -- its life
 

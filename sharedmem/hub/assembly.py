@@ -17,6 +17,7 @@ from sharedmem.data.structure import Means
 from sharedmem.data.sweeping import Sweeper
 from sharedmem.durable.azure_blobs import AzureBlobStore
 from sharedmem.durable.opening import open_behind
+from sharedmem.durable.sqlite import SqliteDurable
 from sharedmem.durable.tier import Behind, DurableTier
 from sharedmem.errors import AccessDeniedError, UnsupportedError
 from sharedmem.knowledge.decision_image import SessionImager
@@ -35,6 +36,7 @@ from sharedmem.wire.mutations import Mutations
 from sharedmem.wire.sender import Sender
 
 LAYOUT_VERSION = 1
+_DURABLE_FILE = "durable.sqlite3"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Connection:
     mode: str
     leave: Callable[[], Awaitable[None]]
     """Gives back what was joined to get the line."""
+    durable_url: str | None = None
+    """Where what must last is kept when nobody says otherwise."""
 
 
 Connect = Callable[[Settings, Clock], Awaitable[Connection]]
@@ -80,7 +84,13 @@ async def connect(settings: Settings, clock: Clock) -> Connection:
         port=settings.embedded_port,
     )
     address = read_address(server.url, settings)
-    return Connection(open_line(address, settings, clock), server.url, address.mode, server.leave)
+    return Connection(
+        open_line(address, settings, clock),
+        server.url,
+        address.mode,
+        server.leave,
+        durable_url=SqliteDurable(settings.data_dir / _DURABLE_FILE).url,
+    )
 
 
 async def _nothing() -> None:
@@ -97,7 +107,7 @@ async def assembled(connection: Connection, settings: Settings, clock: Clock) ->
     line = connection.line
     await line.open()
     keyspace = KeySpace(settings.prefix, client=new_id())
-    known_as = await _agree_on_layout(line, keyspace)
+    await _check_layout(line, keyspace)
     counters = Counters()
     background = Background(counters)
     lifetimes = Lifetimes(
@@ -108,10 +118,10 @@ async def assembled(connection: Connection, settings: Settings, clock: Clock) ->
     behind = Behind(
         line, keyspace, sender, background, counters, clock, settings, lifetimes.rule, SessionImager(keyspace)
     )
-    tier = await _tier(behind)
+    tier = await _tier(behind, connection.durable_url)
     if tier is not None:
         sender = KeptSender(line, ledger, tier, change_log_length=settings.change_log_length)
-    blobs = _blobs(settings, known_as)
+    blobs = _blobs(settings, await _known_as(line, keyspace, tier))
     means = Means(
         line=line,
         mutations=Mutations(sender),
@@ -129,8 +139,8 @@ async def assembled(connection: Connection, settings: Settings, clock: Clock) ->
     return Parts(connection, keyspace, means, ground, await detect_powers(line, connection.mode), tier)
 
 
-async def _tier(behind: Behind) -> DurableTier | None:
-    opened = await open_behind(behind.line, behind.keyspace, behind.settings, behind.clock)
+async def _tier(behind: Behind, usual_url: str | None) -> DurableTier | None:
+    opened = await open_behind(behind.line, behind.keyspace, behind.settings, behind.clock, usual_url=usual_url)
     if opened is None:
         return None
     tier = DurableTier(opened, behind)
@@ -166,16 +176,24 @@ def _blobs(settings: Settings, known_as: str) -> Blobs:
     return Blobs(AzureBlobStore(settings.blob_url, key=key, folder=known_as))
 
 
-async def _agree_on_layout(line: Line, keyspace: KeySpace) -> str:
-    """Refuse to touch data that a newer sharedmem has laid out; returns the id under which this data is known.
-
-    The id keeps apart the blobs of servers that share a blob folder.
-    """
-    with suppress(AccessDeniedError):  # a user limited by ACL may only read it; another one has written it
-        await line.call("SET", keyspace.layout, f"{LAYOUT_VERSION} {new_id()}", "NX")
+async def _check_layout(line: Line, keyspace: KeySpace) -> str:
+    """Refuse to touch data that a newer sharedmem has laid out; returns the id under which this data is known."""
     found = await line.call("GET", keyspace.layout)
     version, _, known_as = (found.decode() if isinstance(found, bytes) else str(LAYOUT_VERSION)).partition(" ")
     if int(version) > LAYOUT_VERSION:
         remedy = f"this version knows layout {LAYOUT_VERSION}; upgrade sharedmem-hub"
         raise UnsupportedError(f"data layout {version} of this server", remedy)
-    return known_as or "unnamed"
+    return known_as
+
+
+async def _known_as(line: Line, keyspace: KeySpace, tier: DurableTier | None) -> str:
+    """The id under which this server's data is known, which keeps apart the blobs of servers that share a folder.
+
+    It outlives the server's data where there is a tier, which may refer to blobs.
+    """
+    known_as = await _check_layout(line, keyspace)
+    if tier is not None:
+        known_as = await tier.known_as(known_as or new_id())
+    with suppress(AccessDeniedError):  # a user limited by ACL may only read it; another one has written it
+        await line.call("SET", keyspace.layout, f"{LAYOUT_VERSION} {known_as or new_id()}", "NX")
+    return known_as or await _check_layout(line, keyspace) or "unnamed"

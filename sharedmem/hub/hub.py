@@ -9,8 +9,10 @@ from typing import Self
 
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.config import Settings
+from sharedmem.durable.archiving import Archives
 from sharedmem.durable.tier import DurableTier
 from sharedmem.errors import UnavailableError, UnsupportedError
+from sharedmem.hub.archiving import archives_of
 from sharedmem.hub.assembly import Connect, Parts, assembled
 from sharedmem.hub.assembly import connect as default_connect
 from sharedmem.models import Health, Powers
@@ -122,6 +124,11 @@ class Hub:
             remedy = "set durable_url, for example to sqlite:///path/file.db, in every hub of this server"
             raise UnsupportedError("a durable tier", remedy)
         return tier
+
+    @property
+    def archive(self) -> Archives:
+        """Whole namespaces as files and back, and from one place to another."""
+        return archives_of(self._open_parts())
 
     async def health(self) -> Health:
         """Ask the server how it is. Two round trips.

@@ -18,6 +18,7 @@ from sharedmem.models.durable import (
     DurableStatus,
     Outcome,
     Put,
+    Verification,
 )
 from sharedmem.models.episodes import EpisodeEvent
 from sharedmem.models.leases import Holder, LeaseState
@@ -69,4 +70,5 @@ __all__ = [
     "TaskOutcome",
     "TypeUsage",
     "Usage",
+    "Verification",
 ]

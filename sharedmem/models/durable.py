@@ -144,3 +144,14 @@ class Difference(Record):
     """`value`, `element`, `size`, `type`, `expiry`, or `missing` when one side has nothing."""
     redis: str
     tier: str
+
+
+class Verification(Record):
+    """What a comparison of Redis with the durable tier has shown."""
+
+    namespace: str
+    keys: int
+    """How many keys were looked at."""
+    waiting: int
+    """How many of them have changes that wait for the tier, and were not compared."""
+    differences: list[Difference]

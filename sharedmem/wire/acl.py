@@ -50,7 +50,8 @@ def acl_rules(identity: Identity, keyspace: KeySpace, *, password: str) -> list[
     writable, readable = _writable(identity), _readable(identity)
     for pattern in readable + writable:
         _check_speakable(pattern)
-    keys = [f"%R~{keyspace.layout.decode()}", *(f"%R~{_physical(keyspace, pattern)}" for pattern in readable)]
+    common = [f"%R~{keyspace.layout.decode()}", f"%R~{keyspace.tier.decode()}", f"~{keyspace.outboxes.decode()}"]
+    keys = [*common, *(f"%R~{_physical(keyspace, pattern)}" for pattern in readable)]
     keys += [f"~{_physical(keyspace, pattern)}" for pattern in writable]
     keys += [f"~{name}" for namespace in _namespaces(writable) for name in _service(keyspace, namespace)]
     keys += [f"~{name}" for pattern in writable for name in _parts(keyspace, pattern)]
@@ -113,7 +114,10 @@ def _parts(keyspace: KeySpace, pattern: str) -> list[str]:
     target = keyspace.target_glob(pattern)
     head = keyspace.service(target.space.namespace, "").decode()
     rest = target.physical.decode().partition("}:")[2]
-    return [f"{head}{part}:{rest}{_ANY_ITEM if part in ITEM_PARTS else ''}" for part in EXPIRING_PARTS + LASTING_PARTS]
+    parts = [(part, rest) for part in EXPIRING_PARTS + LASTING_PARTS]
+    # How a session stands between Redis and the durable tier is said beside its plans.
+    parts += [(part, f"$plan:{rest}") for part in ("kept.state", "kept.staged")]
+    return [f"{head}{part}:{beside}{_ANY_ITEM if part in ITEM_PARTS else ''}" for part, beside in parts]
 
 
 def _namespaces(patterns: list[str]) -> list[str]:
@@ -124,4 +128,5 @@ def _service(keyspace: KeySpace, namespace: str) -> list[str]:
     space = keyspace.space(namespace)
     ledgers = space.operations.decode().rpartition(":")[0]
     dead_letters = keyspace.service(namespace, "dead:*").decode()
-    return [space.clock.decode(), space.changes.decode(), f"{ledgers}:*", dead_letters]
+    keeping = (keyspace.outbox(namespace), keyspace.dead_outbox(namespace), keyspace.kept(namespace))
+    return [space.clock.decode(), space.changes.decode(), f"{ledgers}:*", dead_letters, *map(bytes.decode, keeping)]

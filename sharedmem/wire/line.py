@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from redis.asyncio.client import PubSub
 
 from sharedmem.clock import Clock
-from sharedmem.errors import UnavailableError
+from sharedmem.errors import AccessDeniedError, UnavailableError, UnsupportedError
 from sharedmem.wire.cluster import ClusterDriver
 from sharedmem.wire.driver import Driver, Server
 from sharedmem.wire.faults import PASSING, translate
@@ -173,10 +174,10 @@ class Line:
         return (following or b"0").decode(), keys
 
     async def run_of(self, near: bytes) -> str:
-        """Which run of which server has that key: a scan's cursor means nothing to any other.
+        """Which run of which server has that key, or nothing when it does not say: to another a cursor means nothing.
 
         Raises:
-            UnavailableError, AccessDeniedError, ConfigError, ServerError: as `call`.
+            UnavailableError, ConfigError: as `call`.
         """
         (server,) = await self._servers(near)
 
@@ -186,9 +187,10 @@ class Line:
         try:
             facts = await attempt()
         except (LostError, ServerError) as error:
-            facts = await self._persist(attempt, error, ())
-        _, _, rest = (facts if isinstance(facts, bytes) else b"").partition(b"run_id:")
-        return rest.partition(b"\r")[0].decode()
+            with suppress(UnsupportedError, AccessDeniedError):
+                return _run_id(await self._persist(attempt, error, ()))
+            return ""
+        return _run_id(facts)
 
     async def block(self, *args: Argument, wait_s: float) -> Reply:
         """Send a blocking command once, on a connection of its own; what is lost is the caller's to repeat.
@@ -278,6 +280,11 @@ class Line:
             script = by_digest().get(_text(args[1])) if len(args) > 1 else None
             return ServerError(script.located(error.text)) if script else error
         return translated
+
+
+def _run_id(facts: Reply) -> str:
+    _, _, rest = (facts if isinstance(facts, bytes) else b"").partition(b"run_id:")
+    return rest.partition(b"\r")[0].decode()
 
 
 def _passes(error: LostError | ServerError) -> bool:

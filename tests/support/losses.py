@@ -12,7 +12,8 @@ from sharedmem.wire.replies import Reply
 
 async def lose(hub: Hub) -> None:
     """Let a server lose all it holds, once the durable tier has all of it."""
-    await hub.durable.drainer.drain()
+    for namespace in await hub.namespaces():
+        await hub.durable.drainer.drain(namespace)
     await line_of(hub).call("FLUSHALL")
 
 
@@ -33,7 +34,7 @@ async def set_back(hub: Hub, held: dict[bytes, Reply]) -> None:
 
 def line_of(hub: Hub) -> Line:
     """How a hub speaks to its server."""
-    return hub._open_parts().means.line  # noqa: SLF001  # what an operator does with redis-cli
+    return hub._open_parts().means.line  # what an operator does with redis-cli
 
 
 class Forgetful:

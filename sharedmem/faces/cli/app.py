@@ -19,11 +19,12 @@ ORDER = (
     *("lock", "leader"),
     *("presence", "limits"),
     *("usage", "clear", "acl"),
+    *("restore", "export", "import", "copy", "backfill"),
     *("up", "down", "status", "token", "demo", "doctor", "config", "redis-cli"),
 )
 """How the overview lists the commands."""
 DATA, LIVE, NAMESPACE, SERVER = "Shared data", "Live", "A namespace as a whole", "Server and installation"
-AGREEMENT = "Agreement"
+AGREEMENT, DURABLE = "Agreement", "What lasts"
 
 app = typer.Typer(
     name="sharedmem",
@@ -46,6 +47,9 @@ plans = typer.Typer(help="What agents decided and how that went; `plans SESSION`
 app.add_typer(plans, name="plans", rich_help_panel=AGREEMENT, epilog="Try:  sharedmem plans desk")
 queues = typer.Typer(help="Tasks that are handed out, each done at least once; `queue NAME` shows what is in a queue.")
 app.add_typer(queues, name="queue", rich_help_panel=AGREEMENT, epilog="Try:  sharedmem queue put jobs hello")
+
+durable = typer.Typer(help="The durable tier, which keeps what must last.")
+app.add_typer(durable, name="durable", rich_help_panel=DURABLE, epilog="Try:  sharedmem durable status")
 
 USUAL = {"hash": (hashes, "all"), "members": (members, "list"), "plans": (plans, "list"), "queue": (queues, "stats")}
 """What a group does when none of its commands is named."""

@@ -14,7 +14,9 @@ import typer
 
 from sharedmem.errors import SharedMemoryError
 from sharedmem.faces.cli import (
+    archives,
     doctor,
+    durable,
     installation,
     keys,
     leases,
@@ -45,6 +47,8 @@ _PUT_THEMSELVES_ON_THE_TREE = (
     presence,
     limits,
     whole,
+    durable,
+    archives,
     server,
     serve,
     raw,

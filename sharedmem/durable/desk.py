@@ -1,0 +1,148 @@
+"""What people and programs ask of the durable tier: how it is, what waits or was refused, and to bring things back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from sharedmem.durable.draining import Drainer
+from sharedmem.durable.inspection import Inspector
+from sharedmem.durable.loading import Join
+from sharedmem.durable.protocol import Durable
+from sharedmem.durable.warming import Warmer
+from sharedmem.models import DeadLetter, DurableLag, DurableStatus, Verification
+
+Progress = Callable[[int], None]
+
+
+class Staff(NamedTuple):
+    """Who does what is asked for."""
+
+    durable: Durable
+    drainer: Drainer
+    inspector: Inspector
+    warmer: Warmer
+    join: Join
+
+
+class Desk:
+    """The public side of `hub.durable`.
+
+    Args:
+        staff: who does what is asked for.
+    """
+
+    def __init__(self, staff: Staff) -> None:
+        self._staff = staff
+
+    async def namespaces(self) -> list[str]:
+        """The namespaces that the tier has something of, in order. One request to it.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: the tier cannot be asked.
+        """
+        return await self._staff.durable.namespaces()
+
+    async def status(self) -> DurableStatus:
+        """How the tier is, and how far it is behind; an answer also when it is away.
+
+        Two requests to the tier, and five round trips to Redis for each namespace with changes.
+
+        Raises:
+            UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
+        """
+        return await self._staff.inspector.status()
+
+    async def lag(self, namespace: str) -> DurableLag:
+        """How far the tier is behind in a namespace. Five round trips.
+
+        Raises:
+            UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
+        """
+        return await self._staff.drainer.lag(namespace)
+
+    async def lags(self) -> list[DurableLag]:
+        """The same for each namespace that was changed lately, by whatever hub.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `lag`.
+        """
+        return [await self.lag(name) for name in await self._staff.drainer.namespaces()]
+
+    async def drain(self, namespace: str | None = None, *, timeout: float = 60.0) -> None:  # noqa: ASYNC109  # as `drain` of queues
+        """Return when all that has been changed by now is in the tier, whoever changed it.
+
+        Args:
+            namespace: whose changes; None for those of all that were changed lately.
+            timeout: seconds.
+
+        Raises:
+            UnavailableError: it could not be done in that time; the rest stays in Redis and is carried later.
+        """
+        await self._staff.drainer.drain(namespace, timeout=timeout)
+
+    async def dead_letters(self, namespace: str, *, limit: int = 100) -> list[DeadLetter]:
+        """What the tier has refused for good, oldest first. One round trip.
+
+        Args:
+            namespace: whose.
+            limit: how many at most.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `lag`.
+        """
+        return await self._staff.drainer.dead_letters(namespace, limit=limit)
+
+    async def replay(self, namespace: str) -> int:
+        """Try all dead letters of a namespace again, oldest first, each once; returns how many.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `lag`.
+        """
+        return await self._staff.drainer.replay(namespace)
+
+    async def discard(self, namespace: str, ids: Sequence[str] | None = None) -> int:
+        """Give dead letters up for good; returns how many were there. The tier keeps what it had before.
+
+        Args:
+            namespace: whose.
+            ids: which; None for all.
+
+        Raises:
+            InvalidError: an id that is none.
+            UnavailableError, AccessDeniedError: as `lag`.
+        """
+        return await self._staff.drainer.discard(namespace, ids)
+
+    async def verify(self, namespace: str, progress: Progress | None = None) -> Verification:
+        """Compare what Redis holds of the keys that last with what the tier holds of them.
+
+        What is in the tier alone is as it should be; what still waits for it is counted, and not compared. A request
+        to the tier for some hundred documents, and a few round trips a key, many at once.
+
+        Args:
+            namespace: which.
+            progress: called with the number of keys looked at so far.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: either side cannot be had.
+        """
+        await self._staff.join(namespace)
+        return await self._staff.inspector.verify(namespace, progress)
+
+    async def restore(self, namespace: str, progress: Progress | None = None) -> int:
+        """Load into Redis what the tier has of a namespace; returns how many keys are there then.
+
+        It need not be done: a key that is asked for comes back by itself. Keys that are in Redis stay as they are.
+
+        Args:
+            namespace: which.
+            progress: called with the number of keys looked at so far.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: either side cannot be had; what is back stays.
+        """
+        # Nobody may have noticed yet that Redis is empty.
+        await self._staff.join(namespace, again=True)
+        told = None if progress is None else lambda done, _: progress(done)
+        return await self._staff.warmer.warm(namespace, told)

@@ -1,0 +1,266 @@
+"""Commands that take whole namespaces into files and back, elsewhere, and in from foreign records."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from sharedmem.clock import SystemClock
+from sharedmem.config import Settings
+from sharedmem.config.settings import DURABLE_SCHEMES
+from sharedmem.durable.archive_steps import LeftOut, Progress, Step
+from sharedmem.durable.archives import Copied, Exported, Imported
+from sharedmem.durable.archiving import Archives
+from sharedmem.durable.backfilling import Backfilled
+from sharedmem.durable.opening import durable_at
+from sharedmem.errors import InvalidError
+from sharedmem.faces.cli.app import DURABLE, command
+from sharedmem.faces.cli.output import answer, cell, console, counted, is_for_people, note, pairs, table
+from sharedmem.faces.cli.session import options_of, rightful
+from sharedmem.hub import Hub
+from sharedmem.hub.archiving import archives_of_durable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_T = TypeVar("_T")
+
+_NamespaceName = Annotated[str, typer.Argument(help="Name of the namespace.")]
+_Replace = Annotated[
+    bool,
+    typer.Option("--replace", help="Let structures and counters that are there give way; values go by version."),
+]
+
+
+@command("export", DURABLE, example="sharedmem export research research.jsonl.zst --replace")
+def export(
+    context: typer.Context,
+    namespace: _NamespaceName,
+    file: Annotated[Path, typer.Argument(help="Where to; .zst at its end compresses it.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Let a file of that name give way.")] = False,
+) -> None:
+    """Write a namespace into an archive, with versions, authors and times; go on where it was stopped."""
+    options = options_of(context)
+
+    async def work(told: Progress | None) -> Exported:
+        async with Hub.open(settings=rightful(options.settings())) as hub:
+            return await hub.archive.export(namespace, file, replace=replace, progress=told)
+
+    done = _performed(work)
+    answer(options, done, lambda: _export_picture(done))
+    _tell_left_out(done.left_out)
+
+
+@command("import", DURABLE, example="sharedmem import research.jsonl.zst")
+def import_(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The archive.")],
+    replace: _Replace = False,
+) -> None:
+    """Put an archive back; what is there already and as new stays, a damaged file changes nothing."""
+    options = options_of(context)
+
+    async def work(told: Progress | None) -> Imported:
+        async with Hub.open(settings=rightful(options.settings())) as hub:
+            return await hub.archive.import_(file, namespace=options.namespace, replace=replace, progress=told)
+
+    done = _performed(work)
+    answer(options, done, lambda: _import_picture(done))
+    _tell_left_out(done.left_out)
+
+
+@command("copy", DURABLE, example="sharedmem copy --from redis://old:6379 --to redis://new:6379 research")
+def copy(
+    context: typer.Context,
+    namespaces: Annotated[list[str] | None, typer.Argument(help="Which namespaces; without it all.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="Where from: a Redis or durable URL; without it the server in use.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--to", help="Where to: a Redis or durable URL; without it the server in use.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="File that keeps how far it has come; without it one in the data folder.")
+    ] = None,
+    replace: _Replace = False,
+) -> None:
+    """Stream namespaces into another server or durable store, as export and import do; go on where it was stopped."""
+    options = options_of(context)
+    settings = options.settings()
+    beside = checkpoint or _usual_checkpoint(settings, source, target, namespaces or [])
+
+    async def work(told: Progress | None) -> list[Copied]:
+        async with AsyncExitStack() as stack:
+            ends = [await stack.enter_async_context(_end(settings, url, new=new)) for url, new in _ways(source, target)]
+            return await ends[0].copy_to(ends[1], namespaces or None, checkpoint=beside, replace=replace, progress=told)
+
+    done = _performed(work)
+    answer(options, done, lambda: _copy_picture(done))
+    for one in done:
+        _tell_left_out(one.left_out)
+
+
+@command("backfill", DURABLE, example="sharedmem backfill articles.jsonl --mapping mapping.yaml --dry-run")
+def backfill(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="Foreign records, a JSON object a line; may end in .zst.")],
+    mapping: Annotated[Path, typer.Option(help="YAML or JSON file that says how a record becomes a key.")],
+    rejects: Annotated[Path | None, typer.Option(help="File for lines that cannot be used, with the reasons.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; show the first few.")] = False,
+) -> None:
+    """Take foreign records in through a mapping; what is there already is not written again."""
+    options = options_of(context)
+    settings = options.settings()
+
+    async def work(told: Progress | None) -> Backfilled:
+        async with Hub.open(settings=rightful(settings)) as hub:
+            return await hub.archive.backfill(
+                file, mapping, namespace=settings.namespace, rejects=rejects, dry_run=dry_run, progress=told
+            )
+
+    done = _performed(work)
+    answer(options, done, lambda: _backfill_picture(done, dry_run=dry_run))
+    if done.rejected and not is_for_people(options):
+        number, why = next(iter(done.reasons.items()))
+        note(f"{counted(done.rejected, 'line')} could not be used; line {number}: {why}")
+
+
+# -- how a command runs ---------------------------------------------------------------------------
+
+
+def _performed(work: Callable[[Progress | None], Coroutine[Any, Any, _T]]) -> _T:
+    """Run it with a bar for the person at the terminal; whoever stops it hears how to go on."""
+    try:
+        with _bar() as told:
+            return asyncio.run(work(told))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.stderr.write("sharedmem: stopped; nothing is lost, the same command goes on from here\n")
+        raise
+
+
+@contextmanager
+def _bar() -> Iterator[Progress | None]:
+    """A bar on standard error with rate and remaining time; None where nobody sees it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import (  # noqa: PLC0415  a pipe does not wait for it
+        BarColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bars  # noqa: PLC0415  likewise
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} {task.fields[unit]}"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TimeElapsedColumn(),
+    )
+    with Bars(*columns, console=console(beside=True), transient=True) as bars:
+        tasks = dict[str, Any]()
+
+        def told(step: Step) -> None:
+            title = f"{step.doing} {step.what}"
+            if title not in tasks:
+                tasks[title] = bars.add_task(title, unit=step.unit, rate="", total=step.total)
+            task = tasks[title]
+            speed = next(one.speed for one in bars.tasks if one.id == task)
+            bars.update(task, completed=step.done, total=step.total, rate=f"{speed:,.0f}/s" if speed else "")
+
+        yield told
+
+
+@asynccontextmanager
+async def _end(settings: Settings, url: str | None, *, new: bool) -> AsyncIterator[Archives]:
+    """One end of a copy: a hub, or a durable store alone.
+
+    Args:
+        settings: of this command.
+        url: which; None for the server in use.
+        new: whether a durable store may be made.
+    """
+    if url is None or url.partition("://")[0] not in DURABLE_SCHEMES:
+        chosen = settings if url is None else settings.replace(redis_url=url, durable_url=None)
+        async with Hub.open(settings=rightful(chosen)) as hub:
+            yield hub.archive
+        return
+    clock = SystemClock()
+    store = durable_at(url, settings, clock)
+    try:
+        await store.open(create=new)
+        yield archives_of_durable(store, clock)
+    finally:
+        await store.close()
+
+
+def _ways(source: str | None, target: str | None) -> tuple[tuple[str | None, bool], tuple[str | None, bool]]:
+    if source == target:
+        raise InvalidError("--to", target, "name two places: --from URL --to URL; without one it is the server in use")
+    return (source, False), (target, True)
+
+
+def _usual_checkpoint(settings: Settings, source: str | None, target: str | None, namespaces: list[str]) -> Path:
+    name = hashlib.sha256(repr((source, target, sorted(namespaces))).encode()).hexdigest()[:16]
+    folder = settings.data_dir / "copies"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}.json"
+
+
+def _tell_left_out(left_out: LeftOut) -> None:
+    if left_out.count:
+        key, why = next(iter(left_out.reasons.items()))
+        sys.stderr.write(f"sharedmem: {counted(left_out.count, 'key')} left out; {key}: {why}\n")
+
+
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def _export_picture(done: Exported) -> RenderableType:
+    rows = [("namespace", done.namespace), ("file", done.file), ("keys", done.keys), ("documents", done.documents)]
+    return pairs([*rows, ("digest", done.digest)])
+
+
+def _import_picture(done: Imported) -> RenderableType:
+    rows = [("namespace", done.namespace), ("documents", done.documents), ("imported", done.imported)]
+    return pairs([*rows, ("as new there", done.older), ("skipped", done.skipped)])
+
+
+def _copy_picture(done: list[Copied]) -> RenderableType:
+    numbers = ("documents", "imported", "as new there", "skipped")
+    picture = table("namespace", *numbers, right=numbers)
+    for one in done:
+        picture.add_row(cell(one.namespace), *map(cell, (one.documents, one.imported, one.older, one.skipped)))
+    return picture
+
+
+def _backfill_picture(done: Backfilled, *, dry_run: bool) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
+
+    written = "would be written" if dry_run else "written"
+    parts: list[RenderableType] = [
+        pairs(
+            [("lines", done.lines), (written, done.written), ("unchanged", done.unchanged), ("rejected", done.rejected)]
+        )
+    ]
+    if done.preview:
+        picture = table("line", "key", "type", "kind", "value", right=["line"])
+        for one in done.preview:
+            picture.add_row(*map(cell, (one.line, one.key, one.type, one.kind, one.value)))
+        parts += ["", picture]
+    if done.reasons:
+        picture = table("line", "why it cannot be used", right=["line"])
+        for number, why in list(done.reasons.items())[:10]:
+            picture.add_row(cell(int(number)), cell(why))
+        parts += ["", picture]
+    return Group(*parts)

@@ -1,0 +1,209 @@
+"""Commands on the durable tier: how it is, what waits for it, what it refused, and bringing its keys back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from sharedmem.durable.tier import DurableTier
+from sharedmem.faces.cli.app import DURABLE, command, durable
+from sharedmem.faces.cli.output import ago, answer, cell, counted, duration, nothing, pairs, progress, said, size, table
+from sharedmem.faces.cli.session import Options, opened, options_of
+from sharedmem.models import Charges, DeadLetter, DurableLag, DurableStatus, Verification
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+T = TypeVar("T")
+Namespaces = Annotated[
+    list[str] | None, typer.Argument(help="Which; without any, all that the tier has.", metavar="[NAMESPACE]...")
+]
+_LONG_S = 60.0
+_SOMETHING_IS_WRONG = 1
+
+
+@command("status", None, group=durable, example="sharedmem durable status")
+def durable_status(context: typer.Context) -> None:
+    """Show how the durable tier is and how far it is behind; exit code 1 when something is wrong with it."""
+    options = options_of(context)
+    status = _asked(options, lambda tier, _: tier.status())
+    answer(options, status, lambda: _status_picture(status))
+    if not status.reachable or status.problems:
+        raise typer.Exit(_SOMETHING_IS_WRONG)
+
+
+@command("lag", None, group=durable, example="sharedmem durable lag --json")
+def durable_lag(context: typer.Context) -> None:
+    """Show what waits in Redis for the durable tier, namespace by namespace."""
+    options = options_of(context)
+    lags = _asked(options, lambda tier, _: tier.lags())
+    answer(options, lags, lambda: _lag_picture(lags))
+
+
+@command("drain", None, group=durable, example="sharedmem durable drain --timeout 120")
+def durable_drain(
+    context: typer.Context,
+    namespace: Annotated[str | None, typer.Argument(help="Whose changes; without it those of all.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to try for.")] = 60.0,
+) -> None:
+    """Carry what waits to the durable tier, and return when it is there; exit code 7 when it cannot be done."""
+    options = options_of(context)
+    _asked(options, lambda tier, _: tier.drain(namespace, timeout=timeout))
+    answer(options, True, lambda: said(("all of it is in the durable tier", "green")))
+
+
+@command("dead", None, group=durable, example="sharedmem durable dead --namespace research")
+def durable_dead(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(help="Show at most that many.", min=1)] = 100,
+    discard: Annotated[
+        list[str] | None, typer.Option(help="Give this one up for good; repeatable, or `all`.", metavar="ID")
+    ] = None,
+) -> None:
+    """Show what the durable tier refused for good, oldest first; `durable replay` tries it again."""
+    options = options_of(context)
+    if discard:
+        ids = None if discard == ["all"] else discard
+        gone = _asked(options, lambda tier, name: tier.discard(name, ids))
+        answer(options, gone, lambda: said(counted(gone, "dead letter"), " given up"))
+        return
+    letters = _asked(options, lambda tier, name: tier.dead_letters(name, limit=limit))
+    answer(options, letters, lambda: _letters_picture(letters))
+
+
+@command("replay", None, group=durable, example="sharedmem durable replay --namespace research")
+def durable_replay(context: typer.Context) -> None:
+    """Try all dead letters of the namespace again, oldest first."""
+    options = options_of(context)
+    moved = _asked(options, lambda tier, name: tier.replay(name))
+    answer(options, moved, lambda: said(counted(moved, "dead letter"), " on the way again"))
+
+
+@command("verify", None, group=durable, example="sharedmem durable verify research")
+def durable_verify(context: typer.Context, namespaces: Namespaces = None) -> None:
+    """Compare Redis with the durable tier, and name what differs; exit code 1 when something does.
+
+    What is in the tier alone is as it should be, and what still waits for it is not compared.
+    """
+    options = options_of(context)
+    found = _asked(options, lambda tier, _: _verified(tier, namespaces))
+    answer(options, found, lambda: _verified_picture(found))
+    if any(one.differences for one in found):
+        raise typer.Exit(_SOMETHING_IS_WRONG)
+
+
+@command("restore", DURABLE, example="sharedmem restore research")
+def restore(context: typer.Context, namespaces: Namespaces = None) -> None:
+    """Load into Redis what the durable tier has, so that nobody waits for it after a loss of Redis.
+
+    Keys that are in Redis stay as they are. It need not be done: a key that is read is loaded by itself.
+    """
+    options = options_of(context)
+    restored = _asked(options, lambda tier, _: _restored(tier, namespaces))
+    answer(options, restored, lambda: _restored_picture(restored))
+
+
+def _asked(options: Options, ask: Callable[[DurableTier, str], Awaitable[T]]) -> T:
+    """What the tier answers; `ask` is also given the chosen namespace."""
+    settings = options.settings()
+
+    async def work() -> T:
+        async with opened(settings) as (hub, _):
+            return await ask(hub.durable, settings.namespace)
+
+    return asyncio.run(work())
+
+
+async def _verified(tier: DurableTier, namespaces: Sequence[str] | None) -> list[Verification]:
+    found = []
+    for namespace in namespaces or await tier.namespaces():
+        with progress(f"comparing {namespace}") as done:
+            found.append(await tier.verify(namespace, done))
+    return found
+
+
+async def _restored(tier: DurableTier, namespaces: Sequence[str] | None) -> dict[str, int]:
+    restored = {}
+    for namespace in namespaces or await tier.namespaces():
+        with progress(f"restoring {namespace}") as done:
+            restored[namespace] = await tier.restore(namespace, done)
+    return restored
+
+
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def _status_picture(status: DurableStatus) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
+
+    health = said(("in reach", "green")) if status.reachable else said((f"away: {status.why}", "bold red"))
+    facts: list[tuple[str, object]] = [("where", status.url), ("id", status.id), ("state", health)]
+    facts += [("problem", said((problem, "bold red"))) for problem in status.problems]
+    facts += _charges(status.charges)
+    return Group(pairs(facts, title="durable tier"), "", _lag_picture(status.namespaces))
+
+
+def _charges(charges: Charges) -> list[tuple[str, object]]:
+    asked = f"{charges.reads:,} reads, {charges.writes:,} writes, {charges.queries:,} queries"
+    rows: list[tuple[str, object]] = [("asked", asked)]
+    if charges.request_units:
+        rows.append(("charged", f"{charges.request_units:,.1f} RU"))
+    if charges.throttled:
+        rows.append(("throttled", said((counted(charges.throttled, "time"), "yellow"))))
+    return rows
+
+
+def _lag_picture(lags: Sequence[DurableLag]) -> RenderableType:
+    if not lags:
+        return said(("nothing has changed lately", "dim"))
+    numbers = ["waiting", "in hand", "dead letters"]
+    picture = table("namespace", *numbers[:2], "oldest", numbers[2], right=numbers)
+    for lag in lags:
+        style = "bold red" if lag.oldest > _LONG_S else "yellow" if lag.waiting else "green"
+        oldest = duration(lag.oldest) if lag.waiting else "-"
+        waiting, dead = said((f"{lag.waiting:,}", style)), said((f"{lag.dead:,}", "red" if lag.dead else "dim"))
+        picture.add_row(cell(lag.namespace), waiting, f"{lag.delivered:,}", oldest, dead)
+    return picture
+
+
+def _letters_picture(letters: Sequence[DeadLetter]) -> RenderableType:
+    if not letters:
+        return nothing()
+    picture = table("id", "key", "type", "bytes", "refused", "why", right=["bytes"])
+    for letter in letters:
+        key = f"{letter.key} [{letter.element}]" if letter.element else letter.key or letter.name
+        why = said((letter.reason, "red"))
+        picture.add_row(letter.id, cell(key), letter.type or "?", size(letter.size), ago(letter.at), why)
+    return picture
+
+
+def _verified_picture(found: Sequence[Verification]) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415  likewise
+
+    parts: list[RenderableType] = []
+    for one in found:
+        if one.differences:
+            parts.append(_differences_picture(one))
+        different = (counted(len(one.differences), "difference"), "bold red")
+        same = different if one.differences else ("the same", "green")
+        waits = f", {counted(one.waiting, 'key')} with changes under way" if one.waiting else ""
+        parts.append(said(f"{one.namespace}: ", counted(one.keys, "key"), ", ", same, waits))
+    return Group(*parts) if parts else nothing()
+
+
+def _differences_picture(found: Verification) -> Table:
+    picture = table("key", "what", "in Redis", "in the tier", title=f"namespace {found.namespace}")
+    for one in found.differences:
+        key = f"{one.key} [{one.element}]" if one.element else one.key
+        picture.add_row(cell(key), said((one.what, "red")), cell(one.redis), cell(one.tier))
+    return picture
+
+
+def _restored_picture(restored: dict[str, int]) -> RenderableType:
+    if not restored:
+        return nothing()
+    return pairs([(name, counted(count, "key")) for name, count in restored.items()], title="restored")

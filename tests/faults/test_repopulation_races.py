@@ -1,0 +1,469 @@
+"""Nothing deleted or older comes back: the races of write-through, each held still at its worst moment, and all orders.
+
+Each cure is shown to matter by a control: the same test with that line of the script taken out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fakeredis
+import pytest
+from support.recalled import CACHE_MS, Bridge, Pause, Stage, bridge, clean
+from support.schedules import MemoryDurable, Program, RestingClock, Schedule, explore
+
+from sharedmem import Settings
+from sharedmem.clock import new_id
+from sharedmem.durable.loading import OVERTAKEN, Times
+from sharedmem.durable.sqlite import SqliteDurable
+from sharedmem.errors import UnavailableError
+from sharedmem.hub.assembly import Connect
+from sharedmem.hub.assembly import connect as connect_to_real
+from sharedmem.testing.fakes import connect_to_fake
+
+NO_LEASE_CHECK = ("key_fill", "redis.call('GET', state) ~= 'loading ' .. token or ", "")
+NO_PENDING = ("key_look", "if what == 'pending' then", "if what == 'never' then")
+NO_DELETED = ("key_look", "what == 'missing' or what == 'deleted'", "what == 'missing'")
+NO_STATE = (
+    "value_write.kept",
+    "redis.call('SET', states[i], table.concat({ what, stamp, expires, kinds[i], documents }, ' '))",
+    "local _ = { what, stamp, expires, documents }",
+)
+NO_COLD = ("list_append.kept", "if is_cold(1) then return 'COLD' end", "is_cold(1)")
+SETTLED_AT_ONCE = ("outbox_settle", "if left > 0 then", "if left > 99 then")
+
+
+@pytest.fixture
+async def tier(tmp_path: Path) -> AsyncIterator[Stage]:
+    durable = SqliteDurable(tmp_path / "tier.db")
+    await durable.open()
+    yield Stage(durable)
+    await durable.close()
+
+
+@pytest.fixture(params=["fake", "real"])
+def connect(request: pytest.FixtureRequest) -> Connect:
+    return connect_to_fake(fakeredis.FakeServer()) if request.param == "fake" else connect_to_real
+
+
+@pytest.fixture
+def where(request: pytest.FixtureRequest, connect: Connect, tmp_path: Path) -> Settings:
+    is_real = connect is connect_to_real
+    return Settings(redis_url=request.getfixturevalue("redis_url") if is_real else None, data_dir=tmp_path / "data")
+
+
+@pytest.fixture
+async def hub(connect: Connect, where: Settings, tier: Stage) -> AsyncIterator[Bridge]:
+    async with bridge(connect, tier, f"test-{new_id(8)}", settings=where) as made:
+        yield made
+        await clean(made)
+
+
+@pytest.fixture
+async def other(connect: Connect, where: Settings, tier: Stage, hub: Bridge) -> AsyncIterator[Bridge]:
+    async with bridge(connect, tier, hub.namespace, settings=where) as made:
+        yield made
+
+
+@asynccontextmanager
+async def reader_held_up(hub: Bridge, tier: Stage) -> AsyncIterator[asyncio.Task[bool]]:
+    """A reader who has what the tier said in hand while the block runs, and then goes on."""
+    tier.after = pause = Pause("records")
+    reader = asyncio.create_task(hub.recalled("key"))
+    await pause.reached.wait()
+    yield reader
+    pause.over.set()
+    await reader
+
+
+# -- a reader puts back what it read before a change ----------------------------------------------
+
+
+async def overwrite_and_evict(hub: Bridge, other: Bridge, tier: Stage) -> None:
+    await hub.write("key", "1")
+    await hub.settled("key")
+    async with reader_held_up(hub, tier):
+        await other.write("key", "2")
+        await other.settled("key")
+
+
+async def test_a_reader_does_not_put_back_an_old_value_after_an_eviction(
+    hub: Bridge, other: Bridge, tier: Stage
+) -> None:
+    await overwrite_and_evict(hub, other, tier)
+
+    assert await hub.held("key") == "2"
+    assert hub.counters.read(OVERTAKEN) == 1
+
+
+async def test_without_the_lease_an_old_value_comes_back(hub: Bridge, other: Bridge, tier: Stage) -> None:
+    await hub.use_mutant(*NO_LEASE_CHECK)
+
+    await overwrite_and_evict(hub, other, tier)
+
+    assert await hub.held("key") == "1"
+
+
+async def test_a_reader_does_not_overwrite_a_newer_value(hub: Bridge, other: Bridge, tier: Stage) -> None:
+    await hub.write("key", "1")
+    await hub.settled("key")
+
+    async with reader_held_up(hub, tier):
+        await other.write("key", "2")
+
+    assert await hub.held("key") == "2"
+
+
+async def delete_meanwhile(hub: Bridge, other: Bridge, tier: Stage) -> bool:
+    await hub.write("key", "1")
+    await hub.settled("key")
+    async with reader_held_up(hub, tier) as reader:
+        # Whoever deletes loads what is not there first; it is there by now.
+        await other.write("key", "2")
+        await other.delete("key")
+    return await reader
+
+
+async def test_a_reader_does_not_bring_back_a_deleted_key(hub: Bridge, other: Bridge, tier: Stage) -> None:
+    assert not await delete_meanwhile(hub, other, tier)
+
+    assert await hub.held("key") is None
+    await hub.drain()
+    assert await hub.read("key") is None
+
+
+async def test_without_the_lease_a_deleted_key_comes_back(hub: Bridge, other: Bridge, tier: Stage) -> None:
+    await hub.use_mutant(*NO_LEASE_CHECK)
+
+    assert await delete_meanwhile(hub, other, tier)
+
+
+async def test_a_reader_whose_lease_ended_changes_nothing(
+    connect: Connect, where: Settings, hub: Bridge, tier: Stage
+) -> None:
+    await hub.write("key", "1")
+    await hub.settled("key")
+    times = Times(cache_ms=CACHE_MS, lease_ms=20)
+    async with bridge(connect, tier, hub.namespace, settings=where, times=times) as slow:
+        await slow.join(hub.namespace)
+        async with reader_held_up(slow, tier):
+            await hub.recalled("key")
+            await hub.write("key", "2")
+            await hub.settled("key")
+        assert slow.counters.read(OVERTAKEN) >= 1
+
+    assert await hub.held("key") == "2"
+
+
+async def test_nobody_knows_a_key_to_be_nowhere_that_was_written_meanwhile(
+    hub: Bridge, other: Bridge, tier: Stage
+) -> None:
+    await hub.join(hub.namespace)
+
+    async with reader_held_up(hub, tier):
+        await other.write("key", "1")
+        await other.settled("key")
+
+    assert await hub.read("key") == "1"
+
+
+async def test_a_fill_that_comes_late_after_a_lost_connection_changes_nothing(hub: Bridge, tier: Stage) -> None:
+    await hub.write("key", "1")
+    await hub.settled("key")
+    fills: list[Callable[[], Awaitable[bool]]] = []
+    fill = hub.keeping.key_fill
+
+    async def remembered(*args: Any, **named: Any) -> bool:
+        fills.append(partial(fill, *args, **named))
+        return await fill(*args, **named)
+
+    hub.keeping.key_fill = remembered  # type: ignore[method-assign]  # a fault
+    await hub.recalled("key")
+    await hub.write("key", "2")
+    await hub.settled("key")
+
+    assert not await fills[0]()
+    assert await hub.read("key") == "2"
+
+
+# -- the tier is behind ---------------------------------------------------------------------------
+
+
+async def test_a_value_that_went_before_it_was_drained_is_not_read_as_it_was(hub: Bridge) -> None:
+    await hub.write("key", "1")
+    await hub.drain()
+    await hub.write("key", "2")
+    await hub.evict("key")
+    hub.loader._nudge = lambda _: hub.background.start("drain", hub.drain())
+
+    assert await hub.read("key") == "2"
+
+
+async def test_without_its_state_it_would_be(hub: Bridge) -> None:
+    await hub.use_mutant(*NO_PENDING)
+    await hub.write("key", "1")
+    await hub.drain()
+    await hub.write("key", "2")
+    await hub.evict("key")
+
+    assert await hub.read("key") == "1"
+
+
+async def test_a_deletion_holds_before_the_tier_knows_of_it(hub: Bridge, other: Bridge) -> None:
+    await hub.write("key", "1")
+    await hub.drain()
+    await hub.delete("key")
+
+    assert await other.read("key") is None
+    await other.drain()
+    assert await other.read("key") is None
+
+
+async def test_without_its_tombstone_a_deleted_key_is_read(hub: Bridge, other: Bridge) -> None:
+    await other.use_mutant(*NO_DELETED)
+    await hub.write("key", "1")
+    await hub.drain()
+    await hub.delete("key")
+
+    assert await other.read("key") == "1"
+
+
+async def test_changes_that_reach_the_tier_in_the_wrong_order_leave_the_newest(hub: Bridge, tier: Stage) -> None:
+    await hub.write("key", "1")
+    first = await hub.line.call("XRANGE", hub.keyspace.outbox(hub.namespace), "-", "+")
+    await hub.write("key", "2")
+    await hub.settled("key")
+    assert isinstance(first, list)
+    entry = first[0]
+    assert isinstance(entry, list)
+    fields = entry[1]
+    assert isinstance(fields, list)
+    await hub.line.call("XADD", hub.keyspace.outbox(hub.namespace), "*", *fields)  # type: ignore[arg-type]  # bytes
+    await hub.drain()
+
+    assert await hub.read("key") == "2"
+
+
+# -- changes of what is not in Redis --------------------------------------------------------------
+
+
+async def test_a_change_of_a_cold_list_builds_on_what_the_tier_has(hub: Bridge) -> None:
+    await hub.append("list", "1")
+    await hub.settled("list")
+
+    await hub.append("list", "2")
+
+    assert await members(hub) == [b"1", b"2"]
+
+
+async def test_without_that_the_list_loses_what_it_had(hub: Bridge) -> None:
+    await hub.use_mutant(*NO_COLD)
+    await hub.append("list", "1")
+    await hub.settled("list")
+
+    await hub.append("list", "2")
+
+    assert await members(hub) == [b"2"]
+
+
+async def test_a_change_of_a_cold_list_that_is_deleted_meanwhile_begins_a_new_one(
+    hub: Bridge, other: Bridge, tier: Stage
+) -> None:
+    await hub.append("list", "1")
+    await hub.settled("list")
+    await other.join(hub.namespace)
+    tier.after = pause = Pause("records")
+    appending = asyncio.create_task(hub.append("list", "2"))
+    await pause.reached.wait()
+    tier.after = Pause("nothing")
+    await other.line.call("DEL", other.keyspace.state(other.target("list")))  # as when the lease has ended
+    await other.delete("list")
+    pause.over.set()
+    await appending
+
+    assert await members(hub) == [b"2"]
+    await hub.settled("list")
+    assert await hub.recalled("list")
+    assert await members(hub) == [b"2"]
+
+
+async def members(hub: Bridge) -> object:
+    return await hub.line.call("LRANGE", hub.target("list").physical, 0, -1)
+
+
+# -- every order ----------------------------------------------------------------------------------
+
+
+class Model:
+    """What must hold of one key after each step, and at the end.
+
+    Args:
+        hubs: their programs run against each other.
+    """
+
+    def __init__(self, hubs: list[Bridge], clock: RestingClock, tier: Stage) -> None:
+        self.hubs, self._clock, self._tier = hubs, clock, tier
+        self._numbers = count()
+        self.versions: list[int] = []
+        self.newest = 0
+        """The version under the key after the newest change; 0 when that was a deletion."""
+
+    async def run(self, schedule: Schedule, orders: Orders) -> None:
+        hub = self.hubs[0]
+        for one in self.hubs:
+            one.namespace = f"order-{next(self._numbers)}" if one is hub else hub.namespace
+            await one.join(one.namespace)
+        self.versions, self.newest = [], 0
+        self._tier.before = lambda _: schedule.gate()
+        self._clock.schedule = schedule
+        self.gate = schedule.gate
+        for one in self.hubs:
+            for name in ("key_look", "key_fill", "outbox_settle"):
+                setattr(one.keeping, name, partial(_gated, schedule, getattr(type(one.keeping), name), one.keeping))
+        await self.write("1")()
+        if orders.drained:
+            await hub.settled("key")
+        await schedule.run(orders.programs(self), self._check)
+        await self._end()
+
+    async def _check(self) -> None:
+        held = await self.hubs[0].version("key")
+        assert held in {0, self.newest}, f"{held} is in Redis after {self.newest}"
+
+    async def _end(self) -> None:
+        hub = self.hubs[0]
+        await hub.drain()
+        assert len(set(self.versions)) == len(self.versions)
+        await hub.read("key")
+        assert await hub.version("key") == self.newest
+        head = await hub.kept("key")
+        assert head is not None
+        assert (0 if head.deleted else head.version) == self.newest
+        await clean(hub)
+
+    # -- programs
+
+    def write(self, body: str, hub: int = 0) -> Program:
+        async def program() -> None:
+            if self.versions:
+                await self.gate()
+            self.newest = await self.hubs[hub].write("key", body)
+            self.versions.append(self.newest)
+
+        return program
+
+    def delete(self, hub: int = 0) -> Program:
+        async def program() -> None:
+            await self.gate()
+            with suppress(UnavailableError):
+                if version := await self.hubs[hub].delete("key"):
+                    self.versions.append(version)
+                    self.newest = 0
+
+        return program
+
+    def read(self, hub: int = 0) -> Program:
+        async def program() -> None:
+            # It may have to wait for a drainer that has had its turn.
+            with suppress(UnavailableError):
+                await self.hubs[hub].recalled("key")
+
+        return program
+
+    def evict(self) -> Program:
+        async def program() -> None:
+            await self.gate()
+            await self.hubs[0].evict("key")
+
+        return program
+
+    def drain(self, hub: int = 0) -> Program:
+        async def program() -> None:
+            await self.gate()
+            made = self.hubs[hub]
+            stream = made.drainer._stream(made.namespace)
+            await made.drainer._carrier.carry(stream, await stream.oldest(100))
+
+        return program
+
+
+async def _gated(schedule: Schedule, call: Callable[..., Awaitable[object]], *args: Any, **named: Any) -> object:
+    await schedule.gate()
+    return await call(*args, **named)
+
+
+@pytest.fixture
+async def model(tmp_path: Path) -> AsyncIterator[Model]:
+    server, clock, tier = fakeredis.FakeServer(), RestingClock(), Stage(MemoryDurable())
+    settings = Settings(data_dir=tmp_path)
+    connect = connect_to_fake(server)
+    async with (
+        bridge(connect, tier, "order", settings=settings, clock=clock) as one,
+        bridge(connect, tier, "order", settings=settings, clock=clock) as two,
+    ):
+        yield Model([one, two], clock, tier)
+
+
+class Orders(NamedTuple):
+    """What runs against each other."""
+
+    programs: Callable[[Model], dict[str, Program]]
+    drained: bool = True
+    """Whether the tier has what is under the key at first, and Redis has not; else the other way round."""
+
+
+def reading_and_writing(model: Model) -> dict[str, Program]:
+    return {"read": model.read(1), "write": model.write("2"), "drain": model.drain(), "evict": model.evict()}
+
+
+def deleting(model: Model) -> dict[str, Program]:
+    return {"read": model.read(1), "delete": model.delete(), "drain": model.drain()}
+
+
+def deleting_and_evicting(model: Model) -> dict[str, Program]:
+    return deleting(model) | {"evict": model.evict()}
+
+
+def two_readers(model: Model) -> dict[str, Program]:
+    return {"read": model.read(1), "read too": model.read(0), "write": model.write("2")}
+
+
+ORDERS = {
+    "a reader, a writer, a drainer, an eviction": Orders(reading_and_writing),
+    "the same, with a change that waits": Orders(reading_and_writing, drained=False),
+    "a reader, a deleter, a drainer": Orders(deleting),
+    "the same with what waits, and an eviction": Orders(deleting_and_evicting, drained=False),
+    "two readers, a writer": Orders(two_readers),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+async def test_in_no_order_does_anything_old_come_back(model: Model, name: str) -> None:
+    assert await explore(lambda schedule: model.run(schedule, ORDERS[name])) > 100
+
+
+@pytest.mark.parametrize(
+    ("mutant", "name"),
+    [
+        (NO_LEASE_CHECK, "a reader, a writer, a drainer, an eviction"),
+        (NO_PENDING, "a reader, a writer, a drainer, an eviction"),
+        (NO_STATE, "a reader, a writer, a drainer, an eviction"),
+        (NO_DELETED, "a reader, a deleter, a drainer"),
+        (SETTLED_AT_ONCE, "the same, with a change that waits"),
+    ],
+    ids=lambda choice: choice if isinstance(choice, str) else choice[0],
+)
+async def test_without_a_cure_something_old_comes_back_in_some_order(
+    model: Model, mutant: tuple[str, str, str], name: str
+) -> None:
+    for one in model.hubs:
+        await one.use_mutant(*mutant)
+
+    with pytest.raises(AssertionError, match="in the order"):
+        await explore(lambda schedule: model.run(schedule, ORDERS[name]))

@@ -1,0 +1,182 @@
+"""`sharedmem durable ...` and `sharedmem restore`: what programs and people are told."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.shell import Shell, several_on_a_terminal
+
+from sharedmem import Hub, Settings
+from sharedmem.faces.cli import run
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def data_dir() -> Iterator[Path]:
+    """A directory whose server is up for all tests of the module."""
+    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
+    assert run(["--data-dir", str(base / "d"), "up"]) == 0
+    yield base / "d"
+    assert run(["--data-dir", str(base / "d"), "down"]) == 0
+    shutil.rmtree(base)
+
+
+@pytest.fixture
+def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """A command line in a namespace of its own."""
+    return Shell(data_dir, f"n{next(_numbers)}", capfdbinary, monkeypatch)
+
+
+def remember(shell: Shell, **values: object) -> None:
+    """What an agent does meanwhile."""
+
+    async def in_a_hub() -> None:
+        async with Hub.open(settings=Settings(data_dir=shell.data_dir)) as hub:
+            store = hub.store(shell.namespace)
+            for key, value in values.items():
+                await store.write(key, value, kind="knowledge")
+
+    asyncio.run(in_a_hub())
+
+
+def leave_junk(shell: Shell) -> None:
+    """What another client does to the outbox."""
+    words = ("XADD", f"sm:{{{shell.namespace}}}:$outbox", "*", "junk", "?")
+    assert shell("redis-cli", *words).code == 0
+
+
+def dead(shell: Shell) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = shell("durable", "dead").data
+    return found
+
+
+def test_status_tells_where_the_tier_is_and_how_it_is(shell: Shell) -> None:
+    remember(shell, note=1)
+
+    status = shell("durable", "status").data
+
+    assert status["reachable"]
+    assert status["url"].startswith("sqlite:///")
+    assert status["problems"] == []
+    assert shell.namespace in [lag["namespace"] for lag in status["namespaces"]]
+
+
+def test_lag_tells_what_waits_namespace_by_namespace(shell: Shell) -> None:
+    remember(shell, note=1)
+
+    lags = {lag["namespace"]: lag for lag in shell("durable", "lag").data}
+
+    assert lags[shell.namespace] == {
+        "namespace": shell.namespace,
+        "waiting": 0,
+        "oldest": 0.0,
+        "delivered": 0,
+        "dead": 0,
+    }
+
+
+def test_drain_returns_when_nothing_waits(shell: Shell) -> None:
+    leave_junk(shell)
+
+    assert shell("durable", "drain", shell.namespace).data is True
+
+    assert len(dead(shell)) == 1
+
+
+def test_dead_letters_are_shown_replayed_and_given_up(shell: Shell) -> None:
+    leave_junk(shell)
+    shell("durable", "drain", shell.namespace)
+    (letter,) = dead(shell)
+    assert letter["name"] == "junk"
+    assert "cannot be understood" in str(letter["reason"])
+
+    assert shell("durable", "replay").data == 1
+    shell("durable", "drain", shell.namespace)
+    (again,) = dead(shell)
+    assert again["id"] != letter["id"]
+
+    assert shell("durable", "dead", "--discard", str(letter["id"])).data == 0
+    assert shell("durable", "dead", "--discard", str(again["id"])).data == 1
+    assert dead(shell) == []
+
+
+def test_what_is_no_dead_letter_cannot_be_given_up(shell: Shell) -> None:
+    done = shell("durable", "dead", "--discard", "nonsense")
+
+    assert done.code == 2
+    assert "give the id of a dead letter" in done.err
+
+
+def test_verify_leaves_with_one_when_something_differs(shell: Shell) -> None:
+    remember(shell, note=1, other=2)
+    (same,) = shell("durable", "verify", shell.namespace).data
+    assert (same["keys"], same["differences"]) == (2, [])
+
+    shell("redis-cli", "SET", f"sm:{{{shell.namespace}}}:shared:note", "spoilt")
+    done = shell("durable", "verify", shell.namespace)
+
+    assert done.code == 1
+    assert '"what": "value", "redis": "spoilt"' in done.out
+
+
+def test_restore_brings_back_what_redis_has_lost(shell: Shell) -> None:
+    remember(shell, note=1, other=2)
+    shell("redis-cli", "DEL", f"sm:{{{shell.namespace}}}:shared:note", f"sm:{{{shell.namespace}}}:shared:other")
+
+    assert shell("restore", shell.namespace).data == {shell.namespace: 2}
+
+    assert shell("redis-cli", "EXISTS", f"sm:{{{shell.namespace}}}:shared:note").out.strip() in {"1", "(integer) 1"}
+
+
+def test_without_names_all_that_the_tier_has_is_meant(shell: Shell) -> None:
+    remember(shell, note=1)
+
+    assert shell.namespace in shell("restore").data
+    assert shell.namespace in [one["namespace"] for one in shell("durable", "verify").data]
+
+
+def test_without_a_tier_it_says_how_to_get_one(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHAREDMEM_DURABLE_URL", "none")
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="sm") as folder:
+        done = Shell(Path(folder) / "d", "n", shell.capture, monkeypatch)("durable", "status")
+
+    assert done.code == 8
+    assert "set durable_url" in done.err
+
+
+def test_people_get_tables(shell: Shell, data_dir: Path) -> None:
+    remember(shell, note=1)
+    leave_junk(shell)
+    place = ("--data-dir", str(data_dir), "--namespace", shell.namespace)
+
+    screen = several_on_a_terminal(
+        (*place, "durable", "drain", shell.namespace),
+        (*place, "durable", "status"),
+        (*place, "durable", "lag"),
+        (*place, "durable", "dead"),
+        (*place, "durable", "dead", "--discard", "all"),
+        (*place, "durable", "replay"),
+        (*place, "durable", "dead"),
+        (*place, "redis-cli", "SET", f"sm:{{{shell.namespace}}}:shared:note", "spoilt"),
+        (*place, "durable", "verify", shell.namespace),
+        (*place, "restore", shell.namespace),
+        (*place, "durable", "--help"),
+    ).out
+
+    assert "all of it is in the durable tier" in screen
+    assert "in reach" in screen
+    assert "oldest" in screen
+    assert "it cannot be understood" in screen
+    assert "1 dead letter given up" in screen
+    assert "0 dead letters on the way again" in screen
+    assert "nothing there" in screen
+    assert "1 difference" in screen
+    assert "restored" in screen
+    assert "Try:  sharedmem durable status" in screen
