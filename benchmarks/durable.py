@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from contests import KEYS, VALUE
-from findings import Results, Row, Verdict, at_least, put_on_page, save, show
+from findings import Results, Row, Verdict, at_least, factor, put_on_page, save, show
 from harness import Call, Effort, Fleet, Load, Opener, Server, close_sides, compare, machine, open_sides
 from harness import private_server as started_server
+from rich.console import Console
+from rich.table import Table
 from voyages import Export, Voyage, export_jobs, voyages
 
 from sharedmem import Hub, Settings, SharedMemoryStore
@@ -64,11 +66,12 @@ def main() -> int:
         for name, settings in tiers.items():
             print(f"voyages to {name} and back", file=sys.stderr, flush=True)
             count = asked.keys or (2_000 if asked.quick else 100_000 if name == "SQLite" else 5_000)
-            results.voyages += fleet.ask(1, voyages, server.urls["unix"], settings, name, count)[0]
+            results.voyages += fleet.ask(1, voyages, server.urls["unix"], settings, name, count)
             server.empty()
         results.export = export_jobs(server, 20_000 if asked.quick else 1_000_000)
     goals = verdicts(results)
     show(results, goals, title="with a durable tier / without")
+    show_voyages(results)
     save(results, goals, asked.json)
     if asked.page:
         put_on_page(results, goals, asked.page, part="durable")
@@ -84,6 +87,21 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="PATH", help="where the figures go")
     parser.add_argument("--page", type=Path, metavar="PATH", help="a page whose ratios to replace")
     return parser.parse_args()
+
+
+def show_voyages(results: DurableResults) -> None:
+    """Print how fast keys go there and come back, and what an export takes."""
+    table = Table(title="to the tier and back")
+    for name in ("tier", "keys", "kept a second", "restored a second", "hot read p50", "cold read p50", "cold / hot"):
+        table.add_column(name, justify="right")
+    for one in results.voyages:
+        rates = f"{one.kept_per_s:,.0f}", f"{one.restored_per_s:,.0f}"
+        reads = f"{one.hot_p50_us:.0f} µs", f"{one.cold_p50_us:.0f} µs", factor(one.cold_ratio)
+        table.add_row(one.tier, f"{one.keys:,}", *rates, *reads)
+    Console().print(table)
+    if (export := results.export) is not None:
+        rate = export.records / export.seconds
+        print(f"export: {export.records:,} records, {rate:,.0f} a second, peak {export.peak_mib:.0f} MiB")
 
 
 # -- calls with and without a tier ------------------------------------------------------------------

@@ -20,6 +20,8 @@ import generate_cli_docs  # noqa: E402  the tools are no package
 
 # What needs something first, takes long, or never ends: each has tests of its own.
 WAITS = {"subscribe", "watch", "demo", "serve"}
+# Their lines name files and servers; tests/test_cli_archives.py and docs/archives.md run them.
+WITH_FILES = {"export", "import", "copy", "backfill"}
 # Their lines name a task or plan that another run has answered; the tests of their commands run them.
 ABOUT_EARLIER = {"plans resolve", "queue ack", "queue retry", "queue fail", "queue result"}
 BEFORE = {
@@ -48,7 +50,7 @@ def test_every_line_to_paste_works(data_dir: Path, capfd: pytest.CaptureFixture[
     try:
         for program, *words in examples:
             assert program == "sharedmem"
-            if {words[0], " ".join(words[:2])} & (WAITS | ABOUT_EARLIER | {"down"}):
+            if {words[0], " ".join(words[:2])} & (WAITS | WITH_FILES | ABOUT_EARLIER | {"down"}):
                 continue
             before = BEFORE.get(" ".join(words[:2]), BEFORE.get(words[0]))
             assert before is None or run([*place, *shlex.split(before)]) == 0

@@ -165,12 +165,13 @@ async def test_what_should_last_and_is_not_in_the_tier_is_named(
 
     found = told(await hub.durable.verify(TEAM))
 
-    assert sorted(found) == [("desk", "", "missing", "present", "nothing"), ("note", "", "missing", "present", "nothing")]
+    assert sorted(found) == [
+        ("desk", "", "missing", "present", "nothing"),
+        ("note", "", "missing", "present", "nothing"),
+    ]
 
 
-async def test_what_still_waits_is_counted_and_not_compared(
-    hub: Hub, store: SharedMemoryStore
-) -> None:
+async def test_what_still_waits_is_counted_and_not_compared(hub: Hub, store: SharedMemoryStore) -> None:
     await fill(hub)
     drainer = hub.durable.drainer
     await drainer.close()
@@ -225,4 +226,3 @@ async def test_the_status_of_a_tier_that_is_away_says_why(hub: Hub) -> None:
 
     assert not status.reachable
     assert status.why
-

@@ -139,6 +139,18 @@ async def test_a_flush_is_noticed_although_somebody_else_has_made_the_clock_sinc
     assert await hub.read("mine", "a") == "1"
 
 
+async def test_such_a_flush_does_not_make_a_change_ephemeral(hub: Bridge) -> None:
+    await hub.write("mine", "1", mode="S")
+    await hub.drain()
+    await clean(hub)
+    await hub.line.call("SET", hub.keyspace.space(hub.namespace).clock, FAR)
+
+    await hub.write("mine", "2", mode="a")
+
+    await hub.settled("mine")
+    assert await hub.read("mine", "a") == "2"
+
+
 async def test_what_lasts_by_rule_is_not_remembered_as_by_argument(
     connect: Connect, where: Settings, hub: Bridge, tier: Stage
 ) -> None:
@@ -156,7 +168,7 @@ async def test_what_lasts_by_rule_is_not_remembered_as_by_argument(
         kept = await fresh.line.call("HGETALL", fresh.keyspace.kept(hub.namespace))
     assert isinstance(kept, list)
     names = dict(zip(kept[::2], kept[1::2], strict=True))
-    assert names.pop(b"$joined", None) is not None  # type: ignore[call-overload]  # names are bytes
+    assert names.pop(b"$joined", None) is not None
     assert names == {hub.target("mine").key.encode(): b"s"}
 
 
@@ -207,7 +219,7 @@ async def test_what_waited_when_it_was_set_back_is_counted_on(hub: Bridge, other
 
     await set_back()
     await other.join(hub.namespace)
-    other.loader._nudge = lambda _: other.background.start("drain", other.drain())
+    other.loader._nudge = other.drain_soon
 
     assert await other.read("key") == "2"
     await other.write("key", "3")
@@ -241,7 +253,7 @@ async def test_a_list_changed_by_such_a_writer_is_what_the_tier_makes_of_it(hub:
     await hub.drain()
     await set_back()
     await hub.append("list", "3")
-    other.joiner._nudge = lambda _: other.background.start("drain", other.drain())
+    other.joiner._nudge = other.drain_soon
 
     await other.join(hub.namespace)
 

@@ -20,8 +20,9 @@ local states = {}
 for i = #modes, 1, -1 do states[i] = table.remove(KEYS) end
 local kept, outbox = table.remove(KEYS), table.remove(KEYS)
 
--- Without its clock the namespace is new here, or Redis has lost it: the caller finds out.
-if not last then return 'LOST' end
+-- Without its clock, or the mark of namespace_join, the namespace is new here, or Redis has lost it: the caller finds
+-- out. The clock alone says too little: messages and locks make it anew.
+if not last or redis.call('HEXISTS', kept, '$joined') == 0 then return 'LOST' end
 
 -- What a mode means for a key: the kind it has now, `d` when it is to be forgotten, or nothing.
 local function kind_of(i)

@@ -95,11 +95,16 @@ class Structure:
         """
         if self._tier is None:
             return await self._explained(target, wanted, self._line.call(*command))
-        await self._tier.join(target.space.namespace)
+        await self._joined(target)
         reply = await self._explained(target, wanted, self._line.call(*command))
         if reply in _ABSENT and await self._recalled(target):
             reply = await self._explained(target, wanted, self._line.call(*command))
         return reply
+
+    async def _joined(self, target: Target) -> None:
+        """Return when Redis is known not to be behind the durable tier."""
+        if self._tier is not None and not self._tier.is_joined(target.space.namespace):
+            await self._tier.join(target.space.namespace)
 
     async def _recalled(self, target: Target) -> bool:
         """Bring a key back that is not in Redis but lasts; whether it is there now."""

@@ -93,7 +93,7 @@ class Values(Structure):
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
         """
         target = self._scope.to_read(key)
-        if self._tier is not None:
+        if self._tier is not None and not self._tier.is_joined(target.space.namespace):
             await self._tier.join(target.space.namespace)
         try:
             raw = await self._call(b"GET", target.physical)
@@ -324,8 +324,7 @@ class Values(Structure):
         """(what a key holds, milliseconds until it expires)."""
         state = self._scope.keyspace.state(target)
         commands = [("GET", target.physical), ("PTTL", target.physical), ("GET", state)]
-        if self._tier is not None:
-            await self._tier.join(target.space.namespace)
+        await self._joined(target)
         for _ in range(_MOST_TRIES):
             reply = self._line.read_many(commands if self._tier else commands[:2])
             raw, left_ms, *states = await self._explained(target, _VALUE, reply)
@@ -373,8 +372,7 @@ class Values(Structure):
 
     async def _read_raw(self, targets: list[Target]) -> list[Reply]:
         """What keys of one namespace hold; those that are not in Redis but last are brought back, some at a time."""
-        if self._tier is not None:
-            await self._tier.join(targets[0].space.namespace)
+        await self._joined(targets[0])
         call = self._line.call("MGET", *(target.physical for target in targets))
         replies = as_list(await self._explained(targets[0], _VALUE, call))
         absent = [at for at, raw in enumerate(replies) if raw is None] if self._tier else []

@@ -217,15 +217,16 @@ async def checked_archive(path: Path, progress: Callable[[int, int], None] | Non
     size = await asyncio.to_thread(lambda: path.stat().st_size if path.exists() else 0)
     header: Header | None = None
     told: Footer | None = None
-    digest, count = _EMPTY_DIGEST, 0
+    digest, count, behind = _EMPTY_DIGEST, 0, list[bytes]()
     async for block in read_blocks(path):
         lines = block.lines
         if header is None:
             header, lines = header_of(path, lines[0]), lines[1:]
-        if told is not None and lines:
+        behind = lines if told is not None else []
+        if (end := next((n for n, line in enumerate(lines) if line.startswith(_END)), None)) is not None:
+            told, behind, lines = _parsed(path, lines[end], Footer), lines[end + 1 :], lines[:end]
+        if behind:
             raise InvalidError("file", str(path), "something stands behind its last line; make or copy it again")
-        if lines and lines[-1].startswith(_END):
-            told, lines = _parsed(path, lines[-1], Footer), lines[:-1]
         digest, count = await asyncio.to_thread(_digest, digest, lines), count + len(lines)
         if progress is not None:
             progress(block.read, size)

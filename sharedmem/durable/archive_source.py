@@ -127,20 +127,25 @@ class Source:
         head = await durable.get(position.key) if after and position.element else None
         async for page in durable.iterate(self._namespace, after=after):
             states = await self._states(sorted({record.key for record in page if record.is_head}))
-            told = []
-            for record in page:
-                if record.is_head:
-                    head = None if record.key in states else record
-                if head is not None and head.key == record.key and self._counts(head, record):
-                    told.append(record)
+            # Elements that the page begins with belong to the key before; nothing may come between.
+            first = next((n for n, record in enumerate(page) if record.is_head), len(page))
+            told = [record for record in page[:first] if head is not None and self._counts(head, record)]
             async for piece in self._whole(told):
                 yield None, piece
             async for piece in self._ahead([key for key, state in states.items() if state.startswith(_PENDING)]):
                 yield None, piece
+            told = []
+            for record in page[first:]:
+                if record.is_head:
+                    head = None if record.key in states else record
+                if head is not None and self._counts(head, record):
+                    told.append(record)
+            async for piece in self._whole(told):
+                yield None, piece
             yield Position(phase="tier", key=page[-1].key, element=page[-1].element), []
 
     def _counts(self, head: DurableRecord, record: DurableRecord) -> bool:
-        if head.deleted or has_expired(head, self._parts.now_ms):
+        if head.key != record.key or head.deleted or has_expired(head, self._parts.now_ms):
             return False
         return record.is_head or not (record.deleted or record.stamp < head.floor)
 

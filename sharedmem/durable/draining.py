@@ -114,6 +114,10 @@ class Drainer:
         self._noted.add(namespace)
         self._worker.note(namespace)
 
+    def is_enrolled(self, namespace: str) -> bool:
+        """Whether `enrol` has nothing to do."""
+        return self._enrolment.is_enrolled(namespace)
+
     async def enrol(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that other hubs carry what this one leaves, should it die; once a minute a round trip.
 

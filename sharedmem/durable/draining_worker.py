@@ -75,6 +75,10 @@ class Enrolment:
         self._enrolled: dict[str, float] = {}
         self._empty_since: dict[str, float] = {}
 
+    def is_enrolled(self, namespace: str) -> bool:
+        """Whether `enrol` has nothing to do."""
+        return self._clock.monotonic() < self._enrolled.get(namespace, float("-inf")) + _ENROL_AGAIN_S
+
     async def enrol(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that other hubs look after a namespace; one round trip a minute at most, unless it is `again`.
 
@@ -83,10 +87,9 @@ class Enrolment:
         Raises:
             UnavailableError: the server stayed away.
         """
-        now = self._clock.monotonic()
-        if not again and now < self._enrolled.get(namespace, float("-inf")) + _ENROL_AGAIN_S:
+        if self.is_enrolled(namespace) and not again:
             return
-        self._enrolled[namespace] = now
+        self._enrolled[namespace] = self._clock.monotonic()
         try:
             with suppress(AccessDeniedError):
                 await self._line.call("SADD", self._outboxes, namespace)

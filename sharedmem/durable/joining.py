@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import TypeVar
 
 from sharedmem.durable.flights import Flights
@@ -26,6 +27,7 @@ REPAIRS, PROVISIONAL = "durable_repairs", "durable_provisional_joins"
 """Counters: times that Redis was found behind the tier, and that the tier could not be asked."""
 
 _TIER_CANNOT_BE_ASKED = -1
+_joining: ContextVar[bool] = ContextVar("whether this task joins a namespace", default=False)
 _MOST_TRIES = 10
 _AT_ONCE = 200
 
@@ -70,6 +72,11 @@ class Joiner:
         self._joined: dict[str, int] = {}
         # Joined without the tier: when to ask it again.
         self._ask_again_at: dict[str, float] = {}
+        self._line.before_repeat(self._rejoin)
+
+    def is_joined(self, namespace: str) -> bool:
+        """Whether `join` has nothing to do."""
+        return self._joined.get(namespace) == self._line.generation and not self._ask_again_at
 
     async def join(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that Redis is not behind the tier; at once when that is known.
@@ -90,12 +97,21 @@ class Joiner:
             # Nobody who does without the tier should wait for it.
             self._flights.launch(namespace, lambda: self._join(namespace))
 
+    async def _rejoin(self) -> None:
+        """What a call expects to find may have gone with the connection: nothing is repeated before that is mended."""
+        if _joining.get():
+            return
+        doubtful = [one for one, generation in self._joined.items() if generation != self._line.generation]
+        with suppress(SharedMemoryError):  # the call will say so itself
+            await asyncio.gather(*map(self.join, doubtful))
+
     def _is_due(self, namespace: str) -> bool:
         if not self._ask_again_at:
             return False
         return self._clock.monotonic() >= self._ask_again_at.get(namespace, float("inf"))
 
     async def _join(self, namespace: str) -> None:
+        _joining.set(True)
         # A connection that is lost from here on makes the next caller join anew.
         generation = self._line.generation
         waits = namespace in self._ask_again_at and not self._is_due(namespace)

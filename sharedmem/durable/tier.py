@@ -114,6 +114,14 @@ class DurableTier(Desk):
         """Something was left in the outbox of a namespace."""
         self.drainer.note(namespace)
 
+    def is_joined(self, namespace: str) -> bool:
+        """Whether it is known that Redis is not behind the tier."""
+        return self._joiner.is_joined(namespace)
+
+    def is_ready(self, namespace: str) -> bool:
+        """Whether it is, and other hubs know where to look should this one die."""
+        return self._joiner.is_joined(namespace) and self.drainer.is_enrolled(namespace)
+
     async def join(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that Redis is not behind the tier."""
         await self._joiner.join(namespace, again=again)

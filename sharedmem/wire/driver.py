@@ -48,7 +48,7 @@ class Driver:
             # Replies come as RESP2 has them, as on the fast lane.
             each.response_callbacks.clear()
         self.generation = 0
-        """Rises with each connection that was lost and is there again; not with those that a pool adds."""
+        """Rises when a connection is lost, and when it is there again; not with those that a pool adds."""
         self._seen: WeakSet[AbstractConnection] = WeakSet()
         self._client.connection_pool.connection_kwargs["redis_connect_func"] = self._greet
 
@@ -149,10 +149,14 @@ class Driver:
             # A refused log-in comes as a failure to connect, whose cause is the refusal.
             refused = _refusal(error) or _refusal(error.__cause__)
             if refused is None:
-                raise LostError(str(error) or type(error).__name__) from error
+                raise self._lost(error) from error
             raise refused from error
         except (OSError, EOFError) as error:
-            raise LostError(str(error) or type(error).__name__) from error
+            raise self._lost(error) from error
+
+    def _lost(self, error: Exception) -> LostError:
+        self.generation += 1
+        return LostError(str(error) or type(error).__name__)
 
 
 async def _heeded(answer: Awaitable[Any]) -> Any:

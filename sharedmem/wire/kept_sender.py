@@ -54,7 +54,8 @@ class KeptSender(Sender):
             return await super().mutate(script, space, keys, actor, args, large=large)
         more_keys, more_args = self._tier.extras(keep)
         all_keys, all_args = [*keys, *more_keys], [*args, *more_args]
-        await self._tier.join(space.namespace)
+        if not self._tier.is_ready(space.namespace):
+            await self._tier.join(space.namespace)
         for _ in range(_MOST_TRIES):
             reply = await super().mutate(script + KEPT, space, all_keys, actor, all_args, large=large)
             if reply == _LOST:

@@ -77,12 +77,17 @@ class Line:
         self._post = transport.post
         self._send = transport.send
         self._is_closed = False
+        self._before_repeat: Callable[[], Awaitable[None]] | None = None
         self.address = address
 
     @property
     def generation(self) -> int:
         """Rises with each new connection: what was known of the server's data may not hold any more."""
         return self._transport.generation
+
+    def before_repeat(self, hook: Callable[[], Awaitable[None]]) -> None:
+        """Await `hook` before a call that was lost is sent again: the server may have lost more than that."""
+        self._before_repeat = hook
 
     async def open(self) -> None:
         """Connect and load the scripts: one try, so that a wrong address is told at once.
@@ -259,6 +264,8 @@ class Line:
                 if self._clock.monotonic() + pause > deadline:
                     raise translate(error, self.address) from error
                 await self._clock.sleep(pause)
+            if self._before_repeat is not None and isinstance(error, LostError):
+                await self._before_repeat()
             try:
                 return await attempt()
             except (LostError, ServerError) as again:

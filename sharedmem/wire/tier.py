@@ -55,6 +55,12 @@ class Tier(Protocol):
     def note(self, namespace: str) -> None:
         """Something was left in the outbox of a namespace: it is to be fetched soon."""
 
+    def is_joined(self, namespace: str) -> bool:
+        """Whether it is known that Redis is not behind the tier, so that `join` need not be called before a read."""
+
+    def is_ready(self, namespace: str) -> bool:
+        """Whether `join` need not be called before a change either."""
+
     async def join(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that Redis is not behind the tier; quick when that is known.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from support.faulty_hubs import hub_without_ids, persistent
 from sharedmem import AlreadyExecutedError, ClaimLostError, Hub
 from sharedmem.knowledge.decisions import Decisions
 from sharedmem.models import ExecutionClaim, PlanRecord
-from sharedmem.wire.scripts import scripts
+from sharedmem.wire.scripts import KEPT, scripts
 
 SESSION = "desk"
 MOMENT = re.compile(rb"\d{13,16}")
@@ -35,6 +36,11 @@ class Mutator:
     @property
     def digest(self) -> bytes:
         return scripts()[self.script].digest.encode()
+
+    @property
+    def kept_digest(self) -> bytes:
+        """That of the script which is sent where a durable tier stands behind."""
+        return scripts().get(self.script + KEPT, scripts()[self.script]).digest.encode()
 
 
 MUTATORS = [
@@ -109,6 +115,37 @@ async def test_a_decision_whose_reply_was_lost_has_happened_once(
 
     assert stormy == calm
     assert proxy.cuts == times
+
+
+@each_mutator
+async def test_a_decision_whose_reply_was_lost_leaves_the_durable_tier_its_documents_once(
+    mutator: Mutator, bare_server: BareServer, proxy: ChaosProxy, tmp_path: Path
+) -> None:
+    tier = f"sqlite://{tmp_path}/durable.sqlite3"
+    async with (
+        Hub.open(settings=persistent(bare_server.url, durable_url=tier)) as direct,
+        Hub.open(settings=persistent(proxy.url, durable_url=tier)) as hub,
+    ):
+        calm = await documents_of(mutator, direct, "calm", direct)
+        proxy.lose_replies(mutator.kept_digest, 1)
+        stormy = await documents_of(mutator, hub, "storm", direct)
+
+    assert stormy == calm
+    assert proxy.cuts == 1
+
+
+async def documents_of(mutator: Mutator, hub: Hub, namespace: str, direct: Hub) -> list[bytes]:
+    """What a call leaves in the durable tier, without the moments."""
+    calm = direct.store(namespace, actor="ada").decisions
+    claimed = (await calm.save_if_new(SESSION, "B", "BUY", 0.5, "b")).plan
+    claim = await calm.begin_execution(SESSION, claimed.plan_id)
+    plan = (await calm.save_if_new(SESSION, "A", "BUY", 0.5, "a")).plan
+    await mutator.act(hub.store(namespace, actor="ada").decisions, plan, claim)
+    await direct.durable.drainer.drain(namespace)
+    assert (await direct.durable.drainer.lag(namespace)).dead == 0
+    records = await direct.durable.store.records(f"{namespace}:$plan:shared:{SESSION}")
+    told = [f"{one.element} {one.type} {one.size} {one.deleted} {one.body}".encode() for one in records]
+    return sorted(MOMENT.sub(b"*", one) for one in told)
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from contextlib import asynccontextmanager
 
 from sharedmem import Settings
 from sharedmem.clock import Clock, SystemClock, new_id
 from sharedmem.durable.draining import Drainer, Pace
 from sharedmem.durable.protocol import Durable
-from sharedmem.errors import InternalError
+from sharedmem.errors import InternalError, UnavailableError
 from sharedmem.hub import Connect
-from sharedmem.models import DurableRecord, Put
+from sharedmem.models import DurableRecord, Outcome, Put
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
-from sharedmem.wire.keeping import Keeping
+from sharedmem.wire.keeping import JoinKeys, Keeping
 from sharedmem.wire.kept_sender import KeptSender
 from sharedmem.wire.keys import KeySpace, Target
 from sharedmem.wire.ledger import Ledger
@@ -24,6 +24,7 @@ from sharedmem.wire.mutations import Mutations, Record
 from sharedmem.wire.tier import Keep
 
 CACHE_MS = 3_600_000
+OpenShore = Callable[..., Awaitable["Shore"]]
 # An actor's name goes with each document.
 _ACTOR = b"ada"
 
@@ -79,7 +80,10 @@ class Shore:
 
     async def join(self, namespace: str, *, again: bool = False) -> None:
         if again or not self._joined:
-            await self.line.call("SET", self.keyspace.space(namespace).clock, 1, "NX")
+            space = self.keyspace.space(namespace)
+            await self.keeping.namespace_join(
+                JoinKeys(space.clock, space.changes, self.keyspace.kept(namespace)), highest=0
+            )
         self._joined = True
 
     async def recall(self, target: Target, mode: str) -> bool:  # noqa: ARG002  # nothing is ever brought back here
@@ -91,6 +95,9 @@ class Shore:
 
     async def clear(self, namespace: str, stamp: int) -> None:
         raise InternalError(f"{namespace}: nobody clears here, at {stamp} or else")
+
+    def logs(self, namespace: str) -> AsyncIterator[list[str]]:
+        raise InternalError(f"{namespace}: nobody lists logs here")
 
     async def settle(self, namespace: str, entries: Sequence[bytes]) -> None:
         await self.drainer.settle(namespace, entries)
@@ -166,9 +173,7 @@ async def shore(
     connection = await connect(settings, clock)
     try:
         await connection.line.open()
-        made = Shore(
-            connection.line, durable, clock, namespace, through=through, limit=limit, pace=pace or Pace()
-        )
+        made = Shore(connection.line, durable, clock, namespace, through=through, limit=limit, pace=pace or Pace())
         try:
             yield made
         finally:
@@ -214,3 +219,12 @@ class Faulty:
         if (error := self.after(records)) is not None:
             raise error
         return [answers[record.stamp] if record.stamp in answers else next(stored) for record in records]
+
+
+def away() -> UnavailableError:
+    return UnavailableError("the tier", "it is away", retry_after=0.01)
+
+
+def refusing(team: Shore, key: str) -> Callable[..., Put | None]:
+    full = team.target(key).key
+    return lambda record: Put(outcome=Outcome.REFUSED, reason="too large") if record.key == full else None

@@ -17,9 +17,10 @@ from sharedmem.durable.sqlite import SqliteDurable
 from sharedmem.hub.assembly import connect
 from sharedmem.models import DurableRecord
 from support.drained import Faulty, shore
+from support.waiting import wait_until
 
 
-def _die(records: Sequence[DurableRecord]) -> None:  # noqa: ARG001  # whatever is put
+def _die(records: Sequence[DurableRecord]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -40,8 +41,7 @@ async def _main(url: str, namespace: str, file: str, moment: str) -> None:
         if moment in {"within put", "after put"}:
             faulty.after = _die
         team.drainer.start()
-        while not await team.is_empty():
-            await asyncio.sleep(0.01)
+        await wait_until(team.is_empty, description="all is carried")
         _die([])
 
 

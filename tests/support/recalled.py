@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 from sharedmem import Settings
 from sharedmem.clock import Clock, SystemClock
@@ -94,6 +93,9 @@ class Bridge(Shore):
     async def drain(self) -> None:
         await self.drainer.drain(self.namespace, timeout=20)
 
+    def drain_soon(self, _namespace: str) -> None:
+        self.background.start("drain", self.drain())
+
     async def settled(self, *keys: str) -> None:
         """Let the tier have everything, and Redis nothing of these keys."""
         await self.drain()
@@ -180,34 +182,35 @@ class Stage:
         self.calls: list[str] = []
 
     async def put(self, records: Sequence[DurableRecord]) -> list[Put]:
-        return await self._staged("put", self._durable.put(records))
+        await self._arrive("put")
+        given = await self._durable.put(records)
+        await self.after("put")
+        return given
 
     async def records(self, key: str) -> list[DurableRecord]:
-        return await self._staged("records", self._durable.records(key))
+        await self._arrive("records")
+        given = await self._durable.records(key)
+        await self.after("records")
+        return given
 
     async def highest(self, namespace: str) -> int:
-        return await self._staged("highest", self._durable.highest(namespace))
+        await self._arrive("highest")
+        given = await self._durable.highest(namespace)
+        await self.after("highest")
+        return given
 
     async def iterate(
         self, namespace: str, *, changed_after: int = 0, heads_only: bool = False, after: tuple[str, str] | None = None
     ) -> AsyncIterator[list[DurableRecord]]:
         pages = self._durable.iterate(namespace, changed_after=changed_after, heads_only=heads_only, after=after)
-        self.calls.append("iterate")
-        await self.before("iterate")
+        await self._arrive("iterate")
         async for page in pages:
             await self.after("iterate")
             yield page
 
-    async def _staged(self, name: str, answer: Any) -> Any:
+    async def _arrive(self, name: str) -> None:
         self.calls.append(name)
-        try:
-            await self.before(name)
-        except BaseException:
-            answer.close()
-            raise
-        given = await answer
-        await self.after(name)
-        return given
+        await self.before(name)
 
 
 class Pause:
