@@ -50,5 +50,7 @@ if #KEYS > 3 and cache_ms ~= '0' then
 elseif #KEYS > 3 and expires ~= '0' then
   redis.call('SET', state, 'expires')
   redis.call('PEXPIREAT', state, expires)
+elseif #KEYS > 3 then
+  redis.call('SET', state, 'kept')
 end
 return 'filled'

@@ -18,7 +18,7 @@ local logical, mode, token, lease_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if redis.call('EXISTS', clock) == 0 then return 'lost' end
 if redis.call('EXISTS', key) == 1 then return 'hot' end
 if string.sub(redis.call('HGET', kept, '$joined') or '', 1, 6) ~= 'joined' then return 'lost' end
-if string.find('adD', mode, 1, true) and redis.call('HEXISTS', kept, logical) == 0 then return 'none' end
+if string.find('ad', mode, 1, true) and redis.call('HEXISTS', kept, logical) == 0 then return 'none' end
 
 local what, rest = string.match(redis.call('GET', state) or '', '^(%a*) ?(.*)$')
 if what == 'missing' or what == 'deleted' then return 'none' end

@@ -39,12 +39,18 @@ local function move_on(pair, documents)
     redis.call('SET', state, table.concat({ what, stamp, expires, kind, string.format('%.0f', left) }, ' '))
   elseif what == 'deleted' and not is_here then
     redis.call('SET', state, 'missing', 'PX', absent_ms)
+  elseif what == 'deleted' and redis.call('PTTL', key) > 0 then
+    -- Against the rule, which would say that this is the expiry of a copy.
+    redis.call('SET', state, 'ephemeral', 'PX', redis.call('PTTL', key))
   elseif kind == 'k' and expires == '0' and is_here then
     redis.call('PEXPIRE', key, cache_ms)
     redis.call('SET', state, 'cached', 'PX', cache_ms)
   elseif kind == 'k' and is_here then
     redis.call('SET', state, 'expires')
     redis.call('PEXPIREAT', state, expires)
+  elseif kind == 's' and is_here then
+    redis.call('SET', state, 'kept')
+    if expires ~= '0' then redis.call('PEXPIREAT', state, expires) end
   else
     redis.call('DEL', state)
   end

@@ -115,6 +115,14 @@ def test_what_is_no_dead_letter_cannot_be_given_up(shell: Shell) -> None:
     assert "give the id of a dead letter" in done.err
 
 
+def test_what_is_no_namespace_is_refused(shell: Shell) -> None:
+    for words in (("durable", "drain", "a:b"), ("durable", "verify", "a b"), ("restore", "*")):
+        done = shell(*words)
+
+        assert done.code == 2
+        assert done.err.startswith("sharedmem: namespace ")
+
+
 def test_verify_leaves_with_one_when_something_differs(shell: Shell) -> None:
     remember(shell, note=1, other=2)
     (same,) = shell("durable", "verify", shell.namespace).data

@@ -22,7 +22,14 @@ from sharedmem.knowledge.decisions import Decisions
 from sharedmem.knowledge.digests import plan_hash
 from sharedmem.models import PlanRecord
 from sharedmem.testing import ManualClock, fake_hub
-from sharedmem.testing.decision_suite import DecisionSuite
+from sharedmem.testing.decision_suite import (
+    BlockTests,
+    ClaimTests,
+    DecisionSuite,
+    PlanTests,
+    ResolveTests,
+    StatsTests,
+)
 
 DAY_S = 86_400
 KEPT = 5
@@ -39,13 +46,6 @@ def tiered(folder: Path, **changes: Any) -> Settings:
 # -- the whole suite ------------------------------------------------------------------------------
 
 
-class TestDecisionsWithATierOnFakeredis(DecisionSuite):
-    @pytest.fixture
-    async def decisions(self, tmp_path: Path) -> AsyncIterator[Decisions]:
-        async with fake_hub(settings=tiered(tmp_path)) as hub:
-            yield hub.store("desk", actor="ada").decisions
-
-
 class TestDecisionsThatWaitForTheTier(DecisionSuite):
     @pytest.fixture
     async def decisions(self, bare_server: BareServer, tmp_path: Path) -> AsyncIterator[Decisions]:
@@ -53,7 +53,7 @@ class TestDecisionsThatWaitForTheTier(DecisionSuite):
             yield hub.store("desk", actor="ada").decisions
 
 
-class TestDecisionsWhenRedisIsLostBeforeEachCall(DecisionSuite):
+class TestDecisionsWhenRedisIsLostBeforeEachCall(PlanTests, ClaimTests, ResolveTests, BlockTests, StatsTests):
     @pytest.fixture
     async def decisions(self, tmp_path: Path) -> AsyncIterator[Decisions]:
         async with fake_hub(settings=tiered(tmp_path)) as hub:
@@ -77,7 +77,7 @@ def bare_server() -> Iterator[BareServer]:
 # -- a loss in the middle of anything -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 async def test_all_answers_are_the_same_after_a_loss(seed: int, tmp_path: Path) -> None:
     clock = ManualClock()
     async with fake_hub(clock=clock, settings=tiered(tmp_path, plans_per_session=KEPT)) as hub:
@@ -403,6 +403,30 @@ async def test_what_the_tier_cannot_take_is_done_all_the_same_and_said_to_wait(w
     _, record = await decisions.check_executed(SESSION, first.plan.plan_id)
     assert record is not None
     assert (record.state, record.fence) == ("failed", begun.value.version)
+
+
+async def test_a_block_is_not_entered_unless_its_claim_is_durable(waiting: Hub, tmp_path: Path) -> None:
+    decisions = waiting.store("desk").decisions
+    saved = await decisions.save_if_new(*PLAN)
+    with _away(tmp_path), pytest.raises(DurabilityPendingError):
+        async with decisions.executing(SESSION, saved.plan.plan_id):
+            pytest.fail("an order would be placed")
+
+    assert [record.state for record in await decisions.get_open_executions(SESSION)] == ["running"]
+
+
+async def test_a_block_whose_end_waits_for_the_tier_has_ended(waiting: Hub, tmp_path: Path) -> None:
+    decisions = waiting.store("desk").decisions
+    saved = await decisions.save_if_new(*PLAN)
+    async with decisions.executing(SESSION, saved.plan.plan_id) as execution:
+        with _away(tmp_path), pytest.raises(DurabilityPendingError):
+            await execution.finish(status="success", order_id="o-1")
+        assert not execution.is_held()
+    await lose(waiting)
+
+    _, record = await decisions.check_executed(SESSION, saved.plan.plan_id)
+    assert record is not None
+    assert (record.state, record.order_id) == ("succeeded", "o-1")
 
 
 async def test_what_redis_lacks_cannot_be_told_while_the_tier_is_away(

@@ -4,7 +4,8 @@
 -- unkept.lua does. What it takes comes behind the script's own keys and arguments, and is cut off here. A key's state
 -- is `pending <stamp> <expires> <kind> <documents>` until the tier has as many documents of it as wait, and `deleted`
 -- with the same words when it is gone; then nothing, or `missing` (it is nowhere), `loading <token>` (somebody brings
--- it back), `cached` (it expires here, and not in the tier), `expires` (it expires, of knowledge a thing to be said).
+-- it back), `cached` (it expires here, and not in the tier), `expires` (it expires, of knowledge a thing to be said),
+-- `kept` (of a session: the tier has it), `ephemeral` (it is here alone, against the rule).
 --
 -- KEYS outbox     stream  what the tier has not got yet: one entry a step, a field a document
 -- KEYS kept       hash    `s` or `k` by the key that lasts by argument and not by rule
@@ -71,7 +72,7 @@ end
 local function is_cached(i)
   local what, rest = state_of(i)
   if what == 'cached' then return true end
-  if kinds[i] ~= 'k' or what == 'expires' then return false end
+  if kinds[i] ~= 'k' or what == 'expires' or what == 'deleted' or what == 'ephemeral' then return false end
   return what ~= 'pending' or string.find(rest, '^%d+ 0 ') ~= nil
 end
 
@@ -173,20 +174,39 @@ local function type_at(key)
   return type.ok or type
 end
 
+-- What a structure holds, as its elements are told; the items of a list get new names, in their order.
+local function all_of(type, key, stamp)
+  local found = {}
+  if type == 'list' then
+    local items = redis.call('LRANGE', key, '0', '-1')
+    for at, item in ipairs(items) do found[at] = { whole(tonumber(stamp) - #items + at), item } end
+  elseif type == 'hash' then
+    local fields = redis.call('HGETALL', key)
+    for at = 1, #fields, 2 do found[#found + 1] = { fields[at], fields[at + 1] } end
+  else
+    for at, member in ipairs(redis.call('SMEMBERS', key)) do found[at] = { member, '' } end
+  end
+  return found
+end
+
+-- Of a key in another state, the tier has nothing yet: it was ephemeral, or was here before there was a tier.
+local WITH_TIER = { pending = true, cached = true, expires = true, kept = true }
+
 keep_change = function(i, stamp, ttl_ms)
   if not kinds[i] then return end
   local key, changes_of = KEYS[FIXED_KEYS + i], elements[i] or {}
-  local type = type_at(key)
+  local type, known = type_at(key), WITH_TIER[state_of(i)]
   if type == 'none' or kinds[i] == 'd' then return forget(i, changes_of.type or 'value', stamp) end
   local expires = expiry(i, key, ttl_ms)
   if type == 'string' then
     local what, version, created, codec, body = string_at(key)
     leave(i, what, version or stamp, stamp, version or stamp, '0', expires, created, codec, body)
   else
-    for _, one in ipairs(changes_of) do
+    local is_new = present[i] == false
+    local floor = (is_new or not known) and stamp or '0'
+    for _, one in ipairs((is_new or known) and changes_of or all_of(type, key, stamp)) do
       leave(i, type, stamp, stamp, '0', '0', '0', stamp, one[2] and 'member' or 'gone', one[2] or '', one[1] or stamp)
     end
-    local floor = present[i] == false and stamp or '0'
     leave(i, type, stamp, stamp, floor, whole(redis.call(SIZES[type], key)), expires, stamp, 'json', '')
   end
   await_tier(i, stamp, expires)

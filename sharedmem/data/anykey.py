@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from sharedmem.data.lifetimes import NO_EXPIRY, check_ttl_ms
 from sharedmem.data.structure import Structure
 from sharedmem.wire.keys import Target
-from sharedmem.wire.tier import CACHED
 
 _ANY = "value"
+_NOT_THERE = -2
 
 
 class AnyKey(Structure):
@@ -61,10 +61,13 @@ class AnyKey(Structure):
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         target = self._scope.to_read(key)
-        left_ms = await self._asked(target, _ANY, "PTTL", target.physical)
-        if self._tier is not None and await self._line.call("GET", self._scope.keyspace.state(target)) == CACHED:
-            return None
-        return left_ms / 1000 if isinstance(left_ms, int) and left_ms >= 0 else None
+        asking = self._asking_for_life(target)
+        await self._joined(target)
+        replies = await self._explained(target, _ANY, self._line.read_many(asking))
+        if replies[0] == _NOT_THERE and await self._recalled(target):
+            replies = await self._explained(target, _ANY, self._line.read_many(asking))
+        left_ms = self._left_ms(target, replies)
+        return None if left_ms is None else left_ms / 1000
 
     async def keys(self, pattern: str = "*") -> AsyncIterator[str]:
         """The absolute keys that match, in no order, each once; pages of the server's scan, then of the durable tier.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from sharedmem.data.sweeping import Sweeper
 from sharedmem.errors import DurabilityPendingError, InvalidError, SharedMemoryError
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
+from sharedmem.wire import tier
 from sharedmem.wire.access import Scope
 from sharedmem.wire.changes import text_of
 from sharedmem.wire.faults import explain
@@ -21,10 +22,11 @@ from sharedmem.wire.keys import Target
 from sharedmem.wire.line import Line
 from sharedmem.wire.listen import Listener
 from sharedmem.wire.mutations import Mutations
-from sharedmem.wire.replies import Argument, Reply, ServerError
+from sharedmem.wire.replies import Argument, Command, Reply, ServerError
 from sharedmem.wire.tier import Keep, Tier, UnsettledError
 
 T = TypeVar("T")
+_KNOWLEDGE = b"k"
 _WAITS_FOR_THE_TIER = (b"pending", b"deleted")
 _LONGEST_INTEGER = (1 << 63) - 1
 # What commands answer about a key that is not there, and now and then about one that is.
@@ -100,6 +102,28 @@ class Structure:
         if reply in _ABSENT and await self._recalled(target):
             reply = await self._explained(target, wanted, self._line.call(*command))
         return reply
+
+    def _asking_for_life(self, target: Target) -> list[Command]:
+        """Commands whose replies `_left_ms` understands."""
+        keyspace, expiry = self._scope.keyspace, ("PTTL", target.physical)
+        if self._tier is None:
+            return [expiry]
+        return [expiry, ("GET", keyspace.state(target)), ("HGET", keyspace.kept(target.space.namespace), target.key)]
+
+    def _left_ms(self, target: Target, replies: Sequence[Reply]) -> int | None:
+        """Milliseconds until a key expires by itself; None when it never does, or only its copy in Redis."""
+        left_ms, *told = replies
+        if not isinstance(left_ms, int) or left_ms < 0:
+            return None
+        if not told:
+            return left_ms
+        state, kept = told
+        if isinstance(state, bytes):
+            return None if state == tier.CACHED else left_ms
+        # As in lua/include/kept.lua: the state of knowledge may be evicted alone.
+        mode = self._lifetimes.mode(target.key)
+        is_knowledge = kept == _KNOWLEDGE if mode == tier.ASK else mode == tier.BY_RULE[Kind.KNOWLEDGE]
+        return None if is_knowledge else left_ms
 
     async def _joined(self, target: Target) -> None:
         """Return when Redis is known not to be behind the durable tier."""

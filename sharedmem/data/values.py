@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from sharedmem.clock import from_microseconds
 from sharedmem.config import Kind
@@ -30,7 +30,7 @@ from sharedmem.wire.codec import BLOB, decode, encode
 from sharedmem.wire.keys import Space, Target
 from sharedmem.wire.mutations import Record
 from sharedmem.wire.replies import Reply, ServerError
-from sharedmem.wire.tier import CACHED, UnsettledError
+from sharedmem.wire.tier import UnsettledError
 
 _ANY = "*"
 _ABSENT = ""
@@ -322,15 +322,12 @@ class Values(Structure):
 
     async def _with_expiry(self, target: Target) -> tuple[bytes | None, int | None]:
         """(what a key holds, milliseconds until it expires)."""
-        state = self._scope.keyspace.state(target)
-        commands = [("GET", target.physical), ("PTTL", target.physical), ("GET", state)]
+        commands = [("GET", target.physical), *self._asking_for_life(target)]
         await self._joined(target)
         for _ in range(_MOST_TRIES):
-            reply = self._line.read_many(commands if self._tier else commands[:2])
-            raw, left_ms, *states = await self._explained(target, _VALUE, reply)
+            raw, *life = await self._explained(target, _VALUE, self._line.read_many(commands))
             if isinstance(raw, bytes):
-                lasts = states == [CACHED] or not isinstance(left_ms, int) or left_ms < 0
-                return raw, None if lasts else cast("int", left_ms)
+                return raw, self._left_ms(target, life)
             if not await self._recalled(target):
                 break
         return None, None

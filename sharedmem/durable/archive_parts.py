@@ -84,6 +84,9 @@ class ArchiveParts:
     join: Callable[[str, bool], Awaitable[None]] | None = None
     """Makes sure that a namespace's clock is not behind the durable store: (namespace, whether it was lost)."""
 
+    drain: Callable[[str], Awaitable[None]] | None = None
+    """Lets what waits for the durable store get there, for some seconds: what is there need not be told twice."""
+
     @property
     def now_ms(self) -> int:
         """Milliseconds since 1970."""
@@ -104,3 +107,8 @@ class ArchiveParts:
         """Let the namespace's clock hear of the durable store, where one stands behind the server."""
         if self.join is not None:
             await self.join(namespace, again)
+
+    async def drained(self, namespace: str) -> None:
+        """Let what waits for the durable store get there, as far as it does soon."""
+        if self.drain is not None:
+            await self.drain(namespace)

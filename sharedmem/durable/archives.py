@@ -129,6 +129,7 @@ async def export(
     if not await clock_of(parts, namespace):
         raise NotFoundError("namespace", namespace, "nothing was ever written to it there; check its name")
     await parts.joined(namespace)
+    await parts.drained(namespace)
     clock, left_out = await clock_of(parts, namespace), Reasons()
     moment = parts.clock.now().astimezone(UTC).isoformat()
     header = Header(version=version, namespace=namespace, exported=moment, source=parts.url, clock=clock)
@@ -314,6 +315,7 @@ class _Copy:
     async def run(self, *, replace: bool) -> Copied:
         name, left_out = self._note.namespace, Reasons()
         await self._source.joined(name)
+        await self._source.drained(name)
         await self._target.joined(name)
         base = self._note.base or await clock_of(self._source, name)
         source = Source(self._source, name, left_out)

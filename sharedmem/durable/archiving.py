@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Mapping as Fields
 from pathlib import Path
 
 from sharedmem.durable import archives
@@ -12,7 +13,7 @@ from sharedmem.durable.archives import Copied, Exported, Imported
 from sharedmem.durable.backfilling import Backfilled, backfill
 from sharedmem.durable.mapping import Mapping, checked_mapping, read_mapping
 
-MappingLike = Mapping | dict[str, object] | Path | str
+MappingLike = Mapping | Fields[str, object] | Path | str
 """A mapping, its fields, or the YAML or JSON file that has them."""
 
 

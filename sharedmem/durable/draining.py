@@ -24,7 +24,7 @@ from sharedmem.models import DeadLetter, DurableLag
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters, get_logger
 from sharedmem.wire.keeping import Keeping
-from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.keys import KeySpace, check_name
 from sharedmem.wire.line import Line
 
 _PAGE = 200
@@ -250,7 +250,7 @@ class Drainer:
     def _stream(self, namespace: str) -> OutboxStream:
         found = self._streams.get(namespace)
         if found is None:
-            found = self._streams[namespace] = OutboxStream(self._means, namespace)
+            found = self._streams[namespace] = OutboxStream(self._means, check_name("namespace", namespace))
         return found
 
     async def _drain(self, names: Iterable[str], timeout_s: float, *, retry: bool) -> None:

@@ -7,8 +7,8 @@ any order, since stamps decide which of them stay, and an entry counts as settle
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, cast
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple, TypeVar, cast
 
 from sharedmem.models import DurableRecord
 from sharedmem.wire.changes import as_list, text_of
@@ -18,6 +18,7 @@ from sharedmem.wire.keys import KeySpace
 from sharedmem.wire.line import Line
 from sharedmem.wire.replies import Reply, ServerError
 
+T = TypeVar("T")
 GROUP = "tier"
 _CONSUMER = "hubs"
 # One call of a script holds the server up for all: some hundred keys take it a millisecond.
@@ -130,8 +131,9 @@ class OutboxStream:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
         if len(ids) == 1:
-            return _entries(await self._line.call("XRANGE", self.key, ids[0], ids[0]))
-        pages = await self._line.read_many([("XRANGE", self.key, one, one) for one in ids], aside=True)
+            return _entries(await self._told(self._line.call("XRANGE", self.key, ids[0], ids[0])))
+        ranges = [("XRANGE", self.key, one, one) for one in ids]
+        pages = await self._told(self._line.read_many(ranges, aside=True))
         return [entry for page in pages for entry in _entries(page)]
 
     async def oldest(self, count: int, *, upto: bytes = b"+") -> list[Entry]:
@@ -140,7 +142,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return _entries(await self._line.call_aside("XRANGE", self.key, "-", upto, "COUNT", count))
+        return _entries(await self._told(self._line.call_aside("XRANGE", self.key, "-", upto, "COUNT", count)))
 
     async def newest(self) -> Entry | None:
         """The last entry. One round trip.
@@ -148,7 +150,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        found = _entries(await self._line.call_aside("XREVRANGE", self.key, "+", "-", "COUNT", 1))
+        found = _entries(await self._told(self._line.call_aside("XREVRANGE", self.key, "+", "-", "COUNT", 1)))
         return found[0] if found else None
 
     async def length(self) -> int:
@@ -157,7 +159,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return cast("int", await self._line.call("XLEN", self.key))
+        return cast("int", await self._told(self._line.call("XLEN", self.key)))
 
     async def delivered(self) -> int:
         """How many entries were given to a worker and are not settled. One round trip.
@@ -179,7 +181,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return _entries(await self._line.call_aside("XRANGE", self.dead, after, "+", "COUNT", count))
+        return _entries(await self._told(self._line.call_aside("XRANGE", self.dead, after, "+", "COUNT", count)))
 
     async def dead_length(self) -> int:
         """How many dead letters there are. One round trip.
@@ -187,7 +189,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return cast("int", await self._line.call("XLEN", self.dead))
+        return cast("int", await self._told(self._line.call("XLEN", self.dead)))
 
     async def replay(self, ids: Sequence[str]) -> int:
         """Put dead letters back, in this order; returns how many were there. One round trip.
@@ -195,7 +197,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return await self._means.keeping.outbox_replay(self.dead, self.key, ids=ids)
+        return await self._told(self._means.keeping.outbox_replay(self.dead, self.key, ids=ids))
 
     async def settle(self, done: Sequence[Done]) -> int:
         """Remove entries that the tier has, and let the states of their keys move on; returns how many were there.
@@ -228,7 +230,7 @@ class OutboxStream:
                 refused += [Refusal(one.id, field, reason) for field, reason in one.refused]
                 first += 1
             means = self._means
-            gone += await means.keeping.outbox_settle(
+            call = means.keeping.outbox_settle(
                 stream,
                 self.dead,
                 list(numbers),
@@ -238,6 +240,7 @@ class OutboxStream:
                 entries=settled,
                 refused=refused,
             )
+            gone += await self._told(call)
         return gone
 
     def _counted(self, stored: Sequence[DurableRecord], numbers: dict[KeptKey, int]) -> dict[int, int]:
@@ -249,6 +252,13 @@ class OutboxStream:
             number = numbers.setdefault(place, len(numbers) + 1)
             counts[number] = counts.get(number, 0) + 1
         return counts
+
+    async def _told(self, call: Awaitable[T]) -> T:
+        """The call's result; what the server refuses is told as people read it."""
+        try:
+            return await call
+        except ServerError as error:
+            raise translate(error, self._line.address) from error
 
     async def _make_group(self) -> None:
         try:

@@ -35,6 +35,8 @@ _ENROL_AGAIN_S = 60.0
 # Much longer than the time after which whoever still changes something enrols again.
 _FORGET_AFTER_S = 600.0
 _NAMESPACES_AT_ONCE = 100
+# What says something of the tier or of Redis; others' keys under the name of an outbox among it.
+_PASSING = (SharedMemoryError, OSError)
 _logger = get_logger("durable")
 
 
@@ -211,54 +213,59 @@ class Worker:
         self._looked_at = self._clock.monotonic()
         try:
             names = await self._enrolment.all()
-            for first in range(0, len(names), _NAMESPACES_AT_ONCE):
-                await asyncio.gather(*map(self._look, names[first : first + _NAMESPACES_AT_ONCE]))
         except SharedMemoryError as error:
-            _logger.info("outboxes cannot be looked at: %s", error)
+            _logger.info("the namespaces with changes cannot be listed: %s", error)
+            return
+        for first in range(0, len(names), _NAMESPACES_AT_ONCE):
+            await asyncio.gather(*map(self._look, names[first : first + _NAMESPACES_AT_ONCE]))
 
     async def _look(self, namespace: str) -> None:
-        waiting = 0
-        with suppress(AccessDeniedError):
+        try:
             waiting = await self._stream_of(namespace).length()
-        await self._enrolment.saw(namespace, empty=not waiting)
+            await self._enrolment.saw(namespace, empty=not waiting)
+        except _PASSING as error:
+            _logger.info("the outbox of %s cannot be looked at: %s", namespace, error)
+            return
         if waiting:
             self._due.add(namespace)
 
     async def _serve(self, namespace: str) -> None:
+        """Carry batches of a namespace until nothing is left that may be carried now."""
+        stream = self._stream_of(namespace)
+        batches = Batches(self._batch)
         try:
-            async with self._places:
-                await self._carry_all(namespace)
+            while (worked_s := await self._carry_next(stream, batches)) is not None:
+                await self._let_callers_go_first(stream, worked_s)
         finally:
             del self._serving[namespace]
             self._woken.set()
 
-    async def _carry_all(self, namespace: str) -> None:
-        """Carry batches until nothing is left that may be carried now."""
-        stream = self._stream_of(namespace)
-        batches = Batches(self._batch)
-        while True:
-            try:
-                await self._enrolment.enrol(namespace)
-                entries = await stream.fresh(batches.count)
-                if not entries:
-                    entries = await stream.abandoned(batches.count, idle_ms=self._idle_ms)
-            except SharedMemoryError as error:
-                # It is looked at again when the hub looks around.
-                _logger.info("the outbox of %s cannot be read: %s", namespace, error)
-                return
-            if not entries:
-                return
+    async def _carry_next(self, stream: OutboxStream, batches: Batches) -> float | None:
+        """Carry one batch, in turn with other namespaces; the seconds that it took, or None when there is nothing."""
+        async with self._places:
             began = self._clock.monotonic()
+            try:
+                entries = await self._fetched(stream, batches.count)
+            except _PASSING as error:
+                # It is looked at again when the hub looks around.
+                _logger.info("the outbox of %s cannot be read: %s", stream.namespace, error)
+                return None
+            if not entries:
+                return None
             await self._carry(stream, entries)
             batches.had(entries)
-            await self._let_callers_go_first(stream, self._clock.monotonic() - began)
+            return self._clock.monotonic() - began
+
+    async def _fetched(self, stream: OutboxStream, count: int) -> list[Entry]:
+        await self._enrolment.enrol(stream.namespace)
+        return await stream.fresh(count) or await stream.abandoned(count, idle_ms=self._idle_ms)
 
     async def _let_callers_go_first(self, stream: OutboxStream, worked_s: float) -> None:
         """Pause when this hub is changing something just now, unless too much waits already."""
         if stream.namespace not in self._due:
             return
         self._due.discard(stream.namespace)
-        with suppress(SharedMemoryError):
+        with suppress(*_PASSING):
             if await stream.length() < self._hurry:
                 pause_s = max(_SHORTEST_GATHER_S, min(worked_s * _GATHER_PER_WORK, _LONGEST_GATHER_S))
                 await self._clock.sleep(pause_s)
@@ -269,7 +276,7 @@ class Worker:
             await self._clock.sleep(self._carrier.outage.remaining_s)
             try:
                 await self._carrier.carry(stream, entries)
-            except (SharedMemoryError, OSError, ServerError) as error:
+            except _PASSING as error:
                 # What is wrong with the tier is told by its outage.
                 _logger.info("%d changes of %s stay in Redis for now: %s", len(entries), stream.namespace, error)
                 await self._clock.sleep(0.0 if self._carrier.outage.remaining_s else _REST_S)

@@ -32,7 +32,7 @@ from sharedmem.wire.sender import Sender
 from sharedmem.wire.tier import BY_RULE, LOG, Imager, Keep
 
 _PAGE = 500
-_NOWHERE = (b"deleted", b"missing")
+_NOWHERE, _PENDING = (b"deleted", b"missing"), b"pending"
 _LOG_KIND = "log"
 _BLOB = "blob"
 # No namespace of users begins with a dollar.
@@ -157,7 +157,7 @@ class DurableTier(Desk):
                 continue
             targets = [self._keyspace.target(key) for key in alive]
             states = await self._line.read_many([("GET", self._keyspace.state(one)) for one in targets])
-            yield [key for key, state in zip(alive, states, strict=True) if not _is_nowhere(state)]
+            yield [key for key, state in zip(alive, states, strict=True) if not _is_nowhere(state, now_ms)]
 
     async def clear(self, namespace: str, stamp: int) -> None:
         """Forget all keys of a namespace whose changes are older than a stamp, and what waits in its outbox."""
@@ -216,8 +216,12 @@ def _through(settings: Settings) -> str:
     return "".join(letter for letter, durability in chosen.items() if durability == "through")
 
 
-def _is_nowhere(state: Reply) -> bool:
-    return isinstance(state, bytes) and state.startswith(_NOWHERE)
+def _is_nowhere(state: Reply, now_ms: int) -> bool:
+    """Whether a key that the tier has is known to be gone, also by an expiry of which the tier has not heard yet."""
+    if not isinstance(state, bytes):
+        return False
+    what, *words = state.split()
+    return what in _NOWHERE or (what == _PENDING and 0 < int(words[1]) <= now_ms)
 
 
 def _tombstone(head: DurableRecord, stamp: int) -> DurableRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.metadata import version
 
 from sharedmem.clock import Clock
@@ -10,11 +11,13 @@ from sharedmem.durable.archive_parts import ArchiveParts, Shore
 from sharedmem.durable.archiving import Archives
 from sharedmem.durable.protocol import Durable
 from sharedmem.durable.snapshots import EPHEMERAL
+from sharedmem.errors import SharedMemoryError
 from sharedmem.hub.assembly import Parts
 from sharedmem.wire.keeping import Keeping
 from sharedmem.wire.restoring import Restoring
 
 _DISTRIBUTION = "sharedmem-hub"
+_PATIENCE_S = 10.0
 
 
 class ArchivedBlobs:
@@ -56,6 +59,12 @@ def archives_of(parts: Parts) -> Archives:
         if tier is not None:
             await tier.join(namespace, again=again)
 
+    async def drain(namespace: str) -> None:
+        if tier is not None:
+            # What does not get there in time is told as Redis has it.
+            with suppress(SharedMemoryError):
+                await tier.drain(namespace, timeout=_PATIENCE_S)
+
     ends = ArchiveParts(
         url=parts.connection.url,
         clock=means.clock,
@@ -65,6 +74,7 @@ def archives_of(parts: Parts) -> Archives:
         large_from_bytes=means.settings.blob_threshold_bytes,
         kind_of=kind_of,
         join=join if tier is not None else None,
+        drain=drain,
     )
     return Archives(ends, version=version(_DISTRIBUTION))
 

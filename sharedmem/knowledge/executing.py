@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sharedmem.clock import Clock
-from sharedmem.errors import ClaimLostError, NotFoundError, SharedMemoryError, UnavailableError
+from sharedmem.errors import ClaimLostError, DurabilityPendingError, NotFoundError, SharedMemoryError, UnavailableError
 from sharedmem.knowledge.executions import Executions, Policy
 from sharedmem.models import ExecutionClaim, ExecutionRecord
 from sharedmem.tasks import Background
@@ -26,6 +26,8 @@ class _Hold:
 
     until: float
     record: ExecutionRecord | None = None
+    is_over: bool = False
+    """Whether its end is recorded, be it known here or not."""
 
 
 class Claims(Protocol):
@@ -81,7 +83,7 @@ class Execution:
 
     def is_held(self) -> bool:
         """Whether the claim is surely ours still: look before each step that cannot be taken back."""
-        return self.started and self.record is None and self._clock.monotonic() < self._hold.until
+        return self.started and not self._hold.is_over and self._clock.monotonic() < self._hold.until
 
     async def finish(
         self,
@@ -103,21 +105,25 @@ class Execution:
 
         Raises:
             ClaimLostError: it is not ours, or not any more.
-            AlreadyExecutedError, InvalidError, UnavailableError: as `Decisions.finish`.
+            AlreadyExecutedError, InvalidError, UnavailableError, DurabilityPendingError: as `Decisions.finish`.
         """
         if not self.started:
             raise ClaimLostError("plan", self._claim.plan_id, 0)
-        record = await self._executions.finish(
-            self._session,
-            self._claim.plan_id,
-            self._claim.fence,
-            status=status,
-            executed=executed,
-            order_id=order_id,
-            order_size_usdt=order_size_usdt,
-            error=error,
-        )
-        self._hold.record = record
+        try:
+            record = await self._executions.finish(
+                self._session,
+                self._claim.plan_id,
+                self._claim.fence,
+                status=status,
+                executed=executed,
+                order_id=order_id,
+                order_size_usdt=order_size_usdt,
+                error=error,
+            )
+        except DurabilityPendingError:
+            self._hold.is_over = True
+            raise
+        self._hold.record, self._hold.is_over = record, True
         return record
 
     def __repr__(self) -> str:
@@ -177,10 +183,10 @@ async def claimed(
         yield execution
     except BaseException as error:
         await renewal.stop()
-        await _leave(execution, f"{type(error).__name__}: {error}")
+        await _leave(execution, hold, f"{type(error).__name__}: {error}")
         raise
     await renewal.stop()
-    await _leave(execution, "the block ended without saying how")
+    await _leave(execution, hold, "the block ended without saying how")
 
 
 async def _keep(claims: Claims, clock: Clock, session: str, claim: ExecutionClaim, hold: _Hold, lease: float) -> None:
@@ -191,7 +197,7 @@ async def _keep(claims: Claims, clock: Clock, session: str, claim: ExecutionClai
         try:
             await claims.renew(session, claim.plan_id, claim.fence, lease=lease)
         except (ClaimLostError, NotFoundError):
-            if hold.record is None:
+            if not hold.is_over:
                 _logger.warning("the claim on plan %s is lost while it is executed", claim.plan_id)
             hold.until = asked
             return
@@ -200,9 +206,9 @@ async def _keep(claims: Claims, clock: Clock, session: str, claim: ExecutionClai
         hold.until = sure_until(asked, lease)
 
 
-async def _leave(execution: Execution, why: str) -> None:
+async def _leave(execution: Execution, hold: _Hold, why: str) -> None:
     """Say that nobody knows how it ended, when the block did not say."""
-    if execution.record is not None:
+    if hold.is_over:
         return
     try:
         await execution.finish(status="unknown", error=why)

@@ -78,6 +78,12 @@ class Shore:
     def note(self, namespace: str) -> None:
         self.drainer.note(namespace)
 
+    def is_joined(self, namespace: str) -> bool:
+        return self._joined and namespace == self.namespace
+
+    def is_ready(self, namespace: str) -> bool:
+        return self.is_joined(namespace)
+
     async def join(self, namespace: str, *, again: bool = False) -> None:
         if again or not self._joined:
             space = self.keyspace.space(namespace)

@@ -55,6 +55,9 @@ class Bridge(Shore):
     def nudge(self, namespace: str) -> None:
         self.nudges.append(namespace)
 
+    def is_joined(self, namespace: str) -> bool:
+        return self.joiner.is_joined(namespace)
+
     async def join(self, namespace: str, *, again: bool = False) -> None:
         await self.joiner.join(namespace, again=again)
 

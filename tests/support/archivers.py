@@ -1,0 +1,57 @@
+"""Exports, imports, copies and backfills as processes of their own, for tests that kill them.
+
+`python -m support.archivers <what> <url> <namespace> <file>` says a line for each step, so that it can be killed at
+any of them; its frames are small, and it notes how far it has come whenever it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from sharedmem import Hub, Settings
+from sharedmem.durable import archive_files, archives, backfilling
+from sharedmem.durable.archive_steps import Step
+
+_TESTS = Path(__file__).resolve().parent.parent
+_PATIENCE_S = 60
+MAPPING: dict[str, object] = {"key": "{space}:shared:{id}", "value": "value"}
+
+
+def run(what: str, url: str, namespace: str, file: Path, *, kill_after: int | None = None) -> int:
+    """Run it, or kill it after so many steps; returns its exit code, or minus the signal's number."""
+    words = [sys.executable, "-m", "support.archivers", what, url, namespace, str(file)]
+    environment = os.environ | {"PYTHONPATH": str(_TESTS)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment, cwd=_TESTS.parent, text=True) as process:
+        assert process.stdout is not None
+        for number, _ in enumerate(process.stdout):
+            if kill_after is not None and number >= kill_after:
+                process.kill()
+        return process.wait(timeout=_PATIENCE_S)
+
+
+async def _main(what: str, url: str, namespace: str, file: Path) -> None:
+    vars(archive_files)["FRAME_BYTES"] = 20_000
+    for module in (archives, backfilling):
+        vars(module)["_NOTE_EVERY_S"] = 0.0
+    settings = Settings(redis_url=url, data_dir=file.parent / "data")
+    async with Hub.open(settings=settings) as hub:
+        if what == "export":
+            await hub.archive.export(namespace, file, progress=_say)
+        elif what == "import":
+            await hub.archive.import_(file, progress=_say)
+        else:
+            await hub.archive.backfill(file, MAPPING, namespace=namespace, progress=_say)
+
+
+def _say(step: Step) -> None:
+    sys.stdout.write(f"{json.dumps(step)}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4])))

@@ -1,0 +1,148 @@
+"""export, import, copy and backfill on the command line: docs/archives.md."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.shell import Shell, finish, on_a_terminal, start
+
+from sharedmem.clock import new_id
+from sharedmem.faces.cli import run
+
+
+@pytest.fixture(scope="module")
+def data_dir() -> Iterator[Path]:
+    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
+    assert run(["--data-dir", str(base / "d"), "up"]) == 0
+    yield base / "d"
+    assert run(["--data-dir", str(base / "d"), "down"]) == 0
+    shutil.rmtree(base)
+
+
+@pytest.fixture
+def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(data_dir, f"test-{new_id(8)}", capfdbinary, monkeypatch)
+
+
+def test_a_namespace_goes_into_a_file_and_comes_back(shell: Shell, tmp_path: Path) -> None:
+    file = str(tmp_path / "a.jsonl.zst")
+    shell("set", "plan", '{"topic": "tides"}')
+    shell("append", "log", "one")
+
+    exported = shell("export", shell.namespace, file).data
+    assert shell("clear", "--yes").code == 0
+    imported = shell("import", file).data
+
+    assert (exported["keys"], exported["documents"]) == (2, 3)
+    assert (imported["imported"], imported["older"], imported["skipped"]) == (3, 0, 0)
+    assert shell("get", "plan").data == {"topic": "tides"}
+    assert shell("list", "log").data == ["one"]
+
+
+def test_mistakes_get_a_sentence_and_a_code(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    shell("set", "plan", "1")
+    shell("export", shell.namespace, str(file))
+
+    again = shell("export", shell.namespace, str(file))
+    nobody = shell("export", "nobody-at-all", str(tmp_path / "b.jsonl"))
+    missing = shell("import", str(tmp_path / "b.jsonl"))
+    file.write_text("nonsense\n")
+    foreign = shell("import", str(file))
+    unsaid = shell("copy")
+
+    assert (again.code, "exists already" in again.err) == (4, True)
+    assert (nobody.code, "nothing was ever written" in nobody.err) == (3, True)
+    assert missing.code == 3
+    assert (foreign.code, "backfill" in foreign.err) == (2, True)
+    assert (unsaid.code, "--from" in unsaid.err) == (2, True)
+
+
+def test_an_archive_of_another_namespace_is_refused_where_one_is_named(shell: Shell, tmp_path: Path) -> None:
+    file = str(tmp_path / "a.jsonl")
+    shell("set", "plan", "1")
+    shell("export", shell.namespace, file)
+
+    done = run(["--data-dir", str(shell.data_dir), "--namespace", "other", "import", file])
+
+    assert done == 2
+
+
+def test_what_lasts_is_copied_to_a_file_of_its_own_and_back(shell: Shell, tmp_path: Path) -> None:
+    store = f"sqlite://{tmp_path}/other.db"
+    key = f"knowledge:{shell.namespace}:fact"
+    shell("set", key, '"deep"')
+
+    there = shell("copy", "--to", store, "knowledge").data
+    shell("rm", key)
+    back = shell("copy", "--from", store, "knowledge").data
+
+    assert there[0]["imported"] >= 1
+    assert back[0]["imported"] == 1
+    assert shell("get", key).data == "deep"
+    shell("rm", key)
+
+
+def test_foreign_records_come_in(shell: Shell, tmp_path: Path) -> None:
+    records, mapping, rejects = tmp_path / "r.jsonl", tmp_path / "m.yaml", tmp_path / "rejects.jsonl"
+    records.write_text('{"id": 1, "text": "hi"}\nnonsense\n{"id": 2, "text": "ho"}\n')
+    mapping.write_text(f'key: "{shell.namespace}:shared:{{id}}"\nvalue: text\nttl: 600\n')
+    words = ("backfill", str(records), "--mapping", str(mapping))
+
+    dry = shell(*words, "--dry-run").data
+    done = shell(*words, "--rejects", str(rejects)).data
+    again = shell(*words).data
+
+    assert [one["value"] for one in dry["preview"]] == ["hi", "ho"]
+    assert (done["written"], done["rejected"], done["reasons"].keys()) == (2, 1, {"2"})
+    assert json.loads(rejects.read_text())["text"] == "nonsense"
+    assert (again["written"], again["unchanged"]) == (0, 2)
+    assert shell("get", "2").data == "ho"
+
+
+def test_people_see_tables(shell: Shell, tmp_path: Path) -> None:
+    shell("set", "plan", "1")
+    place = ("--data-dir", str(shell.data_dir))
+    records, mapping = tmp_path / "r.jsonl", tmp_path / "m.yaml"
+    records.write_text('{"id": 1, "text": "hi"}\nnonsense\n')
+    mapping.write_text(f'key: "{shell.namespace}:shared:{{id}}"\nttl: 600\n')
+
+    exported = on_a_terminal(*place, "export", shell.namespace, str(tmp_path / "a.jsonl"))
+    imported = on_a_terminal(*place, "import", str(tmp_path / "a.jsonl"))
+    backfilled = on_a_terminal(*place, "backfill", str(records), "--mapping", str(mapping), "--dry-run")
+
+    assert (exported.code, "digest" in exported.out) == (0, True)
+    assert (imported.code, "as new there" in imported.out) == (0, True)
+    assert (backfilled.code, "would be written" in backfilled.out, "no JSON" in backfilled.out) == (0, True, True)
+
+
+def test_whoever_stops_it_hears_how_to_go_on(shell: Shell, tmp_path: Path) -> None:
+    records, mapping = tmp_path / "r.jsonl", tmp_path / "m.yaml"
+    records.write_text("".join(f'{{"id": {n}, "text": "{n}"}}\n' for n in range(300_000)))
+    mapping.write_text(f'key: "{shell.namespace}:shared:{{id}}"\n')
+    place = ("--data-dir", str(shell.data_dir))
+    process = start(*place, "backfill", str(records), "--mapping", str(mapping))
+
+    note = tmp_path / "r.jsonl.backfill"
+    wait_until(note.exists, description="the backfill notes how far it has come")
+    process.send_signal(signal.SIGINT)
+    done = finish(process)
+
+    assert (done.code, "the same command goes on" in done.err) == (130, True)
+    assert note.exists()
+    assert shell("get", "0").data["text"] == "0"
+    assert shell("clear", "--yes").code == 0
+
+
+def wait_until(is_so: Callable[[], bool], *, description: str) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline, description
+        time.sleep(0.05)
