@@ -73,7 +73,9 @@ local function is_cached(i)
   local what, rest = state_of(i)
   if what == 'cached' then return true end
   if kinds[i] ~= 'k' or what == 'expires' or what == 'deleted' or what == 'ephemeral' then return false end
-  return what ~= 'pending' or string.find(rest, '^%d+ 0 ') ~= nil
+  if what == 'pending' then return string.find(rest, '^%d+ 0 ') ~= nil end
+  -- Whoever says so for the first time says it of a key that was not kept.
+  return string.sub(modes, i, i) ~= 'K' or redis.call('HEXISTS', kept, logical(KEYS[FIXED_KEYS + i])) == 1
 end
 
 local outgoing, urgent, leaving = {}, false, {}

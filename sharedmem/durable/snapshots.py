@@ -14,10 +14,12 @@ from typing import NamedTuple, cast
 
 from sharedmem.durable.texts import member_to_text, to_text
 from sharedmem.models import DurableRecord
+from sharedmem.wire.changes import as_list
 from sharedmem.wire.codec import BLOB, JSON, MSGPACK
 from sharedmem.wire.keys import KeySpace, Target
 from sharedmem.wire.line import Line
 from sharedmem.wire.replies import Command, Reply, ServerError
+from sharedmem.wire.sender import ASIDE_BYTES
 
 EPHEMERAL = "ephemeral"
 """The kind of a key that nothing says should last."""
@@ -30,6 +32,7 @@ _COUNTER = re.compile(rb"-?\d+")
 _MOST_MEMBERS = 1000
 _MOST_BYTES = 4 << 20
 _MOST_TRIES = 10
+_NAMELESS = "another client has set a field whose name is empty or no text"
 
 KindOf = Callable[[str], str]
 LeaveOut = Callable[[str, str], None]
@@ -60,6 +63,8 @@ class _Standing(NamedTuple):
             return [self._element(held, f"{first + n:016d}", row[1]) for n, row in enumerate(rows, 1)]
         if held == "set":
             return [self._element(held, hashlib.sha256(row[1]).hexdigest(), row[1]) for row in rows]
+        if rows and not rows[0][0]:
+            raise ValueError(held)
         return [self._element(held, field.decode(), value) for field, value in rows]
 
     def document(self, *, version: int = 0, **fields: str | int) -> DurableRecord:
@@ -120,32 +125,41 @@ class Snapshots:
             for (target, name), size in zip(known, sizes, strict=True)
         ]
 
-    async def _read(self, commands: Sequence[Command]) -> list[Reply]:
+    async def _read(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
         """The replies; that of a key which holds another type by now is None."""
         try:
-            return await self._line.read_many(commands, aside=True) if commands else []
+            return await self._line.read_many(commands, aside=aside) if commands else []
         except ServerError as error:
             if error.code != "WRONGTYPE":
                 raise
         if len(commands) == 1:
             return [None]
-        return [reply for command in commands for reply in await self._read([command])]
+        return [reply for command in commands for reply in await self._read([command], aside=aside)]
 
     async def _small(self, batch: Sequence[_Seen], tries: int = _MOST_TRIES) -> list[DurableRecord]:
-        commands = [part for one in batch for part in (*self._standing_of(one.target), _content(one))]
+        if not batch:
+            return []
+        strings = [one for one in batch if one.held == "string"]
+        structures = [one for one in batch if one.held != "string"]
+        standing = self._standing_of([one.target for one in batch])
+        values: list[Command] = [("MGET", *(one.target.physical for one in strings))] if strings else []
+        # What is large must not hold up the other callers of this hub.
+        aside = bool(structures) or sum(one.size for one in strings) > ASIDE_BYTES
         try:
-            replies = await self._line.read_many(commands, aside=True) if commands else []
+            replies = await self._line.read_many([*standing, *values, *map(_members, structures)], aside=aside)
         except ServerError as error:
             if error.code != "WRONGTYPE" or not tries:
                 raise
             # Somebody has put another type of data under one of the keys since they were looked at.
             again = [await self._small(await self._look([one.target]), tries - 1) for one in batch]
             return [record for records in again for record in records]
-        found: list[DurableRecord] = []
-        for n, one in enumerate(batch):
-            *facts, content = replies[n * 4 : n * 4 + 4]
-            found += self._told(one, self._standing(one.target.key, facts), content)
-        return found
+        standings = self._standings(batch, replies[: len(standing)])
+        contents = [*as_list(replies[len(standing)] if strings else None), *replies[len(standing) + len(values) :]]
+        told = [
+            self._told(one, standings[one.target.key], content)
+            for one, content in zip([*strings, *structures], contents, strict=True)
+        ]
+        return [record for records in told for record in records]
 
     def _told(self, one: _Seen, standing: _Standing, content: Reply) -> list[DurableRecord]:
         if one.held == "string":
@@ -153,28 +167,28 @@ class Snapshots:
         rows = _rows(one.held, content)
         try:
             return [standing.head(one.held, len(rows)), *standing.elements(one.held, rows)] if rows else []
-        except UnicodeDecodeError:
-            self._leave_out(one.target.key, "another client has set a field whose name is no text")
+        except ValueError:
+            self._leave_out(one.target.key, _NAMELESS)
             return []
 
     async def _large(self, one: _Seen) -> AsyncIterator[list[DurableRecord]]:
-        facts = await self._line.read_many(self._standing_of(one.target), aside=True)
-        standing = self._standing(one.target.key, facts)
+        facts = await self._line.read_many(self._standing_of([one.target]))
+        standing = self._standings([one], facts)[one.target.key]
         yield [standing.head(one.held, one.size)]
         pages = self._list_pages(one) if one.held == "list" else self._scan_pages(one)
         first = 0
         async for rows in pages:
             try:
                 yield standing.elements(one.held, rows, first)
-            except UnicodeDecodeError:
-                self._leave_out(one.target.key, "another client has set a field whose name is no text")
+            except ValueError:
+                self._leave_out(one.target.key, _NAMELESS)
                 return
             first += len(rows)
 
     async def _list_pages(self, one: _Seen) -> AsyncIterator[Rows]:
         for first in range(0, one.size, _MOST_MEMBERS):
             last = min(first + _MOST_MEMBERS, one.size) - 1
-            (page,) = await self._read([("LRANGE", one.target.physical, first, last)])
+            (page,) = await self._read([("LRANGE", one.target.physical, first, last)], aside=True)
             yield _rows(one.held, page)
 
     async def _scan_pages(self, one: _Seen) -> AsyncIterator[Rows]:
@@ -182,7 +196,7 @@ class Snapshots:
         cursor: Reply = b"0"
         while True:
             place = cast("bytes", cursor)
-            (reply,) = await self._read([(scan, one.target.physical, place, "COUNT", _MOST_MEMBERS)])
+            (reply,) = await self._read([(scan, one.target.physical, place, "COUNT", _MOST_MEMBERS)], aside=True)
             if not isinstance(reply, list):
                 return
             cursor, page = reply
@@ -190,13 +204,16 @@ class Snapshots:
             if cursor in {b"0", 0}:
                 return
 
-    def _standing_of(self, target: Target) -> list[Command]:
-        kept = self._keyspace.kept(target.space.namespace)
-        return [
-            ("GET", self._keyspace.state(target)),
-            ("HGET", kept, target.key),
-            ("PEXPIRETIME", target.physical),
-        ]
+    def _standing_of(self, targets: Sequence[Target]) -> list[Command]:
+        states = [self._keyspace.state(target) for target in targets]
+        kept = self._keyspace.kept(targets[0].space.namespace)
+        ends: list[Command] = [("PEXPIRETIME", target.physical) for target in targets]
+        return [("MGET", *states), ("HMGET", kept, *(target.key for target in targets)), *ends]
+
+    def _standings(self, batch: Sequence[_Seen], replies: Sequence[Reply]) -> dict[str, _Standing]:
+        states, kept, *ends = replies
+        facts = zip(batch, as_list(states), as_list(kept), ends, strict=True)
+        return {one.target.key: self._standing(one.target.key, fact) for one, *fact in facts}
 
     def _standing(self, key: str, facts: Sequence[Reply]) -> _Standing:
         state, kept, expires = facts
@@ -235,14 +252,9 @@ def _batches(seen: Sequence[_Seen]) -> Iterator[list[_Seen]]:
         yield batch
 
 
-def _content(one: _Seen) -> Command:
+def _members(one: _Seen) -> Command:
     key = one.target.physical
-    return {
-        "string": ("GET", key),
-        "list": ("LRANGE", key, 0, -1),
-        "hash": ("HGETALL", key),
-        "set": ("SMEMBERS", key),
-    }[one.held]
+    return {"list": ("LRANGE", key, 0, -1), "hash": ("HGETALL", key), "set": ("SMEMBERS", key)}[one.held]
 
 
 def _rows(held: str, reply: Reply) -> Rows:
