@@ -294,7 +294,7 @@ async def test_counts_in_the_tier_are_those_of_a_recount(hub: Hub, decisions: De
     for session in await decisions.sessions():
         total = await decisions.get_execution_stats(session)
         by_symbol = [await decisions.get_execution_stats(session, symbol) for symbol in SYMBOLS]
-        documents = living(await hub.durable.store.records(f"desk:$plan:shared:{session}"), now_ms=0)
+        documents = living(await hub.durable.records(f"desk:$plan:shared:{session}"), now_ms=0)
         ended = [one for one in documents if one.type == "execution" and '"state":"running"' not in one.body]
         assert total.total_executions == sum(stats.total_executions for stats in by_symbol) == len(ended)
         assert total.duplicates_prevented == sum(stats.duplicates_prevented for stats in by_symbol)
@@ -321,8 +321,8 @@ async def test_the_tier_keeps_no_more_plans_than_anybody_can_find(
 
 
 async def _plans_in_the_tier(hub: Hub) -> int:
-    await hub.durable.drainer.drain("desk")
-    return len(await hub.durable.store.query("desk", of_type="plan", limit=1000))
+    await hub.durable.drain("desk")
+    return len(await hub.durable.query("desk", of_type="plan", limit=1000))
 
 
 async def test_of_ended_executions_a_thousand_come_back(bare_server: BareServer, tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ async def test_what_waited_when_it_was_set_back_is_counted_on(hub: Bridge, other
 
     await set_back()
     await other.join(hub.namespace)
-    other.loader._nudge = other.drain_soon
+    other.loader._drain = other.drain_all
 
     assert await other.read("key") == "2"
     await other.write("key", "3")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from sharedmem.durable.draining import Drainer
 from sharedmem.durable.inspection import Inspector
 from sharedmem.durable.loading import Join
-from sharedmem.durable.protocol import Durable
+from sharedmem.durable.protocol import Durable, Scalar
 from sharedmem.durable.warming import Warmer
-from sharedmem.models import DeadLetter, DurableLag, DurableStatus, Verification
+from sharedmem.models import DeadLetter, DurableLag, DurableRecord, DurableStatus, Verification
 
 Progress = Callable[[int], None]
 
@@ -42,6 +42,34 @@ class Desk:
             UnavailableError, LimitedError, AccessDeniedError: the tier cannot be asked.
         """
         return await self._staff.durable.namespaces()
+
+    async def records(self, key: str) -> list[DurableRecord]:
+        """All documents of a key as the tier has them, its head first, tombstones included. One request.
+
+        Args:
+            key: absolute.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: as `namespaces`.
+        """
+        return await self._staff.durable.records(key)
+
+    async def query(
+        self, namespace: str, *, of_type: str, where: Mapping[str, Scalar] | None = None, limit: int = 100
+    ) -> list[DurableRecord]:
+        """Documents of a namespace that are not deleted, newest first. One query.
+
+        Args:
+            namespace: whose.
+            of_type: `value`, `list`, `plan`, ... (see `DurableRecord`).
+            where: fields of the JSON body that must be equal, dots for inner ones (`address.city`).
+            limit: how many at most, 1 to 1,000.
+
+        Raises:
+            InvalidError: a field name with other than letters, digits, `_` and dots, or a limit out of bounds.
+            UnavailableError, LimitedError, AccessDeniedError: as `namespaces`.
+        """
+        return await self._staff.durable.query(namespace, of_type=of_type, where=where, limit=limit)
 
     async def status(self) -> DurableStatus:
         """How the tier is, and how far it is behind; an answer also when it is away.

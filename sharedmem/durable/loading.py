@@ -6,10 +6,11 @@ change can be put in place after it. The expiry of keys is judged by the server'
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sharedmem.clock import new_id
 from sharedmem.durable.flights import Flights
@@ -34,6 +35,9 @@ _WAITING = {
     "wait": "somebody brings it back from the durable tier, and has not done so yet",
     "load": "it changes as often as it is brought back from the durable tier",
 }
+
+
+Drain = Callable[[str], Coroutine[Any, Any, None]]
 
 
 class Join(Protocol):
@@ -73,21 +77,22 @@ class Loader:
     Args:
         shores: Redis and the tier.
         imagers: how the documents of keys lie in Redis, by the letter of their mode (`wire.tier`); data without.
-        nudge: told of a namespace whose outbox somebody waits for.
+        drain: carries what waits in a namespace's outbox into the tier.
         join: makes sure that Redis is not behind the tier.
         times: how long what takes.
     """
 
     def __init__(
-        self, shores: Shores, *, imagers: Mapping[str, Imager], nudge: Callable[[str], None], join: Join, times: Times
+        self, shores: Shores, *, imagers: Mapping[str, Imager], drain: Drain, join: Join, times: Times
     ) -> None:
         self._line, self._keyspace, self._keeping, self._durable, self._clock, background, self._counters = shores
         self._imagers = imagers
         self._data: Imager = DataImager()
-        self._nudge = nudge
+        self._drain = drain
         self._join = join
         self._times = times
         self._flights: Flights[bool] = Flights("recall", background)
+        self._drains: Flights[None] = Flights("drain", background)
 
     async def recall(self, target: Target, mode: str) -> bool:
         """Bring back a key that is not in Redis; whether it is there now.
@@ -145,11 +150,18 @@ class Loader:
             raise UnavailableError(f"key {target.key!r}", why)
         if self._clock.monotonic() + pause > deadline:
             raise UnavailableError(f"key {target.key!r}", f"{_WAITING[answer]}; try again")
+        if answer == "load":
+            return
+        self._counters.increment(WAITS, reason=answer)
         if answer == "pending":
-            self._nudge(target.space.namespace)
-        if answer != "load":
-            self._counters.increment(WAITS, reason=answer)
-            await self._clock.sleep(pause)
+            await self._drained(target.space.namespace)
+        await self._clock.sleep(pause)
+
+    async def _drained(self, namespace: str) -> None:
+        """Carry what the key waits for: whoever was to do so may have died."""
+        with suppress(SharedMemoryError, TimeoutError):
+            async with asyncio.timeout(self._times.patience_s):
+                await self._drains.share(namespace, lambda: self._drain(namespace))
 
     async def _load(self, lease: Lease) -> bool | None:
         """Whether the key is there now; None when somebody was faster."""

@@ -56,7 +56,7 @@ class Behind:
     """How sessions of decisions lie in Redis."""
 
 
-class DurableTier(Desk):
+class DurableTier:
     """What stands behind one hub's server (`wire.tier.Tier`).
 
     Args:
@@ -95,11 +95,11 @@ class DurableTier(Desk):
         )
         self._joiner = Joiner(shores, kind_of=behind.rule, imagers=imagers, nudge=self.drainer.note)
         self.loader = Loader(
-            shores, imagers=imagers, nudge=self.drainer.note, join=self.join, times=Times(cache_ms=cache_ms)
+            shores, imagers=imagers, drain=self.drainer.drain, join=self.join, times=Times(cache_ms=cache_ms)
         )
         inspector = Inspector(shores, self._id, self.drainer, kind_of=behind.rule, imagers=imagers)
         warmer = Warmer(self.store, behind.keyspace, self.loader)
-        super().__init__(Staff(self.store, self.drainer, inspector, warmer, self.join))
+        self.desk = Desk(Staff(self.store, self.drainer, inspector, warmer, self.join))
 
     # -- as those who change and read keys see it
 

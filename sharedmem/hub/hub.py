@@ -10,7 +10,7 @@ from typing import Self
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.config import Settings
 from sharedmem.durable.archiving import Archives
-from sharedmem.durable.tier import DurableTier
+from sharedmem.durable.desk import Desk
 from sharedmem.errors import UnavailableError, UnsupportedError
 from sharedmem.hub.archiving import archives_of
 from sharedmem.hub.assembly import Connect, Parts, assembled
@@ -113,7 +113,7 @@ class Hub:
         return self._open_parts().means.counters
 
     @property
-    def durable(self) -> DurableTier:
+    def durable(self) -> Desk:
         """The durable tier behind this server: how it is, what waits for it, and how to bring things back.
 
         Raises:
@@ -123,7 +123,7 @@ class Hub:
         if tier is None:
             remedy = "set durable_url, for example to sqlite:///path/file.db, in every hub of this server"
             raise UnsupportedError("a durable tier", remedy)
-        return tier
+        return tier.desk
 
     @property
     def archive(self) -> Archives:

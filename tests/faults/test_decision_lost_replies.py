@@ -141,9 +141,9 @@ async def documents_of(mutator: Mutator, hub: Hub, namespace: str, direct: Hub) 
     claim = await calm.begin_execution(SESSION, claimed.plan_id)
     plan = (await calm.save_if_new(SESSION, "A", "BUY", 0.5, "a")).plan
     await mutator.act(hub.store(namespace, actor="ada").decisions, plan, claim)
-    await direct.durable.drainer.drain(namespace)
-    assert (await direct.durable.drainer.lag(namespace)).dead == 0
-    records = await direct.durable.store.records(f"{namespace}:$plan:shared:{SESSION}")
+    await direct.durable.drain(namespace)
+    assert (await direct.durable.lag(namespace)).dead == 0
+    records = await direct.durable.records(f"{namespace}:$plan:shared:{SESSION}")
     told = [f"{one.element} {one.type} {one.size} {one.deleted} {one.body}".encode() for one in records]
     return sorted(MOMENT.sub(b"*", one) for one in told)
 

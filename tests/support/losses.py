@@ -13,7 +13,7 @@ from sharedmem.wire.replies import Reply
 async def lose(hub: Hub) -> None:
     """Let a server lose all it holds, once the durable tier has all of it."""
     for namespace in await hub.namespaces():
-        await hub.durable.drainer.drain(namespace)
+        await hub.durable.drain(namespace)
     await line_of(hub).call("FLUSHALL")
 
 

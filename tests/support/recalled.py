@@ -49,8 +49,15 @@ class Bridge(Shore):
         self.shores = Shores(line, self.keyspace, self.keeping, durable, clock, self.background, self.counters)
         self.nudges: list[str] = []
         self.joiner = Joiner(self.shores, kind_of=kinds.get, imagers={}, nudge=self.nudge, retry_s=1, patience_s=2)
-        self.loader = Loader(self.shores, imagers={}, nudge=self.nudge, join=self.join, times=times)
+        self.loader = Loader(self.shores, imagers={}, drain=self.let_drain, join=self.join, times=times)
         self.warmer = Warmer(durable, self.keyspace, self.loader)
+
+    async def let_drain(self, namespace: str) -> None:
+        """Nobody drains but a test that wants to."""
+        self.nudges.append(namespace)
+
+    async def drain_all(self, _namespace: str) -> None:
+        await self.drain()
 
     def nudge(self, namespace: str) -> None:
         self.nudges.append(namespace)
