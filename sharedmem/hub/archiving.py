@@ -63,7 +63,7 @@ def archives_of(parts: Parts) -> Archives:
         if tier is not None:
             # What does not get there in time is told as Redis has it.
             with suppress(SharedMemoryError):
-                await tier.drain(namespace, timeout=_PATIENCE_S)
+                await tier.desk.drain(namespace, timeout=_PATIENCE_S)
 
     ends = ArchiveParts(
         url=parts.connection.url,
