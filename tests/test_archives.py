@@ -263,6 +263,31 @@ async def test_a_real_server_gives_back_what_it_was_given(
     assert lines(second) == lines(first)
 
 
+async def test_plans_and_executions_go_from_tier_to_tier(settings: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    one = settings.replace(durable_url=f"sqlite://{tmp_path}/one.db")
+    async with fake_hub(settings=one) as hub:
+        log = hub.store("trading", actor="ada").decisions
+        short = await log.save_plan("desk", "BTC", "BUY", 0.75, "the trend is strong", "llm")
+        claim = await log.begin_execution("desk", short)
+        await log.finish("desk", short, claim.fence, status="success", order_id="o-1", order_size_usdt=1.0)
+        plans, stats = await log.get_recent_plans("desk"), await log.get_execution_stats("desk")
+        await hub.archive.export("trading", file)
+
+    other = settings.replace(durable_url=f"sqlite://{tmp_path}/other.db")
+    async with fake_hub(settings=other) as hub:
+        await hub.archive.import_(file)
+
+        log = hub.store("trading", actor="bob").decisions
+        assert (await log.get_recent_plans("desk"), await log.get_execution_stats("desk")) == (plans, stats)
+
+    async with fake_hub(settings=settings) as hub:
+        done = await hub.archive.import_(file)
+
+        assert (done.imported, done.skipped) == (0, done.documents)
+        assert "needs a durable store" in next(iter(done.left_out.reasons.values()))
+
+
 # -- progress, names, refusals --------------------------------------------------------------------
 
 
@@ -327,6 +352,17 @@ def _seal(file: Path) -> None:
     footer = json.loads(last) | {"digest": archive_files._digest(archive_files._EMPTY_DIGEST, documents)}
     end = json.dumps(footer, separators=(",", ":")).encode()
     file.write_bytes(b"\n".join([first, *documents, end, b""]))
+
+
+async def test_an_archive_writes_no_key_of_the_house(fake: Hub, research: SharedMemoryStore, tmp_path: Path) -> None:
+    await research.write("plan", 1)
+    file = tmp_path / "a.jsonl"
+    await fake.archive.export("research", file)
+    file.write_text(file.read_text().replace("research:shared:plan", "research:$clock"))
+    _seal(file)
+
+    with pytest.raises(InvalidError, match="sharedmem's own"):
+        await fake.archive.import_(file)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ from sharedmem.coordination.worker import TaskInHand
 from sharedmem.data.consumers import Consumer
 from sharedmem.data.messages import Subscription
 from sharedmem.data.rights import Access
+from sharedmem.durable.archiving import Archives
+from sharedmem.durable.desk import Desk
 from sharedmem.hub import Hub
 from sharedmem.knowledge.decisions import Decisions
 from sharedmem.knowledge.episodes import Episodes
@@ -55,6 +57,8 @@ FACES: tuple[type, ...] = (
     TaskInHand,
     TaskQueue,
     SharedMemoryStore,
+    Desk,
+    Archives,
     Hub,
 )
 NAMES = {face.__name__ for face in FACES}
@@ -136,6 +140,8 @@ def _twins(face: type) -> Iterator[Twin]:
                 seen.add(name)
                 node = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))).body[0]
                 assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                if _takes_another(node):
+                    continue
                 home = sys.modules[base.__module__]
                 yield Twin(
                     node,
@@ -144,6 +150,11 @@ def _twins(face: type) -> Iterator[Twin]:
                     isinstance(thing, classmethod),
                     home,
                 )
+
+
+def _takes_another(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether it works with a thing of another hub, whose event loop is another one: the async library is for that."""
+    return any(one.annotation is not None and ast.unparse(one.annotation) in NAMES for one in _arguments(node))
 
 
 def _function(thing: object) -> Callable[..., object] | None:

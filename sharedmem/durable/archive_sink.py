@@ -21,6 +21,7 @@ from sharedmem.durable.snapshots import LeaveOut
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord
 from sharedmem.models.record import Record
+from sharedmem.wire.keys import SHARED_SCOPE, absolute
 
 _BLOB = "blob"
 _KINDS = {b"s": "session", b"k": "knowledge"}
@@ -121,6 +122,8 @@ class Sink:
     async def _take(self, record: DurableRecord) -> None:
         if record.namespace != self._namespace:
             raise InvalidError("key", record.key, f"it is none of namespace {self._namespace!r}")
+        if record.type in SHARED_DATA:
+            absolute(record.key, self._namespace, SHARED_SCOPE)
         if record.is_head:
             await self._close()
             await self._open(record)

@@ -13,17 +13,17 @@ from collections.abc import AsyncIterator, Sequence
 from pydantic import ValidationError
 
 from sharedmem.durable.archive_files import Position
-from sharedmem.durable.archive_parts import BLOB_PART, LASTING, ArchiveParts, Reference, Shore
+from sharedmem.durable.archive_parts import BLOB_PART, LASTING, SHARED_DATA, ArchiveParts, Reference, Shore
 from sharedmem.durable.living import has_expired
 from sharedmem.durable.protocol import Durable
 from sharedmem.durable.snapshots import LeaveOut, Snapshots, snapshot
-from sharedmem.errors import NotFoundError
+from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models import DurableRecord
-from sharedmem.wire.keys import Target
+from sharedmem.wire.changes import as_list
+from sharedmem.wire.keys import SHARED_SCOPE, Target, absolute
 
 _BLOB = "blob"
 _PENDING, _DELETED = b"pending", b"deleted"
-_AHEAD = (_PENDING, _DELETED)
 _PART_BYTES = 786_432
 _AT_ONCE = 16
 _MOST_TRIES = 3
@@ -91,6 +91,11 @@ class Source:
             if shore.keyspace.is_service(key):
                 continue
             target = shore.keyspace.target(shore.keyspace.logical(key))
+            try:
+                absolute(target.key, self._namespace, SHARED_SCOPE)
+            except InvalidError as error:
+                self._leave_out(target.key, f"another client has made it: {error}")
+                continue
             if target.physical == key:
                 found.append(target)
             else:
@@ -126,7 +131,7 @@ class Source:
         # In the middle of a key its head is behind us.
         head = await durable.get(position.key) if after and position.element else None
         async for page in durable.iterate(self._namespace, after=after):
-            states = await self._states(sorted({record.key for record in page if record.is_head}))
+            states = await self._states([record for record in page if record.is_head])
             # Elements that the page begins with belong to the key before; nothing may come between.
             first = next((n for n, record in enumerate(page) if record.is_head), len(page))
             told = [record for record in page[:first] if head is not None and self._counts(head, record)]
@@ -149,14 +154,15 @@ class Source:
             return False
         return record.is_head or not (record.deleted or record.stamp < head.floor)
 
-    async def _states(self, keys: Sequence[str]) -> dict[str, bytes]:
+    async def _states(self, heads: Sequence[DurableRecord]) -> dict[str, bytes]:
         """The states of keys of which the durable store does not have the last change."""
-        if self._parts.redis is None or not keys:
+        if self._parts.redis is None or not heads:
             return {}
         keyspace = self._parts.redis.keyspace
-        asked = [("GET", keyspace.state(keyspace.target(key))) for key in keys]
-        told = zip(keys, await self._parts.redis.line.read_many(asked), strict=True)
-        return {key: state for key, state in told if isinstance(state, bytes) and state.startswith(_AHEAD)}
+        states = [keyspace.state(keyspace.target(head.key)) for head in heads]
+        replies = await self._parts.redis.line.read_many([("MGET", *states)])
+        told = zip(heads, as_list(replies[0]), strict=True)
+        return {head.key: state for head, state in told if isinstance(state, bytes) and _is_ahead(head, state)}
 
     async def _ahead(self, keys: Sequence[str]) -> AsyncIterator[list[DurableRecord]]:
         """What Redis has of keys that were changed since it was read: they may have been left to the store then."""
@@ -232,3 +238,8 @@ class Source:
             if found:
                 return found[0] if found[0].type == "value" else None
         return None if self._parts.durable is None else await self._parts.durable.get(head.key)
+
+
+def _is_ahead(head: DurableRecord, state: bytes) -> bool:
+    # Of other types Redis cannot be asked here: their last changes are in the next export.
+    return state.startswith(_DELETED) or (state.startswith(_PENDING) and head.type in SHARED_DATA)

@@ -158,8 +158,9 @@ class _Backfill:
         start = await self._begun(identity)
         async for block in read_blocks(self._file, start, ends=False):
             for first in range(0, len(block.lines), _AT_ONCE):
-                await self._some(block.lines[first : first + _AT_ONCE])
-            await self._note(identity, Place(block.place.frame, block.place.lines + len(block.lines)))
+                lines = block.lines[first : first + _AT_ONCE]
+                await self._some(lines)
+                await self._note(identity, Place(block.place.frame, block.place.lines + first + len(lines)))
             if progress is not None:
                 progress(Step("backfilling", self._file.name, block.read, size, "bytes"))
         await self._write_rejects()

@@ -12,8 +12,6 @@ from sharedmem.durable.protocol import Durable, Scalar
 from sharedmem.durable.warming import Warmer
 from sharedmem.models import DeadLetter, DurableLag, DurableRecord, DurableStatus, Verification
 
-Progress = Callable[[int], None]
-
 
 class Staff(NamedTuple):
     """Who does what is asked for."""
@@ -142,7 +140,7 @@ class Desk:
         """
         return await self._staff.drainer.discard(namespace, ids)
 
-    async def verify(self, namespace: str, progress: Progress | None = None) -> Verification:
+    async def verify(self, namespace: str, progress: Callable[[int], None] | None = None) -> Verification:
         """Compare what Redis holds of the keys that last with what the tier holds of them.
 
         What is in the tier alone is as it should be; what still waits for it is counted, and not compared. A request
@@ -158,7 +156,7 @@ class Desk:
         await self._staff.join(namespace)
         return await self._staff.inspector.verify(namespace, progress)
 
-    async def restore(self, namespace: str, progress: Progress | None = None) -> int:
+    async def restore(self, namespace: str, progress: Callable[[int], None] | None = None) -> int:
         """Load into Redis what the tier has of a namespace; returns how many keys are there then.
 
         It need not be done: a key that is asked for comes back by itself. Keys that are in Redis stay as they are.

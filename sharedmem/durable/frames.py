@@ -19,7 +19,7 @@ FRAME_BYTES = 4 << 20
 _SUFFIX = ".zst"
 _LEVEL = 3
 _CHUNK_BYTES = 1 << 18
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 18
 
 
 class Place(NamedTuple):
@@ -56,7 +56,7 @@ def packed(path: Path, text: bytes) -> bytes:
 
 
 def blocks(path: Path, place: Place, *, ends: bool = True) -> Iterator[Block]:
-    """The lines of a file from a place on; only about a MiB of it is in memory at a time.
+    """The lines of a file from a place on; little of it is in memory at a time.
 
     Args:
         path: the file.

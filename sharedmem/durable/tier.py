@@ -166,11 +166,12 @@ class DurableTier:
         keyspace = self._keyspace
         dead, kept = keyspace.dead_outbox(namespace), keyspace.kept(namespace)
         await self._line.call("UNLINK", keyspace.outbox(namespace), dead, kept)
+        # Without the mark the next change would look for what Redis has lost (see lua/namespace_join.lua).
+        await self._line.call("HSET", kept, "$joined", f"joined {stamp}")
 
     async def _heads(self, namespace: str) -> AsyncIterator[list[DurableRecord]]:
-        """The heads of all keys that the tier has, or is about to get."""
-        async for page in self.store.iterate(namespace, heads_only=True):
-            yield page
+        """The heads of all keys that the tier is about to get, or has."""
+        # In this order: what is carried meanwhile is seen twice rather than not at all.
         after = "-"
         outbox = self._keyspace.outbox(namespace)
         while entries := as_list(await self._line.call("XRANGE", outbox, after, "+", "COUNT", _PAGE)):
@@ -178,6 +179,8 @@ class DurableTier:
             left = [one for each in fields for one in records_of(each, namespace)]
             yield list({one.key: one for one in left if one.is_head}.values())
             after = f"({text_of(as_list(entries[-1])[0])}"
+        async for page in self.store.iterate(namespace, heads_only=True):
+            yield page
 
     async def refers_to(self, key: str, path: str) -> bool:
         """Whether a key refers to a blob in the tier: it may be absent from Redis."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Self
 
 from sharedmem.config import Kind, Settings
@@ -22,6 +23,13 @@ from sharedmem.data.consumers import Consumer as AsyncConsumer
 from sharedmem.data.hashes import _UNSET
 from sharedmem.data.messages import Subscription as AsyncSubscription
 from sharedmem.data.rights import Access as AsyncAccess
+from sharedmem.durable.archive_steps import Progress
+from sharedmem.durable.archives import Exported, Imported
+from sharedmem.durable.archiving import Archives as AsyncArchives
+from sharedmem.durable.archiving import MappingLike
+from sharedmem.durable.backfilling import Backfilled
+from sharedmem.durable.desk import Desk as AsyncDesk
+from sharedmem.durable.protocol import Scalar
 from sharedmem.knowledge.decisions import Decisions as AsyncDecisions
 from sharedmem.knowledge.episodes import Episodes as AsyncEpisodes
 from sharedmem.knowledge.executing import Execution as AsyncExecution
@@ -29,6 +37,10 @@ from sharedmem.knowledge.executions import Policy
 from sharedmem.knowledge.plans import _DEFAULT_WINDOW_S
 from sharedmem.models import (
     Change,
+    DeadLetter,
+    DurableLag,
+    DurableRecord,
+    DurableStatus,
     Entry,
     EpisodeEvent,
     ExecutionClaim,
@@ -41,6 +53,7 @@ from sharedmem.models import (
     Powers,
     SaveResult,
     Usage,
+    Verification,
 )
 from sharedmem.models.barriers import Arrival
 from sharedmem.models.leases import LeaseState
@@ -310,7 +323,7 @@ class Execution(Face[AsyncExecution]):
 
         Raises:
             ClaimLostError: it is not ours, or not any more.
-            AlreadyExecutedError, InvalidError, UnavailableError: as `Decisions.finish`.
+            AlreadyExecutedError, InvalidError, UnavailableError, DurabilityPendingError: as `Decisions.finish`.
         """
         return self._portal.run(
             self._async.finish(
@@ -327,10 +340,10 @@ class Decisions(Face[AsyncDecisions]):
     """
 
     def sessions(self) -> list[str]:
-        """The sessions that have plans, sorted. One round trip a thousand of them.
+        """The sessions that have plans, sorted. One round trip a thousand of them; a durable tier is asked as well.
 
         Raises:
-            AccessDeniedError, UnavailableError: as `read`.
+            AccessDeniedError, UnavailableError: as `read`; also when the durable tier cannot be asked.
         """
         return self._portal.run(self._async.sessions())
 
@@ -347,6 +360,7 @@ class Decisions(Face[AsyncDecisions]):
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
+            DurabilityPendingError: it is forgotten in Redis, and the durable tier is told as soon as it can be.
         """
         return self._portal.run(self._async.forget(session))
 
@@ -369,6 +383,8 @@ class Decisions(Face[AsyncDecisions]):
         Raises:
             InvalidError: a field that cannot stand in a plan.
             AccessDeniedError, UnavailableError: as `write`.
+            DurabilityPendingError: it is saved, its id is the error's `version`, and it waits in Redis for the durable
+                tier; only where `log_durability` is `through`.
         """
         return self._portal.run(self._async.save_plan(session, symbol, action, confidence, reasoning, method))
 
@@ -396,7 +412,7 @@ class Decisions(Face[AsyncDecisions]):
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
 
         Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `save_plan`.
+            InvalidError, AccessDeniedError, UnavailableError, DurabilityPendingError: as `save_plan`.
         """
         return self._portal.run(
             self._async.save_if_new(session, symbol, action, confidence, reasoning, method, time_window_sec)
@@ -477,6 +493,8 @@ class Decisions(Face[AsyncDecisions]):
             NotFoundError: the session has no such plan (any more).
             InvalidError: a lease or policy that is none.
             AccessDeniedError, UnavailableError: as `write`.
+            DurabilityPendingError: it is claimed, by the fence that is the error's `version`, but the durable tier
+                does not know: place no order. Only where `log_durability` is `through`.
         """
         return self._portal.run(self._async.begin_execution(session, plan_hash, lease=lease, policy=policy))
 
@@ -526,6 +544,8 @@ class Decisions(Face[AsyncDecisions]):
         Raises:
             ClaimLostError: the execution is another's by now.
             AlreadyExecutedError: it ended already, and differently.
+            DurabilityPendingError: it is recorded, and waits in Redis for the durable tier; only where
+                `log_durability` is `through`.
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
         return self._portal.run(
@@ -580,6 +600,7 @@ class Decisions(Face[AsyncDecisions]):
         Raises:
             AlreadyExecutedError: it was recorded already, and differently.
             ClaimLostError: somebody else has a claim on it.
+            DurabilityPendingError: as `finish`.
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
         return self._portal.run(
@@ -629,6 +650,7 @@ class Decisions(Face[AsyncDecisions]):
             ConflictError: somebody is still at it.
             AlreadyExecutedError: it is known already how it ended, and differently.
             NotFoundError: no such plan, or it was never begun.
+            DurabilityPendingError: as `finish`.
             InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
         return self._portal.run(
@@ -1798,7 +1820,7 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         return self._portal.run(self._async.ttl(key))
 
     def keys(self, pattern: str = "*") -> Iterator[str]:
-        """The absolute keys that match, in no order, each once; pages of the server's scan.
+        """The absolute keys that match, in no order, each once; pages of the server's scan, then of the durable tier.
 
         Args:
             pattern: with `*` and `?` as wild cards. Without `:` it is matched against the identifier in every
@@ -2038,6 +2060,240 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         return Presence(self._portal, self._async.presence)
 
 
+class Desk(Face[AsyncDesk]):
+    """The public side of `hub.durable`.
+
+    Args:
+        staff: who does what is asked for.
+    """
+
+    def namespaces(self) -> list[str]:
+        """The namespaces that the tier has something of, in order. One request to it.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: the tier cannot be asked.
+        """
+        return self._portal.run(self._async.namespaces())
+
+    def records(self, key: str) -> list[DurableRecord]:
+        """All documents of a key as the tier has them, its head first, tombstones included. One request.
+
+        Args:
+            key: absolute.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: as `namespaces`.
+        """
+        return self._portal.run(self._async.records(key))
+
+    def query(
+        self, namespace: str, *, of_type: str, where: Mapping[str, Scalar] | None = None, limit: int = 100
+    ) -> list[DurableRecord]:
+        """Documents of a namespace that are not deleted, newest first. One query.
+
+        Args:
+            namespace: whose.
+            of_type: `value`, `list`, `plan`, ... (see `DurableRecord`).
+            where: fields of the JSON body that must be equal, dots for inner ones (`address.city`).
+            limit: how many at most, 1 to 1,000.
+
+        Raises:
+            InvalidError: a field name with other than letters, digits, `_` and dots, or a limit out of bounds.
+            UnavailableError, LimitedError, AccessDeniedError: as `namespaces`.
+        """
+        return self._portal.run(self._async.query(namespace, of_type=of_type, where=where, limit=limit))
+
+    def status(self) -> DurableStatus:
+        """How the tier is, and how far it is behind; an answer also when it is away.
+
+        Two requests to the tier, and five round trips to Redis for each namespace with changes.
+
+        Raises:
+            UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
+        """
+        return self._portal.run(self._async.status())
+
+    def lag(self, namespace: str) -> DurableLag:
+        """How far the tier is behind in a namespace. Five round trips.
+
+        Raises:
+            UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
+        """
+        return self._portal.run(self._async.lag(namespace))
+
+    def lags(self) -> list[DurableLag]:
+        """The same for each namespace that was changed lately, by whatever hub.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `lag`.
+        """
+        return self._portal.run(self._async.lags())
+
+    def drain(self, namespace: str | None = None, *, timeout: float = 60.0) -> None:
+        """Return when all that has been changed by now is in the tier, whoever changed it.
+
+        Args:
+            namespace: whose changes; None for those of all that were changed lately.
+            timeout: seconds.
+
+        Raises:
+            UnavailableError: it could not be done in that time; the rest stays in Redis and is carried later.
+        """
+        return self._portal.run(self._async.drain(namespace, timeout=timeout))
+
+    def dead_letters(self, namespace: str, *, limit: int = 100) -> list[DeadLetter]:
+        """What the tier has refused for good, oldest first. One round trip.
+
+        Args:
+            namespace: whose.
+            limit: how many at most.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `lag`.
+        """
+        return self._portal.run(self._async.dead_letters(namespace, limit=limit))
+
+    def replay(self, namespace: str) -> int:
+        """Try all dead letters of a namespace again, oldest first, each once; returns how many.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `lag`.
+        """
+        return self._portal.run(self._async.replay(namespace))
+
+    def discard(self, namespace: str, ids: Sequence[str] | None = None) -> int:
+        """Give dead letters up for good; returns how many were there. The tier keeps what it had before.
+
+        Args:
+            namespace: whose.
+            ids: which; None for all.
+
+        Raises:
+            InvalidError: an id that is none.
+            UnavailableError, AccessDeniedError: as `lag`.
+        """
+        return self._portal.run(self._async.discard(namespace, ids))
+
+    def verify(self, namespace: str, progress: Callable[[int], None] | None = None) -> Verification:
+        """Compare what Redis holds of the keys that last with what the tier holds of them.
+
+        What is in the tier alone is as it should be; what still waits for it is counted, and not compared. A request
+        to the tier for some hundred documents, and a few round trips a key, many at once.
+
+        Args:
+            namespace: which.
+            progress: called with the number of keys looked at so far.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: either side cannot be had.
+        """
+        return self._portal.run(self._async.verify(namespace, progress))
+
+    def restore(self, namespace: str, progress: Callable[[int], None] | None = None) -> int:
+        """Load into Redis what the tier has of a namespace; returns how many keys are there then.
+
+        It need not be done: a key that is asked for comes back by itself. Keys that are in Redis stay as they are.
+
+        Args:
+            namespace: which.
+            progress: called with the number of keys looked at so far.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: either side cannot be had; what is back stays.
+        """
+        return self._portal.run(self._async.restore(namespace, progress))
+
+
+class Archives(Face[AsyncArchives]):
+    """Namespaces as files and back.
+
+    Args:
+        parts: where they are.
+        version: of this sharedmem, which archives name.
+    """
+
+    @property
+    def url(self) -> str:
+        """What the place is called in archives."""
+        return self._async.url
+
+    def namespaces(self) -> list[str]:
+        """The namespaces that can be exported or copied, in order. Pages of the server's scan.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: a side stayed away, or does not allow it.
+        """
+        return self._portal.run(self._async.namespaces())
+
+    def export(
+        self, namespace: str, file: Path | str, *, replace: bool = False, progress: Progress | None = None
+    ) -> Exported:
+        """Write a namespace into an archive; the same call goes on after it was stopped.
+
+        Args:
+            namespace: which.
+            file: where to; `.zst` at the end of its name compresses it.
+            replace: whether a file of that name gives way, once the new one is whole.
+            progress: told from time to time.
+
+        Raises:
+            NotFoundError: nothing was ever written to the namespace.
+            ConflictError: the file exists, or another process is writing it.
+            UnavailableError: a side stayed away, or the file cannot be written.
+            UnsupportedError: the library that compresses is not installed.
+        """
+        return self._portal.run(self._async.export(namespace, file, replace=replace, progress=progress))
+
+    def import_(
+        self, file: Path | str, *, namespace: str | None = None, replace: bool = False, progress: Progress | None = None
+    ) -> Imported:
+        """Put an archive back into its namespace; nothing older replaces anything newer.
+
+        Args:
+            file: the archive. A damaged or cut one changes nothing.
+            namespace: refuse the archive of another one; None takes any.
+            replace: let structures, counters and other clients' strings in Redis, which have no version, give way.
+            progress: told from time to time.
+
+        Raises:
+            InvalidError: the file is none, cut, damaged, or of another namespace.
+            UnsupportedError: a newer sharedmem has written it, or the library to unpack it is not installed.
+            NotFoundError, UnavailableError: it cannot be read, or a side cannot take it now.
+        """
+        return self._portal.run(self._async.import_(file, namespace=namespace, replace=replace, progress=progress))
+
+    def backfill(
+        self,
+        file: Path | str,
+        mapping: MappingLike,
+        *,
+        namespace: str,
+        rejects: Path | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Backfilled:
+        """Take foreign records into shared memory, a JSON object a line; what is there already is left as it is.
+
+        Args:
+            file: JSON lines; `.zst` at the end of the name means compressed.
+            mapping: what becomes of a record.
+            namespace: whose plain keys are, those without a colon.
+            rejects: a file for the lines that cannot be used, each with its number and the reason.
+            dry_run: only say what would happen.
+            progress: told from time to time.
+
+        Raises:
+            InvalidError: the mapping is none, or a compressed file is damaged.
+            NotFoundError, UnavailableError: a file cannot be read or written, or a side stayed away.
+            UnsupportedError: the library to unpack it is not installed.
+        """
+        return self._portal.run(
+            self._async.backfill(
+                file, mapping, namespace=namespace, rejects=rejects, dry_run=dry_run, progress=progress
+            )
+        )
+
+
 class Hub(HubFace):
     """A connection to shared memory: `with Hub.open() as hub: ...`.
 
@@ -2106,6 +2362,20 @@ class Hub(HubFace):
     def counters(self) -> Counters:
         """What this hub has counted: failed callbacks, lost connections, background failures."""
         return self._async.counters
+
+    @property
+    def durable(self) -> Desk:
+        """The durable tier behind this server: how it is, what waits for it, and how to bring things back.
+
+        Raises:
+            UnsupportedError: none stands behind it.
+        """
+        return Desk(self._portal, self._async.durable)
+
+    @property
+    def archive(self) -> Archives:
+        """Whole namespaces as files and back, and from one place to another."""
+        return Archives(self._portal, self._async.archive)
 
     def health(self) -> Health:
         """Ask the server how it is. Two round trips.
