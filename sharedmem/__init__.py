@@ -10,6 +10,8 @@ from sharedmem.coordination.presence import Presence
 from sharedmem.coordination.queues import TaskQueue
 from sharedmem.coordination.rwlock import ReadWriteLock
 from sharedmem.coordination.worker import TaskInHand
+from sharedmem.durable.archiving import Archives
+from sharedmem.durable.desk import Desk
 from sharedmem.errors import (
     AccessDeniedError,
     AlreadyExecutedError,
@@ -17,6 +19,7 @@ from sharedmem.errors import (
     ClaimLostError,
     ConfigError,
     ConflictError,
+    DurabilityPendingError,
     InternalError,
     InvalidError,
     LimitedError,
@@ -37,6 +40,12 @@ from sharedmem.models import (
     Arrival,
     Backoff,
     Change,
+    Charges,
+    DeadLetter,
+    Difference,
+    DurableLag,
+    DurableRecord,
+    DurableStatus,
     Entry,
     EpisodeEvent,
     ExecutionClaim,
@@ -64,6 +73,7 @@ from sharedmem.models import (
     TaskOutcome,
     TypeUsage,
     Usage,
+    Verification,
 )
 from sharedmem.store import SharedMemoryStore
 from sharedmem.wire.access import Grant
@@ -73,17 +83,26 @@ __version__ = "0.1.0"
 __all__ = [
     "AccessDeniedError",
     "AlreadyExecutedError",
+    "Archives",
     "Arrival",
     "Backoff",
     "Barrier",
     "BarrierError",
     "Candidacy",
     "Change",
+    "Charges",
     "ClaimLostError",
     "ConfigError",
     "ConflictError",
     "Context",
+    "DeadLetter",
     "Decisions",
+    "Desk",
+    "Difference",
+    "DurabilityPendingError",
+    "DurableLag",
+    "DurableRecord",
+    "DurableStatus",
     "Entry",
     "EpisodeEvent",
     "Episodes",
@@ -133,6 +152,7 @@ __all__ = [
     "UnavailableError",
     "UnsupportedError",
     "Usage",
+    "Verification",
     "VersionConflictError",
     "WrongTypeError",
 ]

@@ -171,6 +171,13 @@ class TierMachine(StoreMachine):
         if what != "state":
             self.bare.unlink(self.key_of(key))
 
+    @rule(client=CLIENTS)
+    def compare(self, client: int) -> None:
+        """Not even the tier's own comparison notices."""
+        self.drain(client)
+        found = self.hubs[client].durable.verify(self.namespace)
+        assert (found.waiting, found.differences) == (0, [])
+
     @rule()
     def lose_redis(self) -> None:
         self.drain(0)

@@ -7,6 +7,7 @@ import json
 import random
 import resource
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -38,6 +39,13 @@ async def full(store: SharedMemoryStore) -> SharedMemoryStore:
     return store
 
 
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose path is short enough for the socket of an embedded server."""
+    with tempfile.TemporaryDirectory(prefix="sm-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 async def assert_full(store: SharedMemoryStore) -> None:
     found = await store.read_many([f"key-{n}" for n in range(KEYS)])
     assert found == {f"key-{n}": f"{n}{PADDING}" for n in range(KEYS)}
@@ -47,11 +55,11 @@ async def assert_full(store: SharedMemoryStore) -> None:
     assert await store.smembers("wide") == set(range(2500))
 
 
-async def killed_until_done(seed: int, what: str, url: str, namespace: str, file: Path) -> int:
+async def killed_until_done(seed: int, what: str, url: str, namespace: str, file: Path, *, most: int = 1) -> int:
     """Run it again and again, killed at a random step, until it gets to its end; returns how often it was killed."""
     chosen = random.Random(seed)
     for kills in range(20):
-        after = chosen.randrange(1, 12) if kills < 2 else None
+        after = chosen.randrange(1, 12) if kills < most else None
         code = await asyncio.to_thread(archivers.run, what, url, namespace, file, kill_after=after)
         if code == 0:
             return kills
@@ -64,16 +72,35 @@ async def test_an_export_and_an_import_that_are_killed_lose_nothing(
 ) -> None:
     file = tmp_path / "a.jsonl.zst"
 
-    kills = await killed_until_done(1, "export", redis_url, namespace, file)
+    kills = await killed_until_done(1, "export", redis_url, namespace, file, most=2)
     checked = await checked_archive(file)
     assert checked.footer.documents >= KEYS + 20 * 101 + 20 * 6 + 2501
     await full.clear()
-    kills += await killed_until_done(2, "import", redis_url, namespace, file)
+    kills += await killed_until_done(2, "import", redis_url, namespace, file, most=2)
 
     assert kills > 0
     await assert_full(full)
     left = [file.with_name(f"{file.name}.{ending}") for ending in ("part", "checkpoint", "import")]
     assert not [path for path in left if path.exists()]
+
+
+async def test_what_lasts_survives_kills_on_its_way_into_the_tier(short: Path) -> None:
+    file = short / "a.jsonl.zst"
+    async with Hub.open(settings=archivers.lasting(short)) as hub:
+        store = hub.store("research")
+        await store.write_many({f"key-{n}": f"{n}{PADDING}" for n in range(700)})
+        await store.hset("hash", mapping={f"field-{n}": n for n in range(1500)})
+        for item in range(50):
+            await store.append("list", item)
+
+        await killed_until_done(4, "export", archivers.EMBEDDED, "research", file)
+        await store.clear()
+        await killed_until_done(5, "import", archivers.EMBEDDED, "research", file)
+
+        found = await store.read_many([f"key-{n}" for n in range(700)])
+        assert found == {f"key-{n}": f"{n}{PADDING}" for n in range(700)}
+        assert await store.hgetall("hash") == {f"field-{n}": n for n in range(1500)}
+        assert await store.read_list("list") == list(range(50))
 
 
 async def test_a_backfill_that_is_killed_writes_every_line(

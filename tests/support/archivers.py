@@ -20,6 +20,13 @@ from sharedmem.durable.archive_steps import Step
 _TESTS = Path(__file__).resolve().parent.parent
 _PATIENCE_S = 60
 MAPPING: dict[str, object] = {"key": "{space}:shared:{id}", "value": "value"}
+EMBEDDED = "embedded"
+"""Instead of a URL: the server beside the file, with its own durable tier, where everything lasts."""
+
+
+def lasting(folder: Path) -> Settings:
+    """The settings of a server in a folder where everything lasts."""
+    return Settings(data_dir=folder / "d", kind_rules={"research:*": "knowledge"})
 
 
 def run(what: str, url: str, namespace: str, file: Path, *, kill_after: int | None = None) -> int:
@@ -38,7 +45,7 @@ async def _main(what: str, url: str, namespace: str, file: Path) -> None:
     vars(archive_files)["FRAME_BYTES"] = 20_000
     for module in (archives, backfilling):
         vars(module)["_NOTE_EVERY_S"] = 0.0
-    settings = Settings(redis_url=url, data_dir=file.parent / "data")
+    settings = lasting(file.parent) if url == EMBEDDED else Settings(redis_url=url, data_dir=file.parent / "data")
     async with Hub.open(settings=settings) as hub:
         if what == "export":
             await hub.archive.export(namespace, file, progress=_say)
