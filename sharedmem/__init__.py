@@ -10,8 +10,8 @@ from sharedmem.coordination.presence import Presence
 from sharedmem.coordination.queues import TaskQueue
 from sharedmem.coordination.rwlock import ReadWriteLock
 from sharedmem.coordination.worker import TaskInHand
-from sharedmem.durable.archiving import Archives
-from sharedmem.durable.desk import Desk
+from sharedmem.durable.archive.archives import Archives
+from sharedmem.durable.durability import Durability
 from sharedmem.errors import (
     AccessDeniedError,
     AlreadyExecutedError,
@@ -97,8 +97,8 @@ __all__ = [
     "Context",
     "DeadLetter",
     "Decisions",
-    "Desk",
     "Difference",
+    "Durability",
     "DurabilityPendingError",
     "DurableLag",
     "DurableRecord",

@@ -17,8 +17,8 @@ from uuid import UUID
 import pytest
 
 from sharedmem import ConflictError, Hub, InvalidError, NotFoundError, Settings, SharedMemoryStore, UnsupportedError
-from sharedmem.durable import archive_files
-from sharedmem.durable.archive_steps import Step
+from sharedmem.durable.archive import files as archive_files
+from sharedmem.durable.archive.steps import Step
 from sharedmem.testing import fake_hub
 
 LASTING = {"research:*": "knowledge", "desk:*": "session"}

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from sharedmem import Hub, InvalidError, NotFoundError, Settings, SharedMemoryStore
-from sharedmem.durable.frames import packed
-from sharedmem.durable.mapping import checked_mapping, mapped
+from sharedmem.durable.archive.frames import packed
+from sharedmem.durable.archive.mapping import checked_mapping, mapped
 from sharedmem.testing import fake_hub
 
 ARTICLES = {"key": "research:{source}:{meta.id}", "value": "text", "timestamp": "meta.at"}

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from sharedmem import ConfigError, InvalidError
-from sharedmem.durable import cosmos_queries as queries
-from sharedmem.durable.cosmos_address import endpoint_of, key_for
-from sharedmem.durable.cosmos_documents import KEPT_AFTER_S, change, document_of, newest, place_of, record_of
-from sharedmem.durable.cosmos_layout import memories_layout, records_layout
-from sharedmem.durable.cosmos_purging import Row, Sieve
+from sharedmem.durable.cosmos import queries
+from sharedmem.durable.cosmos.address import endpoint_of, key_for
+from sharedmem.durable.cosmos.documents import KEPT_AFTER_S, change, document_of, newest, place_of, record_of
+from sharedmem.durable.cosmos.layout import memories_layout, records_layout
+from sharedmem.durable.cosmos.purging import Row, Sieve
 from sharedmem.durable.living import living
 from sharedmem.models import DurableRecord, Outcome
 

@@ -14,10 +14,10 @@ from support.cosmos import Room, emulator
 
 from sharedmem import UnavailableError
 from sharedmem.clock import SystemClock
-from sharedmem.durable.cosmos import CosmosDurable
-from sharedmem.durable.cosmos_address import Patience
-from sharedmem.durable.cosmos_documents import KEPT_AFTER_S
-from sharedmem.durable.cosmos_layout import memories_layout, records_layout
+from sharedmem.durable.cosmos.address import Patience
+from sharedmem.durable.cosmos.documents import KEPT_AFTER_S
+from sharedmem.durable.cosmos.layout import memories_layout, records_layout
+from sharedmem.durable.cosmos.store import CosmosDurable
 from sharedmem.models import DurableRecord
 from sharedmem.testing.durable_suite import DurableSuite
 

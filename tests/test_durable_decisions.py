@@ -263,6 +263,21 @@ async def test_a_forgotten_session_stays_forgotten(hub: Hub, decisions: Decision
     assert len(await decisions.get_recent_plans(SESSION)) == 1
 
 
+async def test_a_session_that_was_forgotten_is_not_listed_when_the_server_is_set_back(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    server, settings = fakeredis.FakeServer(), tiered(tmp_path)
+    async with fake_hub(clock=clock, settings=settings, server=server) as hub:
+        await hub.store("desk").decisions.save_plan(*PLAN)
+        held = await memorised(hub)
+        await hub.store("desk").decisions.forget(SESSION)
+        await set_back(hub, held)
+
+    async with fake_hub(clock=clock, settings=settings, server=server) as hub:
+        assert await hub.store("desk").decisions.sessions() == []
+        assert (await hub.store("desk").decisions.save_if_new(*PLAN)).saved
+
+
 async def test_after_a_loss_one_of_all_racing_executors_starts(clock: ManualClock, tmp_path: Path) -> None:
     server, settings = fakeredis.FakeServer(), tiered(tmp_path)
     async with (

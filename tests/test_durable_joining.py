@@ -16,7 +16,7 @@ from support.waiting import wait_until
 from sharedmem import Settings
 from sharedmem.clock import new_id
 from sharedmem.durable.joining import PROVISIONAL, REPAIRS
-from sharedmem.durable.sqlite import SqliteDurable
+from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.errors import UnavailableError
 from sharedmem.hub.assembly import Connect
 from sharedmem.hub.assembly import connect as connect_to_real

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from sharedmem.durable.outbox import documents_of, newest, record_of, records_of
+from sharedmem.durable.outbox.entries import documents_of, newest, record_of, records_of
 from sharedmem.models import DurableRecord
 
 STAMP = 1_795_000_000_000_001

@@ -15,7 +15,7 @@ from sharedmem import ConfigError, InvalidError, NotFoundError, Settings, Unavai
 from sharedmem.clock import SystemClock
 from sharedmem.durable.living import living
 from sharedmem.durable.opening import durable_at
-from sharedmem.durable.sqlite import SqliteDurable
+from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.models import DurableRecord, Outcome
 from sharedmem.testing import ManualClock
 from sharedmem.testing.durable_suite import DurableSuite

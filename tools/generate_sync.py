@@ -29,8 +29,8 @@ from sharedmem.coordination.worker import TaskInHand
 from sharedmem.data.consumers import Consumer
 from sharedmem.data.messages import Subscription
 from sharedmem.data.rights import Access
-from sharedmem.durable.archiving import Archives
-from sharedmem.durable.desk import Desk
+from sharedmem.durable.archive.archives import Archives
+from sharedmem.durable.durability import Durability
 from sharedmem.hub import Hub
 from sharedmem.knowledge.decisions import Decisions
 from sharedmem.knowledge.episodes import Episodes
@@ -57,7 +57,7 @@ FACES: tuple[type, ...] = (
     TaskInHand,
     TaskQueue,
     SharedMemoryStore,
-    Desk,
+    Durability,
     Archives,
     Hub,
 )

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from sharedmem.durable.draining import Drainer
-from sharedmem.durable.draining_stream import server_microseconds
+from sharedmem.durable.comparing import Comparer
 from sharedmem.durable.images import DataImager
-from sharedmem.durable.inspection_comparing import Comparer
 from sharedmem.durable.living import living
+from sharedmem.durable.outbox.drainer import Drainer
+from sharedmem.durable.outbox.stream import server_microseconds
 from sharedmem.durable.shores import Shores
 from sharedmem.errors import SharedMemoryError
 from sharedmem.models import Difference, DurableRecord, DurableStatus, Verification

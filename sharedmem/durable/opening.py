@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from sharedmem.clock import Clock
 from sharedmem.config import NO_TIER, Settings
-from sharedmem.durable.cosmos import CosmosDurable
+from sharedmem.durable.cosmos.store import CosmosDurable
 from sharedmem.durable.protocol import Durable
-from sharedmem.durable.sqlite import SqliteDurable
+from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.errors import AccessDeniedError, ConfigError
 from sharedmem.wire.keys import KeySpace
 from sharedmem.wire.line import Line

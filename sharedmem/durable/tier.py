@@ -10,14 +10,14 @@ import orjson
 
 from sharedmem.clock import Clock
 from sharedmem.config import Kind, Settings
-from sharedmem.durable.desk import Desk, Staff
-from sharedmem.durable.draining import Drainer, Pace
+from sharedmem.durable.durability import Durability, Staff
 from sharedmem.durable.inspection import Inspector
 from sharedmem.durable.joining import Joiner
 from sharedmem.durable.living import has_expired
 from sharedmem.durable.loading import Loader, Times
 from sharedmem.durable.opening import Opened
-from sharedmem.durable.outbox import records_of
+from sharedmem.durable.outbox.drainer import Drainer, Pace
+from sharedmem.durable.outbox.entries import records_of
 from sharedmem.durable.shores import Shores
 from sharedmem.durable.warming import Warmer
 from sharedmem.models import DurableRecord
@@ -99,7 +99,7 @@ class DurableTier:
         )
         inspector = Inspector(shores, self._id, self.drainer, kind_of=behind.rule, imagers=imagers)
         warmer = Warmer(self.store, behind.keyspace, self.loader)
-        self.desk = Desk(Staff(self.store, self.drainer, inspector, warmer, self.join))
+        self.desk = Durability(Staff(self.store, self.drainer, inspector, warmer, self.join))
 
     # -- as those who change and read keys see it
 

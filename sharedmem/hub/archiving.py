@@ -7,10 +7,10 @@ from importlib.metadata import version
 
 from sharedmem.clock import Clock
 from sharedmem.data.blobs import BlobReference, Blobs
-from sharedmem.durable.archive_parts import ArchiveParts, Shore
-from sharedmem.durable.archiving import Archives
+from sharedmem.durable.archive.archives import Archives
+from sharedmem.durable.archive.parts import ArchiveParts, Shore
+from sharedmem.durable.archive.snapshots import EPHEMERAL
 from sharedmem.durable.protocol import Durable
-from sharedmem.durable.snapshots import EPHEMERAL
 from sharedmem.errors import SharedMemoryError
 from sharedmem.hub.assembly import Parts
 from sharedmem.wire.keeping import Keeping

@@ -17,7 +17,7 @@ from sharedmem.data.structure import Means
 from sharedmem.data.sweeping import Sweeper
 from sharedmem.durable.azure_blobs import AzureBlobStore
 from sharedmem.durable.opening import open_behind
-from sharedmem.durable.sqlite import SqliteDurable
+from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.durable.tier import Behind, DurableTier
 from sharedmem.errors import AccessDeniedError, UnsupportedError
 from sharedmem.knowledge.decision_image import SessionImager

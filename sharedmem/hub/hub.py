@@ -9,8 +9,8 @@ from typing import Self
 
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.config import Settings
-from sharedmem.durable.archiving import Archives
-from sharedmem.durable.desk import Desk
+from sharedmem.durable.archive.archives import Archives
+from sharedmem.durable.durability import Durability
 from sharedmem.errors import UnavailableError, UnsupportedError
 from sharedmem.hub.archiving import archives_of
 from sharedmem.hub.assembly import Connect, Parts, assembled
@@ -113,7 +113,7 @@ class Hub:
         return self._open_parts().means.counters
 
     @property
-    def durable(self) -> Desk:
+    def durable(self) -> Durability:
         """The durable tier behind this server: how it is, what waits for it, and how to bring things back.
 
         Raises:

@@ -23,12 +23,12 @@ from sharedmem.data.consumers import Consumer as AsyncConsumer
 from sharedmem.data.hashes import _UNSET
 from sharedmem.data.messages import Subscription as AsyncSubscription
 from sharedmem.data.rights import Access as AsyncAccess
-from sharedmem.durable.archive_steps import Progress
-from sharedmem.durable.archives import Exported, Imported
-from sharedmem.durable.archiving import Archives as AsyncArchives
-from sharedmem.durable.archiving import MappingLike
-from sharedmem.durable.backfilling import Backfilled
-from sharedmem.durable.desk import Desk as AsyncDesk
+from sharedmem.durable.archive.archives import Archives as AsyncArchives
+from sharedmem.durable.archive.archives import MappingLike
+from sharedmem.durable.archive.backfilling import Backfilled
+from sharedmem.durable.archive.moving import Exported, Imported
+from sharedmem.durable.archive.steps import Progress
+from sharedmem.durable.durability import Durability as AsyncDurability
 from sharedmem.durable.protocol import Scalar
 from sharedmem.knowledge.decisions import Decisions as AsyncDecisions
 from sharedmem.knowledge.episodes import Episodes as AsyncEpisodes
@@ -2060,7 +2060,7 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         return Presence(self._portal, self._async.presence)
 
 
-class Desk(Face[AsyncDesk]):
+class Durability(Face[AsyncDurability]):
     """The public side of `hub.durable`.
 
     Args:
@@ -2364,13 +2364,13 @@ class Hub(HubFace):
         return self._async.counters
 
     @property
-    def durable(self) -> Desk:
+    def durable(self) -> Durability:
         """The durable tier behind this server: how it is, what waits for it, and how to bring things back.
 
         Raises:
             UnsupportedError: none stands behind it.
         """
-        return Desk(self._portal, self._async.durable)
+        return Durability(self._portal, self._async.durable)
 
     @property
     def archive(self) -> Archives:

@@ -13,8 +13,8 @@ from support.drained import Faulty, OpenShore, Shore, shore
 
 from sharedmem import Settings
 from sharedmem.clock import Clock, new_id
-from sharedmem.durable.draining import Pace
-from sharedmem.durable.sqlite import SqliteDurable
+from sharedmem.durable.outbox.drainer import Pace
+from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.hub import Connect
 from sharedmem.hub.assembly import connect as connect_to_server
 from sharedmem.testing.fakes import connect_to_fake

@@ -9,7 +9,7 @@ from support.drained import Faulty, Shore, refusing
 from support.waiting import wait_until
 
 from sharedmem import InvalidError
-from sharedmem.durable.draining_carrying import REFUSED
+from sharedmem.durable.outbox.carrying import REFUSED
 
 _TESTS = Path(__file__).resolve().parent
 

@@ -14,10 +14,10 @@ from support.drained import CACHE_MS, Faulty, OpenShore, Shore, away, shore
 from support.waiting import wait_until
 
 from sharedmem import Settings
-from sharedmem.durable.draining import Pace
-from sharedmem.durable.draining_stream import GROUP
 from sharedmem.durable.living import living
-from sharedmem.durable.sqlite import SqliteDurable
+from sharedmem.durable.outbox.drainer import Pace
+from sharedmem.durable.outbox.stream import GROUP
+from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.hub import Connect
 from sharedmem.hub.assembly import connect as connect_to_server
 from sharedmem.models import Outcome

@@ -11,9 +11,9 @@ import pytest
 from support.drained import Faulty, Shore, away, refusing, shore
 
 from sharedmem import Settings, SharedMemoryError
-from sharedmem.durable.draining import Pace
 from sharedmem.durable.living import living
-from sharedmem.durable.sqlite import SqliteDurable
+from sharedmem.durable.outbox.drainer import Pace
+from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.models import Put
 from sharedmem.testing.fakes import connect_to_fake
 from sharedmem.wire.changes import as_list

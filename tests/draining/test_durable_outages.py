@@ -12,8 +12,8 @@ from support.drained import Faulty, OpenShore, Shore, away, refusing, shore
 from support.waiting import wait_until
 
 from sharedmem import AccessDeniedError, LimitedError, Settings, UnavailableError
-from sharedmem.durable.draining import Pace
-from sharedmem.durable.draining_outage import OUTAGES
+from sharedmem.durable.outbox.drainer import Pace
+from sharedmem.durable.outbox.outage import OUTAGES
 from sharedmem.testing.clock import ManualClock
 from sharedmem.testing.fakes import connect_to_fake
 

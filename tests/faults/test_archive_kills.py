@@ -16,9 +16,10 @@ import pytest
 from support import archivers
 
 from sharedmem import ConflictError, Hub, Settings, SharedMemoryStore, UnavailableError
-from sharedmem.durable import archive_files, archives
-from sharedmem.durable.archive_files import checked_archive
-from sharedmem.durable.archive_steps import Step
+from sharedmem.durable.archive import files as archive_files
+from sharedmem.durable.archive import moving as archives
+from sharedmem.durable.archive.files import checked_archive
+from sharedmem.durable.archive.steps import Step
 from sharedmem.testing import fake_hub
 
 KEYS = 2000
@@ -136,7 +137,7 @@ async def test_an_export_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatc
 
 async def test_an_import_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "_NOTE_EVERY_S", 0.0)
-    monkeypatch.setattr("sharedmem.durable.frames._BLOCK_BYTES", 5000)
+    monkeypatch.setattr("sharedmem.durable.archive.frames._BLOCK_BYTES", 5000)
     async with fake_hub(settings=Settings(data_dir=tmp_path / "data")) as hub:
         store = hub.store("research")
         await store.write_many({f"key-{n}": PADDING for n in range(300)})
@@ -156,7 +157,7 @@ async def test_an_import_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatc
 
 async def test_what_was_lost_since_is_imported_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "_NOTE_EVERY_S", 0.0)
-    monkeypatch.setattr("sharedmem.durable.frames._BLOCK_BYTES", 5000)
+    monkeypatch.setattr("sharedmem.durable.archive.frames._BLOCK_BYTES", 5000)
     file = tmp_path / "a.jsonl"
     async with fake_hub(settings=Settings(data_dir=tmp_path / "data")) as hub:
         await hub.store("research").write_many({f"key-{n}": PADDING for n in range(300)})

@@ -23,9 +23,9 @@ from sharedmem import (
     UnavailableError,
     UnsupportedError,
 )
-from sharedmem.durable.cosmos import CosmosDurable
-from sharedmem.durable.cosmos_address import Patience
-from sharedmem.durable.cosmos_layout import memories_layout
+from sharedmem.durable.cosmos.address import Patience
+from sharedmem.durable.cosmos.layout import memories_layout
+from sharedmem.durable.cosmos.store import CosmosDurable
 from sharedmem.models import DurableRecord, Outcome
 
 KEY = "research:shared:note"

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support.cosmos import emulator
 from support.crash_rounds import Crew, Ground, LosingServer, Round
 
 ROUNDS = int(os.environ.get("SHAREDMEM_CRASH_ROUNDS", "200"))
@@ -30,8 +29,9 @@ async def test_what_was_acknowledged_lasts_in_a_file(
 ) -> None:
     ground = Ground(crew, servers, {"durable_url": f"sqlite://{tmp_path}/tier.sqlite3", "data_dir": str(tmp_path)})
     import time
+
     for seed in range(ROUNDS):
-        t=time.time()
+        t = time.time()
         round_ = Round(ground, seed)
         v = await round_.run()
-        print(round_, round(time.time()-t,3), len(round_.acknowledged()), v, flush=True)
+        print(round_, round(time.time() - t, 3), len(round_.acknowledged()), v, flush=True)

@@ -21,7 +21,7 @@ from support.schedules import MemoryDurable, Program, RestingClock, Schedule, ex
 from sharedmem import Settings
 from sharedmem.clock import new_id
 from sharedmem.durable.loading import OVERTAKEN, Times
-from sharedmem.durable.sqlite import SqliteDurable
+from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.errors import UnavailableError
 from sharedmem.hub.assembly import Connect
 from sharedmem.hub.assembly import connect as connect_to_real

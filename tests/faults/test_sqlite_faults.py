@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from sharedmem import ConfigError, UnavailableError
-from sharedmem.durable import sqlite
-from sharedmem.durable.sqlite import SqliteDurable
+from sharedmem.durable.sqlite import store as sqlite
+from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.models import DurableRecord
 from sharedmem.testing.durable_suite.base import T, element, everything_of, head
 

@@ -14,8 +14,10 @@ import sys
 from pathlib import Path
 
 from sharedmem import Hub, Settings
-from sharedmem.durable import archive_files, archives, backfilling
-from sharedmem.durable.archive_steps import Step
+from sharedmem.durable.archive import backfilling
+from sharedmem.durable.archive import files as archive_files
+from sharedmem.durable.archive import moving as archives
+from sharedmem.durable.archive.steps import Step
 
 _TESTS = Path(__file__).resolve().parent.parent
 _PATIENCE_S = 60

@@ -19,8 +19,8 @@ import pytest
 from azure.cosmos.aio import CosmosClient
 
 from sharedmem.clock import new_id
-from sharedmem.durable.cosmos import CosmosDurable
-from sharedmem.durable.cosmos_address import Patience
+from sharedmem.durable.cosmos.address import Patience
+from sharedmem.durable.cosmos.store import CosmosDurable
 from sharedmem.testing.clock import ManualClock
 
 HERE = Path(__file__).resolve().parents[1] / "cosmos"

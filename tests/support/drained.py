@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from sharedmem import Settings
 from sharedmem.clock import Clock, SystemClock, new_id
-from sharedmem.durable.draining import Drainer, Pace
+from sharedmem.durable.outbox.drainer import Drainer, Pace
 from sharedmem.durable.protocol import Durable
 from sharedmem.errors import InternalError, UnavailableError
 from sharedmem.hub import Connect

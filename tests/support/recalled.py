@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 from sharedmem import Settings
 from sharedmem.clock import Clock, SystemClock
-from sharedmem.durable.draining import Pace
 from sharedmem.durable.joining import Joiner
 from sharedmem.durable.loading import Loader, Times
+from sharedmem.durable.outbox.drainer import Pace
 from sharedmem.durable.protocol import Durable
 from sharedmem.durable.shores import Shores
 from sharedmem.durable.warming import Warmer

@@ -15,10 +15,10 @@ import typer
 from sharedmem.clock import SystemClock
 from sharedmem.config import Settings
 from sharedmem.config.settings import DURABLE_SCHEMES
-from sharedmem.durable.archive_steps import LeftOut, Progress, Step
-from sharedmem.durable.archives import Copied, Exported, Imported
-from sharedmem.durable.archiving import Archives
-from sharedmem.durable.backfilling import Backfilled
+from sharedmem.durable.archive.archives import Archives
+from sharedmem.durable.archive.backfilling import Backfilled
+from sharedmem.durable.archive.moving import Copied, Exported, Imported
+from sharedmem.durable.archive.steps import LeftOut, Progress, Step
 from sharedmem.durable.opening import durable_at
 from sharedmem.errors import InvalidError
 from sharedmem.faces.cli.app import DURABLE, command

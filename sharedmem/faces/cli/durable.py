@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from sharedmem.durable.desk import Desk
+from sharedmem.durable.durability import Durability
 from sharedmem.faces.cli.app import DURABLE, command, durable
 from sharedmem.faces.cli.output import ago, answer, cell, counted, duration, nothing, pairs, progress, said, size, table
 from sharedmem.faces.cli.session import Options, opened, options_of
@@ -107,7 +107,7 @@ def restore(context: typer.Context, namespaces: Namespaces = None) -> None:
     answer(options, restored, lambda: _restored_picture(restored))
 
 
-def _asked(options: Options, ask: Callable[[Desk, str], Awaitable[T]]) -> T:
+def _asked(options: Options, ask: Callable[[Durability, str], Awaitable[T]]) -> T:
     """What the tier answers; `ask` is also given the chosen namespace."""
     settings = options.settings()
 
@@ -118,7 +118,7 @@ def _asked(options: Options, ask: Callable[[Desk, str], Awaitable[T]]) -> T:
     return asyncio.run(work())
 
 
-async def _verified(tier: Desk, namespaces: Sequence[str] | None) -> list[Verification]:
+async def _verified(tier: Durability, namespaces: Sequence[str] | None) -> list[Verification]:
     found = []
     for namespace in namespaces or await tier.namespaces():
         with progress(f"comparing {namespace}") as done:
@@ -126,7 +126,7 @@ async def _verified(tier: Desk, namespaces: Sequence[str] | None) -> list[Verifi
     return found
 
 
-async def _restored(tier: Desk, namespaces: Sequence[str] | None) -> dict[str, int]:
+async def _restored(tier: Durability, namespaces: Sequence[str] | None) -> dict[str, int]:
     restored = {}
     for namespace in namespaces or await tier.namespaces():
         with progress(f"restoring {namespace}") as done:

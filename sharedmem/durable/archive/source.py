@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Sequence
 
 from pydantic import ValidationError
 
-from sharedmem.durable.archive_files import Position
-from sharedmem.durable.archive_parts import BLOB_PART, LASTING, SHARED_DATA, ArchiveParts, Reference, Shore
+from sharedmem.durable.archive.files import Position
+from sharedmem.durable.archive.parts import BLOB_PART, LASTING, SHARED_DATA, ArchiveParts, Reference, Shore
+from sharedmem.durable.archive.snapshots import LeaveOut, Snapshots, snapshot
 from sharedmem.durable.living import has_expired
 from sharedmem.durable.protocol import Durable
-from sharedmem.durable.snapshots import LeaveOut, Snapshots, snapshot
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models import DurableRecord
 from sharedmem.wire.changes import as_list

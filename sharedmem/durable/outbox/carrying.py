@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
-from sharedmem.durable.draining_outage import Outage
-from sharedmem.durable.draining_stream import Done, Entry, OutboxStream
-from sharedmem.durable.outbox import Left, documents_of, newest
+from sharedmem.durable.outbox.entries import Left, documents_of, newest
+from sharedmem.durable.outbox.outage import Outage
+from sharedmem.durable.outbox.stream import Done, Entry, OutboxStream
 from sharedmem.durable.protocol import Durable
 from sharedmem.errors import InternalError, InvalidError, SharedMemoryError, UnavailableError
 from sharedmem.models import DurableRecord, Outcome, Put

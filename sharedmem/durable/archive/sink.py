@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError
 
-from sharedmem.durable.archive_parts import BLOB_PART, LASTING, SHARED_DATA, ArchiveParts, Landed, Reference
-from sharedmem.durable.landing_redis import RedisLanding
-from sharedmem.durable.landing_tier import TierLanding
+from sharedmem.durable.archive.landing_redis import RedisLanding
+from sharedmem.durable.archive.landing_tier import TierLanding
+from sharedmem.durable.archive.parts import BLOB_PART, LASTING, SHARED_DATA, ArchiveParts, Landed, Reference
+from sharedmem.durable.archive.snapshots import LeaveOut
 from sharedmem.durable.living import has_expired
-from sharedmem.durable.snapshots import LeaveOut
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord
 from sharedmem.models.record import Record

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from sharedmem.clock import Clock, SystemClock, new_id
-from sharedmem.durable import sqlite_rows as rows
 from sharedmem.durable.living import is_of_users
 from sharedmem.durable.protocol import Scalar
-from sharedmem.durable.sqlite_file import Lane, SqliteFile, back_up, path_of, transaction, url_of
+from sharedmem.durable.sqlite import rows
+from sharedmem.durable.sqlite.file import Lane, SqliteFile, back_up, path_of, transaction, url_of
 from sharedmem.errors import UnavailableError
 from sharedmem.models import Charges, DurableRecord, Outcome, Put
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from sharedmem.clock import Clock
+from sharedmem.durable.archive.snapshots import EPHEMERAL, KindOf
 from sharedmem.durable.protocol import Durable
-from sharedmem.durable.snapshots import EPHEMERAL, KindOf
 from sharedmem.errors import UnavailableError
 from sharedmem.models.record import Record
 from sharedmem.wire.keeping import Keeping

@@ -20,9 +20,9 @@ from azure.cosmos import PartitionKey
 from azure.cosmos.aio import ContainerProxy, CosmosClient
 
 from sharedmem.clock import Clock
-from sharedmem.durable.cosmos_address import Endpoint, Patience
-from sharedmem.durable.cosmos_documents import Document, Place
-from sharedmem.durable.cosmos_errors import (
+from sharedmem.durable.cosmos.address import Endpoint, Patience
+from sharedmem.durable.cosmos.documents import Document, Place
+from sharedmem.durable.cosmos.errors import (
     NO_ANSWER,
     Refusal,
     Target,
@@ -32,8 +32,8 @@ from sharedmem.durable.cosmos_errors import (
     short,
     unreachable,
 )
-from sharedmem.durable.cosmos_layout import Layout
-from sharedmem.durable.cosmos_queries import Position, Query
+from sharedmem.durable.cosmos.layout import Layout
+from sharedmem.durable.cosmos.queries import Position, Query
 from sharedmem.errors import NotFoundError, UnsupportedError
 from sharedmem.models import Charges
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sharedmem.clock import new_id
-from sharedmem.durable.archive_parts import ArchiveParts, Landed
+from sharedmem.durable.archive.parts import ArchiveParts, Landed
 from sharedmem.durable.images import DataImager
 from sharedmem.errors import InvalidError, UnavailableError
 from sharedmem.models import DurableRecord

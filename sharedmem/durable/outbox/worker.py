@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from sharedmem.clock import Clock
-from sharedmem.durable.draining_carrying import Carrier
-from sharedmem.durable.draining_stream import Entry, OutboxStream
+from sharedmem.durable.outbox.carrying import Carrier
+from sharedmem.durable.outbox.stream import Entry, OutboxStream
 from sharedmem.errors import AccessDeniedError, SharedMemoryError
 from sharedmem.tasks import Background, Work
 from sharedmem.telemetry import get_logger

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from sharedmem.durable.archive_parts import SHARED_DATA, ArchiveParts, Landed, Shore
+from sharedmem.durable.archive.parts import SHARED_DATA, ArchiveParts, Landed, Shore
+from sharedmem.durable.archive.snapshots import LeaveOut
 from sharedmem.durable.living import has_expired
 from sharedmem.durable.protocol import Durable
-from sharedmem.durable.snapshots import LeaveOut
 from sharedmem.errors import UnavailableError
 from sharedmem.models import DurableRecord, Outcome
 from sharedmem.wire.keeping import DropKeys

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from collections.abc import Mapping as Fields
 from pathlib import Path
 
-from sharedmem.durable import archives
-from sharedmem.durable.archive_parts import ArchiveParts
-from sharedmem.durable.archive_steps import Progress
-from sharedmem.durable.archives import Copied, Exported, Imported
-from sharedmem.durable.backfilling import Backfilled, backfill
-from sharedmem.durable.mapping import Mapping, checked_mapping, read_mapping
+from sharedmem.durable.archive import moving as archives
+from sharedmem.durable.archive.backfilling import Backfilled, backfill
+from sharedmem.durable.archive.mapping import Mapping, checked_mapping, read_mapping
+from sharedmem.durable.archive.moving import Copied, Exported, Imported
+from sharedmem.durable.archive.parts import ArchiveParts
+from sharedmem.durable.archive.steps import Progress
 
 MappingLike = Mapping | Fields[str, object] | Path | str
 """A mapping, its fields, or the YAML or JSON file that has them."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC
 from pathlib import Path
 
-from sharedmem.durable.archive_files import (
+from sharedmem.durable.archive.files import (
     ArchiveWriter,
     Checked,
     Header,
@@ -21,11 +21,11 @@ from sharedmem.durable.archive_files import (
     read_records,
     write_beside,
 )
-from sharedmem.durable.archive_parts import ArchiveParts
-from sharedmem.durable.archive_sink import Sink, Tally
-from sharedmem.durable.archive_source import Source
-from sharedmem.durable.archive_steps import LeftOut, Progress, Reasons, Step
-from sharedmem.durable.frames import Place
+from sharedmem.durable.archive.frames import Place
+from sharedmem.durable.archive.parts import ArchiveParts
+from sharedmem.durable.archive.sink import Sink, Tally
+from sharedmem.durable.archive.source import Source
+from sharedmem.durable.archive.steps import LeftOut, Progress, Reasons, Step
 from sharedmem.errors import InternalError, InvalidError, NotFoundError
 from sharedmem.models import DurableRecord
 from sharedmem.models.record import Record

@@ -17,9 +17,9 @@ import orjson
 from pydantic import SecretStr
 
 from sharedmem.clock import Clock, SystemClock, new_id
-from sharedmem.durable import cosmos_queries as queries
-from sharedmem.durable.cosmos_address import Patience, endpoint_of, key_for
-from sharedmem.durable.cosmos_documents import (
+from sharedmem.durable.cosmos import queries
+from sharedmem.durable.cosmos.address import Patience, endpoint_of, key_for
+from sharedmem.durable.cosmos.documents import (
     Document,
     change,
     document_of,
@@ -30,16 +30,16 @@ from sharedmem.durable.cosmos_documents import (
     place_of,
     record_of,
 )
-from sharedmem.durable.cosmos_errors import Refusal, Target, missing, short, unreachable, wrong_login
-from sharedmem.durable.cosmos_layout import Layout, check_partition_key, differences, records_layout
-from sharedmem.durable.cosmos_purging import COLUMNS, Row, Sieve
+from sharedmem.durable.cosmos.errors import Refusal, Target, missing, short, unreachable, wrong_login
+from sharedmem.durable.cosmos.layout import Layout, check_partition_key, differences, records_layout
+from sharedmem.durable.cosmos.purging import COLUMNS, Row, Sieve
 from sharedmem.durable.living import is_of_users
 from sharedmem.durable.protocol import Scalar
 from sharedmem.errors import AccessDeniedError, ConfigError, UnsupportedError
 from sharedmem.models import Charges, DurableRecord, Outcome, Put
 
 if TYPE_CHECKING:
-    from sharedmem.durable.cosmos_account import Account, Meter
+    from sharedmem.durable.cosmos.account import Account, Meter
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -363,7 +363,7 @@ class CosmosDurable:
 def _library() -> ModuleType:
     """The SDK's side of the tier."""
     try:
-        from sharedmem.durable import cosmos_account  # noqa: PLC0415  # an extra
+        from sharedmem.durable.cosmos import account as cosmos_account  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
         raise UnsupportedError("Cosmos DB", "pip install 'sharedmem-hub[cosmos]'") from error
     return cosmos_account

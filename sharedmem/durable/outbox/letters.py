@@ -6,8 +6,8 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from sharedmem.clock import from_microseconds
-from sharedmem.durable.draining_stream import Done, Entry, OutboxStream
-from sharedmem.durable.outbox import documents_of
+from sharedmem.durable.outbox.entries import documents_of
+from sharedmem.durable.outbox.stream import Done, Entry, OutboxStream
 from sharedmem.errors import InvalidError
 from sharedmem.models import DeadLetter
 

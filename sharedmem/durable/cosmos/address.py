@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from sharedmem.durable.cosmos_errors import wrong_login
+from sharedmem.durable.cosmos.errors import wrong_login
 from sharedmem.errors import ConfigError
 
 EMULATOR_SCHEME = "cosmos+http"

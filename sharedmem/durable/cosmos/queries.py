@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sharedmem.durable.cosmos_documents import partition_of
+from sharedmem.durable.cosmos.documents import partition_of
 from sharedmem.durable.protocol import Scalar
 from sharedmem.errors import InvalidError
 

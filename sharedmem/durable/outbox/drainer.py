@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sharedmem.clock import Clock
-from sharedmem.durable.draining_carrying import Carrier
-from sharedmem.durable.draining_letters import DeadLetters
-from sharedmem.durable.draining_outage import Outage
-from sharedmem.durable.draining_purging import Purger
-from sharedmem.durable.draining_stream import Means, OutboxStream, server_microseconds
-from sharedmem.durable.draining_urgent import Urgent
-from sharedmem.durable.draining_worker import Enrolment, Worker
+from sharedmem.durable.outbox.carrying import Carrier
+from sharedmem.durable.outbox.letters import DeadLetters
+from sharedmem.durable.outbox.outage import Outage
+from sharedmem.durable.outbox.purging import Purger
+from sharedmem.durable.outbox.stream import Means, OutboxStream, server_microseconds
+from sharedmem.durable.outbox.urgent import Urgent
+from sharedmem.durable.outbox.worker import Enrolment, Worker
 from sharedmem.durable.protocol import Durable
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import DeadLetter, DurableLag

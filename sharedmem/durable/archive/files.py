@@ -16,7 +16,7 @@ from typing import BinaryIO, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
-from sharedmem.durable.frames import FRAME_BYTES, Block, Place, blocks, packed
+from sharedmem.durable.archive.frames import FRAME_BYTES, Block, Place, blocks, packed
 from sharedmem.errors import ConflictError, InvalidError, SharedMemoryError, UnavailableError, UnsupportedError
 from sharedmem.models import DurableRecord
 from sharedmem.models.record import Record

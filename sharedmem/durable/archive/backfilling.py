@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 import orjson
 
-from sharedmem.durable.archive_files import read_beside, read_blocks, write_beside
-from sharedmem.durable.archive_parts import BLOB_PART, LASTING, ArchiveParts, Reference
-from sharedmem.durable.archive_sink import Sink
-from sharedmem.durable.archive_steps import LeftOut, Progress, Reasons, Step
-from sharedmem.durable.archives import clock_of
-from sharedmem.durable.frames import Place
-from sharedmem.durable.landing_tier import take_versions
+from sharedmem.durable.archive.files import read_beside, read_blocks, write_beside
+from sharedmem.durable.archive.frames import Place
+from sharedmem.durable.archive.landing_tier import take_versions
+from sharedmem.durable.archive.mapping import Json, Mapped, Mapping, mapped
+from sharedmem.durable.archive.moving import clock_of
+from sharedmem.durable.archive.parts import BLOB_PART, LASTING, ArchiveParts, Reference
+from sharedmem.durable.archive.sink import Sink
+from sharedmem.durable.archive.snapshots import Snapshots
+from sharedmem.durable.archive.steps import LeftOut, Progress, Reasons, Step
 from sharedmem.durable.living import living
-from sharedmem.durable.mapping import Json, Mapped, Mapping, mapped
-from sharedmem.durable.snapshots import Snapshots
 from sharedmem.durable.texts import member_to_text, to_text
 from sharedmem.errors import InternalError, InvalidError, UnavailableError
 from sharedmem.models import DurableRecord

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from sharedmem.durable.draining import Drainer
 from sharedmem.durable.inspection import Inspector
 from sharedmem.durable.loading import Join
+from sharedmem.durable.outbox.drainer import Drainer
 from sharedmem.durable.protocol import Durable, Scalar
 from sharedmem.durable.warming import Warmer
 from sharedmem.models import DeadLetter, DurableLag, DurableRecord, DurableStatus, Verification
@@ -23,7 +23,7 @@ class Staff(NamedTuple):
     join: Join
 
 
-class Desk:
+class Durability:
     """The public side of `hub.durable`.
 
     Args:

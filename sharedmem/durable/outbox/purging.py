@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from sharedmem.clock import Clock
-from sharedmem.durable.draining_stream import server_microseconds
+from sharedmem.durable.outbox.stream import server_microseconds
 from sharedmem.durable.protocol import Durable
 from sharedmem.errors import AccessDeniedError, SharedMemoryError
 from sharedmem.tasks import Background, Work

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from sharedmem.durable.draining_carrying import Carrier
-from sharedmem.durable.draining_stream import OutboxStream
+from sharedmem.durable.outbox.carrying import Carrier
+from sharedmem.durable.outbox.stream import OutboxStream
 from sharedmem.errors import UnavailableError
 from sharedmem.tasks import Background
 

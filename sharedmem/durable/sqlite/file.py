@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from pydantic import ValidationError
 
 from sharedmem.clock import new_id
-from sharedmem.durable.sqlite_rows import APPLICATION_ID, LAYOUT, MAKE
+from sharedmem.durable.sqlite.rows import APPLICATION_ID, LAYOUT, MAKE
 from sharedmem.errors import ConfigError, InvalidError, NotFoundError, SharedMemoryError, UnavailableError
 
 T = TypeVar("T")

@@ -1,0 +1,1 @@
+"""Whole namespaces in files and back, and from one place to another."""

@@ -1,0 +1,1 @@
+"""Azure Cosmos DB as a durable store."""
