@@ -5,7 +5,7 @@
 -- ARGV ttl_ms      int   prolong the set's expiry to this; 0 leaves it
 -- ARGV members...  blob  the coded values
 --
--- RETURNS `<version> <number of new members>`, version 0 when all were there already
+-- RETURNS `<version> <number of new members>`, version 0 when nothing has changed, nor how long it lasts
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local key, ttl_ms, added = KEYS[4], ARGV[6], 0
 if is_cold(1) then return 'COLD' end
@@ -14,10 +14,7 @@ for i = 7, #ARGV do
   keep_element(1, 'set', ARGV[i], '')
 end
 if added == 0 then
-  if ttl_ms ~= '0' then
-    redis.call('PEXPIRE', key, ttl_ms)
-    if keep_change then keep_change(1, whole(tick(1)), ttl_ms) end
-  end
-  return done('0 0')
+  if ttl_ms ~= '0' then return changed('expire', key, ttl_ms, '0') end
+  return begins_to_last(1) and changed('sadd', key, '0', '0') or done('0 0')
 end
 return changed('sadd', key, ttl_ms, whole(added))

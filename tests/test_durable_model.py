@@ -7,6 +7,7 @@ their states, copies expire, Redis is emptied. The model hears of none of them, 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 import fakeredis
 import pytest
-from hypothesis import HealthCheck
+from hypothesis import HealthCheck, Phase
 from hypothesis import settings as effort_of
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
@@ -25,12 +26,13 @@ from support.bare_server import BareServer
 from support.losses import line_of
 from test_store_model import CLIENTS, FIELDS, KEYS, MEMBERS, VALUES, Model, StoreMachine
 
-from sharedmem import Settings, WrongTypeError
+from sharedmem import Settings, SharedMemoryError, WrongTypeError
 from sharedmem.sync import Hub, SharedMemoryStore
 from sharedmem.testing import ManualClock, connect_to_fake
+from sharedmem.wire.replies import Reply
 
 CACHE_S, EPHEMERAL_S, TTL_S = 3600, 7200, 10 * 86_400
-STRUCTURES = ("list", "hash", "set")
+EXAMPLES = int(os.environ.get("SHAREDMEM_MODEL_EXAMPLES", "25"))
 RULES = {"by rule": {"model-*": "knowledge"}, "sessions": {"model-*": "session"}, "through": {"model-*": "knowledge"}}
 _TAKE_KIND = frozenset({"write", "write_many", "append", "hset", "hincrby", "sadd", "incr", "update"})
 _SHORT_S, _LOOK_S = 1.0, 0.02
@@ -84,7 +86,7 @@ class Saying:
 
     def _said(self, call: Any, key: Any, *args: Any, **named: Any) -> Any:
         keys = [key] if isinstance(key, str) else list(key)
-        if self._always or not all(one in self._machine.known for one in keys):
+        if self._always or not all(one in self._machine.before for one in keys):
             self._machine.model.said.update(keys)
             named["kind"] = "knowledge"
         return call(key, *args, **named)
@@ -126,7 +128,7 @@ class TierMachine(StoreMachine):
         super().__init__()
         self.model: LastingModel = LastingModel()
         self.changes_before = 0
-        self.known: set[str] = set()
+        self.before: dict[str, tuple[str, Any]] = {}
         self.plain_stores = self.stores
         self.by_argument = self.world.manner == "by argument"
         if self.by_argument:
@@ -139,10 +141,17 @@ class TierMachine(StoreMachine):
     def state_of(self, key: str) -> str:
         return f"sm:{{{self.namespace}}}:$kept.state:shared:{key}"
 
+    # The bare client knows nothing of the clock that the fake server goes by, hence not by that.
+
     def is_in_redis(self, key: str) -> bool:
-        # The bare client knows nothing of the clock that the fake server goes by.
+        return self.ask("EXISTS", self.key_of(key)) == 1
+
+    def state(self, key: str) -> Reply:
+        return self.ask("GET", self.state_of(key))
+
+    def ask(self, *command: str) -> Reply:
         hub = self.hubs[0]
-        return hub._portal.run(line_of(hub._async).call("EXISTS", self.key_of(key))) == 1
+        return hub._portal.run(line_of(hub._async).call(*command))
 
     @property
     def now(self) -> float:
@@ -152,8 +161,7 @@ class TierMachine(StoreMachine):
 
     @rule(client=CLIENTS)
     def drain(self, client: int) -> None:
-        hub = self.hubs[client]
-        hub._portal.run(hub._async.durable.drain(self.namespace))
+        self.hubs[client].durable.drain(self.namespace)
 
     @precondition(lambda self: self.world.clock is None)  # a clock that turns itself does not wait for the worker
     @rule(key=KEYS)
@@ -246,7 +254,7 @@ class TierMachine(StoreMachine):
             store.hset(key, "f", member, kind="ephemeral")
             model.put(key, kind, before | {"f": member})
         elif kind == "set":
-            model.changes -= not store.sadd(key, member, kind="ephemeral")
+            store.sadd(key, member, kind="ephemeral")
             model.put(key, kind, before | {member})
         else:
             model.put(key, "value", member, version=store.write(key, member, kind="ephemeral"))
@@ -307,6 +315,17 @@ class TierMachine(StoreMachine):
         self.model.put(key, "hash", fields | {field: number})
         self.model.changes += 1
 
+    @rule(client=CLIENTS, key=KEYS, member=MEMBERS)
+    def sadd(self, client: int, key: str, member: Any) -> None:
+        kind, members = self.before.get(key, ("none", ()))
+        is_unknown = self.is_in_redis(key) and self.state(key) is None
+        super().sadd(client, key, member)
+        if kind == "set" and member in members:
+            # The life of a session begins anew with each call; what was ephemeral, or nobody knows of, begins to last.
+            lasts = not self.by_argument or key in self.model.said
+            begins = lasts if key in self.model.ephemeral else is_unknown
+            self.model.changes += begins or self.world.manner == "sessions"
+
     @rule(client=CLIENTS, key=KEYS)
     def spop(self, client: int, key: str) -> None:
         if not self.model.is_any(key, "set"):
@@ -343,7 +362,7 @@ class TierMachine(StoreMachine):
         model.ephemeral &= model.held.keys()
         model.touched.clear()
         model.said.clear()
-        self.known = set(model.held)
+        self.before = dict(model.held)
         self.changes_before = model.changes
 
     # -- now and then
@@ -418,9 +437,17 @@ def run(machine: type[TierMachine], world: World, **effort: Any) -> None:
 
 
 def test_nobody_notices_what_redis_forgets(world: World) -> None:
-    run(
-        TierMachine,
-        world,
-        max_examples=int(__import__("os").environ.get("N", "20")),
-        stateful_step_count=int(__import__("os").environ.get("STEPS", "30")),
-    )
+    run(TierMachine, world, max_examples=EXAMPLES, stateful_step_count=30)
+
+
+@pytest.mark.parametrize("manner", ["by rule"], indirect=True)
+def test_control_what_was_not_carried_yet_is_missed(world: World) -> None:
+    class Hasty(TierMachine):
+        @rule(client=CLIENTS)
+        def drain(self, client: int) -> None:
+            self.bare.unlink(f"sm:{{{self.namespace}}}:$outbox")  # and nothing was carried
+            super().drain(client)
+
+    no_shrinking = {"phases": (Phase.generate,), "database": None}
+    with pytest.raises((AssertionError, SharedMemoryError, pytest.fail.Exception)):
+        run(Hasty, world, max_examples=50, stateful_step_count=30, **no_shrinking)

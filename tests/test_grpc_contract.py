@@ -154,6 +154,7 @@ ERRORS: list[SharedMemoryError] = [
     errors.AccessDeniedError("ada", "tür:geheim", "write", "ask"),
     errors.LimitedError("too many calls", 1.25),
     errors.UnavailableError("redis", "it is gone", retry_after=3.0),
+    errors.DurabilityPendingError("k", 1_795_270_308_964_186, "the tier is away"),
     errors.UnsupportedError("search", "get it"),
     errors.ConfigError("port", "argument", "is in use"),
     errors.InternalError("a bug"),

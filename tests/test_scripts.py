@@ -200,9 +200,10 @@ async def test_set_add_counts_new_members(bench: Bench) -> None:
     key = bench.key("s")
 
     assert (await bench.mutations.set_add(key, ADA, ttl_ms=0, members=[b"1", b"2"]))[1] == b"2"
-    assert await bench.mutations.set_add(key, ADA, ttl_ms=60_000, members=[b"1", b"2"]) == (0, b"0")
+    assert await bench.mutations.set_add(key, ADA, ttl_ms=0, members=[b"1", b"2"]) == (0, b"0")
+    assert (await bench.mutations.set_add(key, ADA, ttl_ms=60_000, members=[b"1", b"2"]))[1] == b"0"
     assert await bench.redis("TTL", key.physical) in {59, 60}
-    assert await bench.announced() == [("sadd", "s")]
+    assert await bench.announced() == [("sadd", "s"), ("expire", "s")]
 
 
 async def test_set_remove_counts_what_was_there(bench: Bench) -> None:

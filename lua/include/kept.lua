@@ -67,6 +67,14 @@ local function is_kept(i)
   return kinds[i] ~= nil
 end
 
+-- Of a key in another state, the tier has nothing yet: it was ephemeral, or was here before there was a tier.
+local WITH_TIER = { pending = true, cached = true, expires = true, kept = true }
+
+-- Whether a key that is here is to last from now on, and did not before.
+local function begins_to_last(i)
+  return kinds[i] and kinds[i] ~= 'd' and not WITH_TIER[state_of(i)]
+end
+
 -- Whether a key's expiry is only that of its copy here. Of knowledge it is unless the state says otherwise: a state
 -- may be evicted alone, and nothing must end because of that.
 local function is_cached(i)
@@ -90,11 +98,12 @@ local function leave(i, type, version, stamp, floor, size, expires, created, cod
 end
 
 -- Whoever settles may overtake another: not the newest change says that the tier has all, but how many documents wait.
+local left_at = {}
 local function set_state(i, what, stamp, expires)
   local before = string.match(redis.call('GET', states[i]) or '', '^%a+ %d+ %d+ %a (%d+)$')
   local documents = whole(tonumber(before or '0') + leaving[i])
   redis.call('SET', states[i], table.concat({ what, stamp, expires, kinds[i], documents }, ' '))
-  leaving[i] = 0
+  leaving[i], left_at[i] = 0, stamp
 end
 
 local function forget(i, type, stamp)
@@ -191,9 +200,6 @@ local function all_of(type, key, stamp)
   return found
 end
 
--- Of a key in another state, the tier has nothing yet: it was ephemeral, or was here before there was a tier.
-local WITH_TIER = { pending = true, cached = true, expires = true, kept = true }
-
 keep_change = function(i, stamp, ttl_ms)
   if not kinds[i] then return end
   local key, changes_of = KEYS[FIXED_KEYS + i], elements[i] or {}
@@ -214,12 +220,14 @@ keep_change = function(i, stamp, ttl_ms)
   await_tier(i, stamp, expires)
 end
 
--- One entry for all documents of the step; more only where Lua cannot hand over so many at once.
+-- One entry for all documents of the step; more only where Lua cannot hand over so many at once. The reply is
+-- `@<their ids>[!<stamp of each key, 0 if it is unchanged>] <the script's own>`, with `!` where they are waited for.
 hand_over = function(reply)
   local ids = {}
   for first = 1, #outgoing, MOST_FIELDS do
     local last_one = math.min(first + MOST_FIELDS - 1, #outgoing)
     ids[#ids + 1] = redis.call('XADD', outbox, '*', unpack(outgoing, first, last_one))
   end
-  return '@' .. table.concat(ids, ',') .. (urgent and '!' or '') .. ' ' .. reply
+  for i = 1, #modes do left_at[i] = left_at[i] or '0' end
+  return '@' .. table.concat(ids, ',') .. (urgent and '!' .. table.concat(left_at, ',') or '') .. ' ' .. reply
 end

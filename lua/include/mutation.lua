@@ -36,10 +36,11 @@ local function tick(count)
   return version
 end
 
--- The logical key `<namespace>:<scope>:<identifier>` of a physical one.
+-- The logical key `<namespace>:<scope>:<identifier>` of a physical one: they all begin as the clock does.
+local closing = string.find(clock, '}', 1, true)
+local namespace = string.match(clock, '{(.*)}')
 local function logical(key)
-  local opening, closing = string.find(key, '{', 1, true), string.find(key, '}', 1, true)
-  return string.sub(key, opening + 1, closing - 1) .. string.sub(key, closing + 1)
+  return namespace .. string.sub(key, closing + 1)
 end
 
 local function announce(version, operation, key)

@@ -5,6 +5,7 @@
 local function is_cold() return false end
 local function is_cached() return false end
 local function is_kept() return false end
+local function begins_to_last() return false end
 local function keep_element() end
 local function keep_value() end
 local function keep_document() end

@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from sharedmem.clock import from_microseconds
 from sharedmem.config import Kind
 from sharedmem.data.blobs import BlobReference
 from sharedmem.data.lifetimes import KEEP_EXPIRY
-from sharedmem.data.records import Stored, take_apart, value_of
-from sharedmem.data.structure import Means, Structure, pending
+from sharedmem.data.records import take_apart
+from sharedmem.data.structure import Means, pending
+from sharedmem.data.value_reads import MOST_TRIES, VALUE, ValueReads
 from sharedmem.data.writing import Writer
 from sharedmem.errors import (
     InternalError,
     InvalidError,
-    NotFoundError,
     UnavailableError,
     VersionConflictError,
     WrongTypeError,
 )
-from sharedmem.models import Entry
 from sharedmem.wire.access import Scope
-from sharedmem.wire.changes import as_list
-from sharedmem.wire.codec import BLOB, decode, encode
+from sharedmem.wire.codec import BLOB, encode
 from sharedmem.wire.keys import Space, Target
 from sharedmem.wire.mutations import Record
-from sharedmem.wire.replies import Reply, ServerError
+from sharedmem.wire.replies import ServerError
 from sharedmem.wire.tier import UnsettledError
 
 _ANY = "*"
 _ABSENT = ""
-_READ_AT_ONCE = 200
 _WRITE_AT_ONCE = 1000
-_RECALL_AT_ONCE = 32
-_MOST_TRIES = 20
 _COLD = b"L"
-_VALUE = "value"
 
 
-class Values(Structure):
+class Values(ValueReads):
     """Reads and writes of whole values."""
 
     def __init__(self, means: Means, scope: Scope) -> None:
         super().__init__(means, scope)
-        self._call = means.line.call
-        self._blobs = means.blobs
         self._largest = means.settings.blob_threshold_bytes
         self._writer = Writer(means.mutations, scope.signature, means.background)
 
@@ -84,57 +74,6 @@ class Values(Structure):
         expect = _ANY if if_version is None else _expectation(if_version)
         ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
         return await self._put(target, value, expect, ttl_ms, self._mode(target, kind))
-
-    async def read(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or `default` when there is none. One round trip.
-
-        Raises:
-            WrongTypeError: the key holds a list, hash or set.
-            AccessDeniedError, InvalidError, UnavailableError: as `write`.
-        """
-        target = self._scope.to_read(key)
-        if self._tier is not None and not self._tier.is_joined(target.space.namespace):
-            await self._tier.join(target.space.namespace)
-        try:
-            raw = await self._call(b"GET", target.physical)
-        except ServerError as error:
-            raise await self._explanation(error, target, _VALUE) from error
-        if not isinstance(raw, bytes):
-            raw = await self._brought_back(target)
-            if raw is None:
-                return default
-        value = value_of(raw)
-        if value is not NotImplemented:
-            return value
-        try:
-            return await self._resolved(target, take_apart(raw))
-        except _ReplacedError:
-            return await self.read(key, default)
-
-    async def entry(self, key: str) -> Entry | None:
-        """The value of a key with its version, actor, times and ttl, or None. One round trip.
-
-        Raises:
-            WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `read`.
-        """
-        target = self._scope.to_read(key)
-        raw, left_ms = await self._with_expiry(target)
-        if raw is None:
-            return None
-        stored = take_apart(raw)
-        try:
-            value = await self._resolved(target, stored)
-        except _ReplacedError:
-            return await self.entry(key)
-        return Entry(
-            key=target.key,
-            value=value,
-            version=stored.version,
-            actor=stored.actor,
-            created=from_microseconds(stored.created) if stored.version else None,
-            updated=from_microseconds(stored.version) if stored.version else None,
-            ttl=None if left_ms is None else left_ms / 1000,
-        )
 
     async def update(
         self,
@@ -174,24 +113,6 @@ class Values(Structure):
             await self._means.clock.sleep(pause)
         raise AssertionError  # the pauses never end
 
-    async def read_many(self, keys: Iterable[str]) -> dict[str, Any]:
-        """The values of those keys that have one, by the names they were asked for under.
-
-        One round trip for 200 keys of a namespace. Keys that hold lists, hashes or sets are left out.
-
-        Raises:
-            AccessDeniedError, InvalidError, UnavailableError: as `write`.
-        """
-        asked = [(key, self._scope.to_read(key)) for key in dict.fromkeys(keys)]
-        by_space: defaultdict[Space, list[tuple[str, Target]]] = defaultdict(list)
-        for item in asked:
-            by_space[item[1].space].append(item)
-        found: dict[str, Any] = {}
-        for items in by_space.values():
-            for start in range(0, len(items), _READ_AT_ONCE):
-                found |= await self._read_page(items[start : start + _READ_AT_ONCE])
-        return {key: found[key] for key, _ in asked if key in found}
-
     async def write_many(
         self, mapping: Mapping[str, object], *, ttl: float | None = None, kind: Kind | str | None = None
     ) -> dict[str, int]:
@@ -229,7 +150,7 @@ class Values(Structure):
                 for key, target in targets.items()
             ]
             call = self._mutations.value_write(space, self._actor, records, together=True)
-            replies = await self._explained(records[0].target, _VALUE, call)
+            replies = await self._explained(records[0].target, VALUE, call)
             for (key, target), reply in sorted(zip(targets.items(), replies, strict=True), key=_refusals_first):
                 versions[key] = await self._outcome(target, reply, _ANY)
         return {key: versions[key] for key in mapping}
@@ -245,11 +166,11 @@ class Values(Structure):
 
     async def _put_record(self, record: Record) -> int:
         target = record.target
-        for _ in range(_MOST_TRIES):
+        for _ in range(MOST_TRIES):
             try:
                 reply = await self._writer.put(record)
             except ServerError as error:
-                raise await self._explanation(error, target, _VALUE) from error
+                raise await self._explanation(error, target, VALUE) from error
             except UnsettledError as error:
                 raise pending(target, error) from error.cause
             if reply.isdigit():
@@ -286,7 +207,7 @@ class Values(Structure):
         if word == b"C":
             raise VersionConflictError(target.key, int(expect) if expect.isdigit() else 0, int(text))
         if word == b"T":
-            raise WrongTypeError(target.key, text, _VALUE)
+            raise WrongTypeError(target.key, text, VALUE)
         if word == b"E" and "OOM" in text:
             why = "it is out of memory (maxmemory); delete keys, give them a ttl, or raise maxmemory"
             raise UnavailableError(f"Redis at {self._line.address}", why)
@@ -299,7 +220,7 @@ class Values(Structure):
         default: Any,
         life: tuple[float | None, Kind | str | None],
     ) -> Any:
-        raw = await self._asked(target, _VALUE, "GET", target.physical)
+        raw = await self._asked(target, VALUE, "GET", target.physical)
         stored = take_apart(raw) if isinstance(raw, bytes) else None
         value = fn(default if stored is None else await self._resolved(target, stored))
         if inspect.isawaitable(value):
@@ -309,88 +230,6 @@ class Values(Structure):
         mode = self._mode(target, life[1])
         await self._put(target, value, stored.expectation if stored else _ABSENT, ttl_ms, mode)
         return value
-
-    async def _brought_back(self, target: Target) -> bytes | None:
-        """What a key holds that was not in Redis but lasts; None when it is nowhere."""
-        for _ in range(_MOST_TRIES):
-            if not await self._recalled(target):
-                return None
-            raw = await self._explained(target, _VALUE, self._line.call("GET", target.physical))
-            if isinstance(raw, bytes):
-                return raw
-        return None
-
-    async def _with_expiry(self, target: Target) -> tuple[bytes | None, int | None]:
-        """(what a key holds, milliseconds until it expires)."""
-        commands = [("GET", target.physical), *self._asking_for_life(target)]
-        await self._joined(target)
-        for _ in range(_MOST_TRIES):
-            raw, *life = await self._explained(target, _VALUE, self._line.read_many(commands))
-            if isinstance(raw, bytes):
-                return raw, self._left_ms(target, life)
-            if not await self._recalled(target):
-                break
-        return None, None
-
-    async def _resolved(self, target: Target, stored: Stored) -> Any:
-        if stored.codec != BLOB:
-            return stored.value()
-        try:
-            reference = BlobReference.model_validate_json(stored.body)
-        except ValueError as error:
-            advice = "the reference to its large value is damaged; write the key anew or delete it"
-            raise InvalidError("key", target.key, advice) from error
-        try:
-            body = await self._blobs.get(target.key, reference)
-        except NotFoundError:
-            await self._check_unchanged(target, stored)
-            raise
-        return decode(reference.codec.encode(), body)
-
-    async def _check_unchanged(self, target: Target, stored: Stored) -> None:
-        """Whoever replaced a value meanwhile has removed its blob: then there is another one to read."""
-        raw = await self._explained(target, _VALUE, self._line.call("GET", target.physical))
-        current = take_apart(raw).version if isinstance(raw, bytes) else 0
-        if current != stored.version:
-            raise _ReplacedError(target.key, stored.version, current)
-
-    async def _read_page(self, items: list[tuple[str, Target]]) -> dict[str, Any]:
-        replies = await self._read_raw([target for _, target in items])
-        found: dict[str, Any] = {}
-        for (key, target), raw in zip(items, replies, strict=True):
-            if not isinstance(raw, bytes):
-                continue
-            value = value_of(raw)
-            try:
-                found[key] = await self._resolved(target, take_apart(raw)) if value is NotImplemented else value
-            except _ReplacedError:
-                found |= await self._read_page([(key, target)])
-        return found
-
-    async def _read_raw(self, targets: list[Target]) -> list[Reply]:
-        """What keys of one namespace hold; those that are not in Redis but last are brought back, some at a time."""
-        await self._joined(targets[0])
-        call = self._line.call("MGET", *(target.physical for target in targets))
-        replies = as_list(await self._explained(targets[0], _VALUE, call))
-        absent = [at for at, raw in enumerate(replies) if raw is None] if self._tier else []
-        for first in range(0, len(absent), _RECALL_AT_ONCE):
-            page = absent[first : first + _RECALL_AT_ONCE]
-            for at, raw in zip(page, await self._brought_back_all([targets[at] for at in page]), strict=True):
-                replies[at] = raw
-        return replies
-
-    async def _brought_back_all(self, targets: list[Target]) -> list[bytes | None]:
-        return await asyncio.gather(*(self._unless_other(target) for target in targets))
-
-    async def _unless_other(self, target: Target) -> bytes | None:
-        try:
-            return await self._brought_back(target)
-        except WrongTypeError:
-            return None
-
-
-class _ReplacedError(VersionConflictError):
-    """A large value was replaced while it was read."""
 
 
 def _expectation(if_version: int) -> str:

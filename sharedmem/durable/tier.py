@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -135,9 +135,9 @@ class DurableTier:
         """Bring back a key that is not in Redis; whether it is there now."""
         return await self.loader.recall(target, mode)
 
-    async def settle(self, namespace: str, entries: Sequence[bytes]) -> None:
+    async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:
         """Return when the tier has what these entries of the outbox hold."""
-        await self.drainer.settle(namespace, entries)
+        await self.drainer.settle(namespace, entries, changed)
 
     async def absent(self, namespace: str, present: Container[str]) -> AsyncIterator[list[str]]:
         """Pages of the keys that last and are not in Redis just now."""

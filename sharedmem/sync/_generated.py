@@ -1352,23 +1352,6 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         """
         return self._portal.run(self._async.write(key, value, ttl=ttl, kind=kind, if_version=if_version))
 
-    def read(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or `default` when there is none. One round trip.
-
-        Raises:
-            WrongTypeError: the key holds a list, hash or set.
-            AccessDeniedError, InvalidError, UnavailableError: as `write`.
-        """
-        return self._portal.run(self._async.read(key, default))
-
-    def entry(self, key: str) -> Entry | None:
-        """The value of a key with its version, actor, times and ttl, or None. One round trip.
-
-        Raises:
-            WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `read`.
-        """
-        return self._portal.run(self._async.entry(key))
-
     def update(
         self,
         key: str,
@@ -1400,16 +1383,6 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
             self._async.update(key, threaded(fn), default=default, ttl=ttl, kind=kind, patience=patience)
         )
 
-    def read_many(self, keys: Iterable[str]) -> dict[str, Any]:
-        """The values of those keys that have one, by the names they were asked for under.
-
-        One round trip for 200 keys of a namespace. Keys that hold lists, hashes or sets are left out.
-
-        Raises:
-            AccessDeniedError, InvalidError, UnavailableError: as `write`.
-        """
-        return self._portal.run(self._async.read_many(keys))
-
     def write_many(
         self, mapping: Mapping[str, object], *, ttl: float | None = None, kind: Kind | str | None = None
     ) -> dict[str, int]:
@@ -1428,6 +1401,33 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.write_many(mapping, ttl=ttl, kind=kind))
+
+    def read(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or `default` when there is none. One round trip.
+
+        Raises:
+            WrongTypeError: the key holds a list, hash or set.
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.read(key, default))
+
+    def entry(self, key: str) -> Entry | None:
+        """The value of a key with its version, actor, times and ttl, or None. One round trip.
+
+        Raises:
+            WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.entry(key))
+
+    def read_many(self, keys: Iterable[str]) -> dict[str, Any]:
+        """The values of those keys that have one, by the names they were asked for under.
+
+        One round trip for 200 keys of a namespace. Keys that hold lists, hashes or sets are left out.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.read_many(keys))
 
     def append(
         self,

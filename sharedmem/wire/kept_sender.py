@@ -11,7 +11,7 @@ from sharedmem.wire.line import Line
 from sharedmem.wire.replies import Argument
 from sharedmem.wire.scripts import KEPT
 from sharedmem.wire.sender import Sender
-from sharedmem.wire.tier import Keep, Tier, UnsettledError
+from sharedmem.wire.tier import ChangeLostError, Keep, Tier, UnsettledError
 
 _MOST_TRIES = 20
 _COLD = b"COLD"
@@ -48,7 +48,7 @@ class KeptSender(Sender):
         Raises:
             UnsettledError: the change is made, but the tier, which this kind of change waits for, does not have it.
             UnavailableError: the tier is needed to know what a key holds, and cannot be asked; or too much waits
-                for it.
+                for it; or Redis has lost the change again.
         """
         if keep is None:
             return await super().mutate(script, space, keys, actor, args, large=large)
@@ -64,20 +64,25 @@ class KeptSender(Sender):
                 for target, mode in zip(keep.targets, keep.modes, strict=True):
                     await self._tier.recall(target, mode)
             else:
-                return await self._settled(space, reply)
+                return await self._settled(keep, reply)
         raise UnavailableError(f"key {keep.targets[0].key!r}", "it goes as often as it is brought back; try again")
 
-    async def _settled(self, space: Space, reply: bytes) -> bytes:
+    async def _settled(self, keep: Keep, reply: bytes) -> bytes:
         """The script's own reply, once the tier has those of its entries that are waited for."""
         if reply[:1] != _MARK:
             return reply
         mark, _, plain = reply[1:].partition(b" ")
-        if not mark.endswith(_URGENT):
-            if mark:
-                self._tier.note(space.namespace)
+        ids, urgent, stamps = mark.partition(_URGENT)
+        namespace = keep.targets[0].space.namespace
+        if not urgent:
+            if ids:
+                self._tier.note(namespace)
             return plain
+        changed = {target.key: int(stamp) for target, stamp in zip(keep.targets, stamps.split(b","), strict=True)}
         try:
-            await self._tier.settle(space.namespace, mark[:-1].split(b","))
+            await self._tier.settle(namespace, ids.split(b","), changed)
+        except ChangeLostError:
+            raise
         except SharedMemoryError as error:
             raise UnsettledError(plain, error) from error
         return plain

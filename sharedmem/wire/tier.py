@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Container, Sequence
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sharedmem.errors import SharedMemoryError
+from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import DurableRecord
 from sharedmem.wire.keys import Target
 from sharedmem.wire.replies import Argument, Command
@@ -44,6 +44,17 @@ class UnsettledError(Exception):
         super().__init__(str(cause))
         self.reply = reply
         self.cause = cause
+
+
+class ChangeLostError(UnavailableError):
+    """Redis has lost a change before the durable tier had it.
+
+    Args:
+        key: which.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"key {key!r}", "Redis has lost this change before the durable tier had it; make it again")
 
 
 class Tier(Protocol):
@@ -98,11 +109,17 @@ class Tier(Protocol):
             UnavailableError, LimitedError: it cannot be done now; call it again.
         """
 
-    async def settle(self, namespace: str, entries: Sequence[bytes]) -> None:
+    async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:
         """Return when the tier has what these entries of the outbox hold.
+
+        Args:
+            namespace: whose outbox.
+            entries: their ids.
+            changed: the stamp that each key got, 0 for none: it tells whether an entry that is gone was settled.
 
         Raises:
             UnavailableError, LimitedError: it cannot take them now; they stay where they are.
+            ChangeLostError: they are gone, and the tier does not have them.
         """
 
 

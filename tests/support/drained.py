@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from sharedmem import Settings
@@ -105,8 +105,8 @@ class Shore:
     def logs(self, namespace: str) -> AsyncIterator[list[str]]:
         raise InternalError(f"{namespace}: nobody lists logs here")
 
-    async def settle(self, namespace: str, entries: Sequence[bytes]) -> None:
-        await self.drainer.settle(namespace, entries)
+    async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int] | None = None) -> None:
+        await self.drainer.settle(namespace, entries, changed)
 
     # -- what a test does
 

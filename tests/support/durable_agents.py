@@ -13,16 +13,24 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
 from typing import Any, NamedTuple
 
-from sharedmem import DurabilityPendingError, Hub, Settings, SharedMemoryStore, VersionConflictError
+from sharedmem import (
+    DurabilityPendingError,
+    Hub,
+    Settings,
+    SharedMemoryError,
+    SharedMemoryStore,
+    UnavailableError,
+    VersionConflictError,
+)
 from sharedmem.durable.protocol import Durable
 from sharedmem.models import DurableRecord, Outcome, Put
-from sharedmem.wire.scripts import scripts
 
 FAR_S = 1_000_000
+_LATER_S, _BREATH_S = 0.2, 0.005
 COUNTED, TOTALLED = "count", "total"
 _FIELDS, _MEMBERS = ("f", "g"), (0, 1, 2)
 
@@ -41,15 +49,18 @@ class Call(NamedTuple):
 
 
 def chosen(dice: random.Random, agent: int, number: int) -> Call:
-    """A call at random: on the agent's own keys, in which it has no rival, or on those of all."""
+    """A call at random: a look at any key, or a change of the agent's own, in which it has no rival, or of all's."""
     kind = dice.choices("vlhsct", (8, 5, 5, 4, 2, 2))[0]
+    if dice.random() < 0.1:
+        shared = {"c": COUNTED, "t": TOTALLED}
+        return Call("look", shared.get(kind, f"{kind}{dice.randrange(2)}-{dice.randrange(2)}"), "", 0)
+    key = f"{kind}{agent}-{dice.randrange(2)}"
     if kind in "ct":
         return Call({"c": "incr", "t": "update_total"}[kind], {"c": COUNTED, "t": TOTALLED}[kind], "", 1)
-    key = f"{kind}{agent}-{dice.randrange(2)}"
-    if dice.random() < 0.12:
-        return Call(dice.choice(("delete", "expire", "read")), key, "", 0)
+    if dice.random() < 0.1:
+        return Call(dice.choice(("delete", "delete", "expire")), key, "", 0)
     if kind == "v":
-        return Call(dice.choice(("write", "write", "write_if", "update")), key, "", number)
+        return Call(dice.choice(("write", "write", "write_if", "update", "read")), key, "", number)
     if kind == "l":
         return Call("append", key, str(number), number)
     if kind == "h":
@@ -57,38 +68,35 @@ def chosen(dice: random.Random, agent: int, number: int) -> Call:
     return Call(dice.choice(("sadd", "sadd", "srem")), key, str(dice.choice(_MEMBERS)), number)
 
 
-async def made(store: SharedMemoryStore, call: Call, kind: str | None) -> int | None:
-    """Make a call; returns the version that it told, if any."""
-    key, part, value = call.key, call.part, call.value
-    match call.what:
-        case "write":
-            return await store.write(key, value, kind=kind)
-        case "write_if":
-            entry = await store.entry(key)
-            return await store.write(key, value, kind=kind, if_version=entry.version if entry else 0)
-        case "update":
-            await store.update(key, lambda _: value, kind=kind)
-        case "update_total":
-            await store.update(key, lambda total: total + 1, default=0, kind=kind)
-        case "incr":
-            await store.incr(key, kind=kind)
-        case "append":
-            await store.append(key, value, kind=kind)
-        case "hset":
-            await store.hset(key, part, value, kind=kind)
-        case "hdel":
-            await store.hdel(key, part)
-        case "sadd":
-            await store.sadd(key, int(part), kind=kind)
-        case "srem":
-            await store.srem(key, int(part))
-        case "delete":
-            await store.delete(key)
-        case "expire":
-            await store.expire(key, FAR_S)
-        case "read":
-            await store.exists(key)
-    return None
+async def write_if(store: SharedMemoryStore, call: Call, kind: str | None) -> int:
+    """Write over what is there."""
+    entry = await store.entry(call.key)
+    return await store.write(call.key, call.value, kind=kind, if_version=entry.version if entry else 0)
+
+
+_MADE: dict[str, Callable[[SharedMemoryStore, Call, str | None], Awaitable[object]]] = {
+    "write": lambda store, call, kind: store.write(call.key, call.value, kind=kind),
+    "write_if": write_if,
+    "update": lambda store, call, kind: store.update(call.key, lambda _: call.value, kind=kind),
+    "update_total": lambda store, call, kind: store.update(call.key, _one_more, default=0, kind=kind),
+    "incr": lambda store, call, kind: store.incr(call.key, kind=kind),
+    "append": lambda store, call, kind: store.append(call.key, call.value, kind=kind),
+    "hset": lambda store, call, kind: store.hset(call.key, call.part, call.value, kind=kind),
+    "hdel": lambda store, call, _: store.hdel(call.key, call.part),
+    "sadd": lambda store, call, kind: store.sadd(call.key, int(call.part), kind=kind),
+    "srem": lambda store, call, _: store.srem(call.key, int(call.part)),
+    "delete": lambda store, call, _: store.delete(call.key),
+    "expire": lambda store, call, _: store.expire(call.key, FAR_S),
+    "look": lambda store, call, _: store.exists(call.key),
+    "read": lambda store, call, _: store.read(call.key),
+}
+WRITES = frozenset({"write", "write_if"})
+"""They answer a version."""
+_TELL_ANSWERS = WRITES | {"read"}
+
+
+def _one_more(total: int) -> int:
+    return total + 1
 
 
 # -- an agent -------------------------------------------------------------------------------------
@@ -116,10 +124,14 @@ class Agent:
     async def _obey(self, order: dict[str, Any], stack: AsyncExitStack) -> None:
         hub = await self._hub(order["settings"], order["broken"], stack)
         store = hub.store(order["namespace"])
-        if order["steps"]:
-            await self._work(store, order)
+        if order["calls"]:
+            await self._work(store, [Call(*call) for call in order["calls"]], order["kind"])
+        elif order["steps"]:
+            dice = random.Random(order["seed"])
+            calls = (chosen(dice, order["agent"], at) for at in range(order["steps"]))
+            await self._work(store, calls, order["kind"])
         else:
-            await self._carry(hub, order["namespace"], order["rounds"])
+            await self._carry(hub, order["namespace"])
         self._tell("done")
 
     async def _hub(self, settings: dict[str, Any], broken: str, stack: AsyncExitStack) -> Hub:
@@ -130,25 +142,24 @@ class Agent:
             self._hubs[name] = hub
         return self._hubs[name]
 
-    async def _work(self, store: SharedMemoryStore, order: dict[str, Any]) -> None:
-        dice = random.Random(order["seed"])
-        for number in range(order["steps"]):
-            call = chosen(dice, order["agent"], number)
+    async def _work(self, store: SharedMemoryStore, calls: Iterable[Call], kind: str | None) -> None:
+        for call in calls:
             self._tell("try", *call)
             try:
-                version = await made(store, call, order["kind"])
+                answer = await _MADE[call.what](store, call, kind)
             except VersionConflictError:
                 self._tell("refused")
-            except DurabilityPendingError:
-                self._tell("pending")
+            except (DurabilityPendingError, UnavailableError):
+                self._tell("unknown")
             else:
-                self._tell("acknowledged", version)
+                self._tell("acknowledged", answer if call.what in _TELL_ANSWERS else None)
 
-    async def _carry(self, hub: Hub, namespace: str, rounds: int) -> None:
-        """Only carry what the others leave, again and again."""
-        for _ in range(rounds):
+    async def _carry(self, hub: Hub, namespace: str) -> None:
+        """Only carry what the others leave, until there is another line."""
+        enough = asyncio.ensure_future(self._orders.readline())
+        while not enough.done():
             await hub.durable.drain(namespace)
-            self._tell("carried")
+            await asyncio.sleep(_BREATH_S)
 
     def _tell(self, *words: object) -> None:
         # It is in the socket, which outlives this process, before the next thing is done.
@@ -180,21 +191,38 @@ class Hasty:
         return [Put(outcome=Outcome.STORED)] * len(records)
 
     async def _put_later(self, records: Sequence[DurableRecord]) -> None:
-        await asyncio.sleep(0.2)
-        await self._durable.put(records)
+        await asyncio.sleep(_LATER_S)
+        with suppress(SharedMemoryError):
+            await self._durable.put(records)
+
+
+class Lenient:
+    """A tier that hears of no deletion.
+
+    Args:
+        durable: the real one.
+    """
+
+    def __init__(self, durable: Durable) -> None:
+        self._durable = durable
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._durable, name)
+
+    async def put(self, records: Sequence[DurableRecord]) -> list[Put]:
+        """Store those that are no tombstones."""
+        await self._durable.put([record for record in records if not record.deleted])
+        return [Put(outcome=Outcome.STORED)] * len(records)
+
+
+_BROKEN: dict[str, Callable[[Durable], Any]] = {"acknowledges before it puts": Hasty, "keeps what is deleted": Lenient}
 
 
 async def break_it(hub: Hub, what: str) -> None:
-    """Let a hub acknowledge before it puts, or fill without a lease; nothing by default."""
+    """Give a hub a tier that is broken in some way; as it is by default."""
     tier: Any = hub._open_parts().tier  # a control reaches where no user can
-    if what == "acknowledges before it puts":
-        tier.drainer._carrier._durable = Hasty(tier.store)
-    elif what == "fills without a lease":
-        source = scripts()["key_fill"].source
-        lease = "redis.call('GET', state) ~= 'loading ' .. token or redis.call('EXISTS', key) == 1"
-        assert lease in source
-        digest = await tier._line.call("SCRIPT", "LOAD", source.replace(lease, "false"))
-        tier.loader._keeping._sender._digests["key_fill"] = digest
+    if what:
+        tier.drainer._carrier._durable = _BROKEN[what](tier.store)
 
 
 # -- their mother ---------------------------------------------------------------------------------

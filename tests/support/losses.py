@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from sharedmem import Hub
+from sharedmem.wire.changes import as_list
 from sharedmem.wire.line import Line
-from sharedmem.wire.replies import Reply
 
 
 async def lose(hub: Hub) -> None:
@@ -17,19 +17,30 @@ async def lose(hub: Hub) -> None:
     await line_of(hub).call("FLUSHALL")
 
 
-async def memorised(hub: Hub) -> dict[bytes, Reply]:
-    """All that a server holds, to be set back to."""
-    line = line_of(hub)
-    keys = [key async for page in line.scan(b"*", near=None) for key in page]
-    return {key: await line.call("DUMP", key) for key in keys}
+# As a snapshot of a server is: of one moment, whatever its hubs do meanwhile.
+_MEMORISE = """
+local held = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  held[#held + 1] = key
+  held[#held + 1] = redis.call('DUMP', key)
+end
+return held
+"""
+_SET_BACK = """
+for i = 1, #ARGV, 2 do redis.call('RESTORE', ARGV[i], 0, ARGV[i + 1]) end
+return 1
+"""
 
 
-async def set_back(hub: Hub, held: dict[bytes, Reply]) -> None:
+async def memorised(hub: Hub) -> list[bytes]:
+    """All that a server holds, key and content in turn, to be set back to."""
+    return [one for one in as_list(await line_of(hub).call("EVAL", _MEMORISE, 0)) if isinstance(one, bytes)]
+
+
+async def set_back(hub: Hub, held: list[bytes]) -> None:
     """Let a server hold what it held before, once the durable tier has all that came after."""
     await lose(hub)
-    for key, value in held.items():
-        if isinstance(value, bytes):
-            await line_of(hub).call("RESTORE", key, 0, value)
+    await line_of(hub).call("EVAL", _SET_BACK, 0, *held)
 
 
 def line_of(hub: Hub) -> Line:

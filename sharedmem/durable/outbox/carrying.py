@@ -65,6 +65,15 @@ class Carrier:
         self._tell(stream.namespace, done)
         return {one.id: one.refused[0][1] for one in done if one.refused}
 
+    async def has(self, key: str, stamp: int) -> bool:
+        """Whether the tier has a change of a key, or a later one.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: it cannot be asked.
+        """
+        head = await self._durable.get(key) if stamp else None
+        return not stamp or (head is not None and head.stamp >= stamp)
+
     async def put(self, records: Sequence[DurableRecord]) -> Refusals:
         """Put documents; returns what the tier will never take.
 

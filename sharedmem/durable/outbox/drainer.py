@@ -7,7 +7,7 @@ is carried twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sharedmem.clock import Clock
@@ -147,20 +147,23 @@ class Drainer:
 
     # -- for those who wait -----------------------------------------------------------------------
 
-    async def settle(self, namespace: str, entries: Sequence[bytes]) -> None:
+    async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int] | None = None) -> None:
         """Return when the tier has what these entries hold; callers of the same moment share a put.
 
         Args:
             namespace: whose outbox.
-            entries: ids of entries; one that is gone was settled by somebody else.
+            entries: ids of entries.
+            changed: the stamps that keys got by them. An entry that is gone was settled by somebody else if the tier
+                knows of these, else Redis has lost it.
 
         Raises:
+            ChangeLostError: Redis has lost one.
             UnavailableError: the tier did not take them in time, or has refused one for good.
             LimitedError, AccessDeniedError: as `Durable.put`. In each case they stay, and are carried later.
         """
         try:
             async with asyncio.timeout(self._settle_s):
-                await self._urgent.settle(namespace, entries)
+                await self._urgent.settle(namespace, entries, changed or {})
         except TimeoutError as error:
             self.note(namespace)
             raise UnavailableError(self._durable.url, f"it did not take this within {self._settle_s:g} s") from error

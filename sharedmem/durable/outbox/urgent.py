@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 
 from sharedmem.durable.outbox.carrying import Carrier
 from sharedmem.durable.outbox.stream import OutboxStream
 from sharedmem.errors import UnavailableError
 from sharedmem.tasks import Background
+from sharedmem.wire.tier import ChangeLostError
 
 _MOST_ENTRIES = 500
 
-_Waiting = list[tuple[Sequence[bytes], "asyncio.Future[None]"]]
+
+@dataclass(frozen=True, eq=False)
+class Waiter:
+    """Somebody who waits."""
+
+    entries: Sequence[bytes]
+    changed: Mapping[str, int]
+    future: asyncio.Future[None]
+
+
+_Waiting = list[Waiter]
 
 
 class Urgent:
@@ -31,17 +43,18 @@ class Urgent:
         self._waiting: dict[str, _Waiting] = {}
         self._carried: set[str] = set()
 
-    async def settle(self, namespace: str, entries: Sequence[bytes]) -> None:
-        """Return when the tier has what the entries hold; those that are gone were settled by others.
+    async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:
+        """Return when the tier has what the entries hold; those that are gone were settled by others, or are lost.
 
         Two round trips and a put, shared with the callers that came while the one before was under way.
 
         Raises:
+            ChangeLostError: one is gone, and the tier has not heard of the stamps that keys got by it.
             UnavailableError: the tier cannot be had, or has refused a document for good.
             LimitedError, AccessDeniedError: as `Durable.put`.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(namespace, []).append((entries, future))
+        self._waiting.setdefault(namespace, []).append(Waiter(entries, changed, future))
         if namespace not in self._carried:
             self._background.start(f"settle {namespace}", self._carry(namespace))
             self._carried.add(namespace)
@@ -58,8 +71,8 @@ class Urgent:
         """Those who wait, as many as go together."""
         waiting = self._waiting.pop(namespace, [])
         count = size = 0
-        for entries, _ in waiting:
-            size += len(entries)
+        for waiter in waiting:
+            size += len(waiter.entries)
             if count and size > _MOST_ENTRIES:
                 self._waiting[namespace] = waiting[count:]
                 break
@@ -68,25 +81,40 @@ class Urgent:
 
     async def _carry_some(self, stream: OutboxStream, waiting: _Waiting) -> None:
         try:
-            found = await stream.read([one for entries, _ in waiting for one in entries])
+            found = await stream.read([one for waiter in waiting for one in waiter.entries])
             refused = await self._carrier.carry(stream, found) if found else {}
+            lost = await self._lost(waiting, {entry.id for entry in found})
         except asyncio.CancelledError:
             _tell(waiting, UnavailableError("a change under way to the durable tier", "its hub was closed"))
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to the callers who wait
             _tell(waiting, error)
             return
-        for entries, future in waiting:
-            why = next((refused[one] for one in entries if one in refused), None)
-            if future.done():
+        for waiter in waiting:
+            why = next((refused[one] for one in waiter.entries if one in refused), None)
+            if waiter.future.done():
                 continue
-            if why is None:
-                future.set_result(None)
+            if why is not None:
+                refusal = UnavailableError("the durable tier", f"it refuses this for good: {why}")
+                waiter.future.set_exception(refusal)
+            elif (key := lost.get(waiter)) is not None:
+                waiter.future.set_exception(ChangeLostError(key))
             else:
-                future.set_exception(UnavailableError("the durable tier", f"it refuses this for good: {why}"))
+                waiter.future.set_result(None)
+
+    async def _lost(self, waiting: _Waiting, found: Container[bytes]) -> dict[Waiter, str]:
+        """A key of each whose entries are gone without anybody having settled them: Redis was flushed, or set back."""
+        lost = {}
+        for waiter in waiting:
+            if all(one in found for one in waiter.entries):
+                continue
+            for key, stamp in waiter.changed.items():
+                if not await self._carrier.has(key, stamp):
+                    lost[waiter] = key
+        return lost
 
 
 def _tell(waiting: _Waiting, error: Exception) -> None:
-    for _, future in waiting:
-        if not future.done():
-            future.set_exception(error)
+    for waiter in waiting:
+        if not waiter.future.done():
+            waiter.future.set_exception(error)

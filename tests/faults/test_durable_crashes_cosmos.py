@@ -1,0 +1,21 @@
+"""Whatever is killed, and whatever Redis loses: what was acknowledged to last, lasts; in Cosmos DB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cosmos import emulator
+from support.crash_rounds import ROUNDS, Ground, Round
+from support.crews import Crew, LosingServer
+
+
+async def test_what_was_acknowledged_lasts_in_cosmos(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    room = emulator(pytestconfig).room()
+    named = {"durable_url": room.emulator.url, "cosmos_key": "a2V5", "cosmos_database": room.database}
+    with LosingServer("always") as always, LosingServer("everysec") as everysec:
+        async with Crew() as crew:
+            ground = Ground(crew, {"always": always, "everysec": everysec}, named | {"data_dir": str(tmp_path)})
+            for seed in range(0, ROUNDS, 5):
+                round_ = Round(ground, seed)
+                assert await round_.run() == [], round_

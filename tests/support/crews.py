@@ -1,0 +1,158 @@
+"""Agents that are killed and replaced, and servers that lose what they had."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from support.bare_server import BareServer
+from support.durable_agents import Call
+from support.promises import Attempt
+
+_TESTS = Path(__file__).resolve().parent.parent
+_PATIENCE_S = 40.0
+
+
+class LosingServer(BareServer):
+    """A server with an append-only file, which can be set back to what it was."""
+
+    def __init__(self, fsync: str) -> None:
+        super().__init__(appendonly="yes", appendfsync=fsync, auto_aof_rewrite_percentage=0)
+
+    def restart(self) -> None:
+        """Kill it and start it again."""
+        self.kill()
+        self.start()
+
+    def position(self) -> int:
+        """Where it is now, to be set back to."""
+        return self._log().stat().st_size
+
+    def set_back(self, position: int) -> None:
+        """Kill it, and start it with what it held before."""
+        self.kill()
+        if self.position() > position:
+            os.truncate(self._log(), position)
+        self.start()
+
+    def lose_disk(self) -> None:
+        """Kill it, and start it with nothing."""
+        self.kill()
+        shutil.rmtree(self._data)
+        self._data.mkdir()
+        self.start()
+
+    def _log(self) -> Path:
+        return max(self._data.glob("appendonlydir/*.incr.aof"))
+
+
+class Agent:
+    """An agent as its master sees it.
+
+    Args:
+        pid: its process.
+        lines: what it tells.
+        orders: where it gets its orders from.
+    """
+
+    def __init__(self, pid: int, lines: asyncio.StreamReader, orders: asyncio.StreamWriter) -> None:
+        self._pid, self._lines, self._orders = pid, lines, orders
+        self.is_alive = True
+        self.attempts: list[Attempt] = []
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        os.kill(self._pid, signal.SIGKILL)
+        self.is_alive = False
+
+    async def obey(self, order: dict[str, Any], told: Callable[[str], None]) -> None:
+        """Give an order, and take down what it does until it is done or dead."""
+        self.attempts = []
+        self._orders.write(json.dumps(order).encode() + b"\n")
+        with suppress(ConnectionResetError):  # it was killed before it had read all that was said to it
+            while (line := await self._lines.readline()).endswith(b"\n"):
+                what, *words = json.loads(line)
+                self._take_down(what, words)
+                told(what)
+                if what == "done":
+                    return
+        self.is_alive = False
+        told("done")
+
+    def _take_down(self, what: str, words: list[Any]) -> None:
+        if what == "try":
+            self.attempts.append(Attempt(Call(*words)))
+        elif what != "done":
+            self.attempts[-1].outcome = what
+            self.attempts[-1].answer = words[0] if words else None
+
+    def stop(self) -> None:
+        """Let it end what it does until it hears more."""
+        self._orders.write(b"\n")
+
+    def close(self) -> None:
+        """It ends when it has nobody to listen to."""
+        self._orders.close()
+
+
+class Crew:
+    """Agents that are replaced when they die."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="smc"))
+        self._born: asyncio.Queue[Agent] = asyncio.Queue()
+        self._agents: list[Agent] = []
+        self._listener: asyncio.Server | None = None
+        self._mother: Process | None = None
+
+    async def __aenter__(self) -> Self:
+        path = str(self._folder / "s")
+        self._listener = await asyncio.start_unix_server(self._greet, path)
+        words = (sys.executable, "-m", "support.durable_agents", path)
+        environment = os.environ | {"PYTHONPATH": str(_TESTS)}
+        self._mother = await asyncio.create_subprocess_exec(*words, stdin=PIPE, env=environment, cwd=_TESTS.parent)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for agent in self._agents:
+            if agent.is_alive:
+                agent.kill()
+            agent.close()
+        assert self._mother is not None
+        assert self._listener is not None
+        self._mother.kill()
+        await self._mother.wait()
+        self._listener.close()
+        await self._listener.wait_closed()
+        shutil.rmtree(self._folder)
+
+    async def hands(self, number: int) -> list[Agent]:
+        """So many living agents."""
+        for agent in self._agents:
+            if not agent.is_alive:
+                agent.close()
+        self._agents = [agent for agent in self._agents if agent.is_alive]
+        while len(self._agents) < number:
+            assert self._mother is not None
+            assert self._mother.stdin is not None
+            self._mother.stdin.write(b"one\n")
+            async with asyncio.timeout(_PATIENCE_S):
+                self._agents.append(await self._born.get())
+        return self._agents[:number]
+
+    async def _greet(self, lines: asyncio.StreamReader, orders: asyncio.StreamWriter) -> None:
+        _, pid = json.loads(await lines.readline())
+        self._born.put_nowait(Agent(pid, lines, orders))
