@@ -28,7 +28,7 @@ help:
 	@echo "make types     mypy, strict"
 	@echo "make generate  write the generated files anew: sync face, references, API snapshot"
 	@echo "make check     fail if a generated file is stale"
-	@echo "make bench     measure against bare redis-py     (BENCH=coordination: how agents agree; ARGS passes arguments on)"
+	@echo "make bench     measure against bare redis-py     (BENCH=coordination, durable; ARGS passes arguments on)"
 	@echo "make clean     remove .venv and what tools leave behind"
 
 demo: $(RUNS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,6 +50,15 @@ class DurableResults(Results):
             "voyages": [voyage._asdict() for voyage in self.voyages],
             "export": self.export and self.export._asdict(),
         }
+
+    def page_extra(self) -> Iterator[str]:
+        """How fast keys go there and come back, as a table."""
+        yield from ("", "### There and back", "")
+        yield "| tier | keys | kept a second | restored a second | a cold read takes, against a hot one |"
+        yield "|---|---:|---:|---:|---:|"
+        for one in self.voyages:
+            rates = f"{one.kept_per_s:,.0f} | {one.restored_per_s:,.0f}"
+            yield f"| {one.tier} | {one.keys:,} | {rates} | {factor(one.cold_ratio)} |"
 
 
 def main() -> int:

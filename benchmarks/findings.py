@@ -47,6 +47,10 @@ class Results:
         """What else is kept as JSON."""
         return {}
 
+    def page_extra(self) -> Iterable[str]:
+        """What else a page says, line by line."""
+        return ()
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -149,6 +153,7 @@ def _page_lines(results: Results, goals: Sequence[Verdict]) -> Iterable[str]:
         yield "|---|---|---|---:|---:|---:|---:|---:|"
         rows = (row for row in results.rows if row.transport == transport)
         yield from (_page_row(row) for row in rows)
+    yield from results.page_extra()
 
 
 _TRANSPORTS = {"unix": "the unix socket", "tcp": "TCP"}
