@@ -61,15 +61,19 @@ class BareServer:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
+        self.launch()
+        deadline = time.monotonic() + _PATIENCE_S
+        while not self._answers():
+            assert time.monotonic() < deadline, (self._home / "log").read_text()
+            time.sleep(0.01)
+
+    def launch(self) -> None:
+        """Start it, and do not wait for it."""
         words = [str(find_server().path), "--dir", str(self._data), "--unixsocket", str(self._home / "s")]
         for name, value in self._options.items():
             words += [f"--{name.replace('_', '-')}", str(value)]
         with (self._home / "log").open("ab") as log:
             self._process = subprocess.Popen(words, stdout=log, stderr=log)
-        deadline = time.monotonic() + _PATIENCE_S
-        while not self._answers():
-            assert time.monotonic() < deadline, (self._home / "log").read_text()
-            time.sleep(0.01)
 
     def kill(self) -> None:
         """End it as a power cut of the process would: SIGKILL, no farewell."""

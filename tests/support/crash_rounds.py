@@ -189,13 +189,13 @@ class Round:
     async def _looked(self) -> list[str]:
         async with Hub.open(settings=Settings(**self.settings)) as hub:
             store = hub.store(self.namespace)
-            seen = await _seen(store)
+            seen = await seen_by(store)
             found = violations(self.history, seen)
             await hub.durable.drain(self.namespace)
             verified = await hub.durable.verify(self.namespace)
             found += [f"the sides differ: {difference}" for difference in verified.differences]
             self._evict_all()
-            if (again := await _seen(store)) != seen:
+            if (again := await seen_by(store)) != seen:
                 found.append(f"Redis had {seen}, the tier has {again}")
         return found
 
@@ -204,7 +204,8 @@ class Round:
             client.unlink(*self._places())
 
 
-async def _seen(store: SharedMemoryStore) -> Seen:
+async def seen_by(store: SharedMemoryStore) -> Seen:
+    """What the agents' keys hold."""
     seen: Seen = {}
     for key in KEYS:
         match key[0]:

@@ -35,6 +35,11 @@ class LosingServer(BareServer):
         self.kill()
         self.start()
 
+    def stumble(self) -> None:
+        """Start it, and kill it before it is ready."""
+        self.launch()
+        self.kill()
+
     def position(self) -> int:
         """Where it is now, to be set back to."""
         return self._log().stat().st_size

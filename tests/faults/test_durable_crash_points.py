@@ -1,0 +1,305 @@
+"""A client or a server is killed at each step of one change that is to last: it has happened once, on both sides."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.chaos import ChaosProxy
+from support.crash_rounds import Seen, seen_by
+from support.crews import Agent, Crew, LosingServer
+from support.durable_agents import Call
+from support.waiting import wait_until
+
+from sharedmem import Hub, Settings
+from sharedmem.wire.scripts import scripts
+
+NAMESPACE = "know"
+Tell = Callable[[str], None]
+
+
+async def nothing(_: Hub) -> None:
+    """There is nothing to prepare."""
+
+
+async def fill(hub: Hub) -> None:
+    """Everything is there before, and the tier has it."""
+    store = hub.store(NAMESPACE)
+    await store.write("v0-0", 1)
+    await store.hset("h0-0", mapping={"f": 1, "g": 1})
+    await store.sadd("s0-0", 0, 1)
+    await store.append("l0-0", 1)
+    await store.incr("count")
+    await hub.durable.drain(NAMESPACE)
+
+
+CALLS = {
+    "write": (Call("write", "v0-0", "", 7), "value_write"),
+    "write over a version": (Call("write_if", "v0-0", "", 7), "value_write"),
+    "update": (Call("update", "v0-0", "", 7), "value_write"),
+    "append": (Call("append", "l0-0", "7", 7), "list_append"),
+    "hset": (Call("hset", "h0-0", "f", 7), "hash_set"),
+    "hdel": (Call("hdel", "h0-0", "f", 0), "hash_delete"),
+    "sadd": (Call("sadd", "s0-0", "2", 0), "set_add"),
+    "srem": (Call("srem", "s0-0", "1", 0), "set_remove"),
+    "incr": (Call("incr", "count", "", 1), "counter_increment"),
+    "delete": (Call("delete", "h0-0", "", 0), "key_delete"),
+}
+each_call = pytest.mark.parametrize(("call", "script"), CALLS.values(), ids=CALLS)
+both = pytest.mark.parametrize("durability", ["behind", "through"])
+
+
+@pytest.fixture(scope="module")
+def module_servers() -> Iterator[dict[str, LosingServer]]:
+    with LosingServer("always") as server:
+        yield {"always": server}
+
+
+@pytest.fixture
+def server(module_servers: dict[str, LosingServer]) -> LosingServer:
+    """It has on disk what it has acknowledged."""
+    module_servers["always"].tell("FLUSHALL")
+    return module_servers["always"]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def agent() -> AsyncIterator[Agent]:
+    async with Crew() as crew:
+        yield (await crew.hands(1))[0]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tier.sqlite3"
+
+
+class Scene:
+    """One agent that makes one call, and those who look at it.
+
+    Args:
+        server: where.
+        file: the tier.
+        durability: whether callers wait for it.
+    """
+
+    def __init__(self, server: LosingServer, file: Path, durability: str) -> None:
+        self.server = server
+        self._chosen: dict[str, Any] = {
+            "redis_url": server.url,
+            "durable_url": f"sqlite://{file}",
+            "data_dir": str(file.parent),
+            "kind_rules": {"know*": "knowledge"},
+            "knowledge_durability": durability,
+            "retry_for_s": 30.0,
+        }
+
+    @asynccontextmanager
+    async def hub(self) -> AsyncIterator[Hub]:
+        """One that nobody kills."""
+        async with Hub.open(settings=Settings(**self._chosen)) as hub:
+            yield hub
+
+    def begin(self, agent: Agent, call: Call, *, url: str | None = None, told: Tell = str) -> asyncio.Task[None]:
+        """Let an agent make a call."""
+        chosen = self._chosen | ({"redis_url": url} if url else {})
+        order = {"settings": chosen, "broken": "", "namespace": NAMESPACE, "kind": None, "calls": [call]}
+        return asyncio.create_task(agent.obey(order, told))
+
+    async def expected(self, call: Call) -> Seen:
+        """What is there after the call has happened once, in a place of its own."""
+        async with self.hub() as hub:
+            await fill(hub)
+            seen = await seen_by(hub.store(NAMESPACE))
+        return after(seen, call)
+
+    async def check(self, expected: Seen) -> None:
+        """What is expected is in Redis, and in the tier alone."""
+        async with self.hub() as hub:
+            store = hub.store(NAMESPACE)
+            assert await seen_by(store) == expected
+            await hub.durable.drain(NAMESPACE)
+            verified = await hub.durable.verify(NAMESPACE)
+            assert (verified.waiting, verified.differences) == (0, [])
+            self.server.tell("FLUSHALL")
+            assert await seen_by(store) == expected
+
+
+def after(seen: Seen, call: Call) -> Seen:
+    """What keys hold once a call was made, decided by another one than the store."""
+    value = seen[call.key]
+    match call.what, value:
+        case ("append", list()):
+            value = [*value, call.value]
+        case ("hset", dict()):
+            value = value | {call.part: call.value}
+        case ("hdel", dict()):
+            value = {part: held for part, held in value.items() if part != call.part}
+        case ("sadd", set()):
+            value = value | {int(call.part)}
+        case ("srem", set()):
+            value = value - {int(call.part)}
+        case ("incr", int()):
+            value = value + 1
+        case ("delete", dict()):
+            value = {}
+        case _:
+            value = call.value
+    return seen | {call.key: value}
+
+
+# The client
+
+
+@both
+@each_call
+async def test_a_client_that_is_killed_before_it_hears_of_its_change_has_made_it_once(
+    server: LosingServer, file: Path, agent: Agent, durability: str, call: Call, script: str
+) -> None:
+    scene = Scene(server, file, durability)
+    expected = await scene.expected(call)
+    async with ChaosProxy(server.url) as proxy:
+        # One call for the connection: after it nobody else comes in.
+        proxy.lose_replies(scripts()[f"{script}.kept"].digest.encode())
+        work = scene.begin(agent, call, url=proxy.url)
+        await proxy.cut.wait()
+        agent.kill()
+        await work
+
+    assert [attempt.outcome for attempt in agent.attempts] in ([], ["tried"], ["acknowledged"])
+    await scene.check(expected)
+
+
+@both
+@each_call
+async def test_a_client_that_is_killed_as_soon_as_it_has_heard_of_its_change_leaves_it(
+    server: LosingServer, file: Path, agent: Agent, durability: str, call: Call, script: str
+) -> None:
+    assert script
+    scene = Scene(server, file, durability)
+    expected = await scene.expected(call)
+
+    def told(what: str) -> None:
+        if what == "acknowledged":
+            agent.kill()
+
+    await scene.begin(agent, call, told=told)
+
+    assert [attempt.outcome for attempt in agent.attempts] == ["acknowledged"]
+    if durability == "through":
+        # The tier has it whatever becomes of Redis.
+        server.tell("FLUSHALL")
+    await scene.check(expected)
+
+
+# The server
+
+
+@both
+@each_call
+async def test_a_server_that_is_killed_right_after_a_change_has_kept_it(
+    server: LosingServer, file: Path, agent: Agent, durability: str, call: Call, script: str
+) -> None:
+    assert script
+    scene = Scene(server, file, durability)
+    expected = await scene.expected(call)
+
+    await scene.begin(agent, call)
+    await asyncio.to_thread(server.restart)
+
+    await scene.check(expected)
+
+
+@both
+@each_call
+async def test_a_server_that_is_set_back_right_after_the_tier_has_a_change_loses_nothing(
+    server: LosingServer, file: Path, agent: Agent, durability: str, call: Call, script: str
+) -> None:
+    assert script
+    scene = Scene(server, file, durability)
+    expected = await scene.expected(call)
+    position = server.position()
+
+    await scene.begin(agent, call)
+    if durability == "behind":
+        async with scene.hub() as hub:
+            await hub.durable.drain(NAMESPACE)
+    await asyncio.to_thread(server.set_back, position)
+
+    await scene.check(expected)
+
+
+@both
+async def test_a_server_that_is_killed_while_it_starts_keeps_nobody_from_going_on(
+    server: LosingServer, file: Path, agent: Agent, durability: str
+) -> None:
+    call = CALLS["append"][0]
+    scene = Scene(server, file, durability)
+    expected = await scene.expected(call)
+    await asyncio.to_thread(server.kill)
+    work = scene.begin(agent, call)
+    for _ in range(3):
+        await asyncio.to_thread(server.stumble)
+    await asyncio.to_thread(server.start)
+
+    await work
+
+    assert agent.attempts[0].outcome == "acknowledged"
+    await scene.check(expected)
+
+
+# Between the two sides
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Nobody can write to the tier inside the block."""
+    with sqlite3.connect(file, isolation_level=None) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        yield
+        connection.rollback()
+    connection.close()
+
+
+@pytest.mark.parametrize("loss", ["kill", "flush"])
+@each_call
+async def test_a_change_of_which_the_tier_is_just_told_outlives_the_server(
+    server: LosingServer, file: Path, agent: Agent, loss: str, call: Call, script: str
+) -> None:
+    assert script
+    scene = Scene(server, file, "through")
+    expected = await scene.expected(call)
+    with locked(file):
+        work = scene.begin(agent, call)
+        await wait_until(lambda: _is_told(server), description="the change is on its way to the tier")
+        if loss == "kill":
+            await asyncio.to_thread(server.restart)
+        else:
+            server.tell("FLUSHALL")
+    await work
+
+    outcome = agent.attempts[0].outcome
+    assert outcome == "acknowledged" or loss == "flush"
+    before = await scene_before(scene, call, expected) if outcome != "acknowledged" else expected
+    await scene.check(before)
+
+
+async def scene_before(scene: Scene, call: Call, expected: Seen) -> Seen:
+    """Nothing was promised: it has happened, or it has not."""
+    async with scene.hub() as hub:
+        found = await seen_by(hub.store(NAMESPACE))
+    assert {key for key in found if found[key] != expected[key]} <= {call.key}
+    return found
+
+
+def _is_told(server: LosingServer) -> bool:
+    return bool(server.tell("XLEN", f"sm:{{{NAMESPACE}}}:$outbox"))
