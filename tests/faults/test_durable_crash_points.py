@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.chaos import ChaosProxy
-from support.crash_rounds import Seen, seen_by
-from support.crews import Agent, Crew, LosingServer
+from support.crash_rounds import seen_by
+from support.crews import Agent, Crew, LosingServer, Mother
 from support.durable_agents import Call
+from support.promises import Seen
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings
@@ -21,10 +22,7 @@ from sharedmem.wire.scripts import scripts
 
 NAMESPACE = "know"
 Tell = Callable[[str], None]
-
-
-async def nothing(_: Hub) -> None:
-    """There is nothing to prepare."""
+LOOK = Call("look", "v0-0", "", 0)
 
 
 async def fill(hub: Hub) -> None:
@@ -55,26 +53,28 @@ both = pytest.mark.parametrize("durability", ["behind", "through"])
 
 
 @pytest.fixture(scope="module")
-def module_servers() -> Iterator[dict[str, LosingServer]]:
+def only_server() -> Iterator[LosingServer]:
     with LosingServer("always") as server:
-        yield {"always": server}
+        yield server
 
 
 @pytest.fixture
-def server(module_servers: dict[str, LosingServer]) -> LosingServer:
-    """It has on disk what it has acknowledged."""
-    module_servers["always"].tell("FLUSHALL")
-    return module_servers["always"]
+def server(only_server: LosingServer) -> LosingServer:
+    """It is empty, and has on disk what it has acknowledged."""
+    only_server.tell("FLUSHALL")
+    return only_server
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
+def mother() -> Iterator[Mother]:
+    with Mother() as mother:
+        yield mother
 
 
 @pytest.fixture
-async def agent() -> AsyncIterator[Agent]:
-    async with Crew() as crew:
+async def agent(mother: Mother) -> AsyncIterator[Agent]:
+    """One who may be killed."""
+    async with Crew(mother) as crew:
         yield (await crew.hands(1))[0]
 
 
@@ -109,11 +109,13 @@ class Scene:
         async with Hub.open(settings=Settings(**self._chosen)) as hub:
             yield hub
 
-    def begin(self, agent: Agent, call: Call, *, url: str | None = None, told: Tell = str) -> asyncio.Task[None]:
+    def begin(
+        self, agent: Agent, call: Call, *, url: str | None = None, told: Tell | None = None
+    ) -> asyncio.Task[None]:
         """Let an agent make a call."""
         chosen = self._chosen | ({"redis_url": url} if url else {})
         order = {"settings": chosen, "broken": "", "namespace": NAMESPACE, "kind": None, "calls": [call]}
-        return asyncio.create_task(agent.obey(order, told))
+        return asyncio.create_task(agent.obey(order, told or _unheard))
 
     async def expected(self, call: Call) -> Seen:
         """What is there after the call has happened once, in a place of its own."""
@@ -132,6 +134,10 @@ class Scene:
             assert (verified.waiting, verified.differences) == (0, [])
             self.server.tell("FLUSHALL")
             assert await seen_by(store) == expected
+
+
+def _unheard(_: str) -> None:
+    """Nobody listens."""
 
 
 def after(seen: Seen, call: Call) -> Seen:
@@ -168,14 +174,15 @@ async def test_a_client_that_is_killed_before_it_hears_of_its_change_has_made_it
     scene = Scene(server, file, durability)
     expected = await scene.expected(call)
     async with ChaosProxy(server.url) as proxy:
-        # One call for the connection: after it nobody else comes in.
+        await scene.begin(agent, LOOK, url=proxy.url)
         proxy.lose_replies(scripts()[f"{script}.kept"].digest.encode())
-        work = scene.begin(agent, call, url=proxy.url)
-        await proxy.cut.wait()
-        agent.kill()
-        await work
+        with proxy.refusing():
+            work = scene.begin(agent, call, url=proxy.url)
+            await proxy.cut.wait()
+            agent.kill()
+            await work
 
-    assert [attempt.outcome for attempt in agent.attempts] in ([], ["tried"], ["acknowledged"])
+    assert [attempt.outcome for attempt in agent.attempts] == ["tried"]
     await scene.check(expected)
 
 
@@ -245,6 +252,7 @@ async def test_a_server_that_is_killed_while_it_starts_keeps_nobody_from_going_o
     call = CALLS["append"][0]
     scene = Scene(server, file, durability)
     expected = await scene.expected(call)
+    await scene.begin(agent, LOOK)
     await asyncio.to_thread(server.kill)
     work = scene.begin(agent, call)
     for _ in range(3):

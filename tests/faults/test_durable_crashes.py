@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.crash_rounds import ROUNDS, Ground, Round
-from support.crews import Crew, LosingServer
+from support.crews import Crew, LosingServer, Mother
 
 CONTROLS = 20
 
@@ -23,8 +23,9 @@ def servers() -> Iterator[dict[str, LosingServer]]:
 
 @pytest.fixture
 async def ground(servers: dict[str, LosingServer], tmp_path: Path) -> AsyncIterator[Ground]:
-    async with Crew() as crew:
-        yield Ground(crew, servers, {"durable_url": f"sqlite://{tmp_path}/tier.sqlite3", "data_dir": str(tmp_path)})
+    with Mother() as mother:
+        async with Crew(mother) as crew:
+            yield Ground(crew, servers, {"durable_url": f"sqlite://{tmp_path}/tier.sqlite3", "data_dir": str(tmp_path)})
 
 
 async def test_what_was_acknowledged_lasts(ground: Ground) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from support.cosmos import emulator
 from support.crash_rounds import ROUNDS, Ground, Round
-from support.crews import Crew, LosingServer
+from support.crews import Crew, LosingServer, Mother
 
 
 async def test_what_was_acknowledged_lasts_in_cosmos(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     room = emulator(pytestconfig).room()
     named = {"durable_url": room.emulator.url, "cosmos_key": "a2V5", "cosmos_database": room.database}
-    with LosingServer("always") as always, LosingServer("everysec") as everysec:
-        async with Crew() as crew:
+    with LosingServer("always") as always, LosingServer("everysec") as everysec, Mother() as mother:
+        async with Crew(mother) as crew:
             ground = Ground(crew, {"always": always, "everysec": everysec}, named | {"data_dir": str(tmp_path)})
             for seed in range(0, ROUNDS, 5):
                 round_ = Round(ground, seed)

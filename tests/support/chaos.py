@@ -1,4 +1,4 @@
-"""A TCP proxy before a Redis server that loses replies, resets, stalls and refuses on command.
+"""A TCP proxy before a Redis server, or any other, that resets, stalls, refuses and loses replies on command.
 
 It reads requests and replies as RESP frames, so that it knows which reply belongs to which request even
 when a client pipelines hundreds of them over one connection. It does not follow connections that
@@ -31,6 +31,7 @@ class ChaosProxy:
     Args:
         upstream: URL of the server: `redis://host:port/0` or `unix:///path/to/socket?db=0`.
         tls: what it speaks TLS to clients with; None for plain connections.
+        understands: whether what comes through is Redis' protocol, so that replies can be lost one by one.
 
     Attributes:
         cut: set whenever a reply was lost; clear it before you wait for the next one.
@@ -40,7 +41,7 @@ class ChaosProxy:
         cuts: how many replies were lost so far.
     """
 
-    def __init__(self, upstream: str, *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, upstream: str, *, tls: ssl.SSLContext | None = None, understands: bool = True) -> None:
         self.cut = asyncio.Event()
         self.connected = asyncio.Event()
         self.refused = asyncio.Event()
@@ -48,6 +49,7 @@ class ChaosProxy:
         self.cuts = 0
         self._upstream = urlsplit(upstream)
         self._tls = tls
+        self._understands = understands
         self._server: asyncio.Server | None = None
         self._links: dict[_Link, asyncio.Task[None]] = {}
         self._losses: list[_Loss] = []
@@ -75,12 +77,19 @@ class ChaosProxy:
     def url(self) -> str:
         """Where clients connect: loopback, with the credentials and database of the upstream URL."""
         assert self._server is not None, "enter the proxy first"
-        port = self._server.sockets[0].getsockname()[1]
+        port = self.port
         credentials, at, _ = self._upstream.netloc.rpartition("@")
         database = self._upstream.path.lstrip("/")
         if self._upstream.scheme == "unix":
             database = parse_qs(self._upstream.query).get("db", ["0"])[0]
         return f"{'rediss' if self._tls else 'redis'}://{credentials}{at}127.0.0.1:{port}/{database}"
+
+    @property
+    def port(self) -> int:
+        """The loopback port on which clients are let in."""
+        assert self._server is not None, "enter the proxy first"
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
 
     def lose_replies(self, match: bytes, times: int = 1, *, skip: int = 0) -> None:
         """Lose the replies of requests still to come: the server answers, the client is reset instead.
@@ -166,7 +175,7 @@ class _Link:
         self._proxy = proxy
         self._from_client, self._to_client = reader, writer
         self._to_server: asyncio.StreamWriter | None = None
-        self._requests, self._replies = _Frames(), _Frames()
+        self._requests, self._replies = (_Frames() if proxy._understands else _Bytes() for _ in range(2))
         self._last_words: int | None = None  # number of the reply after which the link is cut
 
     async def run(self) -> None:
@@ -247,6 +256,16 @@ class _Loss:
             return False
         self.times -= 1
         return True
+
+
+class _Bytes:
+    """One direction of a connection that says we know not what."""
+
+    count = 0
+
+    def feed(self, _: bytes) -> list[object]:
+        """Nothing."""
+        return []
 
 
 class _Frames:

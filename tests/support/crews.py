@@ -9,10 +9,10 @@ import shutil
 import signal
 import sys
 import tempfile
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE, Popen
 from types import TracebackType
 from typing import Any, Self
 
@@ -111,22 +111,47 @@ class Agent:
         self._orders.close()
 
 
-class Crew:
-    """Agents that are replaced when they die."""
+class Mother:
+    """Who bears agents; one will do for many crews."""
 
     def __init__(self) -> None:
+        words = (sys.executable, "-m", "support.durable_agents")
+        environment = os.environ | {"PYTHONPATH": str(_TESTS)}
+        self._process = Popen(words, stdin=PIPE, env=environment, cwd=_TESTS.parent)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def bear(self, path: str) -> None:
+        """Make an agent that connects to a socket."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{path}\n".encode())
+        self._process.stdin.flush()
+
+
+class Crew:
+    """Agents that are replaced when they die.
+
+    Args:
+        mother: bears them.
+    """
+
+    def __init__(self, mother: Mother) -> None:
+        self._mother = mother
         self._folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="smc"))
+        self._path = str(self._folder / "s")
         self._born: asyncio.Queue[Agent] = asyncio.Queue()
         self._agents: list[Agent] = []
         self._listener: asyncio.Server | None = None
-        self._mother: Process | None = None
 
     async def __aenter__(self) -> Self:
-        path = str(self._folder / "s")
-        self._listener = await asyncio.start_unix_server(self._greet, path)
-        words = (sys.executable, "-m", "support.durable_agents", path)
-        environment = os.environ | {"PYTHONPATH": str(_TESTS)}
-        self._mother = await asyncio.create_subprocess_exec(*words, stdin=PIPE, env=environment, cwd=_TESTS.parent)
+        self._listener = await asyncio.start_unix_server(self._greet, self._path)
         return self
 
     async def __aexit__(
@@ -136,10 +161,7 @@ class Crew:
             if agent.is_alive:
                 agent.kill()
             agent.close()
-        assert self._mother is not None
         assert self._listener is not None
-        self._mother.kill()
-        await self._mother.wait()
         self._listener.close()
         await self._listener.wait_closed()
         shutil.rmtree(self._folder)
@@ -151,9 +173,7 @@ class Crew:
                 agent.close()
         self._agents = [agent for agent in self._agents if agent.is_alive]
         while len(self._agents) < number:
-            assert self._mother is not None
-            assert self._mother.stdin is not None
-            self._mother.stdin.write(b"one\n")
+            self._mother.bear(self._path)
             async with asyncio.timeout(_PATIENCE_S):
                 self._agents.append(await self._born.get())
         return self._agents[:number]

@@ -1,8 +1,8 @@
 """Agents as processes that live for many rounds, work at random on keys that last, and are killed without warning.
 
-`python -m support.durable_agents <socket>` is their mother, who has imported everything: each line of her input makes
-her fork one in a few milliseconds. An agent connects to the socket, takes orders as lines of JSON, and tells each call
-before it is made and when it has returned.
+`python -m support.durable_agents` is their mother, who has imported everything: for each line of her input, the path of
+a socket, she forks one in a few milliseconds. An agent connects to the socket, takes orders as lines of JSON, and tells
+each call before it is made and when it has returned.
 """
 
 from __future__ import annotations
@@ -233,16 +233,16 @@ async def _live(path: str) -> None:
     await Agent(orders, out).serve()
 
 
-def _bear(path: str) -> None:
+def _bear() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while sys.stdin.readline():
+    while path := sys.stdin.readline():
         if os.fork() == 0:
             os.close(0)
             try:
-                asyncio.run(_live(path))
+                asyncio.run(_live(path.strip()))
             finally:
                 os._exit(0)
 
 
 if __name__ == "__main__":
-    _bear(sys.argv[1])
+    _bear()
