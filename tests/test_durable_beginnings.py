@@ -13,6 +13,7 @@ from support.losses import line_of, lose
 from support.recalled import Stage
 
 from sharedmem import Hub, Settings, SharedMemoryStore
+from sharedmem.durable.loading import Times
 from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.testing import ManualClock, connect_to_fake, fake_hub
 from sharedmem.wire.changes import as_list
@@ -196,6 +197,19 @@ async def test_prolonging_a_set_is_announced(hub: Hub) -> None:
     assert told == [("sadd", "talk:shared:it"), ("expire", "talk:shared:it"), ("write", "talk:shared:end")]
 
 
+# What somebody was about to bring back
+
+
+async def test_who_waits_for_somebody_who_died_waits_for_the_end_of_the_lease(hub: Hub) -> None:
+    store = hub.store("facts")
+    await store.write("it", 1)
+    await hub.durable.drain("facts")
+    await line_of(hub).call("UNLINK", "sm:{facts}:shared:it")
+    await line_of(hub).call("SET", "sm:{facts}:$kept.state:shared:it", "loading for the dead", "PX", Times(0).lease_ms)
+
+    assert await store.read("it") == 1
+
+
 # What is gone
 
 
@@ -239,6 +253,25 @@ async def test_what_is_carried_while_a_namespace_is_cleared_is_cleared_too(hub: 
 
 async def nothing(_: str) -> None:
     """Let it go on."""
+
+
+async def test_what_was_saved_from_expiring_is_not_purged_before_the_tier_has_heard_of_it(
+    hub: Hub, clock: ManualClock
+) -> None:
+    store = hub.store("facts")
+    await fill_list(store, [1, 2])
+    await store.expire("it", 100)
+    await hub.durable.drain("facts")
+    drainer = hub._open_parts().tier.drainer  # type: ignore[union-attr]  # it is there
+    await drainer._worker.stop()
+    clock.advance(50)
+    await store.persist("it")
+    clock.advance(HOUR_S)
+
+    await drainer._purger.purge()
+
+    await lose(hub)
+    assert await store.read_list("it") == [1, 2]
 
 
 # What is waited for

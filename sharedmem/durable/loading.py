@@ -57,8 +57,8 @@ class Times:
     """A key that the tier does not have is known to be nowhere."""
     lease_ms: int = 10_000
     """Whoever brings a key back has for it, before another one tries."""
-    patience_s: float = 10.0
-    """A caller waits for others before it is told that it cannot be had now."""
+    patience_s: float = 15.0
+    """A caller waits for others before it is told that it cannot be had now: longer than a lease whose holder died."""
 
 
 class Lease(NamedTuple):

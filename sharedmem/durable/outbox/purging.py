@@ -10,6 +10,7 @@ from sharedmem.durable.protocol import Durable
 from sharedmem.errors import AccessDeniedError, SharedMemoryError
 from sharedmem.tasks import Background, Work
 from sharedmem.telemetry import get_logger
+from sharedmem.wire.changes import as_list, text_of
 from sharedmem.wire.keys import KeySpace
 from sharedmem.wire.line import Line
 
@@ -77,8 +78,14 @@ class Purger:
         if taken is None:
             return 0
         now_us = await server_microseconds(self._line)
-        before = max(0, now_us - _TOMBSTONE_LIFE_US)
-        gone = await self._durable.purge(namespace, now_ms=now_us // 1000 - _MARGIN_MS, tombstones_before=before)
+        known_ms = await self._known_ms(namespace, now_us // 1000 - _MARGIN_MS)
+        before = max(0, min(now_us - _TOMBSTONE_LIFE_US, known_ms * 1000))
+        gone = await self._durable.purge(namespace, now_ms=known_ms, tombstones_before=before)
         if gone:
             _logger.info("%d documents of %s were purged", gone, namespace)
         return gone
+
+    async def _known_ms(self, namespace: str, now_ms: int) -> int:
+        """Until when the tier knows everything: what expired later may have been prolonged in time."""
+        waiting = as_list(await self._line.call("XRANGE", self._keyspace.outbox(namespace), "-", "+", "COUNT", 1))
+        return min([now_ms, *(int(text_of(as_list(entry)[0]).partition("-")[0]) for entry in waiting)])
