@@ -2,6 +2,7 @@
 --
 -- What the tier refused for good goes to the dead letters, and its key stays as it is here until somebody settles that.
 --
+-- INCLUDE time
 -- KEYS outbox   stream  what the tier had not got, or the dead letters themselves
 -- KEYS dead     stream  dead letters: `name` and `body` of the field, `reason`
 -- KEYS keys...  any     pairs: a key, or where its presence shows, and its state
@@ -37,7 +38,7 @@ local function move_on(pair, documents)
   local is_here = redis.call('EXISTS', key) == 1
   if left > 0 then
     redis.call('SET', state, table.concat({ what, stamp, expires, kind, string.format('%.0f', left) }, ' '))
-  elseif what == 'deleted' and not is_here then
+  elseif not is_here and (what == 'deleted' or expires ~= '0' and tonumber(expires) * 1000 <= microseconds()) then
     redis.call('SET', state, 'missing', 'PX', absent_ms)
   elseif what == 'deleted' and redis.call('PTTL', key) > 0 then
     -- Against the rule, which would say that this is the expiry of a copy.

@@ -182,6 +182,19 @@ async def test_no_hub_that_comes_later_takes_what_is_ephemeral_away(
         assert await late.store("facts").smembers("it") == {1}
 
 
+async def test_what_is_ephemeral_where_something_has_expired_that_lasted_is_no_difference(
+    hub: Hub, clock: ManualClock
+) -> None:
+    store = hub.store("plain")
+    await store.write("it", 1, kind="knowledge", ttl=60)
+    await hub.durable.drain("plain")
+    clock.advance(61)
+    await lose(hub)
+    await store.write("it", 2)
+
+    assert (await hub.durable.verify("plain")).differences == []
+
+
 async def test_prolonging_a_set_is_announced(hub: Hub) -> None:
     store = hub.store("talk")
     await store.sadd("it", 1)

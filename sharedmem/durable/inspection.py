@@ -205,6 +205,6 @@ class Inspector:
         return [Difference(key=target.key, what="missing", redis="present", tier=gone)]
 
     async def _may_be_left(self, target: Target, head: DurableRecord) -> bool:
-        """Whether a key may be in Redis although the tier has only a tombstone: it was written as ephemeral since."""
+        """Whether a key may be in Redis although it has ended in the tier: it was written as ephemeral since."""
         kept = await self._line.call("HEXISTS", self._keyspace.kept(target.space.namespace), target.key)
-        return head.deleted and kept == 0
+        return kept == 0 and (head.deleted or not self._should_last(target.key))
