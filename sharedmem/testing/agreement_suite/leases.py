@@ -311,7 +311,7 @@ class ReadWriteLockTests(StoreFixtures):
             for number in range(3):
                 crowd.add(rwlock.reading(), stays=True)
                 await waits(ada, "plan", number + 1, "rwlock")
-        await eventually(lambda: crowd.came == [0, 1, 2])
+        await eventually(lambda: sorted(crowd.came) == [0, 1, 2])
         await crowd.end()
 
     async def test_readers_do_not_pass_a_writer_in_line(self, ada: SharedMemoryStore) -> None:
