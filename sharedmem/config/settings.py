@@ -34,6 +34,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from sharedmem.config.files import CONFIG_VARIABLE, PATHS, expanded, read_file
+from sharedmem.config.remembering import RememberingSettings
 from sharedmem.errors import ConfigError, NotFoundError
 
 _VARIABLE_PREFIX = "SHAREDMEM_"
@@ -44,7 +45,7 @@ DURABLE_SCHEMES = ("sqlite", "cosmos", "cosmos+http")
 SCHEMES = ("unix", "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 
 _MASK = "***"
-_SECRET = frozenset({"redis_url", "redis_password", "cosmos_key", "blob_key"})
+_SECRET = frozenset({"redis_url", "redis_password", "cosmos_key", "blob_key", "embedding_key", "llm_key"})
 _TEN_YEARS_S = 315_360_000
 _HOUR_S = 3600
 _LONGEST_STRING_BYTES = 512 * 1024 * 1024
@@ -219,7 +220,7 @@ _Durability = Literal["behind", "through"]
 _Wait = Annotated[float, Field(gt=0, le=_HOUR_S, allow_inf_nan=False)]
 
 
-class Settings(BaseModel):
+class Settings(RememberingSettings):
     """Every choice: validated, frozen, safe to share between tasks, threads and processes.
 
     `Settings(redis_url="redis://localhost")` uses the arguments and the defaults, nothing else. Raises

@@ -41,6 +41,8 @@ LASTING_PARTS = (
     *("plan", "plan.order", "plan.duplicates", "plan.ages", "plan.sessions"),
     *("execution", "execution.finished", "execution.stats"),
     "kept.state",
+    *(f"{family}.{part}" for family in ("memory", "cache") for part in ("log", "place", "digests", "endings", "stats")),
+    *("memory.turns", "memory.history", "memory.authors", "memory.pending", "cache.exact"),
 )
 # Of these there is a key for each item (`KeySpace.item`): names hold no braces, so that none ends in another's item.
 ITEM_PARTS = ("queue.result", "queue.recent", "kept.staged")
@@ -184,6 +186,46 @@ class KeySpace:
     def is_part(self, physical: bytes) -> bool:
         """Whether a service key belongs to what agents agree by, and goes when the namespace is cleared."""
         return physical.partition(b"}:$")[2].partition(b":")[0] in _PARTS
+
+    def record(self, family: str, namespace: str, id_: str) -> bytes:
+        """The hash of one record that can be searched for.
+
+        It lies apart from users' keys, `<prefix>:$<family>:{<namespace>}:<id>`, so that a search index of the family
+        looks at nothing else.
+        """
+        return f"{self.records(family, namespace)}{id_}".encode()
+
+    def records(self, family: str, namespace: str) -> str:
+        """What the keys of a namespace's records of a family begin with."""
+        return f"{self.family(family)}{namespace}}}:"
+
+    def family(self, family: str) -> str:
+        """What the keys of all records of a family begin with."""
+        return f"{self._prefix}:${family}:{{"
+
+    def shared_index(self, family: str) -> str:
+        """What the names of the indexes begin with that small namespaces share."""
+        return f"{self._prefix}:$index:{family}:"
+
+    def own_index(self, family: str, namespace: str) -> str:
+        """What the names of a namespace's own indexes begin with; in its slot, and within the rights of its users."""
+        return f"{self._prefix}:{{{namespace}}}:${family}.index:"
+
+    def record_part(self, family: str, namespace: str, part: str) -> bytes:
+        """A key about all records of a family in a namespace (see `LASTING_PARTS`)."""
+        return self.service(namespace, f"{family}.{part}")
+
+    def record_item(self, family: str, namespace: str, part: str, name: str) -> bytes:
+        """A key about one thing among the records of a family, such as the turns of a thread; names hold no braces."""
+        return self.service(namespace, f"{family}.{part}:{name}")
+
+    def record_log(self, family: str, namespace: str) -> bytes:
+        """The sorted set of a namespace's records by the version of their last change; deleted ones for a while."""
+        return self.record_part(family, namespace, "log")
+
+    def record_place(self, family: str, namespace: str) -> bytes:
+        """The string that names the index in which a namespace is searched; absent while it shares one."""
+        return self.record_part(family, namespace, "place")
 
     def outbox(self, namespace: str) -> bytes:
         """The stream of what the durable tier has not got yet."""

@@ -1,0 +1,1 @@
+"""Semantic memory: what agents remember, and find again."""

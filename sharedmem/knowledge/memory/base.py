@@ -1,0 +1,89 @@
+"""What every part of semantic memory stands on: whose memories these are, and what a caller may see of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from sharedmem.errors import InvalidError
+from sharedmem.knowledge.minds import Minds
+from sharedmem.models import MemoryFilter
+from sharedmem.search.protocol import Family
+from sharedmem.wire.access import Need, Scope
+
+MEMORY = "memory"
+TAGS = (
+    "ns",
+    "user",
+    "agent",
+    "thread",
+    "run",
+    "category",
+    "importance",
+    "type",
+    "entity",
+    "source",
+    "tags",
+    "collections",
+    "meta",
+)
+NUMBERS = ("at",)
+"""`at`: milliseconds since 1970 of the item's timestamp."""
+NARROWED = ("user_id", "agent_id", "thread_id", "run_id")
+LONGEST_THREAD_BYTES = 256
+
+
+def memory_family(model: str, dimension: int) -> Family:
+    """How memories are found, with the vectors of an embedder."""
+    return Family(MEMORY, TAGS, NUMBERS, model, dimension)
+
+
+class MemoryBase:
+    """Memories of one namespace, seen with the rights of one actor.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out keys within the actor's rights.
+        within: what every call is narrowed to: of `user_id`, `agent_id`, `thread_id` and `run_id`, those that are set.
+    """
+
+    def __init__(self, minds: Minds, scope: Scope, within: MemoryFilter | None = None) -> None:
+        self._minds = minds
+        self._scope = scope
+        self._within = within or MemoryFilter()
+        self._namespace = scope.identity.namespace
+        self._actor = scope.signature
+
+    def _permit(self, need: Need) -> None:
+        """Refuse who may not read or write the namespace's memories.
+
+        Raises:
+            AccessDeniedError: this actor.
+        """
+        self._scope.common(MEMORY, need)
+
+
+def check_filter(filters: MemoryFilter | Mapping[str, Any] | None) -> MemoryFilter:
+    """A filter, from what a caller gives.
+
+    Raises:
+        InvalidError: a field is unknown, or its value is none.
+    """
+    if filters is None:
+        return MemoryFilter()
+    if isinstance(filters, MemoryFilter):
+        return filters
+    try:
+        return MemoryFilter.model_validate(dict(filters))
+    except (ValidationError, TypeError, ValueError) as error:
+        if not isinstance(error, ValidationError):
+            raise InvalidError("filters", filters, "give a MemoryFilter, or a mapping") from None
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"])) or "filters"
+        if problem["type"] == "extra_forbidden":
+            advice = f"there is no such filter; there are {', '.join(MemoryFilter.model_fields)}"
+        else:
+            advice = problem["msg"]
+        raise InvalidError(f"filter {name}", problem.get("input"), advice) from None

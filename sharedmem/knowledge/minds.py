@@ -1,0 +1,51 @@
+"""What semantic memory and the semantic cache stand on: the server, the indexes, the providers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
+
+from sharedmem.clock import Clock
+from sharedmem.config import Settings
+from sharedmem.providers.protocol import Embedder, LanguageModel
+from sharedmem.search.protocol import Index
+from sharedmem.tasks import Background
+from sharedmem.telemetry import Counters
+from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.line import Line
+from sharedmem.wire.listen import Listener
+from sharedmem.wire.sender import Sender
+from sharedmem.wire.tier import Tier
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Minds:
+    """What a hub lends to the memory and the cache of its stores."""
+
+    line: Line
+    sender: Sender
+    keyspace: KeySpace
+    memories: Index
+    answers: Index
+    """Of the semantic cache."""
+    embedder: Embedder | None
+    """None: what is remembered is found by its words alone."""
+    model: LanguageModel
+    background: Background
+    counters: Counters
+    listener: Listener
+    clock: Clock
+    settings: Settings
+    tier: Tier | None = None
+    """The durable tier, if one stands behind."""
+    _shared: dict[tuple[type, str], object] = field(default_factory=dict, repr=False)
+
+    def shared(self, kind: type[T], namespace: str, make: Callable[[], T]) -> T:
+        """The one object of a kind that all stores of a namespace share in this hub, made when first asked for."""
+        found = self._shared.get((kind, namespace))
+        if found is None:
+            found = self._shared[kind, namespace] = make()
+        return cast("T", found)

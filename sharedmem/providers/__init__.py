@@ -1,0 +1,1 @@
+"""Providers: who turns texts into vectors, and who writes text."""

@@ -1,0 +1,84 @@
+"""What an embedder and a language model have to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from sharedmem.models import Record
+from sharedmem.wire.vectors import Matrix
+
+Purpose = Literal["document", "query"]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Embeddings(NamedTuple):
+    """Vectors of some texts."""
+
+    vectors: Matrix
+    """Shape (number of texts, dimension), rows of unit length; a text without a meaning has a row of zeros."""
+    tokens: int
+    """Tokens that were sent to the provider; 0 when nothing was."""
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors."""
+
+    @property
+    def name(self) -> str:
+        """Provider and model, `openai:text-embedding-3-small`: vectors of different names are not compared."""
+
+    @property
+    def dimension(self) -> int:
+        """Numbers of a vector."""
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:
+        """The vectors of some texts, in their order.
+
+        Args:
+            texts: any number, each of any length.
+            purpose: whether they are remembered or asked for; some models treat these differently.
+
+        Raises:
+            UnavailableError: the provider cannot be reached, or did not answer in time.
+            LimitedError: it asks for fewer requests.
+            ConfigError: the key or model is refused, or vectors have another dimension than expected.
+        """
+
+    async def close(self) -> None:
+        """Give back connections; may be called again."""
+
+
+class ChatMessage(Record):
+    """One message to a language model."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class LanguageModel(Protocol):
+    """Writes text, also in a given form."""
+
+    @property
+    def name(self) -> str:
+        """Provider and model."""
+
+    async def complete(self, messages: Sequence[ChatMessage], schema: type[Model]) -> Model:
+        """An answer in the form of a pydantic model.
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: as `Embedder.embed`.
+            InvalidError: what came back has not this form, also after asking again.
+        """
+
+    async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
+        """An answer as text.
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: as `Embedder.embed`.
+        """
+
+    async def close(self) -> None:
+        """Give back connections; may be called again."""

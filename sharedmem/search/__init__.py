@@ -1,0 +1,1 @@
+"""Search: finding records by meaning, by words and by facts."""

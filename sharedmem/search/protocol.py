@@ -1,0 +1,171 @@
+"""What an index has to do; `testing.IndexSuite` holds each of them to it.
+
+An index finds records of one family. A record is a Redis hash at `KeySpace.record(family, namespace, id)`; writers
+change it and the family's log (`KeySpace.record_log`) in one atomic step, and an index follows: nothing is put into
+an index by hand. Fields of the hash:
+
+`terms`   words to be found, as `search.analysis` spells them, separated by blanks
+`vector`  half-precision vector, absent while there is none
+`facts`   what the ranking needs to know, opaque here
+`pool`    `1` while the namespace shares an index with others (see `KeySpace.record_place`)
+and the family's tags (several values with U+001F between) and numbers, each in a field of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+from sharedmem.models import IndexStatus
+from sharedmem.search.filters import ALL, Every
+from sharedmem.wire.vectors import Vector
+
+SEPARATOR = "\x1f"
+"""Stands between the values of a tag field."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """One kind of record, and how it is found."""
+
+    name: str
+    """Part of its keys: `memory`, `cache`."""
+    tags: tuple[str, ...]
+    numbers: tuple[str, ...]
+    model: str
+    """Name of the embedder whose vectors it holds; empty without vectors."""
+    dimension: int
+    """Numbers of a vector; 0 without vectors."""
+    schema_version: int = 1
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is looked for."""
+
+    terms: tuple[str, ...] = ()
+    """Distinct words as `search.analysis` spells them; any of them may match. Empty: no search by words."""
+    vector: Vector | None = field(default=None, repr=False)
+    """Of unit length. None: no search by meaning."""
+    filters: Every = ALL
+    candidates: int = 100
+    """How many hits of each search are answered at most."""
+
+
+class Candidate(NamedTuple):
+    """A record that one search found."""
+
+    id: str
+    score: float
+    """BM25 of the words, or cosine similarity of the vectors."""
+    facts: bytes
+
+
+class Found(NamedTuple):
+    """The best hits of each search, best first; ties by id, so that all indexes answer alike."""
+
+    text: list[Candidate]
+    vector: list[Candidate]
+    version: int
+    """Version of the namespace's newest change of such a record that was surely seen."""
+    round_trips: int
+
+
+class Page(NamedTuple):
+    """Records in an order, with how many there are."""
+
+    ids: list[str]
+    total: int
+
+
+Progress = Callable[[int, int], None]
+"""Called with (documents done, documents in all)."""
+
+
+class Index(Protocol):
+    """Finds the records of one family."""
+
+    @property
+    def family(self) -> Family:
+        """What it finds."""
+
+    @property
+    def algorithm(self) -> Literal["redisearch", "exact"]:
+        """Who searches: the server, or this process."""
+
+    async def ensure(self, namespace: str) -> None:
+        """Make sure that the namespace can be searched; quick when that is known.
+
+        Raises:
+            ConfigError: it is there with another dimension, metric or layout; nothing is dropped.
+            UnavailableError: the server cannot be reached.
+        """
+
+    async def search(self, namespace: str, query: Query) -> Found:
+        """The hits by words and by meaning, in one round trip (two after the namespace has moved).
+
+        Only records of the namespace that the filters let through. Records that expired may still be among them:
+        whoever fetches them finds them gone.
+
+        Raises:
+            InvalidError: the vector has another dimension than the family, or a filter names no field of it.
+            UnavailableError: the server cannot be reached, or could not finish in time; never part of the hits.
+        """
+
+    async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> Found:
+        """The `k` nearest records by meaning alone, in `Found.vector`. One round trip.
+
+        Raises:
+            InvalidError, UnavailableError: as `search`.
+        """
+
+    async def matching(
+        self, namespace: str, filters: Every, *, newest: str | None = None, offset: int = 0, limit: int = 100
+    ) -> Page:
+        """The records that filters let through.
+
+        Args:
+            namespace: whose.
+            filters: what must hold.
+            newest: a number field by which to sort, highest first; None leaves the order open.
+            offset, limit: which of them; the total counts them all.
+
+        Raises:
+            InvalidError, UnavailableError: as `search`.
+        """
+
+    async def counts(self, namespace: str, filters: Every, tag: str) -> dict[str, int]:
+        """How many records there are by value of a tag (`""` where it has none).
+
+        Raises:
+            InvalidError, UnavailableError: as `search`.
+        """
+
+    async def promote(self, namespace: str, *, progress: Progress | None = None) -> None:
+        """Give the namespace an index of its own, while it is used; nothing to do where each has its own.
+
+        Raises:
+            UnavailableError: the server cannot be reached; call it again to go on.
+        """
+
+    async def rebuild(self, namespace: str | None = None, *, progress: Progress | None = None) -> None:
+        """Build the index of a namespace, or the shared one, anew beside the old one, then change over.
+
+        Raises:
+            UnavailableError: the server cannot be reached; call it again to go on.
+        """
+
+    async def status(self) -> list[IndexStatus]:
+        """Every index of the family.
+
+        Raises:
+            UnavailableError: the server cannot be reached.
+        """
+
+    async def forget(self, namespace: str) -> None:
+        """Drop the namespace's own index, when the namespace has been cleared.
+
+        Raises:
+            UnavailableError: the server cannot be reached.
+        """
