@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from sharedmem.coordination.barriers import Barriers
 from sharedmem.coordination.ground import Ground, Primitive
@@ -24,7 +26,13 @@ from sharedmem.data.structure import Means
 from sharedmem.data.values import Values
 from sharedmem.knowledge.decisions import Decisions
 from sharedmem.knowledge.episodes import Episodes
+from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Scope
+
+if TYPE_CHECKING:
+    from sharedmem.knowledge.cache import SemanticCache
+    from sharedmem.knowledge.memory.memories import Memories
+    from sharedmem.knowledge.minds import Minds
 
 
 class Shared(Values, Lists, Hashes, Sets, CountersOfStore, Messages, Feed, Namespace):
@@ -42,9 +50,10 @@ class SharedMemoryStore(Shared, Agreed):
     its first part is the namespace.
     """
 
-    def __init__(self, means: Means, ground: Ground, scope: Scope) -> None:
+    def __init__(self, means: Means, ground: Ground, scope: Scope, thinking: Callable[[], Minds]) -> None:
         super().__init__(means, scope)
         Primitive.__init__(self, ground, scope)
+        self._thinking = thinking
         self._access = Access(means, scope)
 
     @property
@@ -73,10 +82,43 @@ class SharedMemoryStore(Shared, Agreed):
         return Episodes(self._ground, self._scope)
 
     @cached_property
+    def memory(self) -> Memories:
+        """Semantic memory of the namespace: what its agents remember, found again by meaning and by words.
+
+        Raises:
+            UnsupportedError: the settings name an embedder that is not installed.
+        """
+        # Loads a library for vectors, which `import sharedmem` does without.
+        from sharedmem.knowledge.memory.memories import Memories  # noqa: PLC0415
+
+        return Memories(self._thinking(), self._scope)
+
+    @cached_property
+    def cache(self) -> SemanticCache:
+        """Semantic cache of the namespace: answers that somebody has paid for already.
+
+        Raises:
+            UnsupportedError: the settings name an embedder that is not installed.
+        """
+        from sharedmem.knowledge.cache import SemanticCache  # noqa: PLC0415  # likewise
+
+        return SemanticCache(self._thinking(), self._scope)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether actors with this store remember (setting `memory_enabled`)."""
+        return self._means.settings.memory_enabled
+
+    @property
+    def counters(self) -> Counters:
+        """What the hub of this store has counted."""
+        return self._means.counters
+
+    @cached_property
     def shared(self) -> SharedMemoryStore:
         """The same store seen on the scope that all actors of the namespace share."""
         identity = replace(self._scope.identity, shares=True)
-        return SharedMemoryStore(self._means, self._ground, Scope(self._scope.keyspace, identity))
+        return SharedMemoryStore(self._means, self._ground, Scope(self._scope.keyspace, identity), self._thinking)
 
     def __repr__(self) -> str:
         scope = self._scope.identity.scope

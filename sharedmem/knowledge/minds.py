@@ -49,3 +49,9 @@ class Minds:
         if found is None:
             found = self._shared[kind, namespace] = make()
         return cast("T", found)
+
+    async def close(self) -> None:
+        """Give back what the providers hold; memory and cache come to an end with their hub."""
+        if self.embedder is not None:
+            await self.embedder.close()
+        await self.model.close()

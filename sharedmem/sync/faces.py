@@ -12,6 +12,7 @@ from sharedmem.config import Settings
 from sharedmem.errors import UnavailableError
 from sharedmem.hub import Connect
 from sharedmem.hub import Hub as AsyncHub
+from sharedmem.providers.protocol import Embedder, LanguageModel
 from sharedmem.sync.portal import Portal
 
 _A = TypeVar("_A")
@@ -56,8 +57,11 @@ class HubFace(Face[AsyncHub]):
         settings: Settings | None = None,
         clock: Clock | None = None,
         connect: Connect | None = None,
+        embedder: Embedder | None = None,
+        model: LanguageModel | None = None,
     ) -> None:
-        super().__init__(Portal(), AsyncHub(url, settings=settings, clock=clock, connect=connect))
+        behind = AsyncHub(url, settings=settings, clock=clock, connect=connect, embedder=embedder, model=model)
+        super().__init__(Portal(), behind)
 
     def close(self) -> None:
         """Give everything back; calls under way in other threads fail. A closed hub may be closed again."""
