@@ -122,6 +122,7 @@ async def assembled(connection: Connection, settings: Settings, clock: Clock) ->
     if tier is not None:
         sender = KeptSender(line, ledger, tier, change_log_length=settings.change_log_length)
     blobs = _blobs(settings, await _known_as(line, keyspace, tier))
+    powers = await detect_powers(line, connection.mode)
     means = Means(
         line=line,
         mutations=Mutations(sender),
@@ -134,9 +135,10 @@ async def assembled(connection: Connection, settings: Settings, clock: Clock) ->
         settings=settings,
         clock=clock,
         tier=tier,
+        searches=powers.search,
     )
     ground = _ground(means, sender, keyspace, on_cluster=connection.mode == "cluster")
-    return Parts(connection, keyspace, means, ground, await detect_powers(line, connection.mode), tier)
+    return Parts(connection, keyspace, means, ground, powers, tier)
 
 
 async def _tier(behind: Behind, usual_url: str | None) -> DurableTier | None:

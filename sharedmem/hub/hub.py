@@ -24,6 +24,7 @@ from sharedmem.wire.connection import server_facts
 from sharedmem.wire.keys import check_name
 
 if TYPE_CHECKING:
+    from sharedmem.knowledge.indexing import Indexes
     from sharedmem.knowledge.minds import Minds
     from sharedmem.providers.protocol import Embedder, LanguageModel
 
@@ -150,6 +151,17 @@ class Hub:
     def archive(self) -> Archives:
         """Whole namespaces as files and back, and from one place to another."""
         return archives_of(self._open_parts())
+
+    @property
+    def index(self) -> Indexes:
+        """The search indexes of this server: how they are, and building them anew.
+
+        Raises:
+            UnsupportedError: the settings name an embedder that is not installed.
+        """
+        from sharedmem.knowledge.indexing import Indexes  # noqa: PLC0415  # loads what only memory needs
+
+        return Indexes(self._thinking())
 
     async def health(self) -> Health:
         """Ask the server how it is. Two round trips.

@@ -13,6 +13,7 @@ from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.errors import UnsupportedError
 from sharedmem.hub import Connect, Connection, Hub
+from sharedmem.providers.protocol import Embedder, LanguageModel
 from sharedmem.testing.clock import ManualClock
 from sharedmem.wire.driver import Driver
 from sharedmem.wire.line import Line
@@ -25,7 +26,12 @@ _URL = "fakeredis://"
 
 @asynccontextmanager
 async def fake_hub(
-    *, clock: ManualClock | None = None, settings: Settings | None = None, server: FakeServer | None = None
+    *,
+    clock: ManualClock | None = None,
+    settings: Settings | None = None,
+    server: FakeServer | None = None,
+    embedder: Embedder | None = None,
+    model: LanguageModel | None = None,
 ) -> AsyncIterator[Hub]:
     """An open hub without a server, for the tests of agents; what it holds is gone afterwards.
 
@@ -34,6 +40,9 @@ async def fake_hub(
         settings: None takes the defaults, whatever the environment says. Without a data or blob folder in them,
             blobs lie in a temporary one.
         server: a `fakeredis.FakeServer` that several hubs share, each like another process; None makes one.
+        embedder: who turns texts into vectors; None goes by the settings, and takes the hashing embedder where they
+            leave it open: the same texts have the same vectors everywhere.
+        model: who writes summaries; None goes by the settings.
 
     Raises:
         UnsupportedError: fakeredis is not installed.
@@ -42,7 +51,10 @@ async def fake_hub(
     with tempfile.TemporaryDirectory(prefix="sharedmem-") as folder:
         if chosen.model_fields_set.isdisjoint({"data_dir", "blob_dir"}):
             chosen = chosen.replace(data_dir=Path(folder))
-        async with Hub(settings=chosen, clock=clock, connect=connect_to_fake(server)) as hub:
+        if chosen.embedder == "auto":
+            chosen = chosen.replace(embedder="hashing")
+        connect = connect_to_fake(server)
+        async with Hub(settings=chosen, clock=clock, connect=connect, embedder=embedder, model=model) as hub:
             yield hub
 
 

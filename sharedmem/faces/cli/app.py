@@ -18,13 +18,14 @@ ORDER = (
     *("publish", "subscribe", "watch"),
     *("lock", "leader"),
     *("presence", "limits"),
+    *("remember", "recall", "embed"),
     *("usage", "clear", "acl"),
     *("restore", "export", "import", "copy", "backfill"),
-    *("up", "down", "status", "token", "demo", "doctor", "config", "redis-cli"),
+    *("up", "down", "status", "token", "metrics", "demo", "doctor", "config", "redis-cli"),
 )
 """How the overview lists the commands."""
 DATA, LIVE, NAMESPACE, SERVER = "Shared data", "Live", "A namespace as a whole", "Server and installation"
-AGREEMENT, DURABLE = "Agreement", "What lasts"
+AGREEMENT, DURABLE, MEMORY = "Agreement", "What lasts", "Memory"
 
 app = typer.Typer(
     name="sharedmem",
@@ -50,6 +51,15 @@ app.add_typer(queues, name="queue", rich_help_panel=AGREEMENT, epilog="Try:  sha
 
 durable = typer.Typer(help="The durable tier, which keeps what must last.")
 app.add_typer(durable, name="durable", rich_help_panel=DURABLE, epilog="Try:  sharedmem durable status")
+
+memories = typer.Typer(help="What agents remember; `memories list` shows the newest.")
+app.add_typer(memories, name="memories", rich_help_panel=MEMORY, epilog="Try:  sharedmem memories list")
+threads = typer.Typer(help="Conversations, and what was said in them.")
+app.add_typer(threads, name="thread", rich_help_panel=MEMORY, epilog="Try:  sharedmem thread stats main")
+cache = typer.Typer(help="Answers that somebody has paid for already.")
+app.add_typer(cache, name="cache", rich_help_panel=MEMORY, epilog="Try:  sharedmem cache stats")
+index = typer.Typer(help="The indexes by which memories and answers are found.")
+app.add_typer(index, name="index", rich_help_panel=MEMORY, epilog="Try:  sharedmem index list")
 
 USUAL = {"hash": (hashes, "all"), "members": (members, "list"), "plans": (plans, "list"), "queue": (queues, "stats")}
 """What a group does when none of its commands is named."""

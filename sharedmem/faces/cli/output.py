@@ -57,7 +57,7 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def progress(title: str, *, total: int | None = None) -> Iterator[Progress | None]:
+def progress(title: str, *, total: int | None = None, noun: str = "keys") -> Iterator[Progress | None]:
     """A bar on standard error that is gone at the end; None where nobody sees it."""
     if not sys.stderr.isatty():
         yield None
@@ -67,7 +67,7 @@ def progress(title: str, *, total: int | None = None) -> Iterator[Progress | Non
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed:,} keys"),
+        TextColumn(f"{{task.completed:,}} {noun}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console(beside=True), transient=True) as bars:

@@ -10,12 +10,21 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from sharedmem.faces.operations import decisions, episodes, leases, limits, presence, queues, store
+from sharedmem.faces.operations import decisions, episodes, leases, limits, memory, presence, queues, store
 from sharedmem.faces.operations.row import Feed, Operation
 
 __all__ = ["FEEDS", "OPERATIONS", "Feed", "Operation"]
 
-_ROWS = (*store.ROWS, *episodes.ROWS, *decisions.ROWS, *leases.ROWS, *limits.ROWS, *presence.ROWS, *queues.ROWS)
+_ROWS = (
+    *store.ROWS,
+    *episodes.ROWS,
+    *decisions.ROWS,
+    *leases.ROWS,
+    *limits.ROWS,
+    *presence.ROWS,
+    *queues.ROWS,
+    *memory.ROWS,
+)
 
 OPERATIONS: Mapping[str, Operation[Any, Any]] = MappingProxyType(
     {row.name: row for row in _ROWS if isinstance(row, Operation)}

@@ -1,0 +1,120 @@
+"""Commands on search indexes: index list, check, promote, rebuild."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from sharedmem.faces.cli.app import command, index
+from sharedmem.faces.cli.output import answer, cell, counted, nothing, progress, said, size, table
+from sharedmem.faces.cli.session import Options, opened, options_of
+from sharedmem.hub import Hub
+from sharedmem.models import IndexStatus
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+T = TypeVar("T")
+Family = Annotated[str, typer.Option(help="What the index holds: memory or cache.")]
+
+
+@command("list", None, group=index, example="sharedmem index list")
+def index_list(context: typer.Context) -> None:
+    """Show every search index: what it holds, and whether it is well."""
+    options = options_of(context)
+    found = _work(options, lambda hub, _: hub.index.all())
+    answer(options, found, lambda: _picture(found))
+
+
+@command("check", None, group=index, example="sharedmem --namespace research index check")
+def index_check(context: typer.Context) -> None:
+    """Tell what is wrong with the search of the namespace; exit code 1 when something is."""
+    options = options_of(context)
+    problems = _work(options, lambda hub, namespace: hub.index.check(namespace))
+    answer(options, problems, lambda: _problems_picture(problems))
+    if problems:
+        raise typer.Exit(1)
+
+
+@command("promote", None, group=index, example="sharedmem --namespace research index promote")
+def index_promote(context: typer.Context, family: Family = "memory") -> None:
+    """Give the namespace an index of its own, while it is used."""
+    options = options_of(context)
+
+    async def promoted(hub: Hub, namespace: str) -> list[IndexStatus]:
+        with progress("promoting", noun="memories") as bar:
+            await hub.index.promote(namespace, family=family, progress=_told(bar))
+        return await hub.index.all()
+
+    found = _work(options, promoted)
+    answer(options, found, lambda: _picture(found))
+
+
+@command("rebuild", None, group=index, example="sharedmem --namespace research index rebuild")
+def index_rebuild(
+    context: typer.Context,
+    family: Family = "memory",
+    shared: Annotated[
+        bool, typer.Option("--shared", help="The index that small namespaces share, instead of the namespace's own.")
+    ] = False,
+) -> None:
+    """Build an index anew beside the old one, and change over; searches go on meanwhile."""
+    options = options_of(context)
+
+    async def rebuilt(hub: Hub, namespace: str) -> list[IndexStatus]:
+        with progress("rebuilding", noun="memories") as bar:
+            await hub.index.rebuild(None if shared else namespace, family=family, progress=_told(bar))
+        return await hub.index.all()
+
+    found = _work(options, rebuilt)
+    answer(options, found, lambda: _picture(found))
+
+
+def _work(options: Options, do: Callable[[Hub, str], Awaitable[T]]) -> T:
+    async def work() -> T:
+        async with opened(settings) as (hub, _):
+            return await do(hub, settings.namespace)
+
+    settings = options.settings()
+    return asyncio.run(work())
+
+
+def _told(bar: Callable[[int], None] | None) -> Callable[[int, int], None] | None:
+    if bar is None:
+        return None
+    return lambda done, _: bar(done)
+
+
+def _picture(found: list[IndexStatus]) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
+
+    if not found:
+        return nothing()
+    right = ["documents", "failures", "size"]
+    picture = table("index", "of", "namespaces", "documents", "failures", "size", "by", "embedder", right=right)
+    for one in found:
+        model = f"{one.model} ({one.dimension})" if one.model else "none"
+        picture.add_row(
+            cell(one.name),
+            cell(one.family),
+            cell(", ".join(one.namespaces) or "shared"),
+            cell(one.documents),
+            said((str(one.failures), "red" if one.failures else "dim")),
+            cell(size(one.bytes)),
+            cell(one.algorithm),
+            cell(model),
+        )
+    problems = [f"{one.name}: {problem}" for one in found for problem in one.problems]
+    return Group(picture, *(said((problem, "yellow")) for problem in problems))
+
+
+def _problems_picture(problems: list[str]) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415  likewise
+
+    if not problems:
+        return said(("well", "green"))
+    lines = (said(("! ", "yellow"), problem) for problem in problems)
+    return Group(said((counted(len(problems), "problem"), "yellow")), *lines)

@@ -1,0 +1,83 @@
+"""The search indexes of a server: how they are, and building them anew while they are used."""
+
+from __future__ import annotations
+
+from sharedmem.errors import InvalidError
+from sharedmem.knowledge.minds import Minds
+from sharedmem.models import IndexStatus
+from sharedmem.search.protocol import Index, Progress
+from sharedmem.wire.keys import check_name
+
+
+class Indexes:
+    """Every index of a hub: those of memories, and those of the semantic cache.
+
+    Args:
+        minds: what the hub lends.
+    """
+
+    def __init__(self, minds: Minds) -> None:
+        self._indexes = {index.family.name: index for index in (minds.memories, minds.answers)}
+
+    async def all(self) -> list[IndexStatus]:
+        """Every index with its documents, failures and problems. A few round trips.
+
+        Raises:
+            UnavailableError: the server cannot be reached.
+        """
+        return [status for index in self._indexes.values() for status in await index.status()]
+
+    async def check(self, namespace: str) -> list[str]:
+        """What is wrong with the search of a namespace, in sentences; empty when nothing is. Makes a missing index.
+
+        Args:
+            namespace: which is to be searched.
+
+        Raises:
+            ConfigError: an index is there with another dimension, metric or layout.
+            UnavailableError: the server cannot be reached.
+        """
+        check_name("namespace", namespace)
+        for index in self._indexes.values():
+            await index.ensure(namespace)
+        shown = [status for status in await self.all() if not status.namespaces or namespace in status.namespaces]
+        return [f"{status.name}: {problem}" for status in shown for problem in status.problems]
+
+    async def promote(self, namespace: str, *, family: str = "memory", progress: Progress | None = None) -> None:
+        """Give a namespace an index of its own, while it is used; done already, it does nothing.
+
+        Args:
+            namespace: which.
+            family: `memory` or `cache`.
+            progress: called with (documents done, documents in all).
+
+        Raises:
+            InvalidError: there is no such family.
+            UnavailableError: the server cannot be reached; call it again to go on.
+        """
+        await self._of(family).promote(check_name("namespace", namespace), progress=progress)
+
+    async def rebuild(
+        self, namespace: str | None = None, *, family: str = "memory", progress: Progress | None = None
+    ) -> None:
+        """Build an index anew beside the old one, and change over when it is complete.
+
+        Args:
+            namespace: whose own index; None for the one that small namespaces share.
+            family: `memory` or `cache`.
+            progress: called with (documents done, documents in all).
+
+        Raises:
+            InvalidError: there is no such family.
+            UnavailableError: the server cannot be reached; call it again to go on.
+        """
+        checked = None if namespace is None else check_name("namespace", namespace)
+        await self._of(family).rebuild(checked, progress=progress)
+
+    def _of(self, family: str) -> Index:
+        if family not in self._indexes:
+            raise InvalidError("family", family, f"give one of {', '.join(self._indexes)}")
+        return self._indexes[family]
+
+    def __repr__(self) -> str:
+        return f"<Indexes of {', '.join(self._indexes)}>"
