@@ -102,7 +102,7 @@ class SharedMemoryStore(Shared, Agreed):
         """
         from sharedmem.knowledge.cache import SemanticCache  # noqa: PLC0415  # likewise
 
-        return SemanticCache(self._thinking(), self._scope)
+        return SemanticCache(self._thinking(), self._scope, self._ground)
 
     @property
     def remembers(self) -> bool:

@@ -84,12 +84,14 @@ LIGHT = {
     "cryptography",  # only its version: redis looks whether it is there
     "hiredis",
     "msgpack",
+    "opentelemetry",  # likewise
     "orjson",
     "pydantic",
     "pydantic_core",
     "redis",
     "typing_extensions",
     "typing_inspection",
+    "xxhash",  # redis looks whether it is there
 }
 
 LONGEST_FUNCTION, LONGEST_FILE, DEEPEST_NESTING = 60, 500, 4

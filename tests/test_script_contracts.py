@@ -12,6 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from sharedmem.wire.attending import Attending
+from sharedmem.wire.bringing import Bringing
+from sharedmem.wire.caching import Caching
 from sharedmem.wire.deciding import Deciding
 from sharedmem.wire.gathering import Gathering
 from sharedmem.wire.keeping import Keeping
@@ -20,6 +22,7 @@ from sharedmem.wire.limiting import Limiting
 from sharedmem.wire.mutations import Mutations, Record
 from sharedmem.wire.queueing import Queueing
 from sharedmem.wire.recalling import Recalling
+from sharedmem.wire.remembering import Remembering
 from sharedmem.wire.restoring import Restoring
 from sharedmem.wire.scripts import KEPT, lua_directory, scripts
 from sharedmem.wire.settling import Settling
@@ -31,6 +34,8 @@ INCLUDES = sorted((LUA / "include").glob("*.lua"))
 # The classes of typed callers; each script has its method in one of them.
 CALLERS: tuple[type, ...] = (
     Attending,
+    Bringing,
+    Caching,
     Deciding,
     Gathering,
     Keeping,
@@ -39,6 +44,7 @@ CALLERS: tuple[type, ...] = (
     Mutations,
     Queueing,
     Recalling,
+    Remembering,
     Restoring,
     Settling,
 )

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharedmem.knowledge.summary import (
+from sharedmem.knowledge.summary import told
+from sharedmem.providers.sentences import (
     LONGEST_SENTENCE,
     LONGEST_TEXT,
     MOST_CHARACTERS_READ,
     MOST_SENTENCES_READ,
     sentences_of,
     summarize,
-    told,
 )
 
 CHATTER = [

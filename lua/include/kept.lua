@@ -150,11 +150,18 @@ local function keep_document(i, type, element, stamp, body)
   leave(i, type, stamp, stamp, '0', '0', '0', stamp, body and 'json' or 'gone', body or '', element)
 end
 
--- Such a record as a whole: how many parts it lists, and what it says of itself.
-local function keep_head(i, type, stamp, size, body)
+-- Such a record as a whole: how many parts it lists, what it says of itself, and when it expires, if it does.
+local function keep_head(i, type, stamp, size, body, expires)
   if not kinds[i] then return end
-  leave(i, type, stamp, stamp, present[i] == false and stamp or '0', size, '0', stamp, 'json', body)
-  await_tier(i, stamp, '0')
+  expires = expires or '0'
+  leave(i, type, stamp, stamp, present[i] == false and stamp or '0', size, expires, stamp, 'json', body)
+  await_tier(i, stamp, expires)
+end
+
+-- Whether some of the namespace's memories may be in the tier alone, so that nobody can say what is new. The mark is
+-- set when all are back, and goes where Redis goes.
+local function lacks_memories()
+  return lasts and redis.call('HEXISTS', kept, '$memories') == 0
 end
 
 -- Such a record is gone, and all that belonged to it.

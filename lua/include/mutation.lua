@@ -36,11 +36,16 @@ local function tick(count)
   return version
 end
 
--- The logical key `<namespace>:<scope>:<identifier>` of a physical one: they all begin as the clock does.
+-- The logical key `<namespace>:<scope>:<identifier>` of a physical one: nearly all begin as the clock does.
 local closing = string.find(clock, '}', 1, true)
 local namespace = string.match(clock, '{(.*)}')
 local function logical(key)
-  return namespace .. string.sub(key, closing + 1)
+  if string.sub(key, 1, closing) == string.sub(clock, 1, closing) then
+    return namespace .. string.sub(key, closing + 1)
+  end
+  -- A record that can be searched for lies apart, at `<prefix>:$<family>:{<namespace>}:<id>`.
+  local family, id = string.match(key, ':(%$%l+):{[^}]*}(:.*)$')
+  return namespace .. ':' .. family .. id
 end
 
 local function announce(version, operation, key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from sharedmem.errors import InvalidError, SharedMemoryError
 from sharedmem.hub import Hub
 from sharedmem.models import AddResult, CachedResult, Hit, Importance, MemoryItem, MemoryType
 from sharedmem.store import SharedMemoryStore
-from sharedmem.telemetry import Counters, get_logger
+from sharedmem.telemetry import get_logger
 
 T = TypeVar("T")
 _log = get_logger("actor")
@@ -122,7 +122,8 @@ class RemembersMixin(ABC):
         given["metadata"] = {"actor_type": context.actor_type or context.name, **context.metadata} | dict(
             fields.get("metadata", {})
         )
-        return await self._tried("remember", context, context.store.memory.add(fact, importance=importance, **given))
+        store = context.store
+        return await self._tried("remember", context, lambda: store.memory.add(fact, importance=importance, **given))
 
     async def recall(self, query: str, limit: int = 5, **options: Any) -> list[Hit]:
         """What the team remembers that helps with a question, best first.
@@ -141,7 +142,8 @@ class RemembersMixin(ABC):
             return []
         if context.user_id is not None and "filters" not in options:
             options["filters"] = {"user_id": context.user_id}
-        found = await self._tried("recall", context, context.store.memory.search(query, limit=limit, **options))
+        store = context.store
+        found = await self._tried("recall", context, lambda: store.memory.search(query, limit=limit, **options))
         return [] if found is None else found
 
     async def check_cache(self, query: str, **options: Any) -> CachedResult | None:
@@ -157,7 +159,8 @@ class RemembersMixin(ABC):
         context = self._remembering()
         if context is None or context.store is None:
             return None
-        return await self._tried("check_cache", context, context.store.cache.check(query, **options))
+        store = context.store
+        return await self._tried("check_cache", context, lambda: store.cache.check(query, **options))
 
     def _remembering(self) -> ActorContext | None:
         context = self.context
@@ -165,16 +168,15 @@ class RemembersMixin(ABC):
             raise InvalidError("context", context, "give an ActorContext")
         return context if context is not None and context.remembers else None
 
-    async def _tried(self, what: str, context: ActorContext, call: Awaitable[T]) -> T | None:
+    async def _tried(self, what: str, context: ActorContext, call: Callable[[], Awaitable[T]]) -> T | None:
         try:
-            return await call
+            return await call()
         except SharedMemoryError as error:
             if context.strict:
                 raise
             _log.warning("actor %s: %s failed: %s", context.name, what, error)
-            counters: Counters | None = context.store.counters if context.store is not None else None
-            if counters is not None:
-                counters.increment(_FAILED, call=what)
+            if context.store is not None:
+                context.store.counters.increment(_FAILED, call=what)
             return None
 
 

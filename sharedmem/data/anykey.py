@@ -110,9 +110,10 @@ class AnyKey(Structure):
                 yield keys
 
     async def _belongings(self, namespace: str) -> AsyncIterator[list[bytes]]:
-        """As `_pages`, with what agents agree by: locks, queues, decisions."""
+        """As `_pages`, with what agents agree by (locks, queues, decisions) and what they remember."""
         keyspace = self._scope.keyspace
         near = keyspace.space(namespace).clock
-        async for page in self._line.scan(keyspace.pattern(namespace), near=near):
-            if keys := [key for key in page if not keyspace.is_service(key) or keyspace.is_part(key)]:
+        async for page in self._line.scan(keyspace.belongings(namespace), near=near):
+            own = [key for key in page if keyspace.belongs(key, namespace)]
+            if keys := [key for key in own if not keyspace.is_service(key) or keyspace.is_part(key)]:
                 yield keys

@@ -18,6 +18,8 @@ class Namespace(AnyKey):
     async def usage(self, progress: Callable[[int], None] | None = None) -> Usage:
         """Count the keys and bytes of the namespace, by type; paced so that nobody else waits long.
 
+        What is agreed on and remembered there is counted too; the search indexes are not.
+
         Args:
             progress: called with the number of keys seen so far.
 
@@ -48,9 +50,10 @@ class Namespace(AnyKey):
         """Remove every key of the namespace that this store may write; returns how many.
 
         A store without an actor may write them all, and what is agreed on with them: locks (their holders are
-        told that they lost them), queues and their tasks, decisions. Writers are then refused until it is
-        done, and one change `clear` is announced. An actor's store removes key by key, each announced. Paced:
-        other clients of the server hardly notice, also with millions of keys.
+        told that they lost them), queues and their tasks, decisions, memories and the semantic cache. Writers are
+        then refused until it is done, and one change `clear` is announced. An actor's store removes key by key, each
+        announced, and leaves what is agreed on and remembered. Paced: other clients of the server hardly notice,
+        also with millions of keys.
 
         Args:
             progress: called with the number of keys removed so far.
@@ -108,5 +111,7 @@ class Namespace(AnyKey):
             if progress is not None:
                 progress(removed)
         await self._means.blobs.clear(space.namespace)
+        for told in self._means.when_cleared:
+            await told(space.namespace)
         await self._mutations.namespace_cleared(space, self._actor, logical=space.namespace)
         return removed

@@ -16,6 +16,7 @@ class Access:
 
     def __init__(self, means: Means, scope: Scope) -> None:
         self._line = means.line
+        self._searches = means.searches
         self._scope = scope
 
     @property
@@ -42,7 +43,8 @@ class Access:
 
         Such a user can open a hub and use this store, but it cannot list keys (`keys`, `usage`, `clear`), and
         of channel patterns it may use those that a rule grants as they stand. Where it may write anything in a
-        namespace, it may write that namespace's service keys, as its scripts do. Needs Redis 7 or later.
+        namespace, it may write that namespace's service keys, as its scripts do. It searches memories once the
+        namespace has an index of its own (`sharedmem index promote`). Needs Redis 7 or later.
 
         Args:
             password: of that user.
@@ -51,7 +53,8 @@ class Access:
             UnsupportedError: the policy is `open`.
             InvalidError: the password is empty, or a name or grant holds blanks, quotes or parentheses.
         """
-        return acl_rules(self._scope.identity, self._scope.keyspace, password=password)
+        identity, keyspace = self._scope.identity, self._scope.keyspace
+        return acl_rules(identity, keyspace, password=password, searches=self._searches)
 
     async def apply(self, user: str, *, password: str) -> None:
         """Make or replace a Redis ACL user with these rights; one round trip.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sharedmem.clock import Clock
@@ -49,6 +49,10 @@ class Means:
     clock: Clock
     tier: Tier | None = None
     """The durable tier, if one stands behind."""
+    searches: bool = False
+    """Whether the server has a query engine."""
+    when_cleared: list[Callable[[str], Awaitable[None]]] = field(default_factory=list)
+    """Each is told of a namespace that has been emptied, before anybody may write there again."""
 
 
 class Structure:

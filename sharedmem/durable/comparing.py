@@ -75,7 +75,7 @@ class Comparer:
             return []  # an index of what the other parts hold
         size = await self._line.call(_SIZES[part.command], part.place)
         rows = part.rows if part.command == "RPUSH" else list({row[0]: row for row in part.rows}.values())
-        found = [] if size == len(rows) else [_sizes(key, size, len(rows))]
+        found = [] if size == len(rows) or part.has_more else [_sizes(key, size, len(rows))]
         for first in range(0, len(rows), _PAGE):
             found += await self._rows(key, part, first, rows[first : first + _PAGE])
         return found

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sharedmem.durable.texts import from_text, member_from_text
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord
 from sharedmem.wire.keys import Target
 from sharedmem.wire.replies import Argument, Command
-from sharedmem.wire.tier import Part
+from sharedmem.wire.tier import Imager, Part
 
 _Row = tuple[Argument, ...]
 
@@ -43,6 +43,35 @@ class DataImager:
     def besides(self, target: Target) -> list[Command]:  # noqa: ARG002  # data lies nowhere else
         """Nothing."""
         return []
+
+
+class LogImager:
+    """Logs of several kinds, told apart by the scope of their keys (`wire.tier.Imager`).
+
+    Args:
+        kinds: how those of each scope lie in Redis.
+    """
+
+    def __init__(self, kinds: Mapping[str, Imager]) -> None:
+        self._kinds = kinds
+
+    def presence(self, target: Target) -> bytes:
+        """The Redis key that is there if and only if the log is."""
+        return self._of(target).presence(target)
+
+    def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[Part]:
+        """What the living documents of a log are in Redis."""
+        return self._of(target).parts(target, records)
+
+    def besides(self, target: Target) -> list[Command]:
+        """What else is to be done when it is back."""
+        return self._of(target).besides(target)
+
+    def _of(self, target: Target) -> Imager:
+        scope = target.key.split(":", 2)[1]
+        if scope not in self._kinds:
+            raise InvalidError("key", target.key, f"logs lie under {', '.join(self._kinds)}")
+        return self._kinds[scope]
 
 
 def _value(record: DurableRecord) -> bytes:

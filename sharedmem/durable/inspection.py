@@ -24,6 +24,7 @@ _PAGE = 500
 _MOST_TRIES = 5
 _UNSETTLED = (b"pending", b"deleted")
 _LOG_KIND = "log"
+_MEMORY = "memory"
 # A session of decisions is kept as the key of its plans.
 _SESSION = "$plan:"
 
@@ -47,6 +48,7 @@ class Inspector:
         drainer: knows what waits.
         kind_of: the kind that the rules give an absolute key, or None.
         imagers: how the documents of keys lie in Redis, by the letter of their mode; data without.
+        remembers: whether memories last.
     """
 
     def __init__(
@@ -57,8 +59,10 @@ class Inspector:
         *,
         kind_of: Callable[[str], str | None],
         imagers: Mapping[str, Imager],
+        remembers: bool = True,
     ) -> None:
         self._line, self._keyspace, self._durable = shores.line, shores.keyspace, shores.durable
+        self._remembers = remembers
         self._id = id_
         self._drainer = drainer
         self._kind_of = kind_of
@@ -157,6 +161,11 @@ class Inspector:
         near = self._keyspace.space(namespace).clock
         async for page in self._line.scan(self._keyspace.pattern(namespace), near=near):
             yield [key for key in map(self._keyspace.logical, page) if self._should_last(key)]
+        if self._remembers:
+            head = self._keyspace.records(_MEMORY, namespace).encode()
+            async for page in self._line.scan(self._keyspace.records_glob(_MEMORY, namespace), near=near):
+                ids = [key.removeprefix(head).decode(errors="replace") for key in page]
+                yield [f"{namespace}:${_MEMORY}:{id_}" for id_ in ids]
 
     def _should_last(self, key: str) -> bool:
         scope = key.partition(":")[2]

@@ -149,6 +149,8 @@ class Joiner:
 
     async def _mend(self, namespace: str, *, since: int, forget: bool) -> None:
         """Forget what is older here than in the tier, and remember which keys last by argument."""
+        # Memories may be among what is forgotten: all are to be looked for.
+        await self._line.call("HDEL", self._keyspace.kept(namespace), "$memories")
         doubtful: list[DurableRecord] = []
         pages = self._durable.iterate(namespace, changed_after=since, heads_only=True)
         async for heads in _paged(pages):

@@ -11,6 +11,9 @@ import orjson
 from sharedmem.clock import Clock
 from sharedmem.config import Kind, Settings
 from sharedmem.durable.durability import Durability, Staff
+from sharedmem.durable.gathering import SCOPE as MEMORIES
+from sharedmem.durable.gathering import Gatherer, MemoryReader
+from sharedmem.durable.images import LogImager
 from sharedmem.durable.inspection import Inspector
 from sharedmem.durable.joining import Joiner
 from sharedmem.durable.living import has_expired
@@ -23,6 +26,7 @@ from sharedmem.durable.warming import Warmer
 from sharedmem.models import DurableRecord
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
+from sharedmem.wire.bringing import Bringing
 from sharedmem.wire.changes import as_list, text_of
 from sharedmem.wire.keeping import Keeping
 from sharedmem.wire.keys import KeySpace, Target
@@ -52,8 +56,10 @@ class Behind:
     settings: Settings
     rule: Callable[[str], Kind | None]
     """The kind that the rules give an absolute key."""
-    log: Imager
-    """How sessions of decisions lie in Redis."""
+    logs: Mapping[str, Imager]
+    """How logs lie in Redis, by the scope of their keys: sessions of decisions, memories."""
+    memories: MemoryReader
+    """How memories come back."""
 
 
 class DurableTier:
@@ -70,7 +76,7 @@ class DurableTier:
         self._line, self._keyspace = behind.line, behind.keyspace
         self._limit = behind.settings.durable_queue_length
         self._through = _through(behind.settings)
-        imagers = {LOG: behind.log}
+        imagers = {LOG: LogImager(behind.logs)}
         shores = Shores(
             behind.line,
             behind.keyspace,
@@ -97,8 +103,18 @@ class DurableTier:
         self.loader = Loader(
             shores, imagers=imagers, drain=self.drainer.drain, join=self.join, times=Times(cache_ms=cache_ms)
         )
-        inspector = Inspector(shores, self._id, self.drainer, kind_of=behind.rule, imagers=imagers)
-        warmer = Warmer(self.store, behind.keyspace, self.loader)
+        self._gatherer = Gatherer(
+            shores, Bringing(behind.sender), behind.memories, drain=self.drainer.drain, join=self.join
+        )
+        inspector = Inspector(
+            shores,
+            self._id,
+            self.drainer,
+            kind_of=behind.rule,
+            imagers=imagers,
+            remembers=behind.settings.memory_durability,
+        )
+        warmer = Warmer(self.store, behind.keyspace, self.loader, self._gatherer)
         self.desk = Durability(Staff(self.store, self.drainer, inspector, warmer, self.join))
 
     # -- as those who change and read keys see it
@@ -132,8 +148,15 @@ class DurableTier:
             await self._line.call("SET", self._keyspace.tier, f"{self._id} {self.store.url}", "NX")
 
     async def recall(self, target: Target, mode: str) -> bool:
-        """Bring back a key that is not in Redis; whether it is there now."""
+        """Bring back a key that is not in Redis; whether it is there now. Memories come back all together."""
+        if _is_in(target.key, MEMORIES):
+            await self.gather(target.space.namespace, again=True)
+            return True
         return await self.loader.recall(target, mode)
+
+    async def gather(self, namespace: str, *, again: bool = False) -> int:
+        """Make sure that Redis has all memories of a namespace; returns how many had to be brought back."""
+        return await self._gatherer.gather(namespace, again=again)
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:
         """Return when the tier has what these entries of the outbox hold."""
@@ -144,9 +167,9 @@ class DurableTier:
         async for page in self._listed(namespace, lambda head: head.kind != _LOG_KIND and head.key not in present):
             yield page
 
-    async def logs(self, namespace: str) -> AsyncIterator[list[str]]:
-        """Pages of the keys of logs that last, in Redis or not."""
-        async for page in self._listed(namespace, lambda head: head.kind == _LOG_KIND):
+    async def logs(self, namespace: str, scope: str) -> AsyncIterator[list[str]]:
+        """Pages of the keys of logs of one scope that last, in Redis or not."""
+        async for page in self._listed(namespace, lambda head: head.kind == _LOG_KIND and _is_in(head.key, scope)):
             yield page
 
     async def _listed(self, namespace: str, wanted: Callable[[DurableRecord], bool]) -> AsyncIterator[list[str]]:
@@ -167,7 +190,8 @@ class DurableTier:
         dead, kept = keyspace.dead_outbox(namespace), keyspace.kept(namespace)
         await self._line.call("UNLINK", keyspace.outbox(namespace), dead, kept)
         # Without the mark the next change would look for what Redis has lost (see lua/namespace_join.lua).
-        await self._line.call("HSET", kept, "$joined", f"joined {stamp}")
+        # Nor would a memory be looked for that is not here.
+        await self._line.call("HSET", kept, "$joined", f"joined {stamp}", "$memories", "whole")
 
     async def _heads(self, namespace: str) -> AsyncIterator[list[DurableRecord]]:
         """The heads of all keys that the tier is about to get, or has."""
@@ -207,6 +231,10 @@ class DurableTier:
         """Carry what waits, for a few seconds, and give the store back."""
         await self.drainer.close()
         await self.store.close()
+
+
+def _is_in(key: str, scope: str) -> bool:
+    return key.split(":", 2)[1] == scope
 
 
 def _through(settings: Settings) -> str:

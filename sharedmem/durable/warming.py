@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from itertools import groupby
 from operator import attrgetter
 
+from sharedmem.durable.gathering import SCOPE, Gatherer
 from sharedmem.durable.loading import Lease, Loader
 from sharedmem.durable.protocol import Durable
 from sharedmem.errors import InternalError
@@ -30,9 +31,11 @@ class Warmer:
         durable: the tier.
         keyspace: how keys are spelled.
         loader: brings back single keys.
+        gatherer: brings back memories.
     """
 
-    def __init__(self, durable: Durable, keyspace: KeySpace, loader: Loader) -> None:
+    def __init__(self, durable: Durable, keyspace: KeySpace, loader: Loader, gatherer: Gatherer) -> None:
+        self._gatherer = gatherer
         self._durable = durable
         self._keyspace = keyspace
         self._loader = loader
@@ -50,10 +53,15 @@ class Warmer:
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: as `Loader.recall`; what is back stays.
         """
+        await self._gatherer.gather(namespace, again=True)
         seen = warm = 0
         before: tuple[str, str] | None = None
         async for heads in self._durable.iterate(namespace, heads_only=True):
-            warm += await self._bring_back(namespace, [head for head in heads if not head.deleted], before)
+            alive = [head for head in heads if not head.deleted]
+            # Those that have expired in the meantime are few.
+            memories = [head for head in alive if head.key.startswith(f"{namespace}:{SCOPE}:")]
+            warm += len(memories)
+            warm += await self._bring_back(namespace, [head for head in alive if head not in memories], before)
             before = heads[-1].key, _LAST
             seen += len(heads)
             if progress is not None:

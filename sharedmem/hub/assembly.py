@@ -21,6 +21,7 @@ from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.durable.tier import Behind, DurableTier
 from sharedmem.errors import AccessDeniedError, UnsupportedError
 from sharedmem.knowledge.decision_image import SessionImager
+from sharedmem.knowledge.memory.image import MemoryImager
 from sharedmem.models import Powers
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
@@ -34,6 +35,7 @@ from sharedmem.wire.line import Line
 from sharedmem.wire.listen import Listener
 from sharedmem.wire.mutations import Mutations
 from sharedmem.wire.sender import Sender
+from sharedmem.wire.tier import Imager
 
 LAYOUT_VERSION = 1
 _DURABLE_FILE = "durable.sqlite3"
@@ -115,8 +117,10 @@ async def assembled(connection: Connection, settings: Settings, clock: Clock) ->
     )
     ledger = Ledger(clock, retry_for_s=settings.retry_for_s)
     sender = Sender(line, ledger, change_log_length=settings.change_log_length)
+    memories = MemoryImager(keyspace, embeds=settings.embedder != "none")
+    logs: dict[str, Imager] = {"$plan": SessionImager(keyspace), "$memory": memories}
     behind = Behind(
-        line, keyspace, sender, background, counters, clock, settings, lifetimes.rule, SessionImager(keyspace)
+        line, keyspace, sender, background, counters, clock, settings, lifetimes.rule, logs=logs, memories=memories
     )
     tier = await _tier(behind, connection.durable_url)
     if tier is not None:

@@ -10,6 +10,7 @@ from sharedmem.wire.changes import as_list, text_of
 from sharedmem.wire.keys import Target
 
 _PAGE = 1000
+_SESSIONS = "$plan"
 
 
 class Decisions(Plans, Executing):
@@ -32,7 +33,7 @@ class Decisions(Plans, Executing):
         namespace = registry.space.namespace
         await tier.join(namespace)
         names = await self._still_here(sorted(await self._registered(registry)))
-        async for page in tier.logs(namespace):
+        async for page in tier.logs(namespace, _SESSIONS):
             owners = (self._scope.keyspace.owner(self._scope.keyspace.target(key)) for key in page)
             names |= {owner.key.rpartition(":")[2] for owner in owners}
         return sorted(names)

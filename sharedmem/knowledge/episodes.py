@@ -10,8 +10,9 @@ from sharedmem.coordination.ground import Ground, Primitive
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge.episode_log import EVENTS_PER_PAGE, EpisodeLog, version_of
 from sharedmem.knowledge.finding import Finder, SubstringFinder, check_filters, check_moment
-from sharedmem.knowledge.summary import MOST_CHARACTERS_READ, MOST_SENTENCES_READ, summarize, told
+from sharedmem.knowledge.summary import told
 from sharedmem.models import EpisodeEvent
+from sharedmem.providers.sentences import MOST_CHARACTERS_READ, MOST_SENTENCES_READ, summarize
 from sharedmem.wire.access import Scope
 from sharedmem.wire.codec import encode_member
 from sharedmem.wire.recalling import EpisodeKeys, Recalling

@@ -8,7 +8,9 @@ from typing import TypeVar, cast
 
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
+from sharedmem.providers.caching import CachedEmbedder
 from sharedmem.providers.protocol import Embedder, LanguageModel
+from sharedmem.providers.team import TeamEmbedder
 from sharedmem.search.protocol import Index
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
@@ -49,6 +51,17 @@ class Minds:
         if found is None:
             found = self._shared[kind, namespace] = make()
         return cast("T", found)
+
+    def embedder_of(self, namespace: str) -> Embedder | None:
+        """The embedder, with the cache of a namespace's team behind it where that is quicker than asking."""
+        embedder, ttl_s = self.embedder, self.settings.embedding_cache_s
+        if not isinstance(embedder, CachedEmbedder) or not embedder.is_remote or not ttl_s:
+            return embedder
+
+        def make() -> TeamEmbedder:
+            return TeamEmbedder(embedder, self.line, self.keyspace, namespace, ttl_s=ttl_s, counters=self.counters)
+
+        return self.shared(TeamEmbedder, namespace, make)
 
     async def close(self) -> None:
         """Give back what the providers hold; memory and cache come to an end with their hub."""

@@ -211,9 +211,10 @@ class MemoryStats(Record):
 class MemoryEvent(Record):
     """What a standing query is told."""
 
-    event: Literal["written", "changed", "withdrawn"]
-    """`withdrawn`: it was deleted, or does not match any more."""
+    event: Literal["written", "changed", "withdrawn", "gap"]
+    """`withdrawn`: it was deleted, or does not match any more. `gap`: memories may be gone without a word."""
     id: str
+    """Empty for a `gap`."""
     item: MemoryItem | None
     """None when it is gone."""
     similarity: float | None

@@ -32,7 +32,14 @@ EXPIRING_PARTS = (
     *("limit", "presence", "presence.facts"),
     *("queue.waiters", "queue.followers", "queue.counts", "queue.result", "queue.recent"),
     *("episode", "episode.summary", "episode.sessions", "episode.endings"),
-    "kept.staged",
+    *("kept.staged", "embedding"),
+)
+# Kinds of record that can be searched for, and the service keys beside them: a namespace has one of each, or one for
+# each thing that is named behind it (`KeySpace.record_item`).
+FAMILIES = ("memory", "cache")
+RECORD_PARTS = (
+    *(f"{family}.{part}" for family in FAMILIES for part in ("log", "place", "digests", "endings", "stats")),
+    *("memory.turns", "memory.history", "memory.authors", "memory.pending", "memory.whole", "cache.gone"),
 )
 # These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
 LASTING_PARTS = (
@@ -41,8 +48,7 @@ LASTING_PARTS = (
     *("plan", "plan.order", "plan.duplicates", "plan.ages", "plan.sessions"),
     *("execution", "execution.finished", "execution.stats"),
     "kept.state",
-    *(f"{family}.{part}" for family in ("memory", "cache") for part in ("log", "place", "digests", "endings", "stats")),
-    *("memory.turns", "memory.history", "memory.authors", "memory.pending", "cache.exact"),
+    *RECORD_PARTS,
 )
 # Of these there is a key for each item (`KeySpace.item`): names hold no braces, so that none ends in another's item.
 ITEM_PARTS = ("queue.result", "queue.recent", "kept.staged")
@@ -198,6 +204,19 @@ class KeySpace:
     def records(self, family: str, namespace: str) -> str:
         """What the keys of a namespace's records of a family begin with."""
         return f"{self.family(family)}{namespace}}}:"
+
+    def belongs(self, physical: bytes, namespace: str) -> bool:
+        """Whether a key lies in a namespace, or is one of its records."""
+        heads = (self.service(namespace, "")[:-1], *(self.records(one, namespace).encode() for one in FAMILIES))
+        return physical.startswith(heads)
+
+    def belongings(self, namespace: str) -> bytes:
+        """A Redis glob over all keys of a namespace, its records too; others may match it as well (see `belongs`)."""
+        return f"{glob_escaped(self._prefix)}:*{{{glob_escaped(namespace)}}}:*".encode()
+
+    def records_glob(self, family: str, namespace: str) -> bytes:
+        """A Redis glob over a namespace's records of a family."""
+        return f"{glob_escaped(self.records(family, namespace))}*".encode()
 
     def family(self, family: str) -> str:
         """What the keys of all records of a family begin with."""

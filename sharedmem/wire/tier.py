@@ -95,11 +95,26 @@ class Tier(Protocol):
             present: keys that are known to be in Redis, which are left out.
         """
 
-    def logs(self, namespace: str) -> AsyncIterator[list[str]]:
+    def logs(self, namespace: str, scope: str) -> AsyncIterator[list[str]]:
         """Pages of the keys of logs that last, such as the sessions of decisions, in Redis or not.
 
         Args:
             namespace: whose.
+            scope: which: `$plan` for sessions of decisions.
+        """
+
+    async def gather(self, namespace: str, *, again: bool = False) -> int:
+        """Make sure that Redis has all memories of a namespace; at once when that is known.
+
+        Args:
+            namespace: whose.
+            again: whatever was known of it: something was not found. One round trip when they are there.
+
+        Returns:
+            How many had to be brought back.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: they are not all here, and the tier cannot be asked.
         """
 
     async def clear(self, namespace: str, stamp: int) -> None:
@@ -132,6 +147,26 @@ class Part(NamedTuple):
     """What makes it, with as many rows as wanted: `SET`, `RPUSH`, `HSET`, `SADD`, `ZADD`."""
     rows: list[tuple[Argument, ...]]
     """What comes behind the key, row by row."""
+    has_more: bool = False
+    """Whether there may be more in it of which the documents say nothing."""
+
+
+class Remembered(NamedTuple):
+    """A memory as the script takes it that brings it back (`lua/memory_restore.lua`)."""
+
+    id: str
+    version: int
+    turn: int
+    digest: str
+    thread: str
+    author: str
+    facts: bytes
+    waits: int
+    """1 if its vector is to be made anew."""
+    expires: int
+    """Milliseconds since 1970; 0 for never."""
+    fields: tuple[Argument, ...]
+    """Of its hash, each with its value behind it; none when it has been deleted."""
 
 
 class Imager(Protocol):

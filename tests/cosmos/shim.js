@@ -40,6 +40,19 @@ json.default = (request) => {
   return bodies.get(request);
 };
 
+// The emulator goes by the first path of a hierarchical key alone, and takes for one document what are two.
+const partitionOf = documents.prototype._getPartition;
+documents.prototype._getPartition = function (data) {
+  const paths = this._partitionKeyPath;
+  return paths.length > 1 ? JSON.stringify(paths.map((path) => data[path.slice(1)])) : partitionOf.call(this, data);
+};
+
+const partitionAsked = partitions.parsePartitionKey;
+partitions.parsePartitionKey = (header, usual) => {
+  const values = JSON.parse(header);
+  return values.length > 1 && Array.isArray(values) ? JSON.stringify(values) : partitionAsked(header, usual);
+};
+
 const store = documents.prototype._set;
 documents.prototype._set = function (data) {
   this.mortal = this.mortal || new Map();

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from sharedmem import Settings
 from sharedmem.clock import Clock, SystemClock
+from sharedmem.durable.gathering import Gatherer
 from sharedmem.durable.joining import Joiner
 from sharedmem.durable.loading import Loader, Times
 from sharedmem.durable.outbox.drainer import Pace
@@ -15,7 +16,9 @@ from sharedmem.durable.protocol import Durable
 from sharedmem.durable.shores import Shores
 from sharedmem.durable.warming import Warmer
 from sharedmem.hub.assembly import Connect
+from sharedmem.knowledge.memory.image import MemoryImager
 from sharedmem.models import DurableRecord, Put
+from sharedmem.wire.bringing import Bringing
 from sharedmem.wire.keys import Target
 from sharedmem.wire.line import Line
 from sharedmem.wire.scripts import scripts
@@ -50,7 +53,14 @@ class Bridge(Shore):
         self.nudges: list[str] = []
         self.joiner = Joiner(self.shores, kind_of=kinds.get, imagers={}, nudge=self.nudge, retry_s=1, patience_s=2)
         self.loader = Loader(self.shores, imagers={}, drain=self.let_drain, join=self.join, times=times)
-        self.warmer = Warmer(durable, self.keyspace, self.loader)
+        gatherer = Gatherer(
+            self.shores,
+            Bringing(self.sender),
+            MemoryImager(self.keyspace, embeds=False),
+            drain=self.let_drain,
+            join=self.join,
+        )
+        self.warmer = Warmer(durable, self.keyspace, self.loader, gatherer)
 
     async def let_drain(self, namespace: str) -> None:
         """Nobody drains but a test that wants to."""

@@ -18,7 +18,7 @@ from sharedmem.models import DurableRecord, Outcome
 from sharedmem.wire.keeping import DropKeys
 from sharedmem.wire.tier import BY_RULE
 
-_VALUE = "value"
+_VALUE, _MEMORY = "value", "memory"
 # Instead of a stamp.
 _OWN, _NEW, _OVERTAKEN = 0, -1, -2
 _MOST_RECORDS = 200
@@ -190,6 +190,9 @@ class TierLanding:
                 await self._drop(shore, head)
 
         await asyncio.gather(*(one(head) for head in heads))
+        if any(head.type == _MEMORY for head in heads):
+            # The next one who looks for a memory brings back what the store has by now.
+            await shore.line.call("HDEL", shore.keyspace.kept(heads[0].namespace), "$memories")
 
     async def _drop(self, shore: Shore, head: DurableRecord) -> None:
         target = shore.keyspace.target(head.key)

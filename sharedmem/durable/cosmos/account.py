@@ -7,6 +7,7 @@ told to, repeats a lost one without a word, and others not at all. What is sent 
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
@@ -107,6 +108,12 @@ class Account:
         self._meter = meter
         self._client: CosmosClient | None = None
 
+    def at(self, container: str) -> Account:
+        """The same connection, to another container of the database."""
+        other = copy.copy(self)
+        other._target = self._target._replace(container=container)  # noqa: SLF001  # of one's own kind
+        return other
+
     async def connect(self) -> None:
         """Log in.
 
@@ -164,8 +171,8 @@ class Account:
         """
         await self._made(lambda: self._connected.create_database(self._target.database))
         policies: dict[str, Any] = {"indexing_policy": layout.indexing}
-        if layout.vectors is not None:
-            policies |= {"vector_embedding_policy": layout.vectors, "full_text_policy": layout.full_text}
+        given = {"vector_embedding_policy": layout.vectors, "full_text_policy": layout.full_text}
+        policies |= {name: policy for name, policy in given.items() if policy is not None}
         database = self._connected.get_database_client(self._target.database)
         key = PartitionKey(path=list(layout.partition_key), kind="MultiHash")
         refusal = await self._made(lambda: database.create_container(container, key, default_ttl=-1, **policies))

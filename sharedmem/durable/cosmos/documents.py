@@ -55,8 +55,12 @@ def place_of(key: str, element: str = "") -> Place:
         key: absolute.
         element: empty for the head.
     """
-    digest = hashlib.sha256(f"{key}\0{element}".encode(errors="surrogatepass")).hexdigest()
-    return Place(digest, partition_of(key))
+    return Place(digest_of(key, element), partition_of(key))
+
+
+def digest_of(key: str, element: str = "") -> str:
+    """What stands for a key and an element where not every text may stand."""
+    return hashlib.sha256(f"{key}\0{element}".encode(errors="surrogatepass")).hexdigest()
 
 
 def partition_of(key: str) -> list[str]:
@@ -75,9 +79,9 @@ def document_of(record: DurableRecord, now_ms: int) -> Document:
     place = place_of(record.key, record.element)
     namespace, scope, _ = place.partition
     fields = {name: getattr(record, name) for name in _FIELDS}
-    document = {"id": place.id, "namespace": namespace, "scope": scope, **fields, **_body_of(record.body)}
-    ttl_s = _ttl_s(record, now_ms)
-    return document if ttl_s is None else {**document, "ttl": ttl_s}
+    document = {"id": place.id, "namespace": namespace, "scope": scope, **fields, **fields_of_body(record.body)}
+    left_s = ttl_s(record, now_ms, alone=record.is_head and record.type in _EXPIRE_ALONE)
+    return document if left_s is None else {**document, "ttl": left_s}
 
 
 def record_of(document: Mapping[str, Any]) -> DurableRecord:
@@ -87,7 +91,7 @@ def record_of(document: Mapping[str, Any]) -> DurableRecord:
         InvalidError: the document is none of ours.
     """
     try:
-        return DurableRecord(**{name: document[name] for name in _FIELDS}, body=_text_of(document))
+        return DurableRecord(**{name: document[name] for name in _FIELDS}, body=text_of_body(document))
     except (KeyError, ValidationError) as error:
         advice = "sharedmem did not write it; remove it from the container, which is for sharedmem alone"
         raise InvalidError("document", document.get("id"), advice) from error
@@ -122,13 +126,13 @@ def identity_of(document: Mapping[str, Any], container: str) -> str:
     return database
 
 
-def _body_of(text: str) -> Document:
-    """`body`, `exact`, or both."""
+def fields_of_body(text: str) -> Document:
+    """The fields of a document that keep the text of a body: `body`, `exact`, or both."""
     if not text:
         return {}
-    if javascript_safe(text) and not _is_deep(text):
+    if javascript_safe(text) and not is_too_deep(text):
         return {"body": orjson.loads(text)}
-    if len(text) > _LONGEST_TWICE or _is_deep(text):
+    if len(text) > _LONGEST_TWICE or is_too_deep(text):
         return {"exact": text}
     try:
         return {"body": orjson.loads(text), "exact": text}
@@ -136,14 +140,16 @@ def _body_of(text: str) -> Document:
         return {"exact": text}
 
 
-def _text_of(document: Mapping[str, Any]) -> str:
+def text_of_body(document: Mapping[str, Any]) -> str:
+    """The text that those fields keep."""
     if "exact" in document:
         exact: str = document["exact"]
         return exact
     return orjson.dumps(document["body"]).decode() if "body" in document else ""
 
 
-def _is_deep(text: str) -> bool:
+def is_too_deep(text: str) -> bool:
+    """Whether JSON has more levels than Cosmos DB takes."""
     # Most texts have too few brackets to be deep, whatever stands in their strings.
     if text.count("[") + text.count("{") <= _DEEPEST:
         return False
@@ -151,11 +157,17 @@ def _is_deep(text: str) -> bool:
     return max(accumulate(steps), default=0) > _DEEPEST
 
 
-def _ttl_s(record: DurableRecord, now_ms: int) -> int | None:
-    """Seconds after which Cosmos DB may remove the document by itself, if it may."""
+def ttl_s(record: DurableRecord, now_ms: int, *, alone: bool) -> int | None:
+    """Seconds after which Cosmos DB may remove a document by itself, if it may.
+
+    Args:
+        record: what it keeps.
+        now_ms: milliseconds since 1970.
+        alone: whether its expiry is that of no other document.
+    """
     if record.deleted:
         return KEPT_AFTER_S
-    if not record.expires or not record.is_head or record.type not in _EXPIRE_ALONE:
+    if not record.expires or not alone:
         return None
     left_s = max(0, -(-(record.expires - now_ms) // 1000))
     return min(left_s + KEPT_AFTER_S, _LONGEST_TTL_S)

@@ -59,15 +59,15 @@ def memories_layout(dimensions: int, *, expected: int = _MANY_VECTORS, shard_by_
     """The container `memories` of semantic memory: a vector and a full-text index beside the ordinary ones.
 
     Args:
-        dimensions: of the embedder; it cannot be changed later.
+        dimensions: of the embedder; it cannot be changed later. 0 for no vectors at all.
         expected: how many memories there will be; above 100,000 the vector index is a graph (diskANN).
         shard_by_tenant: one vector index per tenant, for many tenants whose searches never cross.
 
     Raises:
         InvalidError: dimensions that the service does not take.
     """
-    if not 1 <= dimensions <= _MOST_DIMENSIONS:
-        raise InvalidError("dimensions", dimensions, f"Cosmos DB takes vectors of 1 to {_MOST_DIMENSIONS:,} numbers")
+    if not 0 <= dimensions <= _MOST_DIMENSIONS:
+        raise InvalidError("dimensions", dimensions, f"Cosmos DB takes vectors of up to {_MOST_DIMENSIONS:,} numbers")
     vector_index: _Policy = {"path": "/embedding", "type": "diskANN" if expected > _MANY_VECTORS else "quantizedFlat"}
     if shard_by_tenant:
         vector_index["vectorIndexShardKey"] = ["/tenant_id"]
@@ -78,25 +78,25 @@ def memories_layout(dimensions: int, *, expected: int = _MANY_VECTORS, shard_by_
             "indexingMode": "consistent",
             "automatic": True,
             "includedPaths": [{"path": "/*"}],
-            "excludedPaths": [{"path": "/embedding/*"}, {"path": '/"_etag"/?'}],
-            "vectorIndexes": [vector_index],
+            "excludedPaths": [{"path": "/embedding/*"}, {"path": "/exact/?"}, {"path": '/"_etag"/?'}],
+            "compositeIndexes": [
+                _composite("ascending", "/tenant_id", "/key", "/element"),
+                _composite("descending", "/tenant_id", "/stamp"),
+                _composite("descending", "/tenant_id", "/type", "/stamp"),
+            ],
+            "vectorIndexes": [vector_index] if dimensions else [],
             "fullTextIndexes": [{"path": path} for path in texts],
         },
-        vectors={
-            "vectorEmbeddings": [
-                {
-                    "path": "/embedding",
-                    "dataType": "float32",
-                    "distanceFunction": "cosine",
-                    "dimensions": dimensions,
-                }
-            ]
-        },
+        vectors={"vectorEmbeddings": [_embeddings(dimensions)]} if dimensions else None,
         full_text={
             "defaultLanguage": "en-US",
             "fullTextPaths": [{"path": path, "language": "en-US"} for path in texts],
         },
     )
+
+
+def _embeddings(dimensions: int) -> _Policy:
+    return {"path": "/embedding", "dataType": "float32", "distanceFunction": "cosine", "dimensions": dimensions}
 
 
 # -- an existing container ------------------------------------------------------------------------
@@ -117,6 +117,47 @@ def check_partition_key(container: str, layout: Layout, properties: Mapping[str,
         raise ConfigError("cosmos_container", "the durable tier's settings", problem)
 
 
+def check_policies(container: str, layout: Layout, properties: Mapping[str, Any]) -> None:
+    """Refuse a container whose vectors are others than ours, or that has none of the policies that searches need.
+
+    Raises:
+        ConfigError: dimension, data type, distance or path differ, or a text is not indexed; that cannot be changed.
+    """
+    wrong = [*_vector_differences(layout, properties), *_text_differences(layout, properties)]
+    if wrong:
+        problem = (
+            f"container {container!r} {'; it '.join(wrong)}; this cannot be changed later: name another container,"
+            " which will be made, and copy the memories (`sharedmem export`, `sharedmem import`)"
+        )
+        raise ConfigError("cosmos_memories", "the durable tier's settings", problem)
+
+
+def _vector_differences(layout: Layout, properties: Mapping[str, Any]) -> list[str]:
+    if layout.vectors is None:
+        return []
+    (wanted,) = layout.vectors["vectorEmbeddings"]
+    policy = (properties.get("vectorEmbeddingPolicy") or {}).get("vectorEmbeddings") or []
+    found = next((one for one in policy if one.get("path") == wanted["path"]), None)
+    if found is None:
+        return [f"has no vector policy for {wanted['path']}"]
+    if found.get("dimensions") != wanted["dimensions"]:
+        return [f"is for vectors of {found.get('dimensions')} numbers, and the embedder makes {wanted['dimensions']}"]
+    alike = [name for name in ("dataType", "distanceFunction") if found.get(name) != wanted[name]]
+    return [f"has {name} {found.get(name)!r} where {wanted[name]!r} is needed" for name in alike]
+
+
+def _text_differences(layout: Layout, properties: Mapping[str, Any]) -> list[str]:
+    if layout.full_text is None:
+        return []
+    policy = (properties.get("fullTextPolicy") or {}).get("fullTextPaths") or []
+    found = {one.get("path") for one in policy}
+    return [f"has no full-text policy for {path}" for path in _text_paths(layout) if path not in found]
+
+
+def _text_paths(layout: Layout) -> list[str]:
+    return [one["path"] for one in (layout.full_text or {}).get("fullTextPaths", [])]
+
+
 def differences(container: str, layout: Layout, properties: Mapping[str, Any]) -> list[str]:
     """What else of a container is not as we make it, in sentences."""
     found = []
@@ -130,6 +171,27 @@ def differences(container: str, layout: Layout, properties: Mapping[str, Any]) -
         f"({one[0]['order']}); queries will be refused until it is added"
         for one in missing
     ]
+    return found + [f"container {container!r} {one}" for one in _index_differences(layout, properties)]
+
+
+def _index_differences(layout: Layout, properties: Mapping[str, Any]) -> list[str]:
+    """Of a container for searches: what makes them slow, wrong or dear; all of it can be changed."""
+    if layout.full_text is None:
+        return []
+    policy = properties.get("indexingPolicy") or {}
+    texts = {one.get("path") for one in policy.get("fullTextIndexes") or []}
+    found = [f"has no full-text index on {path}" for path in _text_paths(layout) if path not in texts]
+    for wanted in layout.indexing.get("vectorIndexes", []):
+        index = next((one for one in policy.get("vectorIndexes") or [] if one.get("path") == wanted["path"]), None)
+        if index is None:
+            found.append(f"has no vector index on {wanted['path']}; searches read every document")
+        elif index.get("type") != wanted["type"]:
+            found.append(f"has a vector index of type {index.get('type')}, where {wanted['type']} is set")
+        elif (index.get("vectorIndexShardKey") or []) != wanted.get("vectorIndexShardKey", []):
+            found.append("has a vector index that is divided otherwise than set (vectorIndexShardKey)")
+    excluded = {one.get("path") for one in policy.get("excludedPaths") or []}
+    if layout.vectors and "/embedding/*" not in excluded:
+        found.append("indexes the numbers of vectors one by one; exclude /embedding/*, or each write costs many RU")
     return found
 
 

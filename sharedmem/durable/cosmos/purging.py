@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Collection
 from typing import NamedTuple
 
+from sharedmem.durable.cosmos.documents import Place
+
 COLUMNS = "c.key, c.element, c.type, c.stamp, c.floor, c.size, c.expires, c.deleted, c._etag"
 
 
@@ -26,6 +28,8 @@ class Row(NamedTuple):
     expires: int
     deleted: bool
     etag: str
+    place: Place = Place("", [])
+    """Where it lies."""
 
 
 class Sieve:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from sharedmem.durable.cosmos.documents import partition_of
 from sharedmem.durable.protocol import Scalar
 from sharedmem.errors import InvalidError
+
+Given: TypeAlias = "Scalar | list[float]"
+"""What a parameter may stand for."""
 
 Position = tuple[str, str]
 """Key and element of the last document seen."""
@@ -20,6 +23,20 @@ Position = tuple[str, str]
 _LARGEST_LIMIT = 1_000
 _FIELD = re.compile(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*")
 _BEHIND = "(c.key > @key OR (c.key = @key AND c.element > @element))"
+
+
+class Columns(NamedTuple):
+    """How the documents of a container name what queries ask for."""
+
+    namespace: str
+    on_top: str
+    """Fields of the body behind this lie at the top of a document, others in its `body`."""
+    by_key: bool
+    """Whether a key has a logical partition of its own."""
+
+
+RECORDS = Columns("namespace", "", by_key=True)
+MEMORIES = Columns("tenant_id", "item", by_key=False)
 
 
 class Query(NamedTuple):
@@ -31,7 +48,7 @@ class Query(NamedTuple):
     """
 
     text: str
-    values: Mapping[str, Scalar]
+    values: Mapping[str, Given]
     partition: list[str] | None = None
 
     @property
@@ -40,22 +57,40 @@ class Query(NamedTuple):
         return [{"name": f"@{name}", "value": value} for name, value in self.values.items()]
 
 
-def of_key(key: str, after: Position | None) -> Query:
+def of_key(key: str, after: Position | None, *, at: Columns = RECORDS) -> Query:
     """All documents of a key, the head first, then by element."""
     namespace, scope, _ = partition = partition_of(key)
-    conditions = ["c.namespace = @namespace", "c.scope = @scope", "c.key = @key"]
-    values: dict[str, Scalar] = {"namespace": namespace, "scope": scope, "key": key}
+    conditions = [f"c.{at.namespace} = @namespace"]
+    values: dict[str, Scalar] = {"namespace": namespace}
+    if at.by_key:
+        conditions.append("c.scope = @scope")
+        values["scope"] = scope
+    conditions.append("c.key = @key")
+    values["key"] = key
     if after:
         conditions.append("c.element > @element")
         values["element"] = after[1]
-    return Query(_select("*", conditions, "c.element ASC"), values, partition)
+    order = "c.element ASC" if at.by_key else f"c.{at.namespace} ASC, c.key ASC, c.element ASC"
+    return Query(_select("*", conditions, order), values, partition if at.by_key else None)
+
+
+def of_id(namespace: str, id_: str) -> Query:
+    """The documents of a memory, wherever in its tenant they lie, newest first; more than one while it moves."""
+    conditions = ["c.tenant_id = @namespace", "c.id = @id"]
+    return Query(_select("*", conditions, "c.stamp DESC"), {"namespace": namespace, "id": id_})
 
 
 def of_namespace(
-    namespace: str, after: Position | None, *, changed_after: int = 0, heads_only: bool = False, columns: str = "*"
+    namespace: str,
+    after: Position | None,
+    *,
+    changed_after: int = 0,
+    heads_only: bool = False,
+    columns: str = "*",
+    at: Columns = RECORDS,
 ) -> Query:
     """The documents of a namespace, by key and element."""
-    conditions = ["c.namespace = @namespace"]
+    conditions = [f"c.{at.namespace} = @namespace"]
     values: dict[str, Scalar] = {"namespace": namespace}
     if changed_after:
         conditions.append("c.stamp > @stamp")
@@ -65,10 +100,10 @@ def of_namespace(
     if after:
         conditions.append(_BEHIND)
         values |= {"key": after[0], "element": after[1]}
-    return Query(_select(columns, conditions, "c.namespace ASC, c.key ASC, c.element ASC"), values)
+    return Query(_select(columns, conditions, f"c.{at.namespace} ASC, c.key ASC, c.element ASC"), values)
 
 
-def of_type(namespace: str, type_: str, *, where: Mapping[str, Scalar], limit: int) -> Query:
+def of_type(namespace: str, type_: str, *, where: Mapping[str, Scalar], limit: int, at: Columns = RECORDS) -> Query:
     """Documents of one type, newest first.
 
     Raises:
@@ -76,24 +111,26 @@ def of_type(namespace: str, type_: str, *, where: Mapping[str, Scalar], limit: i
     """
     if not 1 <= limit <= _LARGEST_LIMIT:
         raise InvalidError("limit", limit, f"ask for 1 to {_LARGEST_LIMIT:,} documents")
-    conditions = ["c.namespace = @namespace", "c.type = @type", "c.deleted = false"]
+    conditions = [f"c.{at.namespace} = @namespace", "c.type = @type", "c.deleted = false"]
     values: dict[str, Scalar] = {"namespace": namespace, "type": type_}
     for number, (field, value) in enumerate(where.items()):
-        conditions.append(f"c{_path(field)} = @where{number}")
+        conditions.append(f"c{_path(field, at.on_top)} = @where{number}")
         values[f"where{number}"] = value
-    return Query(_select(f"TOP {limit} *", conditions, "c.namespace DESC, c.type DESC, c.stamp DESC"), values)
+    order = f"c.{at.namespace} DESC, c.type DESC, c.stamp DESC"
+    return Query(_select(f"TOP {limit} *", conditions, order), values)
 
 
-def highest_stamp(namespace: str) -> Query:
+def highest_stamp(namespace: str, *, at: Columns = RECORDS) -> Query:
     """The highest stamp of a namespace, or nothing."""
-    conditions = ["c.namespace = @namespace"]
-    text = _select("TOP 1 VALUE c.stamp", conditions, "c.namespace DESC, c.stamp DESC")
+    conditions = [f"c.{at.namespace} = @namespace"]
+    text = _select("TOP 1 VALUE c.stamp", conditions, f"c.{at.namespace} DESC, c.stamp DESC")
     return Query(text, {"namespace": namespace})
 
 
-def next_namespace(after: str) -> Query:
+def next_namespace(after: str, *, at: Columns = RECORDS) -> Query:
     """The first namespace behind another one: to leap from one to the next reads one entry of the index each."""
-    return Query(_select("TOP 1 VALUE c.namespace", ["c.namespace > @after"], "c.namespace ASC"), {"after": after})
+    name = f"c.{at.namespace}"
+    return Query(_select(f"TOP 1 VALUE {name}", [f"{name} > @after"], f"{name} ASC"), {"after": after})
 
 
 def _select(what: str, conditions: Sequence[str], order: str) -> str:
@@ -101,8 +138,10 @@ def _select(what: str, conditions: Sequence[str], order: str) -> str:
     return f"SELECT {what} FROM c WHERE {' AND '.join(conditions)} ORDER BY {order}"  # noqa: S608  # see above
 
 
-def _path(field: str) -> str:
+def _path(field: str, on_top: str) -> str:
     """A field of the body, in brackets: names such as `order` are words of the query language."""
     if not _FIELD.fullmatch(field):
         raise InvalidError("where", field, "name a field with letters, digits and '_', inner ones behind dots")
-    return "".join(f'["{name}"]' for name in ("body", *field.split(".")))
+    names = field.split(".")
+    names = names[1:] if names[0] == on_top and len(names) > 1 else ["body", *names]
+    return "".join(f'["{name}"]' for name in names)

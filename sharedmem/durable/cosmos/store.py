@@ -7,32 +7,22 @@ the same documents. docs/cosmos.md tells how to run it.
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-import orjson
 from pydantic import SecretStr
 
 from sharedmem.clock import Clock, SystemClock, new_id
-from sharedmem.durable.cosmos import queries
 from sharedmem.durable.cosmos.address import Patience, endpoint_of, key_for
-from sharedmem.durable.cosmos.documents import (
-    Document,
-    change,
-    document_of,
-    identity_document,
-    identity_of,
-    is_likely_new,
-    newest,
-    place_of,
-    record_of,
-)
-from sharedmem.durable.cosmos.errors import Refusal, Target, missing, short, unreachable, wrong_login
-from sharedmem.durable.cosmos.layout import Layout, check_partition_key, differences, records_layout
-from sharedmem.durable.cosmos.purging import COLUMNS, Row, Sieve
+from sharedmem.durable.cosmos.documents import identity_document, identity_of, newest, place_of
+from sharedmem.durable.cosmos.errors import Refusal, Target, missing, unreachable, wrong_login
+from sharedmem.durable.cosmos.layout import Layout, check_partition_key, check_policies, differences, records_layout
+from sharedmem.durable.cosmos.memory_documents import SCOPE as MEMORY_SCOPE
+from sharedmem.durable.cosmos.memory_documents import TYPE as MEMORY_TYPE
+from sharedmem.durable.cosmos.memory_documents import is_memory
+from sharedmem.durable.cosmos.section import MemoryShape, RecordShape, Section, Shape
 from sharedmem.durable.living import is_of_users
 from sharedmem.durable.protocol import Scalar
 from sharedmem.errors import AccessDeniedError, ConfigError, UnsupportedError
@@ -41,13 +31,13 @@ from sharedmem.models import Charges, DurableRecord, Outcome, Put
 if TYPE_CHECKING:
     from sharedmem.durable.cosmos.account import Account, Meter
 
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-_MEMORIES = "memories"
+_Pages = AsyncGenerator[list[DurableRecord], None]
+
+MEMORIES = "memories"
+"""The container of memories, unless the settings name another."""
+
 _AT_ONCE = 32
 _ATTEMPTS = 12
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.5
-_HOPELESS = frozenset({400, 413})
 
 
 class CosmosDurable:
@@ -60,7 +50,9 @@ class CosmosDurable:
         container: its container, for the records alone.
         clock: for pauses and times to live.
         patience: how long to wait for the service.
-        memories: `open` also makes the container `memories`, as `cosmos_layout.memories_layout` says.
+        memories: memories lie in a container of their own, made as this says (`layout.memories_layout`); None keeps
+            them with the other records.
+        memories_container: its name.
 
     Raises:
         ConfigError: the URL or the key cannot be one.
@@ -76,6 +68,7 @@ class CosmosDurable:
         clock: Clock | None = None,
         patience: Patience = Patience(),  # noqa: B008  # cannot change
         memories: Layout | None = None,
+        memories_container: str = MEMORIES,
     ) -> None:
         self._url = url
         self._endpoint = endpoint_of(url)
@@ -83,7 +76,8 @@ class CosmosDurable:
         self._target = Target(database, container, with_key=key_for(self._endpoint, key) is not None)
         self._clock: Clock = clock or SystemClock()
         self._patience = patience
-        self._layouts = {container: records_layout()} | ({_MEMORIES: memories} if memories else {})
+        self._layouts = {container: records_layout()} | ({memories_container: memories} if memories else {})
+        self._held: list[Section] = []
         self._opened: Account | None = None
         self._meter: Meter | None = None
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -111,6 +105,11 @@ class CosmosDurable:
             await account.connect()
             for container, layout in self._layouts.items():
                 await self._ensure(container, layout, create=create)
+            shapes: tuple[Shape, ...] = (RecordShape(), MemoryShape())
+            self._held = [
+                Section(account.at(container), shape, self._clock, self._slots)
+                for container, shape in zip(self._layouts, shapes, strict=False)
+            ]
             return await self._identity()
         except AccessDeniedError as error:
             await self.close()
@@ -122,6 +121,7 @@ class CosmosDurable:
     async def close(self) -> None:
         """Close the connections; may be called again."""
         account, self._opened = self._opened, None
+        self._held = []
         if account is not None:
             await account.close()
 
@@ -146,6 +146,7 @@ class CosmosDurable:
             properties = await self._account.properties(container) or {}
         # Somebody else may have made it at the same moment.
         check_partition_key(container, layout, properties)
+        check_policies(container, layout, properties)
 
     async def _make(self, container: str, layout: Layout) -> None:
         try:
@@ -160,7 +161,8 @@ class CosmosDurable:
     async def _identity(self) -> str:
         document = identity_document(new_id(32))
         for _ in range(_ATTEMPTS):
-            if held := await self._held(document["key"]):
+            held = await self._account.read(place_of(document["key"]))
+            if not isinstance(held, Refusal):
                 return identity_of(held, self._target.container)
             if not isinstance(await self._account.create(document), Refusal):
                 return identity_of(document, self._target.container)
@@ -172,14 +174,19 @@ class CosmosDurable:
         """Store each record unless a document of the same key and element has the same or a higher stamp.
 
         Of each document only the newest record is sent, up to 32 at once; a new document takes one request, a
-        changed one two. Records stand alone: some may be stored when the call fails, and to put them again is harmless.
+        changed one two, a memory two. Records stand alone: some may be stored when the call fails, and to put them
+        again is harmless.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: see `Durable.put`.
             NotFoundError: the container was removed.
         """
         winners = newest(records)
-        puts = dict(zip(winners, await self._each(winners.values(), self._put), strict=True))
+        puts: dict[tuple[str, str], Put] = {}
+        for section in self._sections:
+            own = [record for record in winners.values() if self._section_of(record.key) is section]
+            stored = zip(own, await section.put(own), strict=True)
+            puts |= {(record.key, record.element): put for record, put in stored}
         answers = []
         for record in records:
             place = record.key, record.element
@@ -187,43 +194,16 @@ class CosmosDurable:
             answers.append(Put(outcome=Outcome.OLDER) if is_older else puts[place])
         return answers
 
-    async def _put(self, record: DurableRecord) -> Put:
-        held = None if is_likely_new(record) else await self._held(record.key, record.element)
-        for attempt in range(_ATTEMPTS):
-            wanted, outcome = change(record, record_of(held) if held else None)
-            if wanted is None:
-                return Put(outcome=outcome)
-            document = document_of(wanted, self._now_ms())
-            answer = await self._store(document, held)
-            if not isinstance(answer, Refusal):
-                return Put(outcome=outcome)
-            if answer.status in _HOPELESS:
-                return Put(outcome=Outcome.REFUSED, reason=_reason(answer, document))
-            # Somebody else was faster, or an earlier attempt of ours that was lost: its stamp tells.
-            await self._clock.sleep(random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt)))  # noqa: S311  # no secret
-            held = await self._held(record.key, record.element)
-        raise unreachable(f"others wrote {record.key!r} {_ATTEMPTS} times in between")
-
-    async def _store(self, document: Document, held: Document | None) -> Document | Refusal:
-        if held is None:
-            return await self._account.create(document)
-        return await self._account.replace(document, held["_etag"])
-
-    async def _held(self, key: str, element: str = "") -> Document | None:
-        answer = await self._account.read(place_of(key, element))
-        return None if isinstance(answer, Refusal) else answer
-
     # -- reading ----------------------------------------------------------------------------------
 
     async def get(self, key: str, element: str = "") -> DurableRecord | None:
-        """One document, tombstones and expired ones included: one point read (1 RU up to 1 KB).
+        """One document, tombstones and expired ones included: one point read (1 RU up to 1 KB), of a memory a query.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: see `Durable.put`.
             NotFoundError: the container was removed.
         """
-        held = await self._held(key, element)
-        return record_of(held) if held else None
+        return await self._section_of(key).get(key, element)
 
     async def records(self, key: str) -> list[DurableRecord]:
         """All documents of a key, the head first, then by element: one query in one partition, 200 documents a page.
@@ -231,8 +211,7 @@ class CosmosDurable:
         Raises:
             as `get`.
         """
-        pages = self._account.pages(lambda after: queries.of_key(key, after))
-        return [record_of(document) async for page in pages for document in page]
+        return await self._section_of(key).records(key)
 
     async def query(
         self, namespace: str, *, of_type: str, where: Mapping[str, Scalar] | None = None, limit: int = 100
@@ -243,8 +222,7 @@ class CosmosDurable:
             InvalidError: a field name with other than letters, digits, `_` and dots, or a limit out of bounds.
             UnavailableError, LimitedError, AccessDeniedError, NotFoundError: as `get`.
         """
-        found = await self._account.all(queries.of_type(namespace, of_type, where=where or {}, limit=limit))
-        return [record_of(document) for document in found]
+        return await self._section_for(of_type).query(namespace, of_type, where=where or {}, limit=limit)
 
     async def iterate(
         self, namespace: str, *, changed_after: int = 0, heads_only: bool = False, after: tuple[str, str] | None = None
@@ -254,21 +232,21 @@ class CosmosDurable:
         Raises:
             as `get`.
         """
-
-        def build(position: queries.Position | None) -> queries.Query:
-            return queries.of_namespace(namespace, position, changed_after=changed_after, heads_only=heads_only)
-
-        async with aclosing(self._account.pages(build, after)) as pages:
+        walks = [
+            section.iterate(namespace, changed_after=changed_after, heads_only=heads_only, after=after)
+            for section in self._sections
+        ]
+        async with aclosing(_in_order(walks, f"{namespace}:{MEMORY_SCOPE}:")) as pages:
             async for page in pages:
-                yield [record_of(document) for document in page]
+                yield page
 
     async def highest(self, namespace: str) -> int:
-        """The highest stamp of a namespace, 0 when it has none: one query that reads one document.
+        """The highest stamp of a namespace, 0 when it has none: a query that reads one document, for each container.
 
         Raises:
             as `get`.
         """
-        return next(iter(await self._account.all(queries.highest_stamp(namespace))), 0)
+        return max([await section.highest(namespace) for section in self._sections])
 
     async def namespaces(self) -> list[str]:
         """The namespaces that have documents, in order: one query each, over all partitions.
@@ -276,42 +254,20 @@ class CosmosDurable:
         Raises:
             as `get`.
         """
-        found: list[str] = []
-        latest = ""
-        while names := await self._account.all(queries.next_namespace(latest)):
-            latest = names[0]
-            found.append(latest)
-        return list(filter(is_of_users, found))
+        found = {name for section in self._sections for name in await section.namespaces()}
+        return sorted(filter(is_of_users, found))
 
     # -- care -------------------------------------------------------------------------------------
 
     async def purge(self, namespace: str, *, now_ms: int, tombstones_before: int) -> int:
         """Remove what no reader can see any more; see `Durable.purge`. Reads all of the namespace, without bodies.
 
-        A head goes before its elements; when it has changed by then, they stay.
-
         Raises:
             as `get`.
         """
-        sieve = Sieve(now_ms=now_ms, tombstones_before=tombstones_before)
-        removed = 0
-        pages = self._account.pages(lambda after: queries.of_namespace(namespace, after, columns=COLUMNS))
-        async with aclosing(pages):
-            async for page in pages:
-                removed += await self._purge(map(_row, page), sieve)
-        return removed
-
-    async def _purge(self, rows: Iterable[Row], sieve: Sieve) -> int:
-        dead = [row for row in map(sieve.dead, rows) if row]
-        heads = [row for row in dead if not row.element]
-        gone = await self._each(heads, self._remove)
-        kept = {head.key for head, is_gone in zip(heads, gone, strict=True) if not is_gone}
-        sieve.keep(kept)
-        elements = [row for row in dead if row.element and row.key not in kept]
-        return sum(gone) + sum(await self._each(elements, self._remove))
-
-    async def _remove(self, row: Row) -> bool:
-        return await self._account.remove(place_of(row.key, row.element), row.etag) is None
+        before = tombstones_before
+        purges = [await one.purge(namespace, now_ms=now_ms, tombstones_before=before) for one in self._sections]
+        return sum(purges)
 
     async def check(self) -> list[str]:
         """What of the containers is not as `open` makes them, in sentences. One request each.
@@ -339,22 +295,18 @@ class CosmosDurable:
             raise unreachable("it is not open")
         return self._opened
 
-    def _now_ms(self) -> int:
-        return int(self._clock.now().timestamp() * 1000)
+    @property
+    def _sections(self) -> list[Section]:
+        """Of the records, then of the memories where these have a container of their own."""
+        if not self._held:
+            raise unreachable("it is not open")
+        return self._held
 
-    async def _each(self, items: Iterable[_T], do: Callable[[_T], Awaitable[_R]]) -> list[_R]:
-        """Do it with each, some at once; the first error ends the others."""
+    def _section_of(self, key: str) -> Section:
+        return self._sections[-1] if is_memory(key) else self._sections[0]
 
-        async def one(item: _T) -> _R:
-            async with self._slots:
-                return await do(item)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(item)) for item in items]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        return [task.result() for task in tasks]
+    def _section_for(self, of_type: str) -> Section:
+        return self._sections[-1] if of_type == MEMORY_TYPE else self._sections[0]
 
     def __repr__(self) -> str:
         return f"<CosmosDurable {self._url} {self._target.database}/{self._target.container}>"
@@ -369,13 +321,21 @@ def _library() -> ModuleType:
     return cosmos_account
 
 
-def _row(document: Document) -> Row:
-    etag = document.pop("_etag")
-    return Row(**document, etag=etag)
-
-
-def _reason(refusal: Refusal, document: Document) -> str:
-    what = f"a document of {len(orjson.dumps(document)):,} bytes"
-    if refusal.status == 413:
-        return f"Cosmos DB takes documents of up to 2 MB, this is {what}; keep large values as blobs"
-    return f"Cosmos DB does not take {what}: {short(refusal.message)}"
+async def _in_order(walks: Sequence[_Pages], prefix: str) -> _Pages:
+    """The pages of the records with those of the memories, whose keys follow each other, where they belong."""
+    async with AsyncExitStack() as stack:
+        first, *others = [await stack.enter_async_context(aclosing(walk)) for walk in walks]
+        async for page in first:
+            below = [record for record in page if record.key < prefix] if others else page
+            if below:
+                yield below
+            if len(below) == len(page):
+                continue
+            for other in others:
+                async for foreign in other:
+                    yield foreign
+            others = []
+            yield page[len(below) :]
+        for other in others:
+            async for foreign in other:
+                yield foreign

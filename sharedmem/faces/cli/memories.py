@@ -192,7 +192,7 @@ def thread_stats(context: typer.Context, thread: Thread) -> None:
 def thread_summary(
     context: typer.Context,
     thread: Thread,
-    turns: Annotated[int | None, typer.Option(help="Only the newest of that many turns.")] = None,
+    turns: Annotated[int, typer.Option(help="Of how many of the newest turns it tells.")] = 50,
 ) -> None:
     """Show what a thread was about; offline in some of its own sentences."""
     options = options_of(context)

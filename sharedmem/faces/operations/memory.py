@@ -95,7 +95,7 @@ class MemoryRecent(OnThread):
 class ThreadSummarize(OnThread):
     """How much of a thread to sum up."""
 
-    max_turns: int | None = None
+    max_turns: int = 50
 
 
 # -- answers --------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ THREAD_SUMMARY = Operation(
     "What a thread was about.",
     "write",
     ThreadSummarize,
-    str | None,
+    str,
     lambda store, ask: store.memory.summarize_thread(ask.thread_id, max_turns=ask.max_turns),
 )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import orjson
+
+_REMEMBERED = 32_768
 
 
 class Facts(NamedTuple):
@@ -28,10 +31,13 @@ class Facts(NamedTuple):
         return orjson.dumps(tuple(self))
 
 
+# A search reads them of hundreds of memories, and the next one of mostly the same.
+@lru_cache(maxsize=_REMEMBERED)
 def decode_facts(data: bytes) -> Facts:
     """The facts of those bytes; what somebody else has written there reads as nothing."""
     try:
         thread, position, author, asks, tokens, at_ms, importance = orjson.loads(data)
+        author = author if isinstance(author, str) else None
         return Facts(str(thread), int(position), author, bool(asks), int(tokens), int(at_ms), str(importance))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return Facts("", 0, None, asks=False, tokens=0, at_ms=0, importance="medium")

@@ -1,0 +1,354 @@
+"""Semantic memory against the bare commands that it is made of: recalling, adding, the semantic cache, both indexes.
+
+python benchmarks/memory.py            10,000 and 100,000 memories, half an hour or so
+python benchmarks/memory.py --quick    10,000 memories, few and short rounds
+python benchmarks/memory.py --page docs/benchmarks.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from findings import Results, Row, Verdict, factor, put_on_page, save, show
+from harness import Call, Desk, Effort, Fleet, Load, Server, close_sides, compare, machine, open_sides
+from harness import private_server as started_server
+from memories import DIMENSION, TableEmbedder, fill, item_of, queries, settings_of, text_of, words
+from redis.asyncio import Redis
+from rich.console import Console
+from rich.table import Table
+
+from sharedmem import Hub, MemoryFilter
+from sharedmem.knowledge.memory.memories import Memories
+from sharedmem.knowledge.memory.narrowing import rendered as filters_of
+from sharedmem.search.analysis import prefix_of, query_terms
+from sharedmem.search.exact import ExactIndex
+from sharedmem.search.protocol import Family
+from sharedmem.search.redisearch.rendering import by_meaning, by_words, rendered
+from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.replies import Command
+from sharedmem.wire.vectors import to_half
+
+FULL, QUICK = Effort(rounds=7, seconds=1.0), Effort(rounds=3, seconds=0.3)
+RESULTS = Path(__file__).parent / "results" / "memory.json"
+ONE, FIFTY = Load("1 task"), Load("50 tasks", tasks=50)
+OURS, BARE, EXACT, WITHOUT_DEDUP = "sharedmem", "bare", "exact index", "sharedmem, dedup=False"
+MANY = 10_000
+NAMESPACE, TWIN = "bench", "twin"
+"""Where we work, and where the bare commands do: both hold the same, each with an index of its own."""
+# A number for each addition, unique in this process and in the namespace.
+_numbers = count(10_000_000)
+
+
+class Bulk(NamedTuple):
+    """Ten thousand memories at once, against as many pipelined HSET."""
+
+    size: int
+    ours_per_s: float
+    bare_per_s: float
+    ratio: float
+
+
+class Space(NamedTuple):
+    """What a memory takes in the server."""
+
+    size: int
+    bytes_per_item: float
+
+
+@dataclass
+class MemoryResults(Results):
+    """Everything that a run has measured of memory."""
+
+    bulks: list[Bulk] = field(default_factory=list)
+    spaces: list[Space] = field(default_factory=list)
+
+    def extra(self) -> dict[str, Any]:
+        """What else is kept as JSON."""
+        return {"bulks": [one._asdict() for one in self.bulks], "spaces": [one._asdict() for one in self.spaces]}
+
+    def page_extra(self) -> Iterator[str]:
+        """Bulk loads and space, as tables."""
+        yield from ("", f"### {MANY:,} at once", "")
+        yield "| memories there | added a second | bare HSET, pipelined | ratio |"
+        yield "|---:|---:|---:|---:|"
+        for bulk in self.bulks:
+            yield f"| {bulk.size:,} | {bulk.ours_per_s:,.0f} | {bulk.bare_per_s:,.0f} | {factor(bulk.ratio)} |"
+        yield from ("", "### Space", "", "| memories | bytes each | beyond the vector |", "|---:|---:|---:|")
+        for space in self.spaces:
+            beyond = space.bytes_per_item - 2 * DIMENSION
+            yield f"| {space.size:,} | {space.bytes_per_item:,.0f} | {beyond:,.0f} |"
+
+
+def main() -> int:
+    """Measure what the command line asks for."""
+    asked = _arguments()
+    effort = QUICK if asked.quick else FULL
+    with started_server() as server, Fleet(1) as fleet:
+        results = MemoryResults(machine() | {"server": server.version}, asked.quick)
+        for size in asked.sizes or ([10_000] if asked.quick else [10_000, 100_000]):
+            _measure(fleet, server, effort, results, size)
+    goals = verdicts(results)
+    show(results, goals, title="semantic memory / bare commands")
+    show_bulks(results)
+    save(results, goals, asked.json)
+    if asked.page:
+        put_on_page(results, goals, asked.page, part="memory")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="What semantic memory costs above the bare commands.")
+    parser.add_argument("--quick", action="store_true", help="few and short rounds: a first impression")
+    parser.add_argument("--sizes", type=int, nargs="*", metavar="N", help="memories that are there (10,000 100,000)")
+    parser.add_argument("--json", type=Path, default=RESULTS, metavar="PATH", help="where the figures go")
+    parser.add_argument("--page", type=Path, metavar="PATH", help="a page whose ratios to replace")
+    return parser.parse_args()
+
+
+def show_bulks(results: MemoryResults) -> None:
+    """Print bulk loads and space."""
+    table = Table(title=f"{MANY:,} memories at once, and the space of each")
+    for name in ("memories there", "added a second", "bare", "ratio", "bytes each"):
+        table.add_column(name, justify="right")
+    for bulk, space in zip(results.bulks, results.spaces, strict=True):
+        rates = f"{bulk.ours_per_s:,.0f}", f"{bulk.bare_per_s:,.0f}", factor(bulk.ratio)
+        table.add_row(f"{bulk.size:,}", *rates, f"{space.bytes_per_item:,.0f}")
+    Console().print(table)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _measure(fleet: Fleet, server: Server, effort: Effort, results: MemoryResults, size: int) -> None:
+    url = server.urls["unix"]
+    server.empty()
+    _say(f"{size:,} memories, twice")
+    before = server.memory_bytes()
+    fleet.ask(1, filled, url, NAMESPACE, size)
+    results.spaces.append(Space(size, (server.memory_bytes() - before) / size))
+    fleet.ask(1, filled, url, TWIN, size)
+    contests: list[tuple[str, str, str, dict[str, Any]]] = [
+        ("recall, hybrid, filtered", "FT.SEARCH pair", BARE, {OURS: recall, BARE: bare_recall}),
+        ("cache check", "KNN", BARE, {OURS: cache_check, BARE: bare_knn}),
+    ]
+    if size <= 10_000:
+        contests.append(("recall, exact index", "RediSearch", OURS, {EXACT: recall_exactly, OURS: recall}))
+    contests.append(("add", "HSET", BARE, {OURS: add, WITHOUT_DEDUP: add_without_dedup, BARE: bare_add}))
+    for name, command, rival, sides in contests:
+        fleet.ask(1, open_sides, {side: partial(opener, url, size) for side, opener in sides.items()})
+        for load in (ONE, FIFTY):
+            _say(f"{size:,}: {name}, {load.name}")
+            compared = compare(fleet, server, list(sides), load, effort)
+            for side in sides:
+                if side != rival:
+                    told = f"{name}, {size:,}" + (" (no dedup)" if side == WITHOUT_DEDUP else "")
+                    figures = compared.medians(side), compared.medians(rival), compared.ratios(side, rival)
+                    results.rows.append(Row(told, command, load.name, "unix", rival, *figures))
+        fleet.ask(1, close_sides)
+    _say(f"{size:,}: {MANY:,} at once")
+    results.bulks += fleet.ask(1, bulk, url, size, 1 if results.quick else 3)
+
+
+async def filled(_: Desk, url: str, namespace: str, size: int) -> None:
+    """A job: fill a namespace."""
+    await fill(url, namespace, size)
+
+
+# -- sides -----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _hub(url: str) -> AsyncIterator[Hub]:
+    async with Hub.open(settings=settings_of(url), embedder=TableEmbedder()) as hub:
+        yield hub
+
+
+@asynccontextmanager
+async def recall(url: str, _: int) -> AsyncIterator[Call]:
+    """Recall through the library."""
+    asked = queries(words())
+    async with _hub(url) as hub:
+        memory = hub.store(NAMESPACE).memory
+        yield lambda number: memory.search(asked[number % len(asked)], filters=_of_user(number))
+
+
+@asynccontextmanager
+async def recall_exactly(url: str, _: int) -> AsyncIterator[Call]:
+    """The same through the index that needs no search module."""
+    asked = queries(words())
+    async with _hub(url) as hub:
+        store = hub.store(NAMESPACE)
+        minds = hub._thinking()  # noqa: SLF001  # only here does a server with search go without
+        index = ExactIndex(minds.line, minds.keyspace, minds.memories.family, minds.clock)
+        memory = Memories(replace(minds, memories=index), store._scope)  # noqa: SLF001  # likewise
+        yield lambda number: memory.search(asked[number % len(asked)], filters=_of_user(number))
+
+
+@asynccontextmanager
+async def bare_recall(url: str, _: int) -> AsyncIterator[Call]:
+    """The two searches alone, in one pipeline, with nothing done about their answers."""
+    commands = await _pairs(url)
+    async with Redis.from_url(url, protocol=2) as client:
+
+        async def call(number: int) -> object:
+            pipe = client.pipeline(transaction=False)
+            for command in commands[number % len(commands)]:
+                pipe.execute_command(*command)
+            return await pipe.execute()
+
+        yield call
+
+
+async def _pairs(url: str) -> list[list[Command]]:
+    """What the library sends for each question and user, without what it adds for safety."""
+    embedder, asked = TableEmbedder(), queries(words())
+    async with _hub(url) as hub:
+        family, name = hub._thinking().memories.family, await _index(hub, "memory", TWIN)  # noqa: SLF001  # as above
+    found = []
+    for number in range(len(asked) * len(_FILTERS)):
+        text, filters = asked[number % len(asked)], rendered(filters_of(_FILTERS[number % len(_FILTERS)]), family)
+        terms = [prefix_of(TWIN) + term for term in query_terms(text)]
+        by_text = by_words(terms, filters, scorer="BM25STD", limit=100)
+        by_vector = by_meaning(to_half(embedder.vector(text)), filters, k=100)
+        found.append([("FT.SEARCH", name, *by_text), ("FT.SEARCH", name, *by_vector)])
+    return found
+
+
+async def _index(hub: Hub, family: str, namespace: str) -> str:
+    """The name of the index in which a namespace is searched."""
+    statuses = [one for one in await hub.index.all() if one.family == family]
+    own = [one.name for one in statuses if namespace in one.namespaces]
+    return own[0] if own else statuses[0].name
+
+
+@asynccontextmanager
+async def add(url: str, _: int, *, dedup: bool = True) -> AsyncIterator[Call]:
+    """Add memories that are new."""
+    vocabulary = words()
+    texts = [text_of(number, vocabulary) for number in range(1_000)]
+    async with _hub(url) as hub:
+        memory = hub.store(NAMESPACE).memory
+
+        async def call(_: int) -> object:
+            number = next(_numbers)
+            fields = {"user_id": f"user-{number % 10}", "thread_id": f"thread-{number % 100}", "category": "note"}
+            return await memory.add(f"{texts[number % 1_000]} n{number}", dedup=dedup, **fields)
+
+        yield call
+
+
+@asynccontextmanager
+async def add_without_dedup(url: str, size: int) -> AsyncIterator[Call]:
+    """The same without looking for what says the same."""
+    async with add(url, size, dedup=False) as call:
+        yield call
+
+
+@asynccontextmanager
+async def bare_add(url: str, _: int) -> AsyncIterator[Call]:
+    """One HSET with the same fields, in the same kind of index."""
+    async with Redis.from_url(url, protocol=2) as client:
+        command = await _hset_of(client)
+        yield lambda _: client.execute_command(*command(next(_numbers)))
+
+
+async def _hset_of(client: Redis) -> Callable[[int], Command]:
+    """What makes an HSET of a memory with a new key, text and vector, like one that is there."""
+    embedder, keyspace = TableEmbedder(), KeySpace("sm", client="bench")
+    home = keyspace.records("memory", TWIN)
+    (sample,) = [key async for key in client.scan_iter(f"{home}*", count=10)][:1]
+    fields: dict[bytes, bytes] = await client.hgetall(sample)  # type: ignore[misc]  # the library types it for both faces
+    same = [part for name, value in fields.items() if name not in {b"vector", b"terms"} for part in (name, value)]
+    terms = fields[b"terms"].rpartition(b" ")[0].decode()
+
+    def command(number: int) -> Command:
+        vector = to_half(embedder.vector(f"n{number}"))
+        return ("HSET", f"{home}{number:016x}", *same, "terms", f"{terms} n{number}", "vector", vector)
+
+    return command
+
+
+async def bulk(_: Desk, url: str, size: int, rounds: int) -> list[Bulk]:
+    """A job: ten thousand memories at once, and as many pipelined HSET, in turn."""
+    vocabulary, ours, bare = words(), [], []
+    async with _hub(url) as hub, Redis.from_url(url, protocol=2) as client:
+        memory, command = hub.store(NAMESPACE).memory, await _hset_of(client)
+        for _round in range(rounds):
+            items = [item_of(next(_numbers), vocabulary) for _ in range(MANY)]
+            began = time.perf_counter()
+            await memory.add_many(items)
+            ours.append(MANY / (time.perf_counter() - began))
+            commands = [command(next(_numbers)) for _ in range(MANY)]
+            began = time.perf_counter()
+            for first in range(0, MANY, 1_000):
+                pipe = client.pipeline(transaction=False)
+                for one in commands[first : first + 1_000]:
+                    pipe.execute_command(*one)
+                await pipe.execute()
+            bare.append(MANY / (time.perf_counter() - began))
+    ratio = median(mine / theirs for mine, theirs in zip(ours, bare, strict=True))
+    return [Bulk(size, median(ours), median(bare), ratio)]
+
+
+def _of_user(number: int) -> MemoryFilter:
+    return _FILTERS[number % len(_FILTERS)]
+
+
+_FILTERS = [MemoryFilter(user_id=f"user-{number}") for number in range(10)]
+
+
+# -- goals -----------------------------------------------------------------------------------------
+
+
+def verdicts(results: MemoryResults) -> list[Verdict]:
+    """The goals of semantic memory."""
+    found = []
+    for size in (10_000, 100_000):
+        found += [
+            _within(results.find(f"recall, hybrid, filtered, {size:,}", ONE), f"recall at {size:,}: p50", 1.5),
+            _rate(results.find(f"add, {size:,}", ONE), f"add at {size:,}", 0.5),
+            _bulk(results, size),
+        ]
+    found.append(_within(results.find("cache check, 10,000", ONE), "cache check: p50", 1.4))
+    found.append(_within(results.find("recall, exact index, 10,000", ONE), "exact index at 10,000: p50", 5.0))
+    return found
+
+
+def _within(rows: Sequence[Row], what: str, most: float) -> Verdict:
+    shown = ", ".join(factor(row.ratios.p50_us) for row in rows)
+    return Verdict(
+        f"{what} at most {most:g} times the bare one", shown, _judged(rows, lambda row: row.ratios.p50_us <= most)
+    )
+
+
+def _rate(rows: Sequence[Row], what: str, least: float) -> Verdict:
+    shown = ", ".join(factor(row.ratios.calls_per_s) for row in rows)
+    met = _judged(rows, lambda row: row.ratios.calls_per_s >= least)
+    return Verdict(f"{what}: at least {least:g} of the bare rate", shown, met)
+
+
+def _judged(rows: Sequence[Row], holds: Callable[[Row], bool]) -> bool | None:
+    return all(map(holds, rows)) if rows else None
+
+
+def _bulk(results: MemoryResults, size: int) -> Verdict:
+    bulks = [one for one in results.bulks if one.size == size]
+    goal = f"{MANY:,} at once at {size:,}: at least 0.8 of the bare rate"
+    return Verdict(
+        goal, ", ".join(factor(one.ratio) for one in bulks), all(one.ratio >= 0.8 for one in bulks) if bulks else None
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

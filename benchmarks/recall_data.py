@@ -1,0 +1,152 @@
+"""Conversations, questions about them and pairs of questions, as they lie in a folder of measurement data.
+
+`<set>/items.jsonl.gz`     one turn a line: id, group, session, speaker, timestamp, text
+`<set>/queries.jsonl.gz`   one question a line: id, group, category, text, relevant (ids of the turns that answer it)
+`pairs/questions.jsonl.gz` two questions a line: a, b, same (1 when one answer fits both)
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import log2
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from sharedmem.models import MemoryItem, MemoryMessage
+
+UNANSWERABLE = "adversarial"
+"""Questions of this category have no answer in the conversation; the headline leaves them out."""
+DEPTHS = (1, 5, 10, 20)
+DEPTH = 10
+
+
+class Turn(NamedTuple):
+    """What somebody said."""
+
+    id: str
+    session: str
+    position: int
+    """In its session, from 0."""
+    speaker: str
+    at: datetime
+    text: str
+
+    def as_turn(self) -> MemoryItem:
+        """The memory of it that knows who said it, when and to whom."""
+        role = "agent" if self.speaker == "assistant" else "user"
+        message = MemoryMessage(role=role, name=self.speaker, content=self.text, timestamp=self.at)
+        return self.as_text().model_copy(update={"messages": (message,)})
+
+    def as_text(self) -> MemoryItem:
+        """The memory of its words alone."""
+        return MemoryItem(
+            id=self.id, thread_id=self.session, turn_index=self.position, memory=self.text, timestamp=self.at
+        )
+
+
+class Question(NamedTuple):
+    """What is asked about a conversation."""
+
+    id: str
+    group: str
+    category: str
+    text: str
+    relevant: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Conversations:
+    """A set of conversations, by group, and the questions about them."""
+
+    name: str
+    turns: dict[str, list[Turn]]
+    questions: list[Question]
+
+
+class Pair(NamedTuple):
+    """Two questions, and whether one answer fits both."""
+
+    a: str
+    b: str
+    same: bool
+
+
+def read_conversations(folder: Path, *, every: int = 1) -> Conversations:
+    """The set in a folder, with every so manieth question.
+
+    Raises:
+        FileNotFoundError: it is no such folder.
+    """
+    turns: dict[str, list[Turn]] = {}
+    lengths: dict[str, int] = {}
+    for line in _lines(folder / "items.jsonl.gz"):
+        session, at = line["session"], datetime.fromisoformat(line["timestamp"])
+        position = lengths.get(session, 0)
+        lengths[session] = position + 1
+        turn = Turn(line["id"], session, position, line["speaker"], at, line["text"])
+        turns.setdefault(line["group"], []).append(turn)
+    questions = [
+        Question(line["id"], line["group"], line["category"], line["text"], frozenset(line["relevant"]))
+        for line in _lines(folder / "queries.jsonl.gz")
+    ]
+    return Conversations(folder.name, turns, questions[::every])
+
+
+def read_pairs(path: Path, *, every: int = 1) -> list[Pair]:
+    """The pairs of a file.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    return [Pair(line["a"], line["b"], bool(line["same"])) for line in _lines(path)][::every]
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+# -- how good an answer is -------------------------------------------------------------------------
+
+
+class Quality(NamedTuple):
+    """How good answers are, from 0 to 1, over some questions."""
+
+    questions: int
+    recall: dict[int, float]
+    """Share of what answers the question that is among the first so many."""
+    hit: float
+    """Share of questions with something of it among the first ten."""
+    mrr: float
+    """One divided by the place of the first that answers it."""
+    ndcg: float
+    """As recall at ten, where earlier places count more."""
+
+
+def quality_of(answers: Sequence[tuple[Question, Sequence[str]]]) -> Quality:
+    """The mean over questions and the ids that were answered to them, best first."""
+    return Quality(
+        questions=len(answers),
+        recall={
+            depth: fmean(len(asked.relevant & set(ids[:depth])) / len(asked.relevant) for asked, ids in answers)
+            for depth in DEPTHS
+        },
+        hit=fmean(not asked.relevant.isdisjoint(ids[:DEPTH]) for asked, ids in answers),
+        mrr=fmean(_reciprocal_rank(asked.relevant, ids) for asked, ids in answers),
+        ndcg=fmean(_discounted_gain(asked.relevant, ids[:DEPTH]) for asked, ids in answers),
+    )
+
+
+def _reciprocal_rank(relevant: frozenset[str], ids: Sequence[str]) -> float:
+    return next((1 / place for place, id_ in enumerate(ids, 1) if id_ in relevant), 0.0)
+
+
+def _discounted_gain(relevant: frozenset[str], ids: Sequence[str]) -> float:
+    gained = sum(1 / log2(place + 1) for place, id_ in enumerate(ids, 1) if id_ in relevant)
+    best = sum(1 / log2(place + 1) for place in range(1, min(len(relevant), DEPTH) + 1))
+    return gained / best

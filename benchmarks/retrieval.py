@@ -1,0 +1,345 @@
+"""Whether recall finds the right memory: questions about long conversations, through `store.memory`, without any LLM.
+
+python benchmarks/retrieval.py --data FOLDER                  both indexes, every signal, cache and dedup: minutes
+python benchmarks/retrieval.py --data FOLDER --quick          every fifth question
+python benchmarks/retrieval.py --data FOLDER --only locomo    one set of conversations, or `pairs`
+python benchmarks/retrieval.py --data FOLDER --page docs/retrieval.md
+
+The folder looks as recall_data.py says; a set or file that is not there is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from findings import Verdict
+from harness import machine
+from likeness import Likeness, likeness_of
+from recall_data import (
+    DEPTHS,
+    UNANSWERABLE,
+    Conversations,
+    Quality,
+    Question,
+    quality_of,
+    read_conversations,
+    read_pairs,
+)
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from sharedmem import Hub, Settings, SharedMemoryStore
+from sharedmem.knowledge.scoring import Recipe
+from sharedmem.models import SearchMode
+
+RESULTS = Path(__file__).parent / "results" / "retrieval.json"
+MODULES = {"redisearch": ("search",), "exact": ()}
+RECIPE = Recipe()
+LEAST_RECALL = {"locomo": 0.76, "longmemeval": 0.915}
+MOST_APART = 0.01
+SETS = tuple(LEAST_RECALL)
+PAIRS = "pairs"
+LARGEST = max(DEPTHS)
+_AT_ONCE = 4
+
+
+class Way(NamedTuple):
+    """One way to search."""
+
+    name: str
+    recipe: Recipe = RECIPE
+    mode: SearchMode = "hybrid"
+    bare: bool = False
+    """Among memories that do not know who said them, when and to whom."""
+
+
+_STILL = replace(RECIPE, author=1.0, previous=(), following=(), answer=1.0, question=1.0, date=1.0)
+WHOLE = Way("the recipe")
+STEPS = (
+    Way("meaning alone", mode="semantic", bare=True),
+    Way("words alone", mode="keywords", bare=True),
+    Way("reciprocal ranks", replace(_STILL, fusion="rrf", text=1.0, vector=1.0), bare=True),
+    Way("weighted sum", _STILL, bare=True),
+    Way("+ date and speaker before the words, names out of the query", _STILL),
+    Way("+ who is named", replace(_STILL, author=RECIPE.author)),
+    Way("+ neighbours", replace(RECIPE, answer=1.0, question=1.0, date=1.0)),
+    Way("+ questions", replace(RECIPE, date=1.0)),
+    Way("+ dates = the recipe"),
+)
+"""What each signal adds to those before it."""
+WITHOUT = (
+    Way("meaning", replace(RECIPE, vector=0.0)),
+    Way("words", replace(RECIPE, text=0.0)),
+    Way("who is named", replace(RECIPE, author=1.0)),
+    Way("neighbours", replace(RECIPE, previous=(), following=())),
+    Way("the gate for long turns", replace(RECIPE, talkative=1e9)),
+    Way("more to answers", replace(RECIPE, answer=1.0)),
+    Way("less to questions", replace(RECIPE, question=1.0)),
+    Way("dates", replace(RECIPE, date=1.0)),
+    Way("weights: reciprocal ranks", replace(RECIPE, fusion="rrf", text=1.0, vector=1.0)),
+)
+"""What is lost when one signal is taken out of the recipe."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one way to search did."""
+
+    data: str
+    index: str
+    part: str
+    """`whole`, `category`, `steps` or `without`."""
+    name: str
+    quality: Quality
+
+
+@dataclass
+class Findings:
+    """Everything that a run has measured."""
+
+    machine: dict[str, str]
+    quick: bool
+    rows: list[Row] = field(default_factory=list)
+    pairs: list[Likeness] = field(default_factory=list)
+
+    def of(self, part: str, data: str, index: str = "") -> list[Row]:
+        """The rows of a part."""
+        return [row for row in self.rows if (row.part, row.data) == (part, data) and index in {"", row.index}]
+
+
+# -- measuring -------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def opened(index: str) -> AsyncIterator[Hub]:
+    """A hub with a private server that searches, or cannot, so that this process does."""
+    with tempfile.TemporaryDirectory(prefix="sm-eval-") as folder:
+        settings = Settings(
+            redis_url=None,
+            data_dir=Path(folder),
+            durable_url="none",
+            embedder="wordllama",
+            embedded_modules=MODULES[index],
+        )
+        async with Hub.open(settings=settings) as hub:
+            yield hub
+
+
+async def fill(hub: Hub, data: Conversations, *, bare: bool) -> dict[str, SharedMemoryStore]:
+    """Remember all turns, each conversation in a namespace of its own; the stores by group."""
+    stores = {}
+    for group, turns in data.turns.items():
+        stores[group] = store = hub.store(f"{data.name}-{'bare-' if bare else ''}{group}")
+        # What was said twice was said twice.
+        await store.memory.add_many([turn.as_text() if bare else turn.as_turn() for turn in turns], dedup=False)
+    return stores
+
+
+async def answers(
+    stores: dict[str, SharedMemoryStore], questions: Sequence[Question], way: Way, progress: Progress
+) -> list[tuple[Question, list[str]]]:
+    """The ids that a way of searching finds for each question, best first."""
+    task = progress.add_task(way.name, total=len(questions))
+    turnstile = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(question: Question) -> tuple[Question, list[str]]:
+        async with turnstile:
+            recipe = way.recipe if way.mode == "hybrid" else None
+            memory = stores[question.group].memory
+            hits = await memory.search(question.text, limit=LARGEST, mode=way.mode, recipe=recipe)
+        progress.advance(task)
+        return question, [hit.item.id for hit in hits]
+
+    found = await asyncio.gather(*map(ask, questions))
+    progress.remove_task(task)
+    return found
+
+
+async def measure(data: Conversations, index: str, progress: Progress, *, signals: bool) -> list[Row]:
+    """How well one index answers the questions of a set; on demand also what each signal is worth."""
+    told = [question for question in data.questions if question.category != UNANSWERABLE]
+    async with opened(index) as hub:
+        stores = await fill(hub, data, bare=False)
+        found = await answers(stores, data.questions, WHOLE, progress)
+        rows = list(_whole_rows(data.name, index, found))
+        if not signals:
+            return rows
+        bare = await fill(hub, data, bare=True)
+        for part, ways in (("steps", STEPS), ("without", WITHOUT)):
+            for way in ways:
+                found = await answers(bare if way.bare else stores, told, way, progress)
+                rows.append(Row(data.name, index, part, way.name, quality_of(found)))
+    return rows
+
+
+def _whole_rows(data: str, index: str, found: Sequence[tuple[Question, list[str]]]) -> Iterator[Row]:
+    told = [answer for answer in found if answer[0].category != UNANSWERABLE]
+    yield Row(data, index, "whole", WHOLE.name, quality_of(told))
+    for category in dict.fromkeys(question.category for question, _ in found):
+        some = [answer for answer in found if answer[0].category == category]
+        yield Row(data, index, "category", category, quality_of(some))
+
+
+# -- goals -----------------------------------------------------------------------------------------
+
+
+def verdicts(findings: Findings) -> list[Verdict]:
+    """What was to be reached, and whether it was."""
+    goals = []
+    for data, least in LEAST_RECALL.items():
+        rows = findings.of("whole", data)
+        found = {row.index: row.quality.recall[10] for row in rows}
+        shown = ", ".join(f"{value:.3f} ({index})" for index, value in found.items())
+        met = min(found.values()) >= least if found else None
+        goals.append(Verdict(f"recall@10 on {data} at least {least}", shown, met))
+        apart = max(found.values()) - min(found.values()) if len(found) > 1 else None
+        shown = "" if apart is None else f"{apart:.3f}"
+        met = None if apart is None else apart <= MOST_APART
+        goals.append(Verdict(f"both indexes within {MOST_APART} on {data}", shown, met))
+    return goals
+
+
+# -- telling ---------------------------------------------------------------------------------------
+
+FIGURES = (*(f"recall@{depth}" for depth in DEPTHS), "hit@10", "MRR", "nDCG@10")
+TITLES = {
+    "whole": "The recipe, on both indexes",
+    "category": "By category of question",
+    "steps": "Step by step",
+    "without": "The recipe without one signal",
+}
+
+
+def tables(findings: Findings) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Title, names of the columns and rows of each table."""
+    for data in dict.fromkeys(row.data for row in findings.rows):
+        for part, title in TITLES.items():
+            rows = findings.of(part, data, "redisearch" if part != "whole" else "") or findings.of(part, data)
+            if rows:
+                cells = [[row.index if part == "whole" else row.name, *_cells(row.quality)] for row in rows]
+                yield f"{data}: {title[0].lower()}{title[1:]}", ["", "questions", *FIGURES], cells
+    if findings.pairs:
+        names = ["cosine at least", "same: hit", "different: hit", "same: hit, guarded", "different: hit, guarded"]
+        cells = [
+            [one.threshold, *(f"{100 * share:.1f} %" for share in (one.same, one.different, *one.guarded))]
+            for one in findings.pairs
+        ]
+        yield "Pairs of questions: what a threshold lets through", names, cells
+
+
+def _cells(quality: Quality) -> list[str]:
+    figures = (*quality.recall.values(), quality.hit, quality.mrr, quality.ndcg)
+    return [str(quality.questions), *(f"{figure:.3f}" for figure in figures)]
+
+
+def show(findings: Findings, goals: Sequence[Verdict]) -> None:
+    """Print the tables."""
+    console = Console()
+    console.width = max(console.width, 150)
+    for title, names, rows in tables(findings):
+        table = Table(title=title)
+        for place, name in enumerate(names):
+            table.add_column(name, justify="right" if place else "left")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    for goal in goals:
+        console.print(f"{goal.goal}: {goal.found} [bold]{goal.word}[/]")
+
+
+def save(findings: Findings, goals: Sequence[Verdict], path: Path) -> None:
+    """Write everything as JSON."""
+    plain: dict[str, Any] = {
+        "machine": findings.machine,
+        "quick": findings.quick,
+        "recipe": asdict(RECIPE),
+        "rows": [asdict(row) | {"quality": row.quality._asdict()} for row in findings.rows],
+        "pairs": [one._asdict() for one in findings.pairs],
+        "goals": [asdict(goal) | {"verdict": goal.word} for goal in goals],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
+
+
+def put_on_page(findings: Findings, goals: Sequence[Verdict], page: Path) -> None:
+    """Replace what stands between the markers of a page.
+
+    Raises:
+        ValueError: the page has no such markers.
+    """
+    begin, end = "<!-- retrieval: begin -->", "<!-- retrieval: end -->"
+    text = page.read_text(encoding="utf-8")
+    if begin not in text or end not in text:
+        raise ValueError(f"{page} has no lines {begin} and {end} to write between")
+    before, after = text.split(begin)[0], text.split(end)[-1]
+    body = "\n".join([begin, "", *_page_lines(findings, goals), "", end])
+    page.write_text(before + body + after, encoding="utf-8")
+
+
+def _page_lines(findings: Findings, goals: Sequence[Verdict]) -> Iterator[str]:
+    yield from ("| goal | found | |", "|---|---|---|")
+    yield from (f"| {goal.goal} | {goal.found} | {goal.word} |" for goal in goals)
+    for title, names, rows in tables(findings):
+        yield from ("", f"### {title}", "", f"| {' | '.join(names)} |", "|---" + "|---:" * (len(names) - 1) + "|")
+        yield from (f"| {' | '.join(row)} |" for row in rows)
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what the command line asks for."""
+    asked = _arguments(arguments)
+    every = 5 if asked.quick else 1
+    findings = Findings(machine(), asked.quick)
+    with _progress() as progress:
+        for name in SETS:
+            folder = asked.data / name
+            if asked.only in {None, name} and folder.is_dir():
+                data = read_conversations(folder, every=every)
+                for index in MODULES if asked.index is None else (asked.index,):
+                    signals = index == (asked.index or "redisearch") and not asked.no_signals
+                    findings.rows += asyncio.run(measure(data, index, progress, signals=signals))
+        file = asked.data / PAIRS / "questions.jsonl.gz"
+        if asked.only in {None, PAIRS} and file.is_file():
+            findings.pairs = asyncio.run(likeness_of(read_pairs(file, every=every)))
+    if not findings.rows and not findings.pairs:
+        print(f"nothing to measure in {asked.data}; recall_data.py says how such a folder looks", file=sys.stderr)
+        return 2
+    goals = verdicts(findings)
+    show(findings, goals)
+    save(findings, goals, asked.json)
+    if asked.page:
+        put_on_page(findings, goals, asked.page)
+    return 0
+
+
+def _progress() -> Progress:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Whether recall finds the right memory.")
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="conversations, questions and pairs")
+    parser.add_argument("--only", choices=(*SETS, PAIRS), help="one of them")
+    parser.add_argument("--index", choices=tuple(MODULES), help="one index instead of both")
+    parser.add_argument("--no-signals", action="store_true", help="leave out what each signal is worth")
+    parser.add_argument("--quick", action="store_true", help="every fifth question and pair: a first impression")
+    parser.add_argument("--json", type=Path, default=RESULTS, metavar="PATH", help="where the figures go")
+    parser.add_argument("--page", type=Path, metavar="PATH", help="a page whose figures to replace")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

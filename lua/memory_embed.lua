@@ -1,0 +1,27 @@
+-- memory_embed: give several memories the vectors that they have waited for.
+--
+-- INCLUDE time ledger mutation
+-- KEYS keys...     hash  the record of each; then log and pending
+-- ARGV vectors...  blob  for each: id, version it has, vector
+--
+-- RETURNS how many have got it; others have changed or gone meanwhile
+-- FAILS   CLOSED, STALE, WRONGTYPE
+local count = #KEYS - 5
+local log, pending = KEYS[#KEYS - 1], KEYS[#KEYS]
+local version, given = tick(count), 0
+
+local function give(record, i)
+  local id, expect, vector = ARGV[3 + 3 * i], ARGV[4 + 3 * i], ARGV[5 + 3 * i]
+  local held = redis.call('HGET', record, 'version')
+  if held and held ~= expect then return end
+  redis.call('ZREM', pending, id)
+  if not held then return end
+  local stamp = whole(version + i - 1)
+  redis.call('HSET', record, 'vector', vector)
+  redis.call('ZADD', log, stamp, id)
+  announce(stamp, 'memory.embedded', record)
+  given = given + 1
+end
+
+for i = 1, count do give(KEYS[3 + i], i) end
+return done(whole(given))

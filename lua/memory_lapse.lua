@@ -1,0 +1,39 @@
+-- memory_lapse: clear away what memories leave that have expired, and what the log has told of for long enough.
+--
+-- INCLUDE time ledger mutation memory
+-- KEYS keys...     any   for each ending its record, then for each the turns of its thread; then log, digests, endings
+-- ARGV endings...  text  members of `endings` whose time has passed (see include/memory.lua)
+--
+-- RETURNS how many were cleared away
+-- FAILS   CLOSED, STALE
+local count = (#KEYS - 6) / 2
+local log, digests, endings = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
+local version, lapsed = tick(count), 0
+
+local function leave_thread(turns, id, turn)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', turns, turn, turn)) do
+    if string.sub(member, 1, #id + 1) == id .. ' ' then leave_turns(turns, member, turn) end
+  end
+end
+
+local function lapse(record, turns, ending, i)
+  local due = redis.call('ZSCORE', endings, ending)
+  if not due or tonumber(due) > now_ms() then return end
+  redis.call('ZREM', endings, ending)
+  lapsed = lapsed + 1
+  local told, id, digest, turn = string.match(ending, '^( ?)(%S+) (%S+) (%d+) ')
+  if redis.call('EXISTS', record) == 1 then return end
+  if told == ' ' then
+    redis.call('ZREM', log, id)
+    return
+  end
+  local stamp = whole(version + i - 1)
+  forget_digest(digests, digest, id)
+  leave_thread(turns, id, turn)
+  redis.call('ZADD', log, stamp, id)
+  remember_gone(endings, ending)
+  announce(stamp, 'memory.expired', record)
+end
+
+for i = 1, count do lapse(KEYS[3 + i], KEYS[3 + count + i], ARGV[5 + i], i) end
+return done(whole(lapsed))

@@ -1,0 +1,157 @@
+-- memory_write: write several memories, each new or as a new version of what it was.
+--
+-- INCLUDE time ledger mutation keeping memory
+-- KEYS keys...    any   the record of each, the past versions of each, the turns of the thread of each; then log,
+--                       digests, endings, authors, pending, stats and place (see include/memory.lua)
+-- ARGV seen       text  the newest change that the caller has judged; empty where nothing depends on that
+-- ARGV whole      int   1: all of them or none
+-- ARGV most       int   how many past versions are kept
+-- ARGV history_s  int   how long they stay when the memory has expired
+-- ARGV writes...  any   for each: id, version it has (0: it is new), change, JSON of the change, digest, former digest,
+--                       id of the memory whose digest this may take (`*`: leave the digest to who has it), milliseconds
+--                       it lives (-1 for ever; empty as before), turn index (empty: the next one), thread, facts
+--                       before and after the turn index, author or nothing, body, `1` if it waits for its vector,
+--                       base64 of its vector for the durable tier, whether fields of before go, number of further
+--                       fields, and these with their values
+--
+-- RETURNS `<waiting> <verdict>...`, in lines: how many wait for their vectors; of each `ok <version> <turn>`, `dup <id>`
+--         (another has its digest), `here <version> <turn> <digest>` (it is no new one), or `stale <version>` (it has
+--         another version, 0: it is gone). `BEHIND <newest> <id>...`: these have changed, nothing was done, `BEHIND`
+--         alone: too many have. COLD when some memories may lie in the durable tier alone
+-- FAILS   CLOSED, STALE, WRONGTYPE
+local SHARED, MOST_TOLD = 7, 200
+local seen, whole_only, most, history_s = ARGV[6], ARGV[7] == '1', tonumber(ARGV[8]), tonumber(ARGV[9])
+local count = (#KEYS - 3 - SHARED) / 3
+local last_own = #KEYS - SHARED
+local log, digests, endings = KEYS[last_own + 1], KEYS[last_own + 2], KEYS[last_own + 3]
+local authors, pending, stats, place = KEYS[last_own + 4], KEYS[last_own + 5], KEYS[last_own + 6], KEYS[last_own + 7]
+
+-- What has changed since the caller looked: nil when nothing has.
+local function changed_since()
+  local newest = redis.call('ZRANGE', log, -1, -1, 'WITHSCORES')[2]
+  if not newest or tonumber(newest) <= tonumber(seen) then return nil end
+  local ids = redis.call('ZRANGEBYSCORE', log, '(' .. seen, '+inf', 'LIMIT', 0, MOST_TOLD + 1)
+  if #ids > MOST_TOLD then return 'BEHIND' end
+  return 'BEHIND ' .. whole(tonumber(newest)) .. ' ' .. table.concat(ids, ' ')
+end
+
+if lacks_memories() then return 'COLD' end
+local behind = seen ~= '' and changed_since()
+if behind then return behind end
+
+local pool = redis.call('EXISTS', place) == 0
+local version = tick(count)
+local counted = {}
+
+-- The terms of a write, and where the next one begins.
+local NAMES = { 'id', 'expect', 'change', 'told', 'digest', 'former', 'over', 'ttl_ms', 'turn', 'thread', 'head', 'tail',
+  'author', 'body', 'waits', 'vector', 'afresh', 'fields' }
+local function read_terms(from)
+  local one = { first = from + #NAMES }
+  for i = 1, #NAMES do one[NAMES[i]] = ARGV[from + i - 1] end
+  one.last = one.first + 2 * tonumber(one.fields) - 1
+  return one, one.last + 1
+end
+
+local function next_turn(turns)
+  local top = redis.call('ZRANGE', turns, -1, -1, 'WITHSCORES')[2]
+  return top and whole(tonumber(top) + 1) or '0'
+end
+
+-- Why a write is not done, or nil.
+local function objection(record, one)
+  local held = redis.call('HMGET', record, 'version', 'turn', 'digest')
+  if one.expect == '0' and held[1] then return 'here ' .. held[1] .. ' ' .. held[2] .. ' ' .. held[3] end
+  if one.expect ~= '0' and held[1] ~= one.expect then return 'stale ' .. (held[1] or '0') end
+  if one.expect ~= '0' or one.over == '*' then return nil end
+  local other = redis.call('HGET', digests, one.digest)
+  if other and other ~= one.over and other ~= one.id then return 'dup ' .. other end
+  return nil
+end
+
+-- The version that is about to go is one of the past.
+local function keep_past(record, history)
+  local was = redis.call('HMGET', record, 'version', 'turn', 'change', 'body')
+  redis.call('LPUSH', history, version_json(was[1], was[2], was[3], was[4]))
+  redis.call('LTRIM', history, 0, most - 1)
+end
+
+-- Fields that are no more can only go with all others: a search index takes each command for a change.
+local function store(record, one, stamp)
+  local left = one.ttl_ms == '' and redis.call('PTTL', record) or tonumber(one.ttl_ms)
+  if one.afresh == '1' then redis.call('DEL', record) end
+  local fields = { 'version', stamp, 'turn', one.turn, 'digest', one.digest, 'change', one.told, 'body', one.body,
+    'facts', one.head .. one.turn .. one.tail }
+  if pool then fields[#fields + 1], fields[#fields + 2] = 'pool', '1' end
+  for i = one.first, one.last do fields[#fields + 1] = ARGV[i] end
+  redis.call('HSET', record, unpack(fields))
+  if left > 0 then redis.call('PEXPIRE', record, left) else redis.call('PERSIST', record) end
+  return left
+end
+
+-- The history outlives its memory for a while.
+local function note_ending(history, one, left)
+  if left > 0 then
+    local ending = one.id .. ' ' .. one.digest .. ' ' .. one.turn .. ' ' .. one.thread
+    redis.call('ZADD', endings, whole(now_ms() + left), ending)
+    redis.call('PEXPIRE', history, whole(left + history_s * 1000))
+  else
+    redis.call('PERSIST', history)
+  end
+end
+
+local function note_turn(turns, one, facts_before)
+  if facts_before then redis.call('ZREM', turns, one.id .. ' ' .. facts_before) end
+  redis.call('ZADD', turns, one.turn, one.id .. ' ' .. one.head .. one.turn .. one.tail)
+  if one.expect == '0' and one.author ~= '' then redis.call('HINCRBY', authors, one.author, 1) end
+end
+
+local function note_digest(one)
+  if one.former ~= '' and one.former ~= one.digest then forget_digest(digests, one.former, one.id) end
+  local may_take = one.expect == '0' and one.over ~= '*'
+  redis.call(may_take and 'HSET' or 'HSETNX', digests, one.digest, one.id)
+end
+
+local function note_waiting(one)
+  if one.waits == '1' then redis.call('ZADD', pending, 'NX', 0, one.id) else redis.call('ZREM', pending, one.id) end
+end
+
+local function document(one, stamp, left)
+  local vector = one.vector ~= '' and ',"embedding":"' .. one.vector .. '"' or ''
+  local expires = left > 0 and ',"expires_ms":' .. whole(now_ms() + left) or ''
+  return '{"id":"' .. one.id .. '","digest":"' .. one.digest .. '"' .. vector .. expires
+    .. ',' .. string.sub(version_json(stamp, one.turn, one.told, one.body), 2)
+end
+
+local function write(record, history, turns, one, i)
+  local stamp = whole(version + i - 1)
+  local facts_before = one.expect ~= '0' and redis.call('HGET', record, 'facts')
+  if facts_before then keep_past(record, history) end
+  if one.turn == '' then one.turn = next_turn(turns) end
+  local left = store(record, one, stamp)
+  note_ending(history, one, left)
+  note_turn(turns, one, facts_before)
+  note_digest(one)
+  note_waiting(one)
+  redis.call('ZADD', log, stamp, one.id)
+  counted[one.change] = (counted[one.change] or 0) + 1
+  if is_kept(i) then keep_head(i, 'memory', stamp, '0', document(one, stamp, left)) end
+  announce(stamp, 'memory.' .. one.change, record)
+  return 'ok ' .. stamp .. ' ' .. one.turn
+end
+
+local writes, verdicts, from, refused = {}, {}, 10, false
+for i = 1, count do
+  writes[i], from = read_terms(from)
+  if whole_only then
+    verdicts[i] = objection(KEYS[3 + i], writes[i]) or 'stale 0'
+    refused = refused or verdicts[i] ~= 'stale 0'
+  end
+end
+for i = 1, refused and 0 or count do
+  local record = KEYS[3 + i]
+  verdicts[i] = objection(record, writes[i])
+    or write(record, KEYS[3 + count + i], KEYS[3 + 2 * count + i], writes[i], i)
+end
+for change, times in pairs(counted) do redis.call('HINCRBY', stats, change, times) end
+return done(whole(redis.call('ZCARD', pending)) .. '\n' .. table.concat(verdicts, '\n'))

@@ -1,0 +1,57 @@
+"""The command that shows what vectors texts get, and what they cost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sharedmem.faces.cli.app import MEMORY, command
+from sharedmem.faces.cli.output import answer, cell, pairs, table
+from sharedmem.faces.cli.session import options_of, rightful
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from sharedmem.hub.embedding import Embedded
+
+_NUMBERS_SHOWN = 4
+
+
+@command("embed", MEMORY, example="sharedmem embed 'the car broke down' 'our automobile failed'")
+def embed(
+    context: typer.Context,
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="What to turn into vectors.")],
+) -> None:
+    """Show the vectors of texts, who made them, what they cost, and how near they are to the first."""
+    from sharedmem.hub.embedding import embed_by_hand  # noqa: PLC0415  few commands need vectors
+
+    options = options_of(context)
+    settings = options.settings()
+    embedded = asyncio.run(embed_by_hand(rightful(settings), settings.namespace, texts))
+    answer(options, embedded, lambda: _picture(embedded, texts))
+
+
+def _picture(embedded: Embedded, texts: list[str]) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
+
+    cost = "unknown" if embedded.cost_usd is None else f"{embedded.cost_usd:.3g} USD"
+    rows = [
+        ("dimension", f"{embedded.dimension:,}"),
+        ("tokens", f"{embedded.tokens:,}"),
+        ("cost", cost),
+        ("cached", f"{embedded.cached:,} of {len(set(texts)):,}"),
+    ]
+    return Group(pairs(rows, title=embedded.name), _vectors(embedded, texts))
+
+
+def _vectors(embedded: Embedded, texts: list[str]) -> Table:
+    picture = table("text", "nearness", "vector", right=["nearness"])
+    first = embedded.vectors[0]
+    for text, vector in zip(texts, embedded.vectors, strict=True):
+        nearness = sum(one * other for one, other in zip(first, vector, strict=True))
+        shown = " ".join(f"{number:.3f}" for number in vector[:_NUMBERS_SHOWN])
+        picture.add_row(cell(text), f"{nearness:.3f}", f"{shown} ...")
+    return picture

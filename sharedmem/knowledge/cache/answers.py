@@ -1,0 +1,257 @@
+"""Answers: kept, found again by the same prompt or by a near one, and forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from sharedmem.data.lifetimes import check_ttl_ms
+from sharedmem.errors import InvalidError
+from sharedmem.knowledge.cache.calibration import calibrated_similarity
+from sharedmem.knowledge.cache.questions import CACHE, FIELDS, Answer, Question, read_answer
+from sharedmem.knowledge.cache.tally import Tally
+from sharedmem.knowledge.guards import differs
+from sharedmem.knowledge.memory.meaning import meaning_of
+from sharedmem.knowledge.minds import Minds
+from sharedmem.models import CachedResult
+from sharedmem.search.filters import Every
+from sharedmem.wire.access import Scope
+from sharedmem.wire.caching import Caching, PutKeys
+from sharedmem.wire.codec import encode_member
+from sharedmem.wire.replies import Command
+from sharedmem.wire.vectors import Vector, to_half
+
+PAGE = 500
+"""Answers that one round trip forgets, where there may be many."""
+_CANDIDATES = 3
+
+
+class Found(NamedTuple):
+    """An answer that fits."""
+
+    answer: Answer
+    similarity: float
+    exact: bool
+
+
+class Answers:
+    """The answers of one namespace, with the rights of one actor.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out keys within the actor's rights.
+    """
+
+    def __init__(self, minds: Minds, scope: Scope) -> None:
+        self._minds = minds
+        self._scope = scope
+        self._namespace = scope.identity.namespace
+        self._caching = Caching(minds.sender)
+
+    # -- rights, looked at once: they do not change
+
+    @cached_property
+    def may_read(self) -> bool:
+        """True.
+
+        Raises:
+            AccessDeniedError: this actor may not read the cache.
+        """
+        self._scope.common(CACHE, "read")
+        return True
+
+    @cached_property
+    def may_write(self) -> bool:
+        """True.
+
+        Raises:
+            AccessDeniedError: this actor may not write the cache.
+        """
+        self._scope.common(CACHE, "write")
+        return True
+
+    # -- finding
+
+    def least(self, threshold: float | None) -> float:
+        """The similarity from which meaning is near enough.
+
+        Raises:
+            InvalidError: the threshold is out of range.
+        """
+        if threshold is None:
+            return self._usual_similarity
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 < threshold <= 1:
+            raise InvalidError("threshold", threshold, "give a cosine similarity, above 0 to 1")
+        return float(threshold)
+
+    @cached_property
+    def _usual_similarity(self) -> float:
+        embedder = self._minds.embedder
+        calibrated = calibrated_similarity(embedder.name) if embedder else 0.0
+        return max(self._minds.settings.cache_similarity, calibrated)
+
+    async def same(self, question: Question) -> Found | None:
+        """The answer to the same prompt. One round trip."""
+        reply = await self._minds.line.call(*self._look(question.id))
+        answer = read_answer(question.id, reply)
+        fits = answer is not None and answer.tags.issuperset(question.tags)
+        return Found(answer, 1.0, exact=True) if answer and fits else None
+
+    async def near(self, question: Question, least: float) -> Found | None:
+        """The answer to the nearest prompt that means the same. One round trip without a candidate, else two."""
+        vector = await self._vector(question)
+        if vector is None:
+            return None
+        index = self._minds.answers
+        await index.ensure(self._namespace)
+        hits = await index.nearest(self._namespace, vector, filters=question.filters, k=_CANDIDATES)
+        near = [hit for hit in hits.vector if hit.score >= least]
+        if not near:
+            return None
+        replies = await self._minds.line.read_many([self._look(hit.id) for hit in near])
+        for hit, reply in zip(near, replies, strict=True):
+            answer = read_answer(hit.id, reply)
+            if answer is not None and not self._tells_apart(question, answer):
+                return Found(answer, min(hit.score, 1.0), exact=False)
+        return None
+
+    async def find(self, question: Question, least: float) -> Found | None:
+        """The answer that fits, counted as a hit or a miss.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `SemanticCache.check`.
+        """
+        _ = self.may_read
+        found = await self.same(question) or await self.near(question, least)
+        self.tell(found)
+        return found
+
+    def tell(self, found: Found | None) -> None:
+        """Count the outcome of a check."""
+        if found is None:
+            self.tally.count("misses")
+            return
+        fields = ("hits", "exact_hits") if found.exact else ("hits",)
+        self.tally.count(*fields, saved_cost=found.answer.cost, saved_tokens=found.answer.tokens)
+
+    def result(self, found: Found) -> CachedResult:
+        """What a caller is told."""
+        answer, similarity, exact = found
+        age_s = max(0.0, self._minds.clock.now().timestamp() - answer.made_s)
+        return CachedResult(
+            id=answer.id,
+            response=answer.value(),
+            similarity=similarity,
+            age_s=age_s,
+            prompt=answer.prompt,
+            exact=exact,
+        )
+
+    def _tells_apart(self, question: Question, answer: Answer) -> bool:
+        guard = differs(question.prompt, answer.prompt)
+        if guard is None:
+            return False
+        self.tally.count("guarded")
+        self._minds.counters.increment("cache_guards", guard=guard)
+        return True
+
+    async def _vector(self, question: Question) -> Vector | None:
+        """The meaning of the prompt; None where it has none, or nobody can tell it now."""
+        if not question.has_meaning:
+            return None
+        meaning = await meaning_of(self._minds.embedder, question.prompt)
+        if meaning.vector is None:
+            self._minds.counters.increment("cache_blind", reason=meaning.reason)
+        return meaning.vector
+
+    # -- keeping and forgetting
+
+    def ttl_ms(self, ttl: float | None) -> int:
+        """How long an answer is kept.
+
+        Raises:
+            InvalidError: it is no time.
+        """
+        return self._minds.settings.cache_ttl_s * 1000 if ttl is None else check_ttl_ms(ttl)
+
+    async def keep(self, question: Question, response: object, *, ttl_ms: int, facts: bytes) -> None:
+        """Keep an answer.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `SemanticCache.put`.
+        """
+        _ = self.may_write
+        coded = encode_member(response)
+        vector = await self._vector(question)
+        fields = question.fields(self._namespace, coded, facts, None if vector is None else to_half(vector))
+        await self._caching.cache_put(
+            self._scope.home,
+            PutKeys(self._record(question.id), *self._lists(), self._part("place")),
+            self._scope.signature,
+            id_=question.id,
+            ttl_ms=ttl_ms,
+            fields=fields,
+        )
+
+    async def matching(self, filters: Every) -> list[str]:
+        """The ids of the answers that filters let through. One round trip for every 500."""
+        index = self._minds.answers
+        await index.ensure(self._namespace)
+        ids: list[str] = []
+        while True:
+            page = await index.matching(self._namespace, filters, offset=len(ids), limit=PAGE)
+            ids += page.ids
+            if not page.ids or len(ids) >= page.total:
+                return ids
+
+    async def drop(self, ids: Sequence[str]) -> int:
+        """Forget answers; returns how many of them were there. One round trip for every 500."""
+        dropped = 0
+        for start in range(0, len(ids), PAGE):
+            some = ids[start : start + PAGE]
+            keys = [*map(self._record, some), *self._lists()]
+            dropped += await self._caching.cache_drop(self._scope.home, keys, self._scope.signature, ids=some)
+        return dropped
+
+    async def oldest(self) -> list[str]:
+        """The ids of those that expire first, 500 at most."""
+        reply = await self._minds.line.call("ZRANGE", self._part("endings"), 0, PAGE - 1)
+        return [id_.decode() for id_ in reply if isinstance(id_, bytes)] if isinstance(reply, list) else []
+
+    # -- counting
+
+    @cached_property
+    def tally(self) -> Tally:
+        """The counts, which all stores of the namespace share."""
+        signature = self._scope.signature
+        return self._minds.shared(Tally, self._namespace, lambda: Tally(self._minds, self._namespace, signature))
+
+    async def counted(self) -> tuple[dict[str, float], int]:
+        """(the counts, how many answers there are)."""
+        await self.tally.flush()
+        now_ms = round(self._minds.clock.now().timestamp() * 1000)
+        looks: list[Command] = [("HGETALL", self._part("stats")), ("ZCOUNT", self._part("endings"), now_ms, "+inf")]
+        counts, entries = await self._minds.line.read_many(looks)
+        assert isinstance(counts, list)
+        assert isinstance(entries, int)
+        texts = [part.decode() for part in counts if isinstance(part, bytes)]
+        return {name: float(text) for name, text in zip(texts[::2], texts[1::2], strict=True)}, entries
+
+    def note(self, doing: str, error: Exception) -> None:
+        """Count that the cache could not do its part of a call."""
+        self._minds.counters.increment("cache_failures", doing=doing, error=type(error).__name__)
+
+    # -- keys
+
+    def _look(self, id_: str) -> Command:
+        return ("HMGET", self._record(id_), *FIELDS)
+
+    def _record(self, id_: str) -> bytes:
+        return self._minds.keyspace.record(CACHE, self._namespace, id_)
+
+    def _lists(self) -> tuple[bytes, bytes, bytes]:
+        return self._part("log"), self._part("endings"), self._part("gone")
+
+    def _part(self, part: str) -> bytes:
+        return self._minds.keyspace.record_part(CACHE, self._namespace, part)

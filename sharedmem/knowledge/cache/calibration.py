@@ -1,0 +1,145 @@
+"""Calibration: which similarity means the same, for an embedder and labelled pairs. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, floor, isfinite
+from typing import NamedTuple
+
+from sharedmem.errors import InvalidError
+from sharedmem.knowledge.guards import differs
+
+THRESHOLDS = tuple(round(1 - 0.01 * step, 2) for step in range(31))
+"""From 1.0 down to 0.7: below it nobody would take two prompts for the same."""
+_STEPS = 1000
+"""Thresholds are told in thousandths."""
+_RULE_OF_THREE = 3
+# Similarity from which prompts count as the same, at 0.5 % false hits with guards on 12,000 question pairs
+# (docs/cache.md); by the beginning of the embedder's name. Embedders that are not here go by the setting alone.
+_CALIBRATED = (("wordllama:", 0.977),)
+
+
+class LabelledPair(NamedTuple):
+    """Two texts of which somebody knows whether they ask for the same."""
+
+    a: str
+    b: str
+    same: bool
+
+
+class Point(NamedTuple):
+    """What a threshold lets through: shares of the pairs with that label, 0 to 1."""
+
+    threshold: float
+    same_hit: float
+    different_hit: float
+    same_hit_guarded: float
+    different_hit_guarded: float
+
+
+class Advice(NamedTuple):
+    """The threshold to choose."""
+
+    threshold: float
+    same_hit: float
+    """Share of the pairs that ask for the same, found with guards at this threshold."""
+    different_hit: float
+    """Share of the other pairs, taken for the same with guards at this threshold."""
+    is_certain: bool
+    """Whether there are enough different pairs to speak of so small a share."""
+
+
+def calibrated_similarity(embedder: str) -> float:
+    """The similarity from which an embedder's vectors mean the same, as far as that was measured; else 0."""
+    return next((similarity for name, similarity in _CALIBRATED if embedder.startswith(name)), 0.0)
+
+
+def curve(
+    pairs: Sequence[LabelledPair], similarities: Sequence[float], *, thresholds: Sequence[float] = THRESHOLDS
+) -> list[Point]:
+    """What each threshold lets through, without and with guards.
+
+    Args:
+        pairs: both kinds must be among them.
+        similarities: cosine similarity of each pair, in their order.
+        thresholds: at which to look.
+
+    Raises:
+        InvalidError: one kind of pair is missing, or a similarity is.
+    """
+    split = _Split.of(pairs, similarities)
+    return [split.point(threshold) for threshold in thresholds]
+
+
+def advice(pairs: Sequence[LabelledPair], similarities: Sequence[float], *, max_false_hits: float) -> Advice | None:
+    """The lowest threshold at which guards and threshold together let few enough different pairs through.
+
+    Args:
+        pairs, similarities: as `curve`.
+        max_false_hits: tolerated share of the different pairs, 0 to below 1.
+
+    Returns:
+        None when no threshold up to 1.0 keeps to it.
+
+    Raises:
+        InvalidError: as `curve`, or the share is out of range.
+    """
+    if isinstance(max_false_hits, bool) or not isinstance(max_false_hits, int | float) or not 0 <= max_false_hits < 1:
+        raise InvalidError("max_false_hits", max_false_hits, "give a share from 0 to below 1, such as 0.005")
+    split = _Split.of(pairs, similarities)
+    threshold = split.lowest(floor(max_false_hits * len(split.different)))
+    if threshold > 1:
+        return None
+    point = split.point(threshold)
+    certain = len(split.different) * max_false_hits >= _RULE_OF_THREE
+    return Advice(threshold, point.same_hit_guarded, point.different_hit_guarded, certain)
+
+
+class _Judged(NamedTuple):
+    """A pair: how near its texts are, and whether a guard tells them apart."""
+
+    similarity: float
+    is_guarded: bool
+
+
+class _Split(NamedTuple):
+    """Pairs by their label."""
+
+    same: list[_Judged]
+    different: list[_Judged]
+
+    @classmethod
+    def of(cls, pairs: Sequence[LabelledPair], similarities: Sequence[float]) -> _Split:
+        if len(pairs) != len(similarities) or not all(map(isfinite, similarities)):
+            raise InvalidError(
+                "similarities", len(similarities), f"give a finite number for each of {len(pairs)} pairs"
+            )
+        judged = [
+            (_Judged(similarity, differs(pair.a, pair.b) is not None), pair.same)
+            for pair, similarity in zip(pairs, similarities, strict=True)
+        ]
+        split = cls([pair for pair, same in judged if same], [pair for pair, same in judged if not same])
+        if not split.same or not split.different:
+            label = "different" if split.same else "same"
+            raise InvalidError("pairs", len(pairs), f"there is none that is labelled {label}; both kinds are needed")
+        return split
+
+    def point(self, threshold: float) -> Point:
+        same = [pair for pair in self.same if pair.similarity >= threshold]
+        different = [pair for pair in self.different if pair.similarity >= threshold]
+        return Point(
+            threshold,
+            len(same) / len(self.same),
+            len(different) / len(self.different),
+            sum(not pair.is_guarded for pair in same) / len(self.same),
+            sum(not pair.is_guarded for pair in different) / len(self.different),
+        )
+
+    def lowest(self, allowed: int) -> float:
+        """The lowest threshold, in thousandths, that lets no more than so many different pairs through."""
+        let_through = sorted((pair.similarity for pair in self.different if not pair.is_guarded), reverse=True)
+        if len(let_through) <= allowed:
+            return min(THRESHOLDS)
+        nearest = let_through[allowed]
+        step = max(ceil(nearest * _STEPS), round(min(THRESHOLDS) * _STEPS))
+        return (step + (step / _STEPS <= nearest)) / _STEPS

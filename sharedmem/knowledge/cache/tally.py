@@ -1,0 +1,90 @@
+"""The tally: how a namespace's cache does, counted here and added up at the server a little later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+
+from sharedmem.errors import SharedMemoryError
+from sharedmem.knowledge.cache.questions import CACHE
+from sharedmem.knowledge.minds import Minds
+from sharedmem.tasks import Work
+from sharedmem.telemetry import get_logger
+from sharedmem.wire.caching import Caching
+from sharedmem.wire.replies import ServerError
+
+FLUSH_AFTER_S = 0.5
+_logger = get_logger("cache")
+
+
+class Tally:
+    """Counts of one namespace; all stores of a hub share it.
+
+    Counting takes no round trip. What is counted is sent together after half a second, and when the hub closes.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose cache it is.
+        actor: who counts.
+    """
+
+    def __init__(self, minds: Minds, namespace: str, actor: bytes) -> None:
+        self._minds = minds
+        self._space = minds.keyspace.space(namespace)
+        self._key = minds.keyspace.record_part(CACHE, namespace, "stats")
+        self._caching = Caching(minds.sender)
+        self._actor = actor
+        self._waiting: Counter[str] = Counter()
+        self._saved_cost = 0.0
+        self._work: Work | None = None
+
+    def count(self, *fields: str, saved_cost: float = 0.0, saved_tokens: int = 0) -> None:
+        """Count one more of each field, and what a hit has saved."""
+        for field in fields:
+            self._waiting[field] += 1
+            self._minds.counters.increment(f"cache_{field}")
+        if saved_tokens:
+            self._waiting["saved_tokens"] += saved_tokens
+        self._saved_cost += saved_cost
+        if self._work is None or self._work.done:
+            with suppress(SharedMemoryError):  # the hub closes
+                self._work = self._minds.background.start("count cache", self._flush_later())
+
+    async def flush(self) -> None:
+        """Add up what is counted so far. One round trip, none when there is nothing.
+
+        Raises:
+            UnavailableError: the server cannot be reached; the counts wait for the next time.
+        """
+        counted, cost = self._waiting, self._saved_cost
+        if not counted and not cost:
+            return
+        self._waiting, self._saved_cost = Counter(), 0.0
+        pairs = [text for field, amount in counted.items() for text in (field, str(amount))]
+        if cost:
+            pairs += ["saved_cost", repr(cost)]
+        try:
+            await self._caching.cache_count(self._space, self._key, self._actor, pairs=pairs)
+        except ServerError as refused:
+            # The namespace is being cleared, or this user may only read: nobody would ever take these counts.
+            _logger.info("counts of the cache of %s are left out: %s", self._space.namespace, refused.text)
+        except BaseException:
+            self._waiting.update(counted)
+            self._saved_cost += cost
+            raise
+
+    async def _flush_later(self) -> None:
+        try:
+            while self._waiting or self._saved_cost:
+                await self._minds.clock.sleep(FLUSH_AFTER_S)
+                await self._flush_quietly()
+        except asyncio.CancelledError:
+            await self._flush_quietly()  # the hub closes: its line is still open
+            raise
+
+    async def _flush_quietly(self) -> None:
+        try:
+            await self.flush()
+        except SharedMemoryError as error:
+            _logger.warning("counts of the cache of %s wait: %s", self._space.namespace, error)

@@ -1,0 +1,212 @@
+"""How a memory lies in Redis, and how it comes back: pure functions between `MemoryItem` and what is stored.
+
+A memory is a hash (`KeySpace.record`). `body` is the JSON of what its item says (see `encode_body`); what the server
+assigns stands beside it: `version` of the last change, and `turn`, the turn index. `change` is the JSON of that
+change. A past version is one JSON text, `{"version":1,"turn_index":0,"change":{...},"item":{...}}`, whose
+item is such a body.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from hashlib import blake2b, sha256
+from typing import Any
+
+import orjson
+
+from sharedmem.clock import from_microseconds
+from sharedmem.models import MemoryItem, MemoryMessage, MemoryVersion
+from sharedmem.search.tags import joined, spelled
+from sharedmem.wire.vectors import from_half
+
+READ_FIELDS = ("body", "version", "turn")
+"""What a reader fetches, in the order in which `item_of` takes them; `vector` too for those who want embeddings."""
+PLACEHOLDER = b"- "
+"""What a member of `memory.turns` begins with that only marks how far the turns of its thread went."""
+
+_LONGEST_META_BYTES = 200
+_BLANKS = re.compile(r"\s+")
+# What the server assigns, what stands in the key, and what lies in a field of its own.
+_BESIDE_BODY = frozenset({"id", "tenant_id", "turn_index", "embedding", "version"})
+_IN_BODY = tuple(name for name in MemoryItem.model_fields if name not in _BESIDE_BODY)
+_DEFAULTS: dict[str, Any] = {
+    name: field.get_default(call_default_factory=True, validated_data={})
+    for name, field in MemoryItem.model_fields.items()
+}
+_MESSAGE_DEFAULTS: dict[str, Any] = {"entity_id": None, "name": None, "timestamp": None, "embedding": None}
+_TIMES = ("timestamp", "created_at", "updated_at")
+_TUPLES = ("related_memory_ids", "tags", "collections", "turn_embedding")
+
+
+def normalised(text: str) -> str:
+    """The text as it is compared: in normal form, without case, with single blanks."""
+    if text.isascii():
+        return " ".join(text.lower().split())
+    return _BLANKS.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip()
+
+
+def hash_of(text: str) -> str:
+    """What `MemoryItem.hash` says of a text: the SHA-256 of its normalised form."""
+    return sha256(normalised(text).encode(errors="surrogatepass")).hexdigest()
+
+
+def meta_tag(key: str, value: object) -> str | None:
+    """The value of the tag field `meta` for one entry of `metadata`, for writers and filters alike; None for no scalar.
+
+    A whole number is the same as float and int; long texts are told by their digest.
+    """
+    if not isinstance(value, str | int | float | bool):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    told = f"{key}={orjson.dumps(value).decode()}" if _fits(value) else f"{key}={value}"
+    if len(told) <= _LONGEST_META_BYTES and told.isprintable() and told == told.strip():
+        return told
+    return f"#{blake2b(told.encode(errors='surrogatepass'), digest_size=16).hexdigest()}"
+
+
+def _fits(value: object) -> bool:
+    # Whole numbers of more than 64 bits are spelled by Python.
+    return not isinstance(value, int) or -(2**63) <= value < 2**64
+
+
+def tags_of(item: MemoryItem, namespace: str) -> dict[str, str]:
+    """The tag fields of a memory; those without a value are left out."""
+    found = {
+        "ns": namespace,
+        "user": item.user_id,
+        "agent": item.agent_id,
+        "thread": item.thread_id,
+        "run": item.run_id,
+        "category": item.category,
+        "importance": item.importance,
+        "type": item.memory_type,
+        "entity": item.entity_id,
+        "source": item.source_actor,
+    }
+    several = {"tags": item.tags, "collections": item.collections, "meta": _meta_tags(item.metadata)}
+    tags = {name: spelled(value) for name, value in found.items() if value}
+    return tags | {name: field for name, values in several.items() if (field := joined(values))}
+
+
+def _meta_tags(metadata: Mapping[str, Any]) -> Iterable[str]:
+    for key, value in metadata.items():
+        tag = meta_tag(key, value)
+        if tag is not None:
+            yield tag
+
+
+def encode_body(item: MemoryItem) -> bytes:
+    """The JSON of what an item says, without what stands beside it and without what is as usual."""
+    values = item.__dict__
+    body = {name: values[name] for name in _IN_BODY if values[name] != _DEFAULTS[name]}
+    if body.get("content") == item.memory:
+        del body["content"]
+    if item.messages:
+        body["messages"] = [_message_body(message) for message in item.messages]
+    for name in _TIMES:
+        if name in body:
+            body[name] = body[name].astimezone(UTC)
+    return orjson.dumps(body)
+
+
+def _message_body(message: MemoryMessage) -> dict[str, Any]:
+    body = {name: value for name, value in message.__dict__.items() if value is not None and value != {}}
+    if message.timestamp is not None:
+        body["timestamp"] = message.timestamp.astimezone(UTC)
+    return body
+
+
+def item_of(
+    id_: str, namespace: str, body: bytes, version: bytes | int, turn: bytes | int, *, vector: bytes | None = None
+) -> MemoryItem:
+    """The memory that these fields of its hash tell.
+
+    Args:
+        id_, namespace: where it lies.
+        body, version, turn: as `READ_FIELDS` names them.
+        vector: that field too, for those who want the embedding.
+    """
+    item = item_of_body(id_, namespace, orjson.loads(body), int(version), int(turn))
+    if vector is None:
+        return item
+    return item.model_copy(update={"embedding": tuple(from_half(vector).tolist())})
+
+
+def item_of_body(id_: str, namespace: str, body: dict[str, Any], version: int, turn_index: int) -> MemoryItem:
+    """The memory of a decoded body, which is used up by this."""
+    beside = {"id": id_, "tenant_id": namespace, "version": version, "turn_index": turn_index}
+    for name in _TIMES:
+        if name in body:
+            body[name] = datetime.fromisoformat(body[name])
+    for name in _TUPLES:
+        if name in body:
+            body[name] = tuple(body[name])
+    if "messages" in body:
+        body["messages"] = tuple(_message(message) for message in body["messages"])
+    body.setdefault("content", body.get("memory", ""))
+    known = {name: value for name, value in body.items() if name in _DEFAULTS}
+    # Mutable defaults are not shared between items.
+    fresh: dict[str, Any] = {"metrics": {}, "metadata": {}}
+    return MemoryItem.model_construct(None, **{**_DEFAULTS, **fresh, **known, **beside})
+
+
+def _message(body: dict[str, Any]) -> MemoryMessage:
+    if "timestamp" in body:
+        body["timestamp"] = datetime.fromisoformat(body["timestamp"])
+    if "embedding" in body:
+        body["embedding"] = tuple(body["embedding"])
+    return MemoryMessage.model_construct(None, **{**_MESSAGE_DEFAULTS, "metadata": {}, **body})
+
+
+def version_of(id_: str, namespace: str, entry: bytes) -> MemoryVersion:
+    """One version of a memory, as `memory.history` keeps past ones."""
+    return version_told(id_, namespace, orjson.loads(entry))
+
+
+def version_told(id_: str, namespace: str, told: Mapping[str, Any]) -> MemoryVersion:
+    """One version of a memory, of its decoded JSON; the item in it is used up by this."""
+    version, change = told["version"], told["change"]
+    merged = change.get("merged")
+    return MemoryVersion(
+        version=version,
+        at=from_microseconds(version),
+        actor=change["actor"],
+        change=change["change"],
+        item=item_of_body(id_, namespace, told["item"], version, told["turn_index"]),
+        merged_text=None if merged is None else merged.get("memory", ""),
+        similarity=change.get("similarity"),
+        undoes=change.get("undoes"),
+    )
+
+
+def encode_change(change: str, actor: str, **more: object) -> bytes:
+    """The JSON of a change.
+
+    Args:
+        change: as `MemoryVersion` calls it.
+        actor: who made it.
+        more: `similarity`, `undoes`, and as `merged` the body of the item that was merged in; None is left out.
+    """
+    said = {name: value for name, value in more.items() if value is not None}
+    return orjson.dumps({"change": change, "actor": actor} | said)
+
+
+# -- durable tier -----------------------------------------------------------------------------------
+# One document a memory: the hash as JSON, so that an imager makes the same hash again. lua/include/memory.lua spells
+# it: {"id", "version", "turn_index", "digest", "change", "item", "embedding"?, "expires_ms"?}; `embedding` is the
+# base64 of the half-precision numbers.
+
+
+def embedding_text(vector: bytes | None) -> bytes:
+    """How the document in the durable tier spells a half-precision vector; empty without one."""
+    return b64encode(vector) if vector else b""
+
+
+def embedding_bytes(text: str | None) -> bytes | None:
+    """The half-precision vector that the document spells, as the hash has it."""
+    return b64decode(text) if text else None

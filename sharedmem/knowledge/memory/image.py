@@ -1,0 +1,68 @@
+"""How a memory lies in Redis, made again of what the durable tier has of it.
+
+For the tier a memory is one key, `<namespace>:$memory:<id>`, with one document (see `documents`). Its past versions are
+not kept there, and how often it was merged only as far as it says so itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sharedmem.models import DurableRecord
+from sharedmem.wire.keys import KeySpace, Target
+from sharedmem.wire.remembering import FAMILY
+from sharedmem.wire.replies import Argument, Command
+from sharedmem.wire.tier import Part, Remembered
+
+
+class MemoryImager:
+    """Knows how memories lie in Redis (`wire.tier.Imager`, `durable.gathering.MemoryReader`).
+
+    Args:
+        keyspace: how keys are spelled.
+        embeds: whether vectors that are missing are to be made.
+    """
+
+    def __init__(self, keyspace: KeySpace, *, embeds: bool) -> None:
+        self._keyspace = keyspace
+        self._embeds = embeds
+
+    def presence(self, target: Target) -> bytes:
+        """Its hash."""
+        return self._keyspace.record(FAMILY, target.space.namespace, _id_of(target.key))
+
+    def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[Part]:
+        """The fields of its hash, but for the mark of the index in which it is found.
+
+        Raises:
+            ValueError, LookupError, TypeError: it cannot be read.
+        """
+        fields = self.remembered(records[0]).fields
+        rows: list[tuple[Argument, ...]] = list(zip(fields[::2], fields[1::2], strict=True))
+        return [Part(self.presence(target), "HSET", rows, has_more=True)] if rows else []
+
+    def besides(self, target: Target) -> list[Command]:  # noqa: ARG002  # the script does it all in one step
+        """Nothing."""
+        return []
+
+    def remembered(self, record: DurableRecord) -> Remembered:
+        """What the script takes that brings a memory back; without fields when it was deleted.
+
+        Raises:
+            ValueError, LookupError, TypeError: it cannot be read.
+        """
+        if record.deleted:
+            return Remembered(_id_of(record.key), record.stamp, 0, "", "", "", b"", 0, 0, ())
+        # Vectors are crunched by a library that takes a while to load; a hub opens without it.
+        from sharedmem.knowledge.memory.restored import restored  # noqa: PLC0415
+
+        return restored(_id_of(record.key), record, embeds=self._embeds)
+
+    def places(self, namespace: str, memories: Sequence[Remembered]) -> list[bytes]:
+        """The records of memories, then the turns of the thread of each."""
+        records = [self._keyspace.record(FAMILY, namespace, one.id) for one in memories]
+        return records + [self._keyspace.record_item(FAMILY, namespace, "turns", one.thread) for one in memories]
+
+
+def _id_of(key: str) -> str:
+    return key.split(":", 2)[2]

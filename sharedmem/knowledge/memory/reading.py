@@ -1,0 +1,103 @@
+"""Reading: memories by id, the newest of a thread, and page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from sharedmem.errors import InvalidError
+from sharedmem.knowledge.memory.answers import Listing
+from sharedmem.knowledge.memory.asking import check_choice, check_limit
+from sharedmem.knowledge.memory.base import check_filter
+from sharedmem.knowledge.memory.drafts import check_id, check_thread
+from sharedmem.knowledge.memory.pages import Pages
+from sharedmem.models import MemoryFilter, MemoryItem
+
+SUMMARY = "summary"
+"""Category of what tells a thread in short: it is remembered in the thread, and is no turn of it."""
+MOST_LISTED = 1000
+
+
+class Reading(Pages):
+    """Reads memories without looking for anything."""
+
+    async def get(self, id: str, *, embedding: bool = False) -> MemoryItem | None:  # noqa: A002  # as users say it
+        """The memory with an id; None when there is none in this scope. One round trip.
+
+        Args:
+            id: as `add` answered it.
+            embedding: whether its `embedding` is wanted too.
+
+        Raises:
+            InvalidError: it cannot be an id.
+            AccessDeniedError: this actor may not read the namespace.
+            UnavailableError: the server stayed away.
+        """
+        self._permit("read")
+        kept = await self._take([check_id(id)], embedding=embedding)
+        return kept[0].item if kept else None
+
+    async def recent(
+        self,
+        thread_id: str | None = None,
+        *,
+        limit: int = 10,
+        order_by: Literal["timestamp", "turn_index"] = "timestamp",
+    ) -> list[MemoryItem]:
+        """The newest memories of a thread, newest first; summaries of it are left out.
+
+        Two round trips; more where many of the newest are in another scope.
+
+        Args:
+            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+            limit: at most so many, 1 to 100.
+            order_by: when it was said, or its place in the thread.
+
+        Raises:
+            InvalidError: an argument is none.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        self._permit("read")
+        check_choice("order_by", order_by, ("timestamp", "turn_index"))
+        wanted, thread = check_limit(limit), self._thread(thread_id)
+        pages = self._turns(thread) if order_by == "turn_index" else self._latest(MemoryFilter(thread_id=thread))
+        recent: list[MemoryItem] = []
+        async for page in pages:
+            recent += [item for item in page if item.category != SUMMARY]
+            if len(recent) >= wanted:
+                break
+        return recent[:wanted]
+
+    async def list(
+        self,
+        filters: MemoryFilter | Mapping[str, Any] | None = None,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Listing:
+        """Memories, those with the newest `timestamp` first, page by page. Two round trips.
+
+        Args:
+            filters: which are meant; None for all in this scope.
+            limit: at most so many on the page, 1 to 1,000. Less may come, when some have just expired.
+            cursor: that of the page before; None for the first one.
+
+        Returns:
+            A list with `cursor` for the next page and `total`.
+
+        Raises:
+            InvalidError: an argument is none.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        self._permit("read")
+        check_limit(limit, most=MOST_LISTED)
+        return await self._page(check_filter(filters), limit, cursor)
+
+    def _thread(self, thread_id: str | None) -> str:
+        if thread_id is not None:
+            if not isinstance(thread_id, str):
+                raise InvalidError("thread_id", thread_id, "give a text")
+            check_thread(thread_id)
+            return thread_id
+        narrowed = self._within.thread_id
+        return narrowed if isinstance(narrowed, str) else "main"

@@ -1,0 +1,288 @@
+"""Remembering: adding, changing and forgetting memories."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sharedmem.errors import ConflictError, InvalidError, VersionConflictError
+from sharedmem.knowledge.memory.base import MEMORY, check_filter
+from sharedmem.knowledge.memory.batches import Batches
+from sharedmem.knowledge.memory.dedup import Held
+from sharedmem.knowledge.memory.desk import MOST_AT_ONCE
+from sharedmem.knowledge.memory.documents import encode_change, hash_of
+from sharedmem.knowledge.memory.drafts import (
+    Draft,
+    Home,
+    check_id,
+    check_item,
+    digest_of,
+    draft,
+    given_vector,
+    usual_ttl,
+    validated,
+)
+from sharedmem.knowledge.memory.history import Past, Stored
+from sharedmem.knowledge.memory.narrowing import admits, rendered
+from sharedmem.knowledge.memory.pending import embed_drafts
+from sharedmem.models import AddResult, MemoryFilter, MemoryItem
+from sharedmem.wire.remembering import Delete
+from sharedmem.wire.vectors import to_half
+
+_MOST_TRIES = 50
+_PAGE = 512
+# What the server assigns, and where a memory stands, does not change.
+_FIXED = frozenset(
+    {"id", "tenant_id", "thread_id", "turn_index", "hash", "created_at", "updated_at", "occurrences", "version"}
+)
+
+
+class Writing(Past):
+    """Adds, changes and deletes memories."""
+
+    async def add(
+        self,
+        memory: str | MemoryItem | Mapping[str, Any],
+        *,
+        dedup: bool = True,
+        dedup_keys: Sequence[str] = (),
+        **fields: Any,
+    ) -> AddResult:
+        """Remember something. Two round trips, and one more for each memory that is near; several adds share them.
+
+        What says the same as a memory that is there is merged into it: to the letter, or near in meaning
+        (`dedup_similarity`) unless numbers, names or negations differ; of the same category and user, and of the same
+        agent, thread and run where this is narrowed to them. A turn of a conversation (`messages`) is the same only
+        as itself: same thread, author, text and, if given, time. When the embedding provider is away the memory is
+        written at once, found by its words, and embedded later.
+
+        Args:
+            memory: the fact as text, or a whole item (up to 1 MiB of text).
+            dedup: False remembers it beside whatever is there.
+            dedup_keys: names of metadata whose values a duplicate has to share.
+            fields: further fields of `MemoryItem`.
+
+        Returns:
+            Its id, or that of the memory it was merged into. An id that is given and there already with the same text
+            is answered, and nothing changes.
+
+        Raises:
+            InvalidError: something cannot be remembered; nothing is written.
+            VersionConflictError: the given id has another text already.
+            AccessDeniedError, UnavailableError: as `write`.
+            ConfigError: the embedding provider refuses the key or model.
+        """
+        self._permit("write")
+        made = self._draft(memory, fields, self._minds.clock.now(), dedup=dedup, dedup_keys=dedup_keys)
+        (future,) = self._batches.put([made])
+        return await future
+
+    async def add_many(
+        self,
+        items: Iterable[str | MemoryItem | Mapping[str, Any]],
+        *,
+        dedup: bool = True,
+        dedup_keys: Sequence[str] = (),
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> list[AddResult]:
+        """Remember many things, as `add` does each, in their order. A few round trips for every 64.
+
+        Args:
+            items: texts, items or mappings of their fields; all are checked before anything is written.
+            dedup, dedup_keys: as `add`.
+            on_progress: called with (how many are written, how many there are).
+
+        Returns:
+            What became of each. When it fails on the way, what was written stays: the same call again goes on.
+
+        Raises:
+            InvalidError, AccessDeniedError, ConfigError, UnavailableError, VersionConflictError: as `add`.
+        """
+        self._permit("write")
+        now = self._minds.clock.now()
+        drafts = [self._draft(item, {}, now, dedup=dedup, dedup_keys=dedup_keys) for item in items]
+        results: list[AddResult] = []
+        for first in range(0, len(drafts), _PAGE):
+            page = drafts[first : first + _PAGE]
+            await embed_drafts(self._minds, page)
+            results += await _all(self._batches.put(page))
+            if on_progress is not None:
+                on_progress(len(results), len(drafts))
+        return results
+
+    async def update(self, id_: str, *, if_version: int | None = None, **changes: Any) -> MemoryItem:
+        """Change fields of a memory; another text gets another embedding and hash. Two round trips.
+
+        Args:
+            id_: of the memory.
+            if_version: only if it has this version; None changes whatever is there.
+            changes: fields of `MemoryItem` with their new values. Thread, turn and what the store assigns stay.
+                `content` follows `memory` unless given.
+
+        Returns:
+            The memory as it is now.
+
+        Raises:
+            NotFoundError: there is no such memory.
+            InvalidError: a field cannot be changed, or not to that.
+            VersionConflictError: it has another version than `if_version`.
+            AccessDeniedError, UnavailableError, ConfigError: as `add`.
+        """
+        self._permit("write")
+        check_id(id_)
+        given = _check_changes(changes)
+        for _ in range(_MOST_TRIES):
+            held = (await self._desk.held([id_])).get(id_)
+            if held is None or not admits(self._within, held.item):
+                raise self._unknown(id_)
+            if if_version is not None and held.item.version != if_version:
+                raise VersionConflictError(self._key(id_), if_version, held.item.version)
+            done = await self._changed(held, given, changes)
+            if done is not None:
+                return done
+        raise ConflictError(f"memory {id_!r} changes as often as it is read; try again")
+
+    async def delete(self, id_: str) -> bool:
+        """Forget a memory; `history` and `undo` know it for `memory_history_s` (30 days). Two round trips.
+
+        Args:
+            id_: of the memory.
+
+        Returns:
+            Whether it was there.
+
+        Raises:
+            InvalidError: the id cannot be one.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        self._permit("write")
+        return bool(await self._deleted([check_id(id_)], MemoryFilter()))
+
+    async def delete_all(self, filters: MemoryFilter | Mapping[str, Any]) -> int:
+        """Forget all memories that a filter lets through, as `delete` does each. Three round trips for every 64.
+
+        Args:
+            filters: which; an empty filter means all of the namespace, or of what this is narrowed to.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            InvalidError: the filter is none.
+            AccessDeniedError, UnavailableError: as `write`; what was deleted by then stays deleted.
+        """
+        self._permit("write")
+        wanted = check_filter(filters)
+        index = self._minds.memories
+        await index.ensure(self._namespace)
+        conditions = rendered(self._within, wanted)
+        count = skipped = 0
+        while True:
+            page = await index.matching(self._namespace, conditions, offset=skipped, limit=MOST_AT_ONCE)
+            if not page.ids:
+                return count
+            deleted = await self._deleted(page.ids, wanted)
+            # What has expired or changed by now is passed over.
+            count, skipped = count + deleted, skipped + len(page.ids) - deleted
+
+    @property
+    def _batches(self) -> Batches:
+        return self._minds.shared(Batches, self._namespace, lambda: Batches(self._minds, self._namespace))
+
+    @property
+    def _home(self) -> Home:
+        identity = self._scope.identity
+        return Home(self._namespace, identity.actor, self._within, self._minds.memories.family.dimension)
+
+    def _draft(
+        self, given: object, fields: Mapping[str, Any], now: datetime, *, dedup: bool, dedup_keys: Sequence[str]
+    ) -> Draft:
+        settings = self._minds.settings
+        made = draft(given, fields, self._home, settings, now, dedup=dedup, dedup_keys=dedup_keys)
+        made.actor = self._actor
+        return made
+
+    async def _changed(self, held: Held, given: MemoryItem, changes: Mapping[str, Any]) -> MemoryItem | None:
+        """The memory with these changes; None when somebody else was faster."""
+        now = self._minds.clock.now()
+        item = _with_changes(held.item, given, changes).model_copy(update={"updated_at": now})
+        if "ttl" not in changes and item.memory_type != held.item.memory_type:
+            item = item.model_copy(update={"ttl": usual_ttl(item.memory_type, self._minds.settings)})
+        check_item(item)
+        if not admits(self._within, item):
+            raise InvalidError("changes", dict(changes), "these memories are narrowed; change it where it would belong")
+        stored = Stored(held.vector, held.vector is None)
+        if "embedding" in changes and given.embedding is not None:
+            vector = given_vector(given.embedding, self._minds.memories.family.dimension)
+            stored = Stored(to_half(vector), waits=False)
+        elif item.memory != held.item.memory:
+            stored = await self._stored(item)
+        told = encode_change("updated", self._actor.decode())
+        write = self._rewritten("updated", item, told, self._digest(held, item), stored, before=held)
+        return await self._put([write], item)
+
+    def _digest(self, held: Held, item: MemoryItem) -> str:
+        old = held.item
+        if (item.hash, item.category, item.user_id) == (old.hash, old.category, old.user_id):
+            return held.digest
+        return digest_of(item, self._within, item)
+
+    async def _deleted(self, ids: Sequence[str], filters: MemoryFilter) -> int:
+        """How many of these there were, within scope and filter."""
+        count, left = 0, list(ids)
+        told = encode_change("deleted", self._actor.decode())
+        for _ in range(_MOST_TRIES):
+            held = (await self._desk.held(left)).values()
+            found = [one.item for one in held if admits(self._within, one.item) and admits(filters, one.item)]
+            if not found:
+                return count
+            deletes = [Delete(item.id, item.version, item.author or "", item.thread_id) for item in found]
+            verdicts = await self._desk.delete(self._actor, deletes, told)
+            count += sum(verdict.isdigit() for verdict in verdicts)
+            left = [item.id for item, verdict in zip(found, verdicts, strict=True) if verdict.startswith(b"stale")]
+            if not left:
+                return count
+        raise ConflictError("these memories change as often as they are read; try again")
+
+    def _key(self, id_: str) -> str:
+        return f"{self._namespace}:${MEMORY}:{id_}"
+
+
+async def _all(futures: Sequence[asyncio.Future[AddResult]]) -> list[AddResult]:
+    """The results of all, once all are settled.
+
+    Raises:
+        SharedMemoryError: the first failure.
+    """
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if isinstance(result, AddResult)]
+
+
+def _check_changes(changes: Mapping[str, Any]) -> MemoryItem:
+    """The changes in the form that a memory has."""
+    if not changes:
+        raise InvalidError("changes", changes, "say what is to change")
+    fixed = sorted(_FIXED & changes.keys())
+    if fixed:
+        raise InvalidError("field", fixed[0], "it stays as it is; add another memory instead")
+    given = validated(changes)
+    if "memory" in changes and not given.memory.strip():
+        raise InvalidError("memory", given.memory, "give a text that says something, or delete the memory")
+    return given
+
+
+def _with_changes(old: MemoryItem, given: MemoryItem, changes: Mapping[str, Any]) -> MemoryItem:
+    wanted = {name: getattr(given, name) for name in changes if name != "embedding"}
+    if "memory" in wanted:
+        wanted["hash"] = hash_of(given.memory)
+        wanted.setdefault("content", given.memory)
+    if wanted.get("importance") == "critical":
+        wanted["memory_type"] = "long-term"
+    if "timestamp" in wanted and wanted["timestamp"] is None:
+        wanted["timestamp"] = old.timestamp
+    return old.model_copy(update=wanted)

@@ -1,0 +1,169 @@
+"""The ranking: one order out of what words found, what meaning found, and who said it when to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from sharedmem.knowledge.scoring.factors import Factors
+from sharedmem.knowledge.scoring.facts import Facts, decode_facts
+from sharedmem.knowledge.scoring.reasons import Reasons
+from sharedmem.knowledge.scoring.recipe import Recipe
+from sharedmem.models import Signal
+from sharedmem.search.protocol import Candidate, Found
+
+Neighbours = Mapping[tuple[str, int], Sequence[tuple[str, Facts]]]
+"""The memories at a turn of a thread, by thread and turn index."""
+
+
+class Ranked(NamedTuple):
+    """A memory in its place."""
+
+    id: str
+    score: float
+    signals: tuple[Signal, ...]
+    """Why, when that was asked; what they contributed adds up to the score."""
+
+
+def wanted_neighbours(found: Found, recipe: Recipe) -> dict[str, list[tuple[int, int]]]:
+    """Which turns around those that were found the ranking wants to know.
+
+    Returns:
+        For each thread, closed ranges of turn indexes, rising and apart.
+    """
+    before, behind = len(recipe.following), len(recipe.previous)
+    positions: dict[str, set[int]] = {}
+    for facts in _facts_by_id(found).values():
+        if facts.author is not None:
+            positions.setdefault(facts.thread, set()).add(facts.position)
+    return {
+        thread: _merged((max(0, at - before), at + behind) for at in sorted(places))
+        for thread, places in positions.items()
+        if before or behind
+    }
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for low, high in ranges:
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], high
+        else:
+            merged.append((low, high))
+    return merged
+
+
+def rank(
+    query: str,
+    found: Found,
+    neighbours: Neighbours,
+    recipe: Recipe,
+    *,
+    now_ms: int,
+    limit: int | None = None,
+    explain: bool = False,
+) -> list[Ranked]:
+    """Put in order what was found, and the neighbours that gain by it.
+
+    Args:
+        query: what was asked, whole.
+        found: what the index answered.
+        neighbours: the turns that `wanted_neighbours` named, as far as they are there.
+        recipe: the weights.
+        now_ms: milliseconds since 1970, for the recency.
+        limit: how many are told; None for all.
+        explain: whether to tell every signal.
+
+    Returns:
+        Best first; ties by id. Takes about a millisecond for 200 hits and their neighbours.
+    """
+    facts = _facts_by_id(found)
+    text, vector = _shares(found, recipe)
+    own = {id_: text.get(id_, 0.0) + vector.get(id_, 0.0) for id_ in facts}
+    lent = _lent(own, facts, recipe)
+    for turn in lent:
+        for id_, known in neighbours.get(turn, ()):
+            facts.setdefault(id_, known)
+    factors = Factors(query, _by_thread(own, facts), recipe, now_ms)
+    order = sorted(
+        (-(own.get(id_, 0.0) + _gained(known, lent, recipe)) * factors.product(known), id_)
+        for id_, known in facts.items()
+    )[:limit]
+    if not explain:
+        return [Ranked(id_, -score, ()) for score, id_ in order]
+    reasons = Reasons(found, text, vector, recipe)
+    return [
+        Ranked(id_, -score, reasons.of(id_, _gained(facts[id_], lent, recipe), factors.each(facts[id_])))
+        for score, id_ in order
+    ]
+
+
+def _facts_by_id(found: Found) -> dict[str, Facts]:
+    candidates = {candidate.id: candidate.facts for candidate in (*found.vector, *found.text)}
+    return {id_: decode_facts(facts) for id_, facts in candidates.items()}
+
+
+def _shares(found: Found, recipe: Recipe) -> tuple[dict[str, float], dict[str, float]]:
+    """What words and meaning contribute, by id."""
+    if recipe.fusion == "rrf":
+        return _by_rank(found.text, recipe.text, recipe.rrf_k), _by_rank(found.vector, recipe.vector, recipe.rrf_k)
+    return _by_best(found.text, recipe.text), _stretched(found.vector, recipe.vector)
+
+
+def _by_rank(hits: Sequence[Candidate], weight: float, k: int) -> dict[str, float]:
+    # Scaled so that the first of both lists has the score 1, whichever way they are united.
+    return {hit.id: weight * (k + 1) / (k + place) for place, hit in enumerate(hits, 1)}
+
+
+def _by_best(hits: Sequence[Candidate], weight: float) -> dict[str, float]:
+    best = max((hit.score for hit in hits), default=0.0)
+    return {hit.id: weight * hit.score / best for hit in hits} if best > 0 else {}
+
+
+def _stretched(hits: Sequence[Candidate], weight: float) -> dict[str, float]:
+    scores = [hit.score for hit in hits]
+    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    if low == high:
+        return dict.fromkeys((hit.id for hit in hits), weight)
+    return {hit.id: weight * (hit.score - low) / (high - low) for hit in hits}
+
+
+def _lent(own: Mapping[str, float], facts: Mapping[str, Facts], recipe: Recipe) -> dict[tuple[str, int], float]:
+    """What turns lend to those around them, by thread and turn index of the receiver."""
+    ahead = [(-distance, weight) for distance, weight in enumerate(recipe.following, 1)]
+    behind = list(enumerate(recipe.previous, 1))
+    told = [*ahead, *behind]
+    asked = [*ahead, *((distance, weight * recipe.answer) for distance, weight in behind)]
+    lent: dict[tuple[str, int], float] = {}
+    for id_, known in facts.items():
+        if known.author is None:
+            continue
+        thread, position = known.thread, known.position
+        spare = own[id_] * _gate(known.tokens, recipe.talkative)
+        for step, weight in asked if known.asks else told:
+            turn = thread, position + step
+            lent[turn] = lent.get(turn, 0.0) + weight * spare
+    return lent
+
+
+def _by_thread(own: Mapping[str, float], facts: Mapping[str, Facts]) -> dict[str, float]:
+    """How much was found of what was said in each thread."""
+    threads: dict[str, float] = {}
+    for id_, score in own.items():
+        known = facts[id_]
+        if known.author is not None:
+            threads[known.thread] = threads.get(known.thread, 0.0) + score
+    return threads
+
+
+def _gained(known: Facts, lent: Mapping[tuple[str, int], float], recipe: Recipe) -> float:
+    if known.author is None:
+        return 0.0
+    return lent.get((known.thread, known.position), 0.0) * _gate(known.tokens, recipe.talkative)
+
+
+@lru_cache(maxsize=4096)
+def _gate(tokens: int, talkative: float) -> float:
+    """Which part of a lent score passes."""
+    return 1 / (1 + (tokens / talkative) ** 3)

@@ -1,0 +1,163 @@
+"""What one process has embedded already: nobody is asked twice for the same text, not even at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+import numpy as np
+
+from sharedmem.clock import Clock
+from sharedmem.providers.protocol import Embedder, Embeddings, Purpose
+from sharedmem.providers.rows import sound_texts
+from sharedmem.telemetry import Counters
+from sharedmem.wire.vectors import Matrix, Vector
+
+Digest = bytes
+
+
+class _Kept(NamedTuple):
+    vector: Vector
+    until_s: float
+
+
+class CachedEmbedder:
+    """An embedder that remembers; equal texts that are asked for at the same time are asked for once.
+
+    Args:
+        inner: who is asked for what is not remembered.
+        clock: tells how old an entry is.
+        ttl_s: seconds that a vector is remembered; 0 for not at all.
+        items: vectors that are remembered; beyond it those go that were not used for longest.
+        counters: get `embedding_cache` by outcome: `process`, or `miss`.
+    """
+
+    def __init__(self, inner: Embedder, *, clock: Clock, ttl_s: float, items: int, counters: Counters) -> None:
+        self._inner = inner
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._items = items if ttl_s > 0 else 0
+        self._counters = counters
+        self._kept: OrderedDict[Digest, _Kept] = OrderedDict()
+        self._asked: dict[Digest, asyncio.Future[Vector]] = {}
+
+    @property
+    def name(self) -> str:
+        """Provider and model."""
+        return self._inner.name
+
+    @property
+    def dimension(self) -> int:
+        """Numbers of a vector."""
+        return self._inner.dimension
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether texts travel to another machine, so that a cache in Redis is quicker."""
+        return bool(getattr(self._inner, "is_remote", True))
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:
+        """As `Embedder.embed`; `tokens` counts what this call sent."""
+        sound = sound_texts(texts)
+        digests = [self.digest(text, purpose) for text in sound]
+        by_digest = dict(zip(digests, sound, strict=True))
+        found = self.remembered(by_digest)
+        tokens = asked = 0
+        while missing := [digest for digest in by_digest if digest not in found]:
+            # Held before anything is awaited: who asked for it forgets it when the answer is there.
+            theirs = {digest: self._asked[digest] for digest in missing if digest in self._asked}
+            if mine := {digest: by_digest[digest] for digest in missing if digest not in theirs}:
+                fresh, spent = await self._ask(mine, purpose)
+                found |= fresh
+                tokens, asked = tokens + spent, asked + len(mine)
+            found |= await _got(theirs)
+        self._counters.add("embedding_cache", len(by_digest) - asked, outcome="process")
+        self._counters.add("embedding_cache", asked, outcome="miss")
+        return Embeddings(_stacked([found[digest] for digest in digests], self.dimension), tokens)
+
+    async def close(self) -> None:
+        """Close the inner one, and forget."""
+        self._kept.clear()
+        await self._inner.close()
+
+    def digest(self, text: str, purpose: Purpose) -> Digest:
+        """What a text is remembered by."""
+        return sha256(f"{self.name}\0{purpose}\0{text}".encode()).digest()
+
+    def remembered(self, digests: Iterable[Digest]) -> dict[Digest, Vector]:
+        """Which of them this process knows, with their vectors."""
+        now = self._clock.monotonic()
+        found: dict[Digest, Vector] = {}
+        for digest in digests:
+            kept = self._kept.get(digest)
+            if kept is None:
+                continue
+            if kept.until_s <= now:
+                del self._kept[digest]
+                continue
+            self._kept.move_to_end(digest)
+            found[digest] = kept.vector
+        return found
+
+    def remember(self, vectors: Mapping[Digest, Vector]) -> None:
+        """Keep vectors that were got elsewhere."""
+        if not self._items:
+            return
+        until_s = self._clock.monotonic() + self._ttl_s
+        for digest, vector in vectors.items():
+            self._kept[digest] = _Kept(vector, until_s)
+            self._kept.move_to_end(digest)
+        while len(self._kept) > self._items:
+            self._kept.popitem(last=False)
+
+    async def _ask(self, texts: Mapping[Digest, str], purpose: Purpose) -> tuple[dict[Digest, Vector], int]:
+        loop = asyncio.get_running_loop()
+        answers: dict[Digest, asyncio.Future[Vector]] = {digest: loop.create_future() for digest in texts}
+        self._asked |= answers
+        try:
+            vectors, tokens = await self._inner.embed(list(texts.values()), purpose=purpose)
+        except BaseException as error:
+            self._disappoint(answers, error)
+            raise
+        finally:
+            for digest in texts:
+                del self._asked[digest]
+        # Copies: a row would keep the whole matrix in memory.
+        fresh = {digest: _frozen(row) for digest, row in zip(texts, vectors, strict=True)}
+        self.remember(fresh)
+        for digest, answer in answers.items():
+            answer.set_result(fresh[digest])
+        return fresh, tokens
+
+    @staticmethod
+    def _disappoint(answers: Mapping[Digest, asyncio.Future[Vector]], error: BaseException) -> None:
+        """Tell those who wait; whoever was cancelled is nobody else's failure, and the others ask themselves."""
+        for answer in answers.values():
+            if isinstance(error, Exception):
+                answer.set_exception(error)
+                answer.exception()  # taken note of, also when nobody waits
+            else:
+                answer.cancel()
+
+    def __repr__(self) -> str:
+        return f"<CachedEmbedder of {self.name}, {len(self._kept)} of {self._items} remembered>"
+
+
+async def _got(asked: Mapping[Digest, asyncio.Future[Vector]]) -> dict[Digest, Vector]:
+    """What others have asked for, as far as they got it; raises the error that they got."""
+    if asked:
+        await asyncio.wait(asked.values())
+    return {digest: answer.result() for digest, answer in asked.items() if not answer.cancelled()}
+
+
+def _frozen(row: Vector) -> Vector:
+    vector = row.copy()
+    vector.flags.writeable = False
+    return vector
+
+
+def _stacked(vectors: Sequence[Vector], dimension: int) -> Matrix:
+    return np.stack(vectors) if vectors else np.zeros((0, dimension), dtype=np.float32)

@@ -1,0 +1,114 @@
+"""Long texts in pieces that a model can read, counted in tokens, and their vectors put together again.
+
+A piece has at most 500 tokens and begins with the last 50 of the one before it. The vector of a text of several
+pieces is the mean of theirs, each weighted by its tokens, at unit length. Tokens are those of `cl100k_base` where
+tiktoken is installed and has its file at hand; else they are estimated: a sign, an ideograph, or up to six letters
+of a word make one, which for English prose is a little more than the true number.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from hashlib import sha1
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sharedmem.wire.vectors import Matrix, unit
+
+LONGEST_TOKENS = 500
+OVERLAP_TOKENS = 50
+_IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_TOKEN = re.compile(rf"[{_IDEOGRAPHS}]|[^\W{_IDEOGRAPHS}]{{1,6}}|[^\w\s]")
+# A text of so few characters has no more tokens than a piece may have, whatever it says.
+_NEVER_LONG_CHARACTERS = 120
+
+_ENCODING = "cl100k_base"
+_ENCODING_URL = f"https://openaipublic.blob.core.windows.net/encodings/{_ENCODING}.tiktoken"
+
+
+class Piece(NamedTuple):
+    """A piece of a text."""
+
+    owner: int
+    """Which text it is of, by position."""
+    text: str
+    tokens: int
+
+
+def pieces_of(texts: Sequence[str], *, longest: int = LONGEST_TOKENS) -> list[Piece]:
+    """The pieces of all texts, in their order; a short text is one piece.
+
+    Args:
+        texts: none of them empty.
+        longest: tokens of a piece, at most.
+    """
+    found: list[Piece] = []
+    for owner, text in enumerate(texts):
+        found += _pieces(owner, text, longest)
+    return found
+
+
+def joined(rows: Matrix, pieces: Sequence[Piece], count: int) -> Matrix:
+    """The vector of each of `count` texts out of those of their pieces, at unit length."""
+    totals = np.zeros((count, rows.shape[1]), dtype=np.float64)
+    weights = np.array([piece.tokens for piece in pieces], dtype=np.float64)
+    np.add.at(totals, [piece.owner for piece in pieces], rows * weights[:, None])
+    return unit(totals.astype(np.float32))
+
+
+def count_tokens(text: str) -> int:
+    """How many tokens a text has; at least one, when it has any character."""
+    return max(len(_starts(text)), 1) if text else 0
+
+
+def _pieces(owner: int, text: str, longest: int) -> list[Piece]:
+    if len(text) <= min(longest, _NEVER_LONG_CHARACTERS):
+        return [Piece(owner, text, count_tokens(text))]
+    starts = _starts(text)
+    if len(starts) <= longest:
+        return [Piece(owner, text, max(len(starts), 1))]
+    step = longest - min(OVERLAP_TOKENS, longest // 10)
+    ends = [*starts[1:], len(text)]
+    found = []
+    for first in range(0, len(starts), step):
+        last = min(first + longest, len(starts))
+        found.append(Piece(owner, text[starts[first] : ends[last - 1]], last - first))
+        if last == len(starts):
+            break
+    return found
+
+
+def _starts(text: str) -> list[int]:
+    """Where each token begins."""
+    exactly = _exact_starts()
+    return exactly(text) if exactly else [match.start() for match in _TOKEN.finditer(text)]
+
+
+@cache
+def _exact_starts() -> Callable[[str], list[int]] | None:
+    """What tells where tokens begin, by tiktoken; None where it is absent, or would have to download its file."""
+    if find_spec("tiktoken") is None or not _file_of_tiktoken().is_file():
+        return None
+    import tiktoken  # noqa: PLC0415  few have it
+
+    encoding = tiktoken.get_encoding(_ENCODING)
+
+    def starts(text: str) -> list[int]:
+        _, offsets = encoding.decode_with_offsets(encoding.encode_ordinary(text))
+        return list(offsets)
+
+    return starts
+
+
+def _file_of_tiktoken() -> Path:
+    """Where tiktoken keeps the encoding: its documented variables name the folder, the name is a digest of the URL."""
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
+    name = sha1(_ENCODING_URL.encode(), usedforsecurity=False).hexdigest()
+    return Path(folder or Path(tempfile.gettempdir()) / "data-gym-cache") / name

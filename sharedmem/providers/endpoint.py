@@ -1,0 +1,128 @@
+"""Where an OpenAI-compatible service is, how one logs in there, and which setting is to blame when that fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from pydantic import SecretStr
+
+from sharedmem.config import Settings
+from sharedmem.errors import ConfigError
+from sharedmem.providers.entra import EntraLogin
+
+_OPENAI = "https://api.openai.com/v1"
+_API_VERSION = "2024-10-21"
+_AZURE_V1 = "/openai/v1"
+
+
+class Role(NamedTuple):
+    """The settings of one kind of service, and its path."""
+
+    chooser: str
+    """The setting that names provider and model."""
+    url: str
+    key: str
+    path: str
+    counted_as: str
+
+
+EMBEDDING = Role("embedder", "embedding_url", "embedding_key", "embeddings", "embedding_requests")
+CHAT = Role("llm", "llm_url", "llm_key", "chat/completions", "llm_requests")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One service, as requests are sent to it; its `repr` shows no key."""
+
+    provider: str
+    """`openai` or `azure`."""
+    model: str
+    url: str
+    """Whole: with path and query."""
+    role: Role
+    settings: Settings = field(repr=False)
+    key: str | None = field(repr=False)
+    login: EntraLogin | None = field(repr=False)
+    """Instead of a key, at Azure."""
+
+    @property
+    def name(self) -> str:
+        """Provider and model."""
+        return f"{self.provider}:{self.model}"
+
+    @property
+    def host(self) -> str:
+        """Whom one speaks to, for errors."""
+        return urlsplit(self.url).netloc
+
+    @property
+    def is_compatible_only(self) -> bool:
+        """Whether this is somebody else's service, which speaks as OpenAI's does."""
+        return self.provider == "openai" and not self.url.startswith(_OPENAI)
+
+    async def headers(self) -> dict[str, str]:
+        """What proves who asks.
+
+        Raises:
+            ConfigError: nobody is logged in.
+        """
+        if self.login is not None:
+            return {"Authorization": f"Bearer {await self.login.token()}"}
+        if self.key is None:
+            return {}
+        return {"api-key": self.key} if self.provider == "azure" else {"Authorization": f"Bearer {self.key}"}
+
+    async def close(self) -> None:
+        """Give back connections."""
+        if self.login is not None:
+            await self.login.close()
+
+    def blamed(self, setting: str, problem: str) -> ConfigError:
+        """The error that names a setting and where its value came from."""
+        return ConfigError(setting, self.settings.origin(setting), problem)
+
+
+def open_endpoint(settings: Settings, role: Role) -> Endpoint:
+    """The service that settings choose for a role.
+
+    Raises:
+        ConfigError: its URL or key is missing, or the key is none.
+        UnsupportedError: Azure without a key takes azure-identity, which is not installed.
+    """
+    provider, _, model = getattr(settings, role.chooser).partition(":")
+    base: str | None = getattr(settings, role.url)
+    key = _key(settings, role)
+    if provider == "azure" and base is None:
+        problem = "azure needs it; set it to the resource, as in https://<name>.openai.azure.com"
+        raise ConfigError(role.url, settings.origin(role.url), problem)
+    if provider == "openai" and base is None and key is None:
+        problem = f"OpenAI needs it; set it, or set {role.url} to a service that takes no key"
+        raise ConfigError(role.key, settings.origin(role.key), problem)
+    login = EntraLogin(role.key) if provider == "azure" and key is None else None
+    url = _azure_url(base or "", model, role.path) if provider == "azure" else _joined(base or _OPENAI, role.path)
+    return Endpoint(provider, model, url, role, settings, key, login)
+
+
+def _key(settings: Settings, role: Role) -> str | None:
+    secret: SecretStr | None = getattr(settings, role.key)
+    # Files of secrets often end with a line break.
+    key = secret.get_secret_value().strip() if secret else ""
+    if not key.isascii() or not key.isprintable():
+        problem = "its value is refused: a key has ASCII letters and signs only"
+        raise ConfigError(role.key, settings.origin(role.key), problem)
+    return key or None
+
+
+def _azure_url(base: str, deployment: str, path: str) -> str:
+    parts = urlsplit(base)
+    if parts.path.endswith(_AZURE_V1):
+        return _joined(base, path)
+    resource = urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query or f"api-version={_API_VERSION}", ""))
+    return _joined(resource, f"openai/deployments/{quote(deployment, safe='')}/{path}")
+
+
+def _joined(base: str, path: str) -> str:
+    parts = urlsplit(base)
+    return urlunsplit((parts.scheme, parts.netloc, f"{parts.path.rstrip('/')}/{path}", parts.query, ""))

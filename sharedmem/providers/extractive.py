@@ -1,0 +1,74 @@
+"""The offline model: it quotes the sentences that say most, writes nothing of its own, and says so by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from sharedmem.errors import UnsupportedError
+from sharedmem.providers.protocol import ChatMessage, Model
+from sharedmem.providers.sentences import summarize
+
+_CHARACTERS_PER_TOKEN = 4
+_CHARACTERS = 2_000
+_SENTENCES = 7
+_TEXT_FIELDS = frozenset({"summary", "text", "content", "abstract", "gist"})
+_LIST_FIELDS = frozenset({"sentences", "points", "key_points", "highlights"})
+
+
+class ExtractiveSummarizer:
+    """A summary by picking sentences (`providers.sentences` says how): no model of language.
+
+    What is read are the messages of user and assistant; instructions of the system are for others.
+    """
+
+    @property
+    def name(self) -> str:
+        """`extractive`."""
+        return "extractive"
+
+    async def complete(self, messages: Sequence[ChatMessage], schema: type[Model]) -> Model:
+        """A summary in a form that asks for nothing else.
+
+        It fills texts named summary, text, content, abstract or gist, and lists of texts named sentences, points,
+        key_points or highlights; other fields keep their defaults.
+
+        Raises:
+            UnsupportedError: the form has another field that must be filled.
+        """
+        quoted = _summary(messages, _CHARACTERS)
+        return schema.model_validate(_filled(schema, quoted))
+
+    async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
+        """The sentences that say most, one a line; about four characters a token."""
+        return _summary(messages, max_tokens * _CHARACTERS_PER_TOKEN)
+
+    async def close(self) -> None:
+        """There is nothing to give back."""
+
+    def __repr__(self) -> str:
+        return "<ExtractiveSummarizer: picks sentences, offline>"
+
+
+def _summary(messages: Sequence[ChatMessage], characters: int) -> str:
+    texts = [message.content for message in messages if message.role != "system"]
+    return summarize(texts, sentences=_SENTENCES, characters=characters)
+
+
+def _filled(schema: type[BaseModel], quoted: str) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for name, field in schema.model_fields.items():
+        if name in _TEXT_FIELDS and _takes(field, str):
+            values[field.alias or name] = quoted
+        elif name in _LIST_FIELDS and _takes(field, list[str]):
+            values[field.alias or name] = quoted.splitlines()
+        elif field.is_required():
+            remedy = f"its field {name!r} takes a language model; set llm to openai:<model> or azure:<deployment>"
+            raise UnsupportedError(f"an answer in the form {schema.__name__}", remedy)
+    return values
+
+
+def _takes(field: FieldInfo, kind: object) -> bool:
+    return field.annotation in (kind, kind | None)  # type: ignore[operator]  # types and generic aliases both join

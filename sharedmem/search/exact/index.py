@@ -1,0 +1,192 @@
+"""Records found by looking at each of them, for servers without a query engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+from sharedmem.clock import Clock
+from sharedmem.errors import InvalidError
+from sharedmem.models import IndexStatus
+from sharedmem.search.analysis import prefix_of
+from sharedmem.search.exact.asking import (
+    best_by_meaning,
+    best_by_words,
+    check_filter,
+    count_by,
+    page_of,
+    passing,
+)
+from sharedmem.search.exact.following import Follower
+from sharedmem.search.exact.mirror import Mirror
+from sharedmem.search.filters import ALL, Every
+from sharedmem.search.protocol import Candidate, Family, Found, Page, Progress, Query
+from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.line import Line
+from sharedmem.wire.vectors import Vector, check_vector
+
+T = TypeVar("T")
+MOST_NAMESPACES = 64
+MOST_RECORDS = 500_000
+_LARGE = 5_000_000
+_NUMBERS_WITHOUT_VECTORS = 32
+
+
+class ExactIndex:
+    """An `Index` in this process: a mirror of each namespace that is searched, which follows the log of its changes.
+
+    The first search of a namespace loads its records; a later one asks for what has changed, in one small round trip,
+    and a second one when something has. A record takes 4 bytes a number of its vector and about 600 bytes more: 10,000
+    of 256 numbers take 16 MB. At most `MOST_NAMESPACES` namespaces and `MOST_RECORDS` records are mirrored, as long as
+    there is more than one namespace; those not searched for longest give way.
+
+    Args:
+        line: the way to the server.
+        keyspace: spells keys.
+        family: what is indexed.
+        clock: by which records end.
+    """
+
+    def __init__(self, line: Line, keyspace: KeySpace, family: Family, clock: Clock) -> None:
+        self._line = line
+        self._keyspace = keyspace
+        self._family = family
+        self._clock = clock
+        self._followers: OrderedDict[str, Follower] = OrderedDict()
+
+    @property
+    def family(self) -> Family:
+        """What it finds."""
+        return self._family
+
+    @property
+    def algorithm(self) -> Literal["redisearch", "exact"]:
+        """The process searches by itself."""
+        return "exact"
+
+    async def ensure(self, namespace: str) -> None:
+        """Nothing to do: the first search loads the namespace."""
+
+    async def search(self, namespace: str, query: Query) -> Found:
+        """See `Index.search`. One round trip, or a few when something has changed."""
+        if query.candidates < 1:
+            raise InvalidError("candidates", query.candidates, "ask for at least one")
+        vector = None if query.vector is None else check_vector("vector", query.vector, self._family.dimension)
+        prefix = prefix_of(namespace)
+        # What is no word is found nowhere.
+        terms = [prefix + term for term in query.terms if term.isascii()]
+        check_filter(self._family, query.filters)
+
+        def ask(mirror: Mirror) -> tuple[list[Candidate], list[Candidate]]:
+            mask = passing(mirror, query.filters)
+            text = best_by_words(mirror, terms, mask, query.candidates)
+            near = [] if vector is None else best_by_meaning(mirror, vector, mask, query.candidates)
+            return text, near
+
+        follower = self._follower(namespace)
+        trips = await follower.catch_up()
+        # Read before the search: what is taken in meanwhile is found, but was not surely seen.
+        version = follower.version
+        text, near = await self._ask(follower, ask)
+        return Found(text, near, version, trips)
+
+    async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> Found:
+        """See `Index.nearest`. Round trips as `search`."""
+        return await self.search(namespace, Query(vector=vector, filters=filters, candidates=k))
+
+    async def matching(
+        self, namespace: str, filters: Every, *, newest: str | None = None, offset: int = 0, limit: int = 100
+    ) -> Page:
+        """See `Index.matching`. Round trips as `search`."""
+        known = self._family.numbers
+        if newest is not None and newest not in known:
+            raise InvalidError("newest", newest, f"the numbers of {self._family.name} are {', '.join(known)}")
+        if offset < 0 or limit < 0:
+            raise InvalidError("offset" if offset < 0 else "limit", min(offset, limit), "begin at 0")
+        check_filter(self._family, filters)
+        return await self._asked(
+            namespace, lambda mirror: page_of(mirror, passing(mirror, filters), newest, offset=offset, limit=limit)
+        )
+
+    async def counts(self, namespace: str, filters: Every, tag: str) -> dict[str, int]:
+        """See `Index.counts`. Round trips as `search`."""
+        if tag not in self._family.tags:
+            raise InvalidError("tag", tag, f"the tags of {self._family.name} are {', '.join(self._family.tags)}")
+        check_filter(self._family, filters)
+        return await self._asked(namespace, lambda mirror: count_by(mirror, passing(mirror, filters), tag))
+
+    async def promote(self, namespace: str, *, progress: Progress | None = None) -> None:
+        """Nothing to do: each namespace has its own mirror."""
+
+    async def rebuild(self, namespace: str | None = None, *, progress: Progress | None = None) -> None:
+        """Load mirrors anew: of the namespace, or of all that are mirrored.
+
+        Raises:
+            UnavailableError: the server cannot be reached; the next search loads what is missing.
+        """
+        chosen = list(self._followers) if namespace is None else [namespace]
+        done = 0
+        for name in chosen:
+            self._followers.pop(name, None)
+            follower = self._follower(name)
+            await follower.catch_up()
+            done += len(follower.mirror)
+            if progress is not None:
+                progress(done, done)
+
+    async def status(self) -> list[IndexStatus]:
+        """The mirrors that this process has."""
+        return [self._status(namespace, follower.mirror) for namespace, follower in self._followers.items()]
+
+    async def forget(self, namespace: str) -> None:
+        """Let go of the namespace's mirror."""
+        self._followers.pop(namespace, None)
+
+    # -- mirrors ------------------------------------------------------------------------------
+
+    def _follower(self, namespace: str) -> Follower:
+        follower = self._followers.get(namespace)
+        if follower is None:
+            follower = Follower(self._line, self._keyspace, self._family, namespace, self._clock)
+            self._followers[namespace] = follower
+        self._followers.move_to_end(namespace)
+        self._make_room()
+        return follower
+
+    def _make_room(self) -> None:
+        records = sum(len(follower.mirror) for follower in self._followers.values())
+        while len(self._followers) > 1 and (len(self._followers) > MOST_NAMESPACES or records > MOST_RECORDS):
+            _, longest_unused = self._followers.popitem(last=False)
+            records -= len(longest_unused.mirror)
+
+    async def _asked(self, namespace: str, ask: Callable[[Mirror], T]) -> T:
+        follower = self._follower(namespace)
+        await follower.catch_up()
+        return await self._ask(follower, ask)
+
+    async def _ask(self, follower: Follower, ask: Callable[[Mirror], T]) -> T:
+        mirror = follower.mirror
+
+        def guarded() -> T:
+            with mirror.guard:
+                return ask(mirror)
+
+        if len(mirror.ids) * (self._family.dimension or _NUMBERS_WITHOUT_VECTORS) <= _LARGE:
+            return guarded()
+        return await asyncio.to_thread(guarded)
+
+    def _status(self, namespace: str, mirror: Mirror) -> IndexStatus:
+        return IndexStatus(
+            name=f"{self._keyspace.own_index(self._family.name, namespace)}exact",
+            family=self._family.name,
+            namespaces=(namespace,),
+            documents=len(mirror),
+            algorithm="exact",
+            dimension=self._family.dimension,
+            model=self._family.model,
+            schema_version=self._family.schema_version,
+            failures=mirror.damaged,
+            bytes=mirror.nbytes,
+        )

@@ -1,0 +1,160 @@
+"""The records of one namespace, mirrored in memory so that they can be searched."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharedmem.search.exact.columns import Column, Mask, Postings, Slots
+from sharedmem.search.exact.record import Record
+from sharedmem.search.protocol import Family
+
+_MOST_DEAD = 256
+_ABOUT_BYTES_OF_A_RECORD = 250
+
+
+class Mirror:
+    """Columns of what lives and what has died since they were last made compact: a row never changes.
+
+    A record that changes gets a new row and its old one dies, so that no list of rows must be searched for it.
+    Whoever reads or changes it holds `guard`, since searches of large mirrors run in threads.
+
+    Args:
+        family: what the records are.
+    """
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self.guard = threading.Lock()
+        self.ids: list[str] = []
+        self.facts: list[bytes] = []
+        self.words = Postings()
+        self.tags = {name: Postings() for name in family.tags}
+        self.numbers = {name: Column(np.float64) for name in family.numbers}
+        self._vectors = Column(np.float32, family.dimension)
+        self._has_vector = Column(np.bool_)
+        self._lengths = Column(np.float64)
+        self._ends = Column(np.float64)
+        self._lives = Column(np.bool_)
+        self._damaged = Column(np.bool_)
+        self._slots: dict[str, int] = {}
+        self._total_length = 0.0
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, id_: str) -> bool:
+        return id_ in self._slots
+
+    @property
+    def living(self) -> Mask:
+        """Which rows are records; the others have died."""
+        return self._lives.rows
+
+    @property
+    def vectors(self) -> NDArray[np.float32]:
+        """A vector a row, zeros where there is none."""
+        return self._vectors.rows
+
+    @property
+    def has_vector(self) -> Mask:
+        """Which rows have a vector."""
+        return self._has_vector.rows
+
+    @property
+    def lengths(self) -> NDArray[np.float64]:
+        """Words of each row."""
+        return self._lengths.rows
+
+    @property
+    def average_length(self) -> float:
+        """Words of a record on average; never zero."""
+        return self._total_length / len(self) if self._total_length else 1.0
+
+    @property
+    def damaged(self) -> int:
+        """Records whose vector could not be read."""
+        return int(np.count_nonzero(self._damaged.rows & self.living))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, about."""
+        columns = sum(column.nbytes for column in (self._lengths, self._ends, *self.numbers.values()))
+        lists = sum(postings.nbytes for postings in (self.words, *self.tags.values()))
+        return self._vectors.nbytes + columns + lists + _ABOUT_BYTES_OF_A_RECORD * len(self.ids)
+
+    def put(self, record: Record, now_s: float) -> None:
+        """Take a record in; one with the same id gives way.
+
+        Args:
+            record: what is indexed.
+            now_s: the time on a clock that never goes back, by which `expire` goes.
+        """
+        self.drop(record.id)
+        slot = len(self.ids)
+        self._slots[record.id] = slot
+        self.ids.append(record.id)
+        self.facts.append(record.facts)
+        self._total_length += len(record.terms)
+        self._vectors.add(0.0 if record.vector is None else record.vector)
+        self._has_vector.add(record.vector is not None)
+        self._lengths.add(len(record.terms))
+        self._ends.add(math.inf if record.lives_ms is None else now_s + record.lives_ms / 1000)
+        self._damaged.add(record.is_damaged)
+        self._lives.add(True)
+        for word, times in Counter(record.terms).items():
+            self.words.add(word, slot, times)
+        for postings, values in zip(self.tags.values(), record.tags, strict=True):
+            for value in values:
+                postings.add(value, slot)
+        for column, number in zip(self.numbers.values(), record.numbers, strict=True):
+            column.add(number)
+
+    def drop(self, id_: str) -> None:
+        """Take a record out, if it is there."""
+        slot = self._slots.pop(id_, None)
+        if slot is None:
+            return
+        self._lives.rows[slot] = False
+        self._total_length -= float(self.lengths[slot])
+
+    def expire(self, now_s: float) -> list[str]:
+        """Take out what has ended, and answer the ids."""
+        over = np.flatnonzero(self.living & (self._ends.rows <= now_s))
+        ended = [self.ids[slot] for slot in over]
+        self.drop_all(ended)
+        return ended
+
+    def drop_all(self, ids: Iterable[str]) -> None:
+        """Take records out, those that are there."""
+        for id_ in ids:
+            self.drop(id_)
+
+    def compact(self) -> None:
+        """Leave out dead rows once they are many: more than a third."""
+        dead = len(self.ids) - len(self)
+        if dead <= max(_MOST_DEAD, len(self) // 2):
+            return
+        stays = np.flatnonzero(self.living)
+        moved = np.full(len(self.ids), -1, dtype=np.int64)
+        moved[stays] = np.arange(len(stays))
+        self._keep(stays, moved)
+
+    def _keep(self, stays: Slots, moved: Slots) -> None:
+        self.ids = [self.ids[slot] for slot in stays]
+        self.facts = [self.facts[slot] for slot in stays]
+        self._slots = {id_: slot for slot, id_ in enumerate(self.ids)}
+        columns: tuple[Column[np.float32] | Column[np.float64] | Column[np.bool_], ...] = (
+            *(self._vectors, self._lengths, self._ends),
+            *(self._has_vector, self._lives, self._damaged),
+            *self.numbers.values(),
+        )
+        for column in columns:
+            column.keep(stays)
+        for postings in (self.words, *self.tags.values()):
+            postings.keep(moved)

@@ -1,0 +1,307 @@
+"""Records found by the server's query engine: by words and by meaning in one round trip."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from sharedmem.config import Settings
+from sharedmem.errors import InvalidError, UnavailableError
+from sharedmem.models import IndexStatus
+from sharedmem.search.analysis import prefix_of
+from sharedmem.search.filters import ALL, Every
+from sharedmem.search.protocol import Family, Found, Page, Progress, Query
+from sharedmem.search.redisearch.layout import Layout, read_facts
+from sharedmem.search.redisearch.overview import Overview
+from sharedmem.search.redisearch.placement import Place, Placement
+from sharedmem.search.redisearch.rendering import (
+    Rendered,
+    best_by_word,
+    by_filters,
+    by_meaning,
+    by_value,
+    by_words,
+    narrowed,
+    policy_of,
+    rendered,
+)
+from sharedmem.search.redisearch.replies import counted, named_hits, near_hits, newest_version, scored_hits
+from sharedmem.search.redisearch.server import IndexServer, is_missing
+from sharedmem.search.redisearch.worn import IMPLAUSIBLE, Words, Worn, worn_among
+from sharedmem.wire.faults import translate
+from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.line import Line
+from sharedmem.wire.replies import Argument, Command, Reply, ServerError
+from sharedmem.wire.vectors import Vector, check_vector, to_half
+
+_MOST_TRIES = 5
+_FEW: Final = 0.02
+"""Share of the records up to which looking at each beats walking the graph."""
+_MOST_REMEMBERED = 1000
+_REMEMBERED_S = 60.0
+
+T = TypeVar("T")
+
+
+class _Legs(NamedTuple):
+    """The searches of one call."""
+
+    words: Words
+    vector: bytes | None
+    filters: Rendered
+    policy: str
+    limit: int
+
+    @property
+    def has_words(self) -> bool:
+        return any(self.words)
+
+
+class RediSearchIndex:
+    """An `Index` on a server with a query engine.
+
+    Args:
+        line: the way to the server.
+        keyspace: spells keys.
+        family: what is indexed.
+        settings: how long a search may take, and from when on an index is approximate.
+        on_cluster: whether the server is a cluster, on which each namespace has its own index.
+    """
+
+    def __init__(self, line: Line, keyspace: KeySpace, family: Family, settings: Settings, *, on_cluster: bool) -> None:
+        self._line = line
+        self._keyspace = keyspace
+        self._family = family
+        self._timeout = ("TIMEOUT", settings.search_timeout_ms)
+        self._timeout_s = settings.search_timeout_ms / 1000
+        self._on_cluster = on_cluster
+        self._layout = Layout(keyspace, family)
+        self._server = IndexServer(line, self._layout, on_cluster=on_cluster)
+        self._placement = Placement(
+            line, keyspace, family, settings, server=self._server, layout=self._layout, on_cluster=on_cluster
+        )
+        self._overview = Overview(
+            line, keyspace, family, server=self._server, layout=self._layout, on_cluster=on_cluster
+        )
+        self._worn = Worn()
+        self._matched: dict[tuple[str, Rendered], tuple[int, float]] = {}
+
+    @property
+    def family(self) -> Family:
+        """What it finds."""
+        return self._family
+
+    @property
+    def algorithm(self) -> Literal["redisearch", "exact"]:
+        """The server searches."""
+        return "redisearch"
+
+    async def ensure(self, namespace: str) -> None:
+        """See `Index.ensure`. No round trip once a namespace was seen on this connection."""
+        await self._placement.of(namespace)
+
+    async def search(self, namespace: str, query: Query) -> Found:
+        """See `Index.search`. Where a namespace is searched is found out once a connection, and not counted."""
+        terms = _prefixed(query.terms, namespace)
+        vector = self._as_bytes(query.vector)
+        return await self._found(namespace, query.filters, terms, vector, query.candidates)
+
+    async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> Found:
+        """See `Index.nearest`."""
+        return await self._found(namespace, filters, [], self._as_bytes(vector), k)
+
+    async def matching(
+        self, namespace: str, filters: Every, *, newest: str | None = None, offset: int = 0, limit: int = 100
+    ) -> Page:
+        """See `Index.matching`. One round trip."""
+        if newest is not None and newest not in self._family.numbers:
+            raise InvalidError(
+                "newest", newest, f"the numbers of {self._family.name} are {', '.join(self._family.numbers)}"
+            )
+        if offset < 0 or limit < 0:
+            raise InvalidError("offset" if offset < 0 else "limit", min(offset, limit), "begin at 0")
+
+        wanted = rendered(filters, self._family)
+        return await self._page(namespace, wanted, newest=newest, offset=offset, limit=limit)
+
+    async def counts(self, namespace: str, filters: Every, tag: str) -> dict[str, int]:
+        """See `Index.counts`. One round trip; the server looks at every record that the filters let through."""
+        if tag not in self._family.tags:
+            raise InvalidError("tag", tag, f"the tags of {self._family.name} are {', '.join(self._family.tags)}")
+
+        wanted = rendered(filters, self._family)
+
+        def commands(place: Place) -> list[Command]:
+            query = by_value(self._within(namespace, wanted, place), tag)
+            return [("FT.AGGREGATE", place.searched, *query, *self._timeout)]
+
+        replies, _ = await self._asked(namespace, commands)
+        return counted(replies[0])
+
+    async def promote(self, namespace: str, *, progress: Progress | None = None) -> None:
+        """See `Index.promote`. Progress counts each record twice: when it is indexed, and when it has moved."""
+        await self._translated(self._placement.promote(namespace, progress=progress))
+
+    async def rebuild(self, namespace: str | None = None, *, progress: Progress | None = None) -> None:
+        """See `Index.rebuild`. Also what makes an index approximate (HNSW) when it has grown, or exact again."""
+        await self._translated(self._placement.rebuild(namespace, progress=progress))
+
+    async def status(self) -> list[IndexStatus]:
+        """See `Index.status`. A few round trips an index."""
+        return await self._translated(self._overview.statuses())
+
+    async def forget(self, namespace: str) -> None:
+        """See `Index.forget`."""
+        await self._translated(self._placement.forget(namespace))
+
+    # -- asking -------------------------------------------------------------------------------
+
+    async def _found(self, namespace: str, filters: Every, terms: list[str], vector: bytes | None, limit: int) -> Found:
+        if limit < 1:
+            raise InvalidError("candidates", limit, "ask for at least one")
+        wanted = rendered(filters, self._family)
+        policy, spent = await self._policy(namespace, wanted) if vector else ("", 0)
+        legs = _Legs(self._worn.parted(terms, _now()), vector, wanted, policy, limit)
+        found = await self._once(namespace, legs, spent)
+        if not found.text or found.text[0].score < IMPLAUSIBLE:
+            return found
+        worn = await self._worn_among(namespace, legs.words.scoring)
+        if not worn:
+            return found._replace(round_trips=found.round_trips + 1)
+        self._worn.remember(worn, _now())
+        return await self._once(namespace, legs._replace(words=self._worn.parted(terms, _now())), found.round_trips + 1)
+
+    async def _once(self, namespace: str, legs: _Legs, spent: int) -> Found:
+        log = self._keyspace.record_log(self._family.name, namespace)
+
+        def commands(place: Place) -> list[Command]:
+            asked: list[Command] = [("ZRANGE", log, 0, 0, "REV", "WITHSCORES")]
+            if legs.has_words:
+                query = by_words(*legs.words, legs.filters, scorer=self._server.scorer, limit=legs.limit)
+                asked.append(self._searching(place, query))
+            if legs.vector:
+                here = self._within(namespace, legs.filters, place)
+                asked.append(self._searching(place, by_meaning(legs.vector, here, k=legs.limit, policy=legs.policy)))
+            return asked
+
+        replies, trips = await self._asked(namespace, commands)
+        home = self._home(namespace)
+        text = scored_hits(replies[1], home) if legs.has_words else []
+        near = near_hits(replies[-1], home) if legs.vector else []
+        return Found(text, near, newest_version(replies[0]), trips + spent)
+
+    async def _worn_among(self, namespace: str, terms: list[str]) -> list[str]:
+        def commands(place: Place) -> list[Command]:
+            each = (self._searching(place, best_by_word(term, scorer=self._server.scorer)) for term in terms)
+            return [("FT.INFO", place.searched), *each]
+
+        (facts, *replies), _ = await self._asked(namespace, commands)
+        return worn_among(terms, replies, read_facts(facts).documents)
+
+    async def _asked(self, namespace: str, commands: Callable[[Place], list[Command]]) -> tuple[list[Reply], int]:
+        """(replies, round trips) of commands that go to wherever the namespace is searched.
+
+        Raises:
+            UnavailableError: the server could not finish in time, or the namespace moves again and again.
+        """
+        for trip in range(1, _MOST_TRIES + 1):
+            place = await self._placement.of(namespace)
+            began = _now()
+            try:
+                *replies, named = await self._line.read_many(
+                    [*commands(place), ("GET", self._placement.key(namespace))]
+                )
+            except ServerError as error:
+                if not is_missing(error):
+                    raise self._public(error) from error
+                self._placement.doubt(namespace)
+                continue
+            if named == place.named:
+                self._check_time(began)
+                return replies, trip
+            self._placement.doubt(namespace)
+        raise UnavailableError(f"search in {namespace!r}", "its index moves again and again; try again in a moment")
+
+    async def _policy(self, namespace: str, wanted: Rendered) -> tuple[str, int]:
+        """(how an approximate index should search, round trips that it took to decide)."""
+        place = await self._placement.of(namespace)
+        if place.algorithm == "FLAT":
+            return "", 0
+        if not wanted.text:
+            return policy_of(None, 0, few=_FEW), 0
+        now = _now()
+        matching, until = self._matched.get((namespace, wanted), (0, 0.0))
+        spent = int(until < now)
+        if spent:
+            matching = (await self._page(namespace, wanted, newest=None, offset=0, limit=0)).total
+            if len(self._matched) >= _MOST_REMEMBERED:
+                self._matched.clear()
+            self._matched[namespace, wanted] = matching, now + _REMEMBERED_S
+        return policy_of(matching, place.documents, few=_FEW), spent
+
+    async def _page(self, namespace: str, wanted: Rendered, *, newest: str | None, offset: int, limit: int) -> Page:
+        def commands(place: Place) -> list[Command]:
+            here = self._within(namespace, wanted, place)
+            query = by_filters(here, newest=newest, offset=offset if limit else 0, limit=limit)
+            return [self._searching(place, query)]
+
+        replies, _ = await self._asked(namespace, commands)
+        return named_hits(replies[0], self._home(namespace))
+
+    def _searching(self, place: Place, query: tuple[Argument, ...]) -> Command:
+        return ("FT.SEARCH", place.searched, *query, *self._timeout)
+
+    def _within(self, namespace: str, wanted: Rendered, place: Place) -> Rendered:
+        return narrowed(wanted, namespace) if place.named is None else wanted
+
+    def _home(self, namespace: str) -> bytes:
+        return self._keyspace.records(self._family.name, namespace).encode()
+
+    def _as_bytes(self, vector: Vector | None) -> bytes | None:
+        """The vector as the server takes it; None where nothing can be near to it.
+
+        Raises:
+            InvalidError: it has another dimension, or holds what is no number.
+        """
+        if vector is None:
+            return None
+        dimension = self._family.dimension
+        if not dimension:
+            raise InvalidError("vector", "...", f"no vectors of {self._family.name} are kept: there is no embedder")
+        if vector.shape != (dimension,) or not np.isfinite(vector).all():
+            check_vector("vector", vector, dimension)
+        return to_half(vector) if vector.any() else None
+
+    def _check_time(self, began: float) -> None:
+        # Such a server answers what it has found until then, and does not say so.
+        if not self._server.fails_on_timeout and _now() - began >= self._timeout_s:
+            raise self._too_slow()
+
+    def _too_slow(self) -> UnavailableError:
+        return UnavailableError(
+            "the search", f"the server could not finish within {self._timeout_s:g} s (search_timeout_ms)"
+        )
+
+    def _public(self, error: ServerError) -> Exception:
+        if "timeout limit" in error.text.lower():
+            return self._too_slow()
+        return translate(error, self._line.address)
+
+    async def _translated(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except ServerError as error:
+            raise self._public(error) from error
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _prefixed(terms: tuple[str, ...], namespace: str) -> list[str]:
+    """The words as they lie in the namespace's records; what is no word is found nowhere."""
+    prefix = prefix_of(namespace)
+    return [prefix + term for term in terms if term.isascii() and term.isalnum() and term == term.lower()]

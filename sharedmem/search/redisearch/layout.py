@@ -1,0 +1,205 @@
+"""What an index is called and made of, and whether one that is there is what we want: no I/O.
+
+The shared index of a family is searched under an alias, so that it can be built anew beside itself: behind the alias
+stands `<head><model>:<dimension>:v<schema>:<build>`. A namespace's own index is named in full by its place.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, NamedTuple
+
+from sharedmem.errors import ConfigError
+from sharedmem.search.protocol import SEPARATOR, Family
+from sharedmem.search.redisearch.replies import pairs
+from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.replies import Argument, Command, Reply
+
+Algorithm = Literal["FLAT", "HNSW"]
+FIRST_BUILD = 1
+_ALIAS = "current"
+_NO_MODEL = "words"
+_NAME = re.compile(r":(?P<model>[^:]*):(?P<dimension>\d+):v(?P<schema>\d+):(?P<build>\d+)")
+_POOL_ONLY = "exists(@pool)"
+_HNSW_OPTIONS = ("M", 16, "EF_CONSTRUCTION", 200, "EF_RUNTIME", 100)
+
+
+class Spec(NamedTuple):
+    """One index: how it is called, and what it holds."""
+
+    name: str
+    prefix: str
+    """Of its records' keys."""
+    shares: bool
+    """Whether several namespaces share it."""
+
+
+class Facts(NamedTuple):
+    """What the server tells of an index."""
+
+    name: str
+    """Its real one, also when it was asked for by its alias."""
+    documents: int
+    failures: int
+    indexing: bool
+    percent: float
+    bytes: int
+    algorithm: Algorithm
+    dimension: int
+    """0 without vectors."""
+    metric: str
+    prefixes: tuple[str, ...]
+    fields: frozenset[tuple[str, str]]
+    """(name, type) of each."""
+    failed_key: str
+    """Of the last record that could not be indexed."""
+    failed_why: str
+
+
+class Name(NamedTuple):
+    """What the name of an index says."""
+
+    model: str
+    dimension: int
+    schema_version: int
+    build: int
+
+
+class Layout:
+    """How the indexes of one family are laid out.
+
+    Args:
+        keyspace: spells keys.
+        family: what is indexed.
+    """
+
+    def __init__(self, keyspace: KeySpace, family: Family) -> None:
+        self._keyspace = keyspace
+        self._family = family
+        self.alias = f"{keyspace.shared_index(family.name)}{_ALIAS}"
+        """Under which the shared index is searched."""
+
+    def shared(self, build: int = FIRST_BUILD) -> Spec:
+        """The index that small namespaces share."""
+        family = self._family.name
+        return Spec(f"{self._keyspace.shared_index(family)}{self._tail(build)}", self._keyspace.family(family), True)
+
+    def own(self, namespace: str, build: int = FIRST_BUILD) -> Spec:
+        """A namespace's own index."""
+        family = self._family.name
+        head = self._keyspace.own_index(family, namespace)
+        return Spec(f"{head}{self._tail(build)}", self._keyspace.records(family, namespace), False)
+
+    def creation(self, spec: Spec, algorithm: Algorithm) -> Command:
+        """The command that makes an index."""
+        only = ("FILTER", _POOL_ONLY) if spec.shares else ()
+        head = ("FT.CREATE", spec.name, "ON", "HASH", "PREFIX", 1, spec.prefix, *only, "NOOFFSETS", "NOHL")
+        tags = [word for tag in self._family.tags for word in (tag, "TAG", "SEPARATOR", SEPARATOR, "CASESENSITIVE")]
+        numbers = [word for number in self._family.numbers for word in (number, "NUMERIC", "SORTABLE")]
+        words = ("terms", "TEXT", "NOSTEM", *tags, *numbers, *self._vector(algorithm))
+        return (*head, "STOPWORDS", 0, "SCHEMA", *words)
+
+    def read_name(self, name: str) -> Name | None:
+        """What the name of one of the family's indexes says; None if it is none of ours."""
+        tail = f":{':'.join(name.rsplit(':', 4)[1:])}"
+        found = _NAME.fullmatch(tail)
+        if found is None:
+            return None
+        return Name(found["model"], int(found["dimension"]), int(found["schema"]), int(found["build"]))
+
+    def is_ours(self, name: str) -> bool:
+        """Whether an index of that name would be one that this family makes."""
+        said = self.read_name(name)
+        wanted = (self._slug(), self._family.dimension, self._family.schema_version)
+        return said is not None and said[:3] == wanted
+
+    def check(self, facts: Facts, spec: Spec) -> None:
+        """Refuse an index that is not what this family wants.
+
+        Raises:
+            ConfigError: what it has, and what is wanted.
+        """
+        said = self.read_name(facts.name)
+        for what, there, wanted, setting in self._compared(facts, said, spec):
+            if there != wanted:
+                advice = "`sharedmem index rebuild` builds it anew, and drops nothing that is remembered"
+                raise ConfigError(
+                    setting, f"index {facts.name}", f"it has {what} {there}, this hub wants {wanted}; {advice}"
+                )
+
+    def model_of(self, name: str) -> str:
+        """The name of the embedder whose vectors an index holds, as far as its own name tells."""
+        said = self.read_name(name)
+        if said is None:
+            return ""
+        return self._family.model if said.model == self._slug() else said.model.removeprefix(_NO_MODEL)
+
+    def _compared(self, facts: Facts, said: Name | None, spec: Spec) -> list[tuple[str, object, object, str]]:
+        family = self._family
+        rows: list[tuple[str, object, object, str]] = []
+        # Who searches by words alone can use any index.
+        if family.dimension:
+            model = said.model if said else ""
+            rows += (
+                ("vectors of dimension", facts.dimension, family.dimension, "embedder"),
+                ("vectors of the model", model, self._slug(), "embedder"),
+                ("the metric", facts.metric, "COSINE", "embedder"),
+            )
+        schema = said.schema_version if said else 0
+        lacking = sorted(f"{name} ({kind})" for name, kind in self._fields() - facts.fields)
+        return [
+            *rows,
+            ("schema version", schema, family.schema_version, "search index"),
+            ("the fields", f"none named {', '.join(lacking)}" if lacking else "all", "all", "search index"),
+            ("documents under", facts.prefixes, (spec.prefix,), "search index"),
+        ]
+
+    def _fields(self) -> frozenset[tuple[str, str]]:
+        family = self._family
+        tags, numbers = ((tag, "TAG") for tag in family.tags), ((number, "NUMERIC") for number in family.numbers)
+        return frozenset((("terms", "TEXT"), *tags, *numbers))
+
+    def _vector(self, algorithm: Algorithm) -> tuple[Argument, ...]:
+        if not self._family.dimension:
+            return ()
+        options: tuple[Argument, ...] = ("TYPE", "FLOAT16", "DIM", self._family.dimension, "DISTANCE_METRIC", "COSINE")
+        options = (*options, *_HNSW_OPTIONS) if algorithm == "HNSW" else options
+        return ("vector", "VECTOR", algorithm, len(options), *options)
+
+    def _tail(self, build: int) -> str:
+        return f"{self._slug()}:{self._family.dimension}:v{self._family.schema_version}:{build}"
+
+    def _slug(self) -> str:
+        if not self._family.dimension:
+            return _NO_MODEL
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", self._family.model)
+
+
+def read_facts(reply: Reply) -> Facts:
+    """What `FT.INFO` tells."""
+    told = pairs(reply)
+    attributes = [pairs([word for word in row if not isinstance(word, list)]) for row in told["attributes"]]
+    vector: dict[str, Any] = next((row for row in attributes if row.get("type") == b"VECTOR"), {})
+    definition = pairs(told["index_definition"])
+    errors = pairs(told.get("Index Errors", []))
+    return Facts(
+        name=told["index_name"].decode(),
+        documents=int(float(told["num_docs"])),
+        failures=int(float(told["hash_indexing_failures"])),
+        indexing=bool(int(float(told["indexing"]))),
+        percent=float(told["percent_indexed"]),
+        bytes=_bytes(told),
+        algorithm="HNSW" if vector.get("algorithm") == b"HNSW" else "FLAT",
+        dimension=int(vector.get("dim", 0)),
+        metric=vector.get("distance_metric", b"").decode(),
+        prefixes=tuple(prefix.decode() for prefix in definition["prefixes"]),
+        fields=frozenset((row["attribute"].decode(), row["type"].decode()) for row in attributes),
+        failed_key=errors.get("last indexing error key", b"").decode(errors="replace"),
+        failed_why=errors.get("last indexing error", b"").decode(errors="replace"),
+    )
+
+
+def _bytes(told: dict[str, Any]) -> int:
+    sizes = (told.get("total_index_memory_sz_mb"), told.get("vector_index_sz_mb"))
+    found = [float(size) for size in sizes if size is not None]
+    return round(sum(size for size in found if size == size) * 1_048_576)  # noqa: PLR0124  # leaves out what is no number

@@ -1,0 +1,106 @@
+"""Replies of the query engine as values: lists in turn, as RESP2 has them, which is all that the line speaks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from sharedmem.search.protocol import Candidate, Page
+from sharedmem.search.redisearch.rendering import DISTANCE
+from sharedmem.search.tags import parted
+from sharedmem.wire.replies import Reply
+
+_DISTANCE = DISTANCE.encode()
+
+
+def scored_hits(reply: Reply, home: bytes) -> list[Candidate]:
+    """The hits of a search by words, best first; ties by id.
+
+    Args:
+        reply: `[total, key, score, [facts, ...], ...]`.
+        home: what the keys of the namespace's records begin with; others' are left out.
+    """
+    words, start = _words(reply), len(home)
+    found = [
+        Candidate(key[start:].decode(errors="replace"), float(score), fields[1] if fields else b"")
+        for key, score, fields in zip(words[1::3], words[2::3], words[3::3], strict=True)
+        # A record that has just expired has no fields any more.
+        if fields is not None and key.startswith(home)
+    ]
+    return _ranked(found)
+
+
+def near_hits(reply: Reply, home: bytes) -> list[Candidate]:
+    """The hits of a search by meaning, most similar first; ties by id.
+
+    Args:
+        reply: `[total, key, [distance and facts by name], ...]`.
+        home: as for `scored_hits`.
+    """
+    words, start = _words(reply), len(home)
+    found = []
+    for key, fields in zip(words[1::2], words[2::2], strict=True):
+        if fields and key.startswith(home):
+            distance, facts = _distance_and_facts(fields)
+            # A vector of zeros has no direction, so nothing is near to it.
+            if not math.isnan(distance):
+                found.append(Candidate(key[start:].decode(errors="replace"), 1.0 - distance, facts))
+    return _ranked(found)
+
+
+def named_hits(reply: Reply, home: bytes) -> Page:
+    """The hits of `[total, key, ...]`, in their order."""
+    words, start = _words(reply), len(home)
+    return Page([key[start:].decode(errors="replace") for key in words[1:] if key.startswith(home)], words[0])
+
+
+def top_score(reply: Reply) -> tuple[int, float]:
+    """(hits in all, score of the best) of `[total, key, score]`."""
+    words = _words(reply)
+    return words[0], float(words[2]) if len(words) > 2 else 0.0
+
+
+def counted(reply: Reply) -> dict[str, int]:
+    """How many records there are by value, of `[groups, [tag, values, "n", count], ...]`.
+
+    A group is what the field holds, so its values are still to be parted.
+    """
+    found: Counter[str] = Counter()
+    for row in _words(reply)[1:]:
+        field, count = (row[1] or b"").decode(errors="replace"), int(row[3])
+        for value in dict.fromkeys(parted(field)) or ("",):
+            found[value] += count
+    return dict(found)
+
+
+def newest_version(reply: Reply) -> int:
+    """The score of `[member, score]`, 0 when there is none."""
+    words = _words(reply)
+    return int(float(words[1])) if words else 0
+
+
+def pairs(reply: Reply) -> dict[str, Any]:
+    """A list of names and values in turn."""
+    words = _words(reply)
+    return {words[at].decode(): words[at + 1] for at in range(0, len(words) - 1, 2)}
+
+
+def _distance_and_facts(fields: list[bytes]) -> tuple[float, bytes]:
+    if len(fields) == 4:
+        return (float(fields[1]), fields[3]) if fields[0] == _DISTANCE else (float(fields[3]), fields[1])
+    return (float(fields[1]) if fields[0] == _DISTANCE else math.nan), b""
+
+
+def _ranked(found: list[Candidate]) -> list[Candidate]:
+    found.sort(key=_place)
+    return found
+
+
+def _place(hit: Candidate) -> tuple[float, str]:
+    return -hit.score, hit.id
+
+
+def _words(reply: Reply) -> list[Any]:
+    assert isinstance(reply, list)
+    return reply

@@ -1,0 +1,164 @@
+"""What indexes are asked of the server beside searching: to be made, looked at, waited for and dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.search.protocol import Progress
+from sharedmem.search.redisearch.layout import Algorithm, Facts, Layout, Spec, read_facts
+from sharedmem.wire.faults import translate
+from sharedmem.wire.line import Line
+from sharedmem.wire.replies import Argument, Reply, ServerError
+
+_PATIENCE_S = 10.0
+_STANDSTILL_S = 60.0
+_LOOK_EVERY_S = 0.02
+_BEST_SCORER = "BM25STD"
+_OLDER_SCORER = "BM25"
+
+
+def is_missing(error: ServerError) -> bool:
+    """Whether the server says that there is no such index; each command says it in its own words."""
+    text = error.text.lower()
+    return "no such index" in text or "unknown index" in text or "index does not exist" in text
+
+
+class IndexServer:
+    """The server's indexes.
+
+    Args:
+        line: the way there.
+        layout: how indexes are made.
+        on_cluster: whether there are several servers, whose settings are left alone.
+    """
+
+    def __init__(self, line: Line, layout: Layout, *, on_cluster: bool) -> None:
+        self._line = line
+        self._layout = layout
+        self._on_cluster = on_cluster
+        self.scorer = _BEST_SCORER
+        """How this server ranks words best."""
+        self.fails_on_timeout = False
+        """Whether it answers an error, not part of the hits, when a search takes too long."""
+
+    async def learn(self, name: str) -> None:
+        """Find out how this server ranks, and have it fail rather than answer a part. Two or three round trips.
+
+        Args:
+            name: of an index that is there.
+        """
+        try:
+            probe = ("@terms:(x)", "SCORER", _BEST_SCORER, "LIMIT", 0, 0, "DIALECT", 2)
+            await self._line.call("FT.SEARCH", name, *probe)
+            self.scorer = _BEST_SCORER
+        except ServerError as error:
+            if is_missing(error):
+                raise
+            self.scorer = _OLDER_SCORER
+        self.fails_on_timeout = not self._on_cluster and await self._told_to_fail()
+
+    async def facts(self, name: str) -> Facts | None:
+        """What there is to know of an index, or None if there is none. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError, ConfigError: as `Line.call`.
+        """
+        try:
+            return read_facts(await self.ask("FT.INFO", name))
+        except ServerError as error:
+            if is_missing(error):
+                return None
+            raise translate(error, self._line.address) from error
+
+    async def make(self, spec: Spec, algorithm: Algorithm) -> None:
+        """Make an index, if it is not there. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError, ConfigError: as `Line.call`.
+        """
+        await self._do(self._layout.creation(spec, algorithm), but="already exists")
+
+    async def name_alias(self, alias: str, name: str, *, anew: bool = False) -> None:
+        """Let an index be searched under another name too; `anew`: also if another index has that name. One trip."""
+        await self._do(("FT.ALIASUPDATE" if anew else "FT.ALIASADD", alias, name), but="already exists")
+
+    async def drop(self, name: str) -> None:
+        """Drop an index, and none of its documents. One round trip."""
+        await self._do(("FT.DROPINDEX", name), but="ndex name")
+
+    async def names(self) -> list[str]:
+        """The names of all indexes of this server. One round trip."""
+        reply = await self._line.call("FT._LIST")
+        return [name.decode() for name in reply if isinstance(name, bytes)] if isinstance(reply, list) else []
+
+    async def built(self, name: str) -> Facts:
+        """Wait, for a while, until the server has looked at all documents.
+
+        Raises:
+            UnavailableError: it takes longer, or the index is gone.
+        """
+        deadline = asyncio.get_running_loop().time() + _PATIENCE_S
+
+        def is_over(_: Facts) -> bool:
+            return asyncio.get_running_loop().time() > deadline
+
+        return await self._wait(name, is_over, lambda _: None)
+
+    async def built_at_last(self, name: str, *, total: int, progress: Progress | None) -> Facts:
+        """Wait until the server has looked at all documents, as long as it goes on.
+
+        Raises:
+            UnavailableError: it does not go on, or the index is gone.
+        """
+        clock = asyncio.get_running_loop()
+        seen, since = -1.0, clock.time()
+
+        def stands_still(facts: Facts) -> bool:
+            nonlocal seen, since
+            if facts.percent != seen:
+                seen, since = facts.percent, clock.time()
+            return clock.time() - since > _STANDSTILL_S
+
+        def tell(facts: Facts) -> None:
+            if progress:
+                progress(min(facts.documents, total), total)
+
+        return await self._wait(name, stands_still, tell)
+
+    async def ask(self, *args: Argument) -> Reply:
+        """Send one command, whose refusal comes as a `ServerError`."""
+        return await self._line.call(*args)
+
+    async def _wait(self, name: str, is_over: Callable[[Facts], bool], tell: Callable[[Facts], None]) -> Facts:
+        while True:
+            facts = await self.facts(name)
+            if facts is None:
+                raise UnavailableError(f"search index {name}", "somebody has dropped it; try again, it is made anew")
+            tell(facts)
+            if not facts.indexing:
+                return facts
+            if is_over(facts):
+                raise UnavailableError(
+                    f"search index {name}", f"it is half built ({facts.percent:.0%} of its documents); try again"
+                )
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _do(self, command: tuple[Argument, ...], *, but: str) -> None:
+        """Send a command; the refusal whose words are `but` says that it was done before."""
+        try:
+            await self._line.call(*command)
+        except ServerError as error:
+            if but not in error.text:
+                raise translate(error, self._line.address) from error
+
+    async def _told_to_fail(self) -> bool:
+        # Redis 8 has it among its own settings; whoever may not set it sees by the time a search took.
+        for command in (("FT.CONFIG", "SET", "ON_TIMEOUT", "fail"), ("CONFIG", "SET", "search-on-timeout", "fail")):
+            try:
+                await self._line.call(*command)
+            except (ServerError, SharedMemoryError):
+                continue
+            return True
+        return False

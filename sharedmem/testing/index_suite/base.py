@@ -1,0 +1,187 @@
+"""What the parts of the suite share: a family of their own, and shelves with records put there as writers put them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+
+from sharedmem.clock import new_id
+from sharedmem.search.analysis import document_terms, prefix_of, query_terms
+from sharedmem.search.filters import ALL, Every
+from sharedmem.search.protocol import Candidate, Family, Index, Query
+from sharedmem.search.tags import joined
+from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.line import Line
+from sharedmem.wire.vectors import Vector, to_half, unit
+
+DIMENSION = 8
+TAGS = ("ns", "user", "tags")
+_PUT = """
+-- KEYS record log place  ARGV id fields...
+local fields = {}
+for i = 2, #ARGV do fields[i - 1] = ARGV[i] end
+if not redis.call('GET', KEYS[3]) then
+  fields[#fields + 1] = 'pool'
+  fields[#fields + 1] = '1'
+end
+local newest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
+local version = (tonumber(newest[2]) or 1795245066000000) + 1
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], unpack(fields))
+redis.call('ZADD', KEYS[2], string.format('%.0f', version), ARGV[1])
+return string.format('%.0f', version)
+"""
+_DELETE = """
+-- KEYS record log  ARGV id
+local newest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
+redis.call('DEL', KEYS[1])
+redis.call('ZADD', KEYS[2], string.format('%.0f', tonumber(newest[2]) + 1), ARGV[1])
+return 1
+"""
+_EXPIRE = """
+-- KEYS record log  ARGV id ttl_ms
+local newest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('ZADD', KEYS[2], string.format('%.0f', tonumber(newest[2]) + 1), ARGV[1])
+return 1
+"""
+
+
+def suite_family(model: str = "suite:model", dimension: int = DIMENSION) -> Family:
+    """A family that nobody else has."""
+    return Family(f"suite-{new_id(6)}", TAGS, ("at", "size"), model, dimension)
+
+
+def direction(*numbers: float) -> Vector:
+    """A unit vector that begins with these numbers; the others are zero."""
+    vector = np.zeros(DIMENSION, np.float32)
+    vector[: len(numbers)] = numbers
+    return unit(vector)
+
+
+class Shelf:
+    """The records of one family in one namespace, written as their owners write them: in one step with their log.
+
+    Args:
+        line: the way to the server.
+        keyspace: spells keys.
+        family: of the records.
+        namespace: whose.
+    """
+
+    def __init__(self, line: Line, keyspace: KeySpace, family: Family, namespace: str) -> None:
+        self._line = line
+        self._keyspace = keyspace
+        self._family = family
+        self._ids: set[str] = set()
+        self.namespace = namespace
+
+    async def put(
+        self,
+        id_: str,
+        text: str = "",
+        *,
+        vector: Vector | None = None,
+        user: str | None = None,
+        tags: Iterable[str] = (),
+        at: float | None = None,
+        facts: bytes = b"facts",
+    ) -> int:
+        """Write a record whole; its version."""
+        prefix = prefix_of(self.namespace)
+        fields: dict[str, str | bytes | None] = {
+            "terms": " ".join(prefix + term for term in document_terms(text)),
+            "vector": None if vector is None else to_half(vector),
+            "facts": facts,
+            "ns": self.namespace,
+            "user": None if user is None else joined([user]),
+            "tags": joined(tags) or None,
+            "at": None if at is None else repr(at),
+        }
+        self._ids.add(id_)
+        words = [word for name, value in fields.items() if value is not None for word in (name, value)]
+        keys = (self._record(id_), self._log, self._place)
+        reply = await self._line.call("EVAL", _PUT, 3, *keys, id_, *words)
+        assert isinstance(reply, bytes)
+        return int(reply)
+
+    async def delete(self, id_: str) -> None:
+        """Delete a record; the log still names it."""
+        await self._line.call("EVAL", _DELETE, 2, self._record(id_), self._log, id_)
+
+    async def expire(self, id_: str, ttl_ms: int) -> None:
+        """Let a record end by itself."""
+        await self._line.call("EVAL", _EXPIRE, 2, self._record(id_), self._log, id_, ttl_ms)
+
+    async def exists(self, id_: str) -> bool:
+        """Whether the record is there."""
+        return await self._line.call("EXISTS", self._record(id_)) == 1
+
+    async def damage(self, id_: str) -> None:
+        """Put a vector of another dimension into a record, past all checks."""
+        await self._line.call("HSET", self._record(id_), "vector", b"abc")
+
+    async def clear(self) -> None:
+        """Remove all that lies here."""
+        keys = [self._record(id_) for id_ in self._ids]
+        await self._line.call("DEL", self._log, self._place, *keys)
+
+    @property
+    def _log(self) -> bytes:
+        return self._keyspace.record_log(self._family.name, self.namespace)
+
+    @property
+    def _place(self) -> bytes:
+        return self._keyspace.record_place(self._family.name, self.namespace)
+
+    def _record(self, id_: str) -> bytes:
+        return self._keyspace.record(self._family.name, self.namespace, id_)
+
+
+Shelves: TypeAlias = Callable[[str], Shelf]
+
+
+class IndexFixtures:
+    """Shelves; `line`, `keyspace` and `index` come from who inherits."""
+
+    @pytest.fixture
+    def suite_family(self) -> Family:
+        """A family of this test alone."""
+        return suite_family()
+
+    @pytest.fixture
+    async def shelves(self, line: Line, keyspace: KeySpace, index: Index) -> AsyncIterator[Shelves]:
+        """Gives the shelf of a namespace; they are all cleared afterwards."""
+        opened: dict[str, Shelf] = {}
+
+        def shelf_of(namespace: str) -> Shelf:
+            return opened.setdefault(namespace, Shelf(line, keyspace, index.family, namespace))
+
+        yield shelf_of
+        for shelf in opened.values():
+            await index.forget(shelf.namespace)
+            await shelf.clear()
+
+    @pytest.fixture
+    def shelf(self, shelves: Shelves) -> Shelf:
+        """The shelf of one namespace."""
+        return shelves("team")
+
+
+async def by_words(index: Index, shelf: Shelf, text: str, filters: Every = ALL, *, candidates: int = 100) -> list[str]:
+    """The ids that a search by words finds, best first."""
+    query = Query(terms=query_terms(text), filters=filters, candidates=candidates)
+    return ids((await index.search(shelf.namespace, query)).text)
+
+
+async def by_meaning(index: Index, shelf: Shelf, vector: Vector, filters: Every = ALL) -> list[str]:
+    """The ids that a search by meaning finds, best first."""
+    return ids((await index.search(shelf.namespace, Query(vector=vector, filters=filters))).vector)
+
+
+def ids(hits: Iterable[Candidate]) -> list[str]:
+    """Their ids, in their order."""
+    return [hit.id for hit in hits]

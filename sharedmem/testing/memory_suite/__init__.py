@@ -1,0 +1,23 @@
+"""What semantic memory has to do on every server and with every index, as tests that a backend's test file inherits."""
+
+from sharedmem.testing.memory_suite.moving import MovingSuite
+from sharedmem.testing.memory_suite.reading import ReadingSuite
+from sharedmem.testing.memory_suite.scope import ScopeSuite
+from sharedmem.testing.memory_suite.searching import SearchingSuite
+from sharedmem.testing.memory_suite.standing import StandingSuite
+from sharedmem.testing.memory_suite.threads import ThreadSuite
+
+
+class MemorySuite(ReadingSuite, SearchingSuite, ScopeSuite, ThreadSuite, StandingSuite, MovingSuite):
+    """All of it; a backend's test class gives the fixture `hub`, an open `Hub` with an embedder."""
+
+
+__all__ = [
+    "MemorySuite",
+    "MovingSuite",
+    "ReadingSuite",
+    "ScopeSuite",
+    "SearchingSuite",
+    "StandingSuite",
+    "ThreadSuite",
+]

@@ -1,0 +1,58 @@
+"""The typed callers of the scripts that bring memories back from the durable tier: one method a file of `lua/`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.replies import Argument
+from sharedmem.wire.sender import Sender
+from sharedmem.wire.tier import Remembered
+
+_FAMILY = "memory"
+
+
+class RestoreKeys(NamedTuple):
+    """What all memories of a namespace share; the records and their threads come behind."""
+
+    kept: bytes
+    log: bytes
+    digests: bytes
+    endings: bytes
+    authors: bytes
+    pending: bytes
+    place: bytes
+
+
+def restore_keys(keyspace: KeySpace, namespace: str) -> RestoreKeys:
+    """Those of a namespace."""
+    parts = (keyspace.record_part(_FAMILY, namespace, name) for name in RestoreKeys._fields[1:])
+    return RestoreKeys(keyspace.kept(namespace), *parts)
+
+
+class Bringing:
+    """Brings memories back into Redis."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    async def memory_gather(self, kept: bytes, authors: bytes, *, token: str, lease_ms: int, done: int) -> str:
+        """Returns `whole`, `load`, `wait <ms>`, `lost` or `overtaken`."""
+        return _text(await self._sender.run("memory_gather", [kept, authors], [token, lease_ms, done]))
+
+    async def memory_restore(
+        self, keys: RestoreKeys, *, keys_: Sequence[bytes], token: str, lease_ms: int, restores: Sequence[Remembered]
+    ) -> int | None:
+        """Returns how many are here now that were not; None when somebody else brings them back."""
+        args: list[Argument] = [token, lease_ms]
+        for one in restores:
+            args += one[:-1]
+            args.append(len(one.fields) // 2)
+            args += one.fields
+        reply = _text(await self._sender.run("memory_restore", [*keys, *keys_], args))
+        return None if reply == "overtaken" else int(reply.split()[1])
+
+
+def _text(reply: object) -> str:
+    return reply.decode() if isinstance(reply, bytes) else str(reply)

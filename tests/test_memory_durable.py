@@ -1,0 +1,188 @@
+"""docs/durable-format.md: memories outlive Redis, and are all there again before one is looked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from support import private_server
+
+from sharedmem import Hub, Settings, SharedMemoryStore
+from sharedmem.providers.hashing import HashingEmbedder
+from sharedmem.wire.keys import KeySpace
+
+data_dir = private_server.data_dir
+SPACE = KeySpace("sm", client="any")
+
+
+@pytest.fixture
+def settings(data_dir: Path) -> Settings:
+    return Settings(data_dir=data_dir)
+
+
+@pytest.fixture
+async def hub(settings: Settings) -> AsyncIterator[Hub]:
+    """A hub on a server of its own, with a durable tier."""
+    async with Hub.open(settings=settings, embedder=HashingEmbedder()) as hub:
+        yield hub
+
+
+@pytest.fixture
+def store(hub: Hub) -> SharedMemoryStore:
+    return hub.store("research", actor="ada")
+
+
+async def lose_everything(hub: Hub) -> None:
+    """What has reached the tier is all that is left."""
+    await hub.durable.drain("research", timeout=20)
+    async with Redis.from_url(hub.url) as raw:
+        await raw.flushall()
+
+
+async def texts(store: SharedMemoryStore, query: str) -> list[str]:
+    return [hit.item.memory for hit in await store.memory.search(query)]
+
+
+async def test_memories_are_found_again_after_redis_has_lost_everything(hub: Hub, store: SharedMemoryStore) -> None:
+    added = await store.memory.add("the harbour master owns the tide table", category="port", tags=["tides"])
+    await store.memory.add("invoices are paid on Fridays", category="money")
+    before = await store.memory.get(added.id)
+    await lose_everything(hub)
+
+    assert (await texts(store, "who owns the tide table"))[0] == "the harbour master owns the tide table"
+    assert await store.memory.get(added.id) == before
+    assert [hit.item.id for hit in await store.memory.search("table", filters={"tags": "tides"})] == [added.id]
+
+
+async def test_a_memory_taken_by_its_id_is_there_after_a_loss(hub: Hub, store: SharedMemoryStore) -> None:
+    added = await store.memory.add("the harbour master owns the tide table")
+    await lose_everything(hub)
+
+    found = await store.memory.get(added.id)
+
+    assert found is not None
+    assert found.memory == "the harbour master owns the tide table"
+
+
+async def test_what_is_added_again_after_a_loss_is_no_second_memory(hub: Hub, store: SharedMemoryStore) -> None:
+    added = await store.memory.add("the harbour master owns the tide table")
+    await lose_everything(hub)
+
+    again = await store.memory.add("the harbour master owns the tide table")
+
+    assert (again.id, again.merged) == (added.id, True)
+    assert (await store.memory.stats()).count == 1
+
+
+async def test_what_was_deleted_or_has_changed_is_as_it_was_last(hub: Hub, store: SharedMemoryStore) -> None:
+    gone = await store.memory.add("the crane is broken")
+    kept = await store.memory.add("invoices are paid on Fridays")
+    await store.memory.update(kept.id, memory="invoices are paid on Mondays")
+    await store.memory.delete(gone.id)
+    await lose_everything(hub)
+
+    assert await texts(store, "crane broken invoices paid") == ["invoices are paid on Mondays"]
+    assert (await store.memory.update(kept.id, memory="invoices are paid daily")).memory == "invoices are paid daily"
+
+
+async def test_what_expires_still_does_so_after_a_loss(hub: Hub, store: SharedMemoryStore) -> None:
+    added = await store.memory.add("lunch is at noon", ttl=3600)
+    short = await store.memory.add("back in a second", ttl=1)
+    await lose_everything(hub)
+    async with Redis.from_url(hub.url) as raw:
+        while await raw.time() and await store.memory.get(short.id) is not None:
+            await asyncio.sleep(0.05)
+
+        assert await store.memory.get(added.id) is not None
+        left_ms = await raw.pttl(SPACE.record("memory", "research", added.id))
+    assert 0 < left_ms <= 3_600_000
+
+
+async def test_turns_go_on_after_those_that_came_back(hub: Hub, store: SharedMemoryStore) -> None:
+    for text in ("good morning", "the tide is low"):
+        await store.memory.add(text, thread_id="chat", messages=[{"role": "user", "name": "Bob", "content": text}])
+    await lose_everything(hub)
+
+    recent = await store.memory.recent("chat")
+    added = await store.memory.add("so it is", thread_id="chat")
+
+    assert [item.memory for item in recent] == ["the tide is low", "good morning"]
+    found = await store.memory.get(added.id)
+    assert found is not None
+    assert found.turn_index == 2
+    assert (await store.memory.thread_stats("chat")).turn_count == 3
+
+
+async def test_of_several_hubs_that_come_at_once_each_finds_all(settings: Settings) -> None:
+    async with AsyncExitStack() as stack:
+        hubs = [
+            await stack.enter_async_context(Hub.open(settings=settings, embedder=HashingEmbedder())) for _ in range(3)
+        ]
+        await hubs[0].store("research").memory.add_many([f"fact number {number} of many" for number in range(150)])
+        await lose_everything(hubs[0])
+
+        counts = await asyncio.gather(*(hub.store("research").memory.stats() for hub in hubs))
+
+    assert [one.count for one in counts] == [150] * 3
+
+
+async def test_restoring_brings_memories_back_before_anybody_asks(hub: Hub, store: SharedMemoryStore) -> None:
+    added = await store.memory.add("the harbour master owns the tide table")
+    await store.write("knowledge:note", 1, kind="knowledge")
+    await lose_everything(hub)
+
+    assert await hub.durable.restore("research") == 2
+
+    async with Redis.from_url(hub.url) as raw:
+        assert await raw.exists(SPACE.record("memory", "research", added.id)) == 1
+
+
+async def test_redis_and_the_tier_say_the_same_of_memories(hub: Hub, store: SharedMemoryStore) -> None:
+    added = await store.memory.add("the harbour master owns the tide table", importance="high", metadata={"n": 1})
+    await store.memory.add("invoices are paid on Fridays", ttl=600)
+    await hub.durable.drain("research", timeout=20)
+    assert (await hub.durable.verify("research")).differences == []
+
+    await lose_everything(hub)
+    await store.memory.get(added.id)
+    assert (await hub.durable.verify("research")).differences == []
+
+    async with Redis.from_url(hub.url) as raw:
+        await raw.hset(SPACE.record("memory", "research", added.id), "digest", "forged")
+    (difference,) = (await hub.durable.verify("research")).differences
+    assert (difference.key, difference.element) == (f"research:$memory:{added.id}", "digest")
+
+
+async def test_what_was_cleared_does_not_come_back(hub: Hub, store: SharedMemoryStore) -> None:
+    await store.memory.add("the harbour master owns the tide table")
+    await hub.durable.drain("research", timeout=20)
+
+    await hub.store("research").clear()
+
+    assert (await store.memory.stats()).count == 0
+    await lose_everything(hub)
+    assert await texts(store, "tide table") == []
+
+
+async def test_an_archive_carries_memories_to_another_place(hub: Hub, store: SharedMemoryStore, tmp_path: Path) -> None:
+    added = await store.memory.add("the harbour master owns the tide table", tags=["tides"])
+    await hub.durable.drain("research", timeout=20)
+    await hub.archive.export("research", tmp_path / "research.jsonl.gz")
+    await hub.store("research").clear()
+
+    await hub.archive.import_(tmp_path / "research.jsonl.gz")
+
+    assert [hit.item.id for hit in await store.memory.search("tide table")] == [added.id]
+
+
+async def test_sessions_of_decisions_are_not_taken_for_memories(hub: Hub, store: SharedMemoryStore) -> None:
+    await store.memory.add("the harbour master owns the tide table")
+    await store.decisions.save_plan("desk", "BTC", "BUY", 0.8, "a new high")
+    await hub.durable.drain("research", timeout=20)
+
+    assert await store.decisions.sessions() == ["desk"]
+    assert [key async for key in store.keys("*")] == []

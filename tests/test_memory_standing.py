@@ -1,0 +1,62 @@
+"""Standing queries on both servers, across processes and lost connections."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sharedmem import Hub, Settings
+from sharedmem.testing import fake_hub
+from sharedmem.testing.memory_suite import StandingSuite
+from sharedmem.testing.memory_suite.base import FACTS
+from sharedmem.testing.memory_suite.standing import ZEBRA, told
+
+
+class TestStandingOnFakeredis(StandingSuite):
+    @pytest.fixture
+    async def hub(self) -> AsyncIterator[Hub]:
+        async with fake_hub(settings=Settings(embedder="hashing")) as hub:
+            yield hub
+
+
+class TestStandingOnARealServer(StandingSuite):
+    @pytest.fixture
+    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
+        async with Hub.open(redis_url, settings=settings.replace(embedder="hashing")) as hub:
+            yield hub
+
+
+async def test_what_another_hub_writes_is_told(redis_url: str, settings: Settings, namespace: str) -> None:
+    hashing = settings.replace(embedder="hashing")
+    async with (
+        Hub.open(redis_url, settings=hashing) as one,
+        Hub.open(redis_url, settings=hashing) as other,
+        one.store(namespace).memory.subscribe(ZEBRA, threshold=0.9) as events,
+    ):
+        added = await other.store(namespace).memory.add(ZEBRA)
+
+        assert await told(events) == ("written", added.id)
+
+
+async def test_words_decide_where_there_is_no_embedder() -> None:
+    async with fake_hub(settings=Settings(embedder="none")) as hub:
+        memory = hub.store("team").memory
+        async with memory.subscribe("our zebra mascot", threshold=0.6) as events:
+            await memory.add("A zebra crossing was painted.")
+            await memory.add(FACTS[0])
+            added = await memory.add(ZEBRA)
+
+            assert await told(events) == ("written", added.id)
+
+
+async def test_a_cleared_namespace_is_told_as_a_gap() -> None:
+    async with fake_hub(settings=Settings(embedder="hashing")) as hub:
+        store = hub.store("team")
+        async with store.memory.subscribe(ZEBRA, threshold=0.9) as events:
+            added = await store.memory.add(ZEBRA)
+            assert await told(events) == ("written", added.id)
+
+            await store.clear()
+
+            assert await told(events) == ("gap", "")
