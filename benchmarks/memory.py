@@ -8,16 +8,17 @@ python benchmarks/memory.py --page docs/benchmarks.md
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from findings import Results, Row, Verdict, factor, put_on_page, save, show
 from harness import Call, Desk, Effort, Fleet, Load, Server, close_sides, compare, machine, open_sides
@@ -28,14 +29,12 @@ from rich.console import Console
 from rich.table import Table
 
 from sharedmem import Hub, MemoryFilter
+from sharedmem.knowledge.cache.questions import FIELDS, Question
+from sharedmem.knowledge.cache.questions import asked as asked_in
 from sharedmem.knowledge.memory.memories import Memories
-from sharedmem.knowledge.memory.narrowing import rendered as filters_of
-from sharedmem.search.analysis import prefix_of, query_terms
 from sharedmem.search.exact import ExactIndex
-from sharedmem.search.protocol import Family
-from sharedmem.search.redisearch.rendering import by_meaning, by_words, rendered
 from sharedmem.wire.keys import KeySpace
-from sharedmem.wire.replies import Command
+from sharedmem.wire.replies import Command, Reply
 from sharedmem.wire.vectors import to_half
 
 FULL, QUICK = Effort(rounds=7, seconds=1.0), Effort(rounds=3, seconds=0.3)
@@ -140,9 +139,11 @@ def _measure(fleet: Fleet, server: Server, effort: Effort, results: MemoryResult
     fleet.ask(1, filled, url, TWIN, size)
     contests: list[tuple[str, str, str, dict[str, Any]]] = [
         ("recall, hybrid, filtered", "FT.SEARCH pair", BARE, {OURS: recall, BARE: bare_recall}),
-        ("cache check", "KNN", BARE, {OURS: cache_check, BARE: bare_knn}),
     ]
     if size <= 10_000:
+        fleet.ask(1, answered, url, size)
+        contests.append(("cache check, a miss", "KNN", BARE, {OURS: cache_check, BARE: bare_knn}))
+        contests.append(("cache check, the same prompt", "HMGET", BARE, {OURS: cache_hit, BARE: bare_hmget}))
         contests.append(("recall, exact index", "RediSearch", OURS, {EXACT: recall_exactly, OURS: recall}))
     contests.append(("add", "HSET", BARE, {OURS: add, WITHOUT_DEDUP: add_without_dedup, BARE: bare_add}))
     for name, command, rival, sides in contests:
@@ -158,6 +159,16 @@ def _measure(fleet: Fleet, server: Server, effort: Effort, results: MemoryResult
         fleet.ask(1, close_sides)
     _say(f"{size:,}: {MANY:,} at once")
     results.bulks += fleet.ask(1, bulk, url, size, 1 if results.quick else 3)
+
+
+async def answered(_: Desk, url: str, size: int) -> None:
+    """A job: put answers into the cache."""
+    async with _hub(url) as hub:
+        cache = hub.store(NAMESPACE).cache
+        for first in range(0, size, 500):
+            await asyncio.gather(*(cache.put(f"prompt number {first + number}", "an answer") for number in range(500)))
+        if size > hub.settings.promote_above:
+            await hub.index.promote(NAMESPACE, family="cache")
 
 
 async def filled(_: Desk, url: str, namespace: str, size: int) -> None:
@@ -211,25 +222,74 @@ async def bare_recall(url: str, _: int) -> AsyncIterator[Call]:
 
 
 async def _pairs(url: str) -> list[list[Command]]:
-    """What the library sends for each question and user, without what it adds for safety."""
-    embedder, asked = TableEmbedder(), queries(words())
+    """The searches that the library sends for each question and user, in the namespace that is searched barely."""
+    asked = queries(words())
     async with _hub(url) as hub:
-        family, name = hub._thinking().memories.family, await _index(hub, "memory", TWIN)  # noqa: SLF001  # as above
-    found = []
-    for number in range(len(asked) * len(_FILTERS)):
-        text, filters = asked[number % len(asked)], rendered(filters_of(_FILTERS[number % len(_FILTERS)]), family)
-        terms = [prefix_of(TWIN) + term for term in query_terms(text)]
-        by_text = by_words(terms, filters, scorer="BM25STD", limit=100)
-        by_vector = by_meaning(to_half(embedder.vector(text)), filters, k=100)
-        found.append([("FT.SEARCH", name, *by_text), ("FT.SEARCH", name, *by_vector)])
+        memory = hub.store(TWIN).memory
+        with _overheard(hub) as found:
+            for number in range(len(asked) * len(_FILTERS)):
+                await memory.search(asked[number % len(asked)], filters=_FILTERS[number % len(_FILTERS)])
     return found
 
 
-async def _index(hub: Hub, family: str, namespace: str) -> str:
-    """The name of the index in which a namespace is searched."""
-    statuses = [one for one in await hub.index.all() if one.family == family]
-    own = [one.name for one in statuses if namespace in one.namespaces]
-    return own[0] if own else statuses[0].name
+@contextmanager
+def _overheard(hub: Hub) -> Iterator[list[list[Command]]]:
+    """The searches of each call that a hub sends meanwhile."""
+    line, found = hub._thinking().line, []  # noqa: SLF001  # what is sent is nobody's business but the wire's
+    send = line.read_many
+
+    async def read_many(commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
+        searches = [command for command in commands if command[0] == "FT.SEARCH"]
+        if searches:
+            found.append(searches)
+        return await send(commands, aside=aside)
+
+    line.read_many = read_many  # type: ignore[method-assign]  # it listens, and changes nothing
+    try:
+        yield found
+    finally:
+        line.read_many = send  # type: ignore[method-assign]  # likewise
+
+
+@asynccontextmanager
+async def cache_check(url: str, _: int) -> AsyncIterator[Call]:
+    """Look for the answer to a prompt that nobody has asked: by its hash, then by its meaning."""
+    async with _hub(url) as hub:
+        cache = hub.store(NAMESPACE).cache
+        yield lambda number: cache.check(f"question {number}")
+
+
+@asynccontextmanager
+async def bare_knn(url: str, _: int) -> AsyncIterator[Call]:
+    """The search for the nearest alone."""
+    async with _hub(url) as hub:
+        with _overheard(hub) as found:
+            for number in range(500):
+                await hub.store(NAMESPACE).cache.check(f"question {number}")
+    async with Redis.from_url(url, protocol=2) as client:
+        yield lambda number: _sent(client, found[number % len(found)][0])
+
+
+def _sent(client: Redis, command: Command) -> Awaitable[object]:
+    answer: Awaitable[object] = client.execute_command(*command)  # type: ignore[no-untyped-call]  # the library's
+    return answer
+
+
+@asynccontextmanager
+async def cache_hit(url: str, size: int) -> AsyncIterator[Call]:
+    """Look for the answer to a prompt that was asked before."""
+    async with _hub(url) as hub:
+        cache = hub.store(NAMESPACE).cache
+        yield lambda number: cache.check(f"prompt number {number % size}")
+
+
+@asynccontextmanager
+async def bare_hmget(url: str, size: int) -> AsyncIterator[Call]:
+    """The read alone."""
+    keyspace = KeySpace("sm", client="bench")
+    keys = [keyspace.record("cache", NAMESPACE, asked_of(f"prompt number {number}").id) for number in range(size)]
+    async with Redis.from_url(url, protocol=2) as client:
+        yield lambda number: _sent(client, ("HMGET", keys[number % size], *FIELDS))
 
 
 @asynccontextmanager
@@ -260,7 +320,7 @@ async def bare_add(url: str, _: int) -> AsyncIterator[Call]:
     """One HSET with the same fields, in the same kind of index."""
     async with Redis.from_url(url, protocol=2) as client:
         command = await _hset_of(client)
-        yield lambda _: client.execute_command(*command(next(_numbers)))
+        yield lambda _: _sent(client, command(next(_numbers)))
 
 
 async def _hset_of(client: Redis) -> Callable[[int], Command]:
@@ -268,7 +328,8 @@ async def _hset_of(client: Redis) -> Callable[[int], Command]:
     embedder, keyspace = TableEmbedder(), KeySpace("sm", client="bench")
     home = keyspace.records("memory", TWIN)
     (sample,) = [key async for key in client.scan_iter(f"{home}*", count=10)][:1]
-    fields: dict[bytes, bytes] = await client.hgetall(sample)  # type: ignore[misc]  # the library types it for both faces
+    flat = await _sent(client, ("HGETALL", sample))
+    fields = cast("dict[bytes, bytes]", flat)
     same = [part for name, value in fields.items() if name not in {b"vector", b"terms"} for part in (name, value)]
     terms = fields[b"terms"].rpartition(b" ")[0].decode()
 
@@ -279,7 +340,7 @@ async def _hset_of(client: Redis) -> Callable[[int], Command]:
     return command
 
 
-async def bulk(_: Desk, url: str, size: int, rounds: int) -> list[Bulk]:
+async def bulk(_: Desk, url: str, size: int, rounds: int) -> Bulk:
     """A job: ten thousand memories at once, and as many pipelined HSET, in turn."""
     vocabulary, ours, bare = words(), [], []
     async with _hub(url) as hub, Redis.from_url(url, protocol=2) as client:
@@ -298,7 +359,12 @@ async def bulk(_: Desk, url: str, size: int, rounds: int) -> list[Bulk]:
                 await pipe.execute()
             bare.append(MANY / (time.perf_counter() - began))
     ratio = median(mine / theirs for mine, theirs in zip(ours, bare, strict=True))
-    return [Bulk(size, median(ours), median(bare), ratio)]
+    return Bulk(size, median(ours), median(bare), ratio)
+
+
+def asked_of(prompt: str) -> Question:
+    """A prompt without anything beside it."""
+    return asked_in(prompt, key="", model="", prompt_version="", tags=())
 
 
 def _of_user(number: int) -> MemoryFilter:
@@ -320,7 +386,7 @@ def verdicts(results: MemoryResults) -> list[Verdict]:
             _rate(results.find(f"add, {size:,}", ONE), f"add at {size:,}", 0.5),
             _bulk(results, size),
         ]
-    found.append(_within(results.find("cache check, 10,000", ONE), "cache check: p50", 1.4))
+    found.append(_within(results.find("cache check, a miss, 10,000", ONE), "cache check: p50", 1.4))
     found.append(_within(results.find("recall, exact index, 10,000", ONE), "exact index at 10,000: p50", 5.0))
     return found
 
