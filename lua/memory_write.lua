@@ -135,7 +135,10 @@ local function write(record, history, turns, one, i)
   note_waiting(one)
   redis.call('ZADD', log, stamp, one.id)
   counted[one.change] = (counted[one.change] or 0) + 1
-  if is_kept(i) then keep_head(i, 'memory', stamp, '0', document(one, stamp, left)) end
+  if is_kept(i) then
+    local expires = left > 0 and whole(now_ms() + left)
+    keep_head(i, 'memory', stamp, '0', document(one, stamp, left), expires)
+  end
   announce(stamp, 'memory.' .. one.change, record)
   return 'ok ' .. stamp .. ' ' .. one.turn
 end

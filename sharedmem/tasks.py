@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from sharedmem.errors import UnavailableError
@@ -44,6 +44,10 @@ class Work:
         if not self._task.cancelled():
             return self._task.exception()
         return None if self._stopping else asyncio.CancelledError("not by its owner")
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Call this when it has ended in whatever way, also before its first step."""
+        self._task.add_done_callback(lambda _: callback())
 
     async def stop(self) -> None:
         """Cancel it and wait until it has cleaned up; does nothing when it has ended already.

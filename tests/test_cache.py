@@ -263,7 +263,7 @@ async def test_a_cleared_cache_is_empty_and_can_be_filled_again(cache: SemanticC
 # -- how it does ------------------------------------------------------------------------------------
 
 
-async def test_hits_misses_and_what_they_saved_are_counted(cache: SemanticCache) -> None:
+async def test_hits_misses_and_what_they_saved_are_counted(hub: Hub, cache: SemanticCache) -> None:
     await cache.put(FRANCE, "Paris", cost=0.25, tokens=40)
     await cache.check(FRANCE)
     await cache.check("tell me the capital of France")
@@ -274,6 +274,7 @@ async def test_hits_misses_and_what_they_saved_are_counted(cache: SemanticCache)
     assert (stats.hits, stats.exact_hits, stats.misses, stats.entries) == (2, 1, 1, 1)
     assert (stats.saved_cost, stats.saved_tokens) == (0.5, 80)
     assert stats.hit_rate == pytest.approx(2 / 3)
+    assert [hub.counters.read("cache_checks", outcome=what) for what in ("exact", "near", "miss")] == [1, 1, 1]
 
 
 async def test_a_false_hit_that_is_reported_is_counted(cache: SemanticCache) -> None:
@@ -389,6 +390,40 @@ async def test_while_the_provider_is_down_the_same_prompt_is_still_found(
     assert await cache.check(FRANCE) is not None
     assert await cache.check("tell me the capital of France") is None
     assert hub.counters.read("cache_blind", reason="failed") == 2
+
+
+async def test_an_index_of_another_embedder_is_told_and_the_same_prompt_still_found_by_calls(
+    redis_url: str, settings: Settings, namespace: str, hub: Hub, cache: SemanticCache
+) -> None:
+    if "fake" in hub.url:
+        pytest.skip("an index of this process forgets with it")
+    await cache.put(FRANCE, "Paris", key="k")
+    await cache.check("how large is France")
+
+    async with Hub(redis_url, settings=settings.replace(prefix="compass", embedder="hashing")) as another:
+        other = another.store(namespace).cache
+
+        assert await other.cached(key="k")(_never)(FRANCE) == "Paris"
+        assert await other.cached(key="k")(_echo)("something else") == "something else"
+        assert await other.cached(key="k")(_never)("something else") == "something else"
+
+
+async def _never(prompt: str) -> str:
+    raise AssertionError(prompt)
+
+
+async def _echo(prompt: str) -> str:
+    return prompt
+
+
+async def test_a_setting_that_was_chosen_goes_before_what_was_calibrated(settings: Settings, compass: Compass) -> None:
+    compass.name = "wordllama:l2_supercat-64"  # 0.982
+    compass.point("the capital of France", 11)  # 0.9816
+    for chosen, is_found in ((settings, False), (settings.replace(cache_similarity=0.97), True)):
+        async with Hub(settings=chosen, connect=connect_to_fake(), embedder=compass) as hub:
+            await hub.store("n").cache.put(FRANCE, "Paris")
+
+            assert (await hub.store("n").cache.check("the capital of France") is not None) is is_found
 
 
 async def test_who_may_not_write_the_cache_may_read_it(hub: Hub, namespace: str, cache: SemanticCache) -> None:

@@ -52,7 +52,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "hiredis": ("wire",),
     "httpx2": ("providers.asking",),
     "msgpack": ("wire.codec",),
-    "numpy": ("wire.codec", "wire.vectors", "search", "providers", "knowledge"),
+    "numpy": ("wire.codec", "wire.vectors", "search", "providers", "knowledge", "testing"),
     "orjson": ("",),
     "platformdirs": ("config", "wire"),
     "pydantic": ("",),

@@ -11,7 +11,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 from support import private_server
 
-from sharedmem import Hub, Settings
+from sharedmem import AccessDeniedError, Hub, Settings
+from sharedmem.providers.hashing import HashingEmbedder
 from sharedmem.wire.access import Identity, check_grants
 from sharedmem.wire.acl import acl_rules
 from sharedmem.wire.keys import KeySpace
@@ -27,7 +28,7 @@ SECRET = SPACE.record("memory", "payroll", "s1").decode()
 
 @pytest.fixture
 async def operator(data_dir: Path) -> AsyncIterator[Hub]:
-    async with Hub.open(settings=Settings(data_dir=data_dir)) as hub:
+    async with Hub.open(settings=Settings(data_dir=data_dir), embedder=HashingEmbedder()) as hub:
         yield hub
 
 
@@ -104,6 +105,48 @@ async def test_a_user_reads_and_writes_the_memories_of_its_namespace(raw: Any) -
 
     assert (await raw.execute_command("FT.SEARCH", OWN, "plum"))[0] == 1
     assert await raw.hget(SPACE.record("memory", "news", "s1"), "body") == b"news"
+
+
+@pytest.fixture
+async def limited(operator: Hub) -> AsyncIterator[Hub]:
+    """A hub logged in as the user of ada in `research`."""
+    await operator.store("research", actor="ada").access.apply("ada", password=PASSWORD)
+    settings = operator.settings.replace(redis_url=operator.url, redis_username="ada", redis_password=PASSWORD)
+    async with Hub.open(settings=settings, embedder=HashingEmbedder()) as hub:
+        yield hub
+
+
+async def test_a_user_remembers_and_recalls_where_its_namespace_has_an_index_of_its_own(
+    operator: Hub, limited: Hub
+) -> None:
+    await operator.store("payroll").memory.add("the salary of the harbour master")
+    await operator.store("research").memory.add("the harbour master owns the tide table")
+    for family in ("memory", "cache"):
+        await operator.index.promote("research", family=family)
+    ada = limited.store("research", actor="ada")
+
+    added = await ada.memory.add("invoices are paid on Fridays", messages=[{"role": "user", "content": "Fridays"}])
+    await ada.memory.update(added.id, importance="high")
+    await ada.cache.put("who owns the tide table?", "the harbour master")
+
+    assert [hit.item.memory for hit in await ada.memory.search("harbour master salary")][:1] == [
+        "the harbour master owns the tide table"
+    ]
+    assert (await ada.memory.stats()).count == 2
+    cached = await ada.cache.check("who owns the tide table?")
+    assert cached is not None
+    assert cached.response == "the harbour master"
+    assert await ada.memory.delete(added.id)
+    await limited.durable.drain("research", timeout=20)
+    with pytest.raises(AccessDeniedError):
+        await limited.store("payroll").memory.get("any")
+
+
+async def test_whoever_may_not_search_the_shared_index_is_told_what_would_help(operator: Hub, limited: Hub) -> None:
+    await operator.store("research").memory.add("the harbour master owns the tide table")
+
+    with pytest.raises(AccessDeniedError, match=r"sharedmem --namespace research index promote$"):
+        await limited.store("research", actor="ada").memory.search("tide")
 
 
 def test_a_server_without_a_query_engine_is_told_nothing_of_it() -> None:

@@ -132,7 +132,7 @@ async def test_of_several_hubs_that_come_at_once_each_finds_all(settings: Settin
 
 async def test_restoring_brings_memories_back_before_anybody_asks(hub: Hub, store: SharedMemoryStore) -> None:
     added = await store.memory.add("the harbour master owns the tide table")
-    await store.write("knowledge:note", 1, kind="knowledge")
+    await store.write("note", 1, kind="knowledge")
     await lose_everything(hub)
 
     assert await hub.durable.restore("research") == 2

@@ -112,7 +112,7 @@ async def test_a_merge_that_is_taken_back_splits(memory: Memories) -> None:
     from sharedmem.knowledge.memory.narrowing import rendered
     from sharedmem.models import MemoryFilter
 
-    page = await index.matching(memory._namespace, rendered(memory._namespace, MemoryFilter(tags="b")))
+    page = await index.matching(memory._namespace, rendered(MemoryFilter(tags="b")))
     (id_,) = page.ids
     split = await item_of(memory, id_)
     assert (split.memory, split.tags, split.metadata, split.occurrences) == (f"{HARBOUR} hours", ("b",), {"m": 2}, 1)

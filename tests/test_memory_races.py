@@ -28,7 +28,7 @@ async def all_of(hub: Hub, namespace: str) -> list[tuple[str, int]]:
     while True:
         from sharedmem.knowledge.memory.narrowing import rendered
 
-        page = await index.matching(namespace, rendered(namespace, MemoryFilter()), offset=offset, limit=200)
+        page = await index.matching(namespace, rendered(MemoryFilter()), offset=offset, limit=200)
         if not page.ids:
             return found
         offset += len(page.ids)

@@ -110,6 +110,12 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("namespace.usage", {}, lambda usage: isinstance(usage, Usage) and usage.keys > 0),
     ("namespace.sweep", {}, 0),
     ("namespace.clear", {}, lambda removed: removed > 0),
+    ("cache.put", {"prompt": "what is it?", "response": {"a": 1}, "tags": ["t"]}, lambda id_: id_.isalnum()),
+    ("cache.check", {"prompt": "What  is it?", "tags": ["t"]}, lambda found: found.response == {"a": 1}),
+    ("cache.report", lambda told: {"id": told["cache.put"]}, None),
+    ("cache.stats", {}, lambda stats: (stats.exact_hits, stats.false_hits, stats.entries) == (1, 1, 1)),
+    ("cache.invalidate", {"tag": "t"}, 1),
+    ("cache.clear", {}, 0),
 ]
 
 

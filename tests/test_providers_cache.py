@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support import private_server
 
 from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
@@ -20,6 +22,8 @@ from sharedmem.testing.clock import ManualClock
 from sharedmem.testing.provider_suite import EmbedderSuite
 from sharedmem.wire.keys import KeySpace
 from sharedmem.wire.line import Line
+
+data_dir = private_server.data_dir
 
 
 class Slow(HashingEmbedder):
@@ -244,7 +248,7 @@ async def test_namespaces_share_no_embeddings(team: Team, namespace: str, slow: 
 async def test_embeddings_expire_and_are_two_bytes_a_number(team: Team, namespace: str) -> None:
     await team.member(namespace, ttl_s=50).embed(["one"])
 
-    pages = [page async for page in team.line.scan(b"*$embedding:*", near=None)]
+    pages = [page async for page in team.line.scan(b"*$memory.embedding:*", near=None)]
     mine = [key for page in pages for key in page if namespace.encode() in key]
     assert len(mine) == 1
     assert await team.line.call("STRLEN", mine[0]) == 64
@@ -286,6 +290,35 @@ async def test_without_redis_the_provider_is_asked(
     assert vectors.any()
     assert counters.read("embedding_cache_failures", call="read") == 1
     assert counters.read("embedding_cache_failures", call="write") == 1
+
+
+@pytest.mark.parametrize(
+    ("home", "subscribes", "asked", "told"),
+    [("research", [], 1, 0), ("elsewhere", ["research"], 1, 1), ("elsewhere", [], 2, 2)],
+    ids=["remembers", "looks", "stranger"],
+)
+async def test_an_acl_user_uses_the_cache_as_far_as_its_rights_go_and_else_goes_on_without(
+    data_dir: Path,
+    slow: Slow,
+    counters: Counters,
+    caplog: pytest.LogCaptureFixture,
+    home: str,
+    subscribes: list[str],
+    asked: int,
+    told: int,
+) -> None:
+    async with Hub.open(settings=Settings(data_dir=data_dir)) as operator:
+        ada = operator.store(home, actor="ada", subscribe=subscribes)
+        await ada.access.apply("ada", password="correct horse")
+        await Team(operator, slow, counters).member("research").embed(["one"])
+        login = {"redis_url": operator.url, "redis_username": "ada", "redis_password": "correct horse"}
+        async with Hub.open(settings=operator.settings.replace(**login)) as limited:
+            member = Team(limited, slow, counters).member("research")
+            for text in ("one", "two", "three"):
+                await member.embed([text])
+
+    assert slow.asked.count(["one"]) == asked
+    assert len(caplog.records) == told, "each once"
 
 
 async def test_a_hub_gives_a_namespace_the_cache_of_its_team(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import orjson
 
-from sharedmem.config import Settings
 from sharedmem.errors import InvalidError, SharedMemoryError
-from sharedmem.hub import Hub
 from sharedmem.models import AddResult, CachedResult, Hit, Importance, MemoryItem, MemoryType
 from sharedmem.store import SharedMemoryStore
 from sharedmem.telemetry import get_logger
@@ -46,25 +43,6 @@ class ActorContext:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     enabled: bool | None = None
     strict: bool = False
-
-    @classmethod
-    @asynccontextmanager
-    async def open(
-        cls, namespace: str, *, actor: str, url: str | None = None, settings: Settings | None = None, **fields: Any
-    ) -> AsyncIterator[ActorContext]:
-        """A context with a hub of its own: `async with ActorContext.open("research", actor="reviewer") as context`.
-
-        Args:
-            namespace: the team's.
-            actor: who acts.
-            url, settings: as `Hub.open`.
-            fields: further fields of the context.
-
-        Raises:
-            SharedMemoryError: as `Hub.open` and `Hub.store`.
-        """
-        async with Hub.open(url, settings=settings) as hub:
-            yield cls(store=hub.store(namespace, actor=actor), actor_id=actor, **fields)
 
     @property
     def remembers(self) -> bool:

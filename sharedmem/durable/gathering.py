@@ -61,12 +61,12 @@ class Gatherer:
         self._reader = reader
         self._drain = drain
         self._join = join
-        self._flights: Flights[int] = Flights("gather memories of", background)
+        self._flights: Flights[bool] = Flights("gather memories of", background)
         # By namespace: how often the line had been connected when they were all there.
         self._whole: dict[str, int] = {}
 
-    async def gather(self, namespace: str, *, again: bool = False) -> int:
-        """Make sure that Redis has all memories of a namespace; returns how many had to be brought back.
+    async def gather(self, namespace: str, *, again: bool = False) -> bool:
+        """Make sure that Redis has all memories of a namespace; whether some had to be brought back, by whomever.
 
         At once when that is known; else one round trip; when Redis was lost, two for every 64 memories. Callers of
         one process share the work; of several processes one does it, and the others wait.
@@ -79,21 +79,22 @@ class Gatherer:
             UnavailableError, LimitedError, AccessDeniedError: they are not all here, and the tier cannot be asked.
         """
         if not again and self._whole.get(namespace) == self._line.generation:
-            return 0
+            return False
         return await self._flights.share(namespace, lambda: self._gather(namespace))
 
-    async def _gather(self, namespace: str) -> int:
+    async def _gather(self, namespace: str) -> bool:
         # A connection that is lost from here on makes the next caller ask anew.
         generation = self._line.generation
         await self._join(namespace)
-        token, joins, brought = new_id(), 0, 0
+        token, joins, were_missing = new_id(), 0, False
         for pause in self._line.pauses():
             answer, _, number = (await self._ask(namespace, token)).partition(" ")
             if answer == "whole":
                 self._whole[namespace] = generation
-                return brought
+                return were_missing
+            were_missing = True
             if answer == "load":
-                brought += await self._load(namespace, token)
+                await self._load(namespace, token)
                 continue
             if answer == "lost":
                 joins += 1
@@ -109,8 +110,8 @@ class Gatherer:
         kept, authors = self._keyspace.kept(namespace), self._keyspace.record_part("memory", namespace, "authors")
         return await self._bringing.memory_gather(kept, authors, token=token, lease_ms=_LEASE_MS, done=done)
 
-    async def _load(self, namespace: str, token: str) -> int:
-        """How many memories are back; whoever has taken over goes on with the others."""
+    async def _load(self, namespace: str, token: str) -> None:
+        """Bring them back, unless somebody takes over."""
         # What still waits is newer than what the tier has.
         await self._drain(namespace)
         prefix, brought = f"{namespace}:{SCOPE}:", 0
@@ -120,7 +121,7 @@ class Gatherer:
             for first in range(0, len(own), _AT_ONCE):
                 count = await self._restore(namespace, keys, token, own[first : first + _AT_ONCE])
                 if count is None:
-                    return brought
+                    return
                 brought += count
             # Keys come in order: what is behind memories has no more of them.
             if len(own) < len(page) and page[-1].key > prefix:
@@ -129,7 +130,6 @@ class Gatherer:
         if brought:
             self._counters.add(GATHERED, brought)
             _logger.info("namespace %r: %d memories are back from the durable tier", namespace, brought)
-        return brought
 
     async def _restore(
         self, namespace: str, keys: RestoreKeys, token: str, records: Sequence[DurableRecord]

@@ -154,8 +154,8 @@ class DurableTier:
             return True
         return await self.loader.recall(target, mode)
 
-    async def gather(self, namespace: str, *, again: bool = False) -> int:
-        """Make sure that Redis has all memories of a namespace; returns how many had to be brought back."""
+    async def gather(self, namespace: str, *, again: bool = False) -> bool:
+        """Make sure that Redis has all memories of a namespace; whether some had to be brought back."""
         return await self._gatherer.gather(namespace, again=again)
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:

@@ -27,10 +27,13 @@ def minds_of(parts: Parts, embedder: Embedder | None, model: LanguageModel | Non
     from sharedmem.knowledge.cache import cache_family  # noqa: PLC0415  # see above
     from sharedmem.knowledge.memory.base import memory_family  # noqa: PLC0415
     from sharedmem.knowledge.minds import Minds  # noqa: PLC0415
-    from sharedmem.providers.opening import open_embedder, open_model  # noqa: PLC0415
+    from sharedmem.providers.opening import open_embedder, open_model, remembering  # noqa: PLC0415
 
     means = parts.means
-    chosen = embedder or open_embedder(means.settings, means.clock, means.counters)
+    if embedder is not None:
+        chosen = remembering(embedder, means.settings, clock=means.clock, counters=means.counters)
+    else:
+        chosen = open_embedder(means.settings, means.clock, means.counters)
     name, dimension = (chosen.name, chosen.dimension) if chosen else ("", 0)
     return Minds(
         line=means.line,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Json: TypeAlias = Mapping[str, object]
-Receive: TypeAlias = Callable[["httpx2.Response"], Awaitable[T]]
+_Receive: TypeAlias = Callable[["httpx2.Response"], Awaitable[T]]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
@@ -107,10 +107,24 @@ class Service:
         async def receive(response: httpx2.Response) -> T:
             return read(_parsed(await response.aread()))
 
-        return await self.receive(body, receive)
+        return await self._persist(body, receive)
 
-    async def receive(self, body: Json, receive: Receive[T]) -> T:
-        """As `ask`, for who reads the answer as it comes."""
+    async def listen(self, body: Json, read: Callable[[AsyncIterator[bytes]], Awaitable[T]]) -> T:
+        """As `ask`, for who reads the lines of the answer as they come."""
+
+        async def receive(response: httpx2.Response) -> T:
+            return await read(_lines(response))
+
+        return await self._persist(body, receive)
+
+    async def close(self) -> None:
+        """Give back connections; may be called again."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+        await self.endpoint.close()
+
+    async def _persist(self, body: Json, receive: _Receive[T]) -> T:
         deadline = self._clock.monotonic() + self._patience.retry_for_s
         for pause in _pauses():
             try:
@@ -123,14 +137,7 @@ class Service:
             await self._clock.sleep(wait_s)
         raise AssertionError  # the pauses never end
 
-    async def close(self) -> None:
-        """Give back connections; may be called again."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
-        await self.endpoint.close()
-
-    async def _once(self, body: Json, receive: Receive[T]) -> T:
+    async def _once(self, body: Json, receive: _Receive[T]) -> T:
         outcome = "failed"
         client = await self._connected()
         try:
@@ -249,6 +256,16 @@ def _parsed(content: bytes) -> object:
         return orjson.loads(content)
     except ValueError:
         raise GarbledError("what came is no JSON") from None
+
+
+async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Its lines, parted by line feeds alone: texts may hold other signs that Python takes for the end of a line."""
+    rest = b""
+    async for received in response.aiter_bytes():
+        *lines, rest = (rest + received).split(b"\n")
+        for line in lines:
+            yield line
+    yield rest
 
 
 def _pauses() -> Iterator[float]:

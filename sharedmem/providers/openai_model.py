@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -16,13 +16,10 @@ from sharedmem.providers.protocol import ChatMessage, Model
 from sharedmem.providers.schemas import name_of, strict_schema
 from sharedmem.telemetry import Counters
 
-if TYPE_CHECKING:
-    import httpx2
-
 _FORM_REFUSED = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 _MOST_PROBLEMS = 5
-_DATA = "data:"
-_END = "[DONE]"
+_DATA = b"data:"
+_END = b"[DONE]"
 
 
 class _Said(NamedTuple):
@@ -69,7 +66,7 @@ class OpenAIModel:
         """As `LanguageModel.write`; the text comes as a stream, and one that is cut off is asked for again."""
         limit = "max_tokens" if self._service.endpoint.is_compatible_only else "max_completion_tokens"
         asked = [_plain(message) for message in messages]
-        said = await self._service.receive({**self._body(asked), "stream": True, limit: max_tokens}, _streamed)
+        said = await self._service.listen({**self._body(asked), "stream": True, limit: max_tokens}, _streamed)
         self._count(asked, said)
         return said.text
 
@@ -135,7 +132,7 @@ def _said(answer: object) -> _Said:
     return _Said(content, *_usage(answer))
 
 
-async def _streamed(response: httpx2.Response) -> _Said:
+async def _streamed(lines: AsyncIterator[bytes]) -> _Said:
     """The whole of a stream of server-sent events.
 
     Raises:
@@ -144,7 +141,7 @@ async def _streamed(response: httpx2.Response) -> _Said:
     parts: list[str] = []
     usage: tuple[int | None, int | None] = None, None
     is_whole = False
-    async for data in _events(response):
+    async for data in _events(lines):
         if data == _END:
             is_whole = True
             break
@@ -160,13 +157,13 @@ async def _streamed(response: httpx2.Response) -> _Said:
     return _Said("".join(parts), *usage)
 
 
-async def _events(response: httpx2.Response) -> AsyncIterator[str]:
-    async for line in response.aiter_lines():
+async def _events(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for line in lines:
         if line.startswith(_DATA):
             yield line.removeprefix(_DATA).strip()
 
 
-def _event(data: str) -> object:
+def _event(data: bytes) -> object:
     try:
         event = orjson.loads(data)
     except ValueError:

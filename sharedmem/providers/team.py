@@ -17,7 +17,8 @@ from sharedmem.wire.line import Line
 from sharedmem.wire.replies import ServerError
 from sharedmem.wire.vectors import Vector, from_half, to_half
 
-_PART = "embedding"
+# Whoever may remember in a namespace may also use it.
+_FAMILY, _PART = "memory", "embedding"
 _READ_AT_ONCE = 500
 _log = get_logger("providers")
 # The cache is a convenience: whatever ails it, the provider is asked.
@@ -29,7 +30,7 @@ class TeamEmbedder:
 
     Worth it for remote providers only (`CachedEmbedder.is_remote`): others are quicker than Redis. Vectors are
     rounded to half precision, as everywhere in Redis, also those that come fresh: the same text always gives the
-    same vector. Without Redis it goes on without.
+    same vector. Without Redis, or without the right to remember, it goes on without.
 
     Args:
         inner: the embedder of this process.
@@ -58,6 +59,7 @@ class TeamEmbedder:
         self._namespace = namespace
         self._ttl_s = ttl_s
         self._counters = counters
+        self._refused: set[str] = set()
 
     @property
     def name(self) -> str:
@@ -98,6 +100,8 @@ class TeamEmbedder:
 
     async def _from_team(self, digests: Sequence[Digest]) -> dict[Digest, Vector]:
         found: dict[Digest, Vector] = {}
+        if "read" in self._refused:
+            return found
         for start in range(0, len(digests), _READ_AT_ONCE):
             page = digests[start : start + _READ_AT_ONCE]
             try:
@@ -115,6 +119,8 @@ class TeamEmbedder:
         return found
 
     async def _keep(self, halves: Mapping[Digest, bytes]) -> None:
+        if "write" in self._refused:
+            return
         pairs = [(self._key(digest), half) for digest, half in halves.items()]
         for start in range(0, len(pairs), _READ_AT_ONCE):
             # Of one tick of the event loop: the line sends them together.
@@ -127,9 +133,12 @@ class TeamEmbedder:
                     raise outcome
 
     def _key(self, digest: Digest) -> bytes:
-        return self._keyspace.service(self._namespace, f"{_PART}:{digest.hex()}")
+        return self._keyspace.record_item(_FAMILY, self._namespace, _PART, digest.hex())
 
     def _note(self, what: str, error: Exception) -> None:
+        # Rights stay as they are: this is told once.
+        if isinstance(error, AccessDeniedError):
+            self._refused.add(what)
         self._counters.increment("embedding_cache_failures", call=what)
         _log.warning("the team's embedding cache cannot be used (%s): %s", what, error)
 

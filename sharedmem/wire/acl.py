@@ -12,7 +12,6 @@ from sharedmem.wire.keys import (
     GLOBAL_NAMESPACE,
     ITEM_PARTS,
     LASTING_PARTS,
-    RECORD_PARTS,
     SHARED_SCOPE,
     KeySpace,
 )
@@ -134,7 +133,7 @@ def _parts(keyspace: KeySpace, pattern: str) -> list[str]:
     head = keyspace.service(target.space.namespace, "").decode()
     rest = target.physical.decode().partition("}:")[2]
     # What lies beside records is named by threads and ids, which no key pattern speaks of.
-    parts = [(part, rest) for part in EXPIRING_PARTS + LASTING_PARTS if part not in RECORD_PARTS]
+    parts = [(part, rest) for part in EXPIRING_PARTS + LASTING_PARTS if part.partition(".")[0] not in FAMILIES]
     # How a session stands between Redis and the durable tier is said beside its plans.
     parts += [(part, f"$plan:{rest}") for part in ("kept.state", "kept.staged")]
     return [f"{head}{part}:{beside}{_ANY_ITEM if part in ITEM_PARTS else ''}" for part, beside in parts]

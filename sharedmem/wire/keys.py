@@ -32,7 +32,7 @@ EXPIRING_PARTS = (
     *("limit", "presence", "presence.facts"),
     *("queue.waiters", "queue.followers", "queue.counts", "queue.result", "queue.recent"),
     *("episode", "episode.summary", "episode.sessions", "episode.endings"),
-    *("kept.staged", "embedding"),
+    *("kept.staged", "memory.embedding"),
 )
 # Kinds of record that can be searched for, and the service keys beside them: a namespace has one of each, or one for
 # each thing that is named behind it (`KeySpace.record_item`).
@@ -257,6 +257,13 @@ class KeySpace:
     def kept(self, namespace: str) -> bytes:
         """The hash of the keys that last by argument and not by rule."""
         return self.service(namespace, "kept")
+
+    def presence(self, target: Target) -> bytes:
+        """The key that is there if and only if a key is: it, or the record that it names (`<namespace>:$memory:<id>`)."""
+        namespace, _, rest = target.key.partition(":")
+        family, _, id_ = rest.partition(":")
+        is_record = family[:1] == "$" and family[1:] in FAMILIES
+        return self.record(family[1:], namespace, id_) if is_record else target.physical
 
     def state(self, target: Target) -> bytes:
         """The key that says how a key stands between Redis and the durable tier."""

@@ -15,6 +15,9 @@ FAMILY = "memory"
 COMMON_PARTS = ("log", "digests", "endings", "authors", "pending", "stats", "place")
 """What every change of memories touches, in the order in which the scripts take it."""
 
+# Ids, keys and the like of one write, about.
+_FIXED_BYTES = 400
+
 
 class Write(NamedTuple):
     """A memory to be written, as the script takes it."""
@@ -78,7 +81,7 @@ class Remembering:
             args += write[:-1]
             args.append(len(write.fields) // 2)
             args += write.fields
-        large = sum(map(_size, args))
+        large = sum(map(_bytes, writes))
         return await self._sender.mutate("memory_write", space, keys, actor, args, large=large, keep=keep)
 
     async def memory_delete(
@@ -116,6 +119,11 @@ class Remembering:
         """Returns how many have got their vectors."""
         large = sum(map(_size, vectors))
         return int(await self._sender.mutate("memory_embed", space, keys, actor, vectors, large=large))
+
+
+def _bytes(write: Write) -> int:
+    values = write.fields[1::2]
+    return _FIXED_BYTES + len(write.body) + len(write.vector) + sum(map(_size, values))
 
 
 def _size(argument: Argument) -> int:

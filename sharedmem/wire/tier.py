@@ -103,7 +103,7 @@ class Tier(Protocol):
             scope: which: `$plan` for sessions of decisions.
         """
 
-    async def gather(self, namespace: str, *, again: bool = False) -> int:
+    async def gather(self, namespace: str, *, again: bool = False) -> bool:
         """Make sure that Redis has all memories of a namespace; at once when that is known.
 
         Args:
@@ -111,7 +111,7 @@ class Tier(Protocol):
             again: whatever was known of it: something was not found. One round trip when they are there.
 
         Returns:
-            How many had to be brought back.
+            Whether they were not all there, and are now.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: they are not all here, and the tier cannot be asked.

@@ -17,7 +17,7 @@ class Compass:
     The similarity of two texts is the cosine of the angle between them: 0.985 at 10 degrees, 0.94 at 20.
     """
 
-    name = "compass:2"
+    name: str = "compass:2"
     dimension = 2
 
     def __init__(self, **directions: float) -> None:

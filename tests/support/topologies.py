@@ -85,8 +85,11 @@ class RedisCluster:
 
 
 @asynccontextmanager
-async def redis_cluster(masters: int = 3, *, replica: bool = False) -> AsyncIterator[RedisCluster]:
-    """A cluster of its own on loopback ports, gone afterwards; with a replica of the first master or without."""
+async def redis_cluster(masters: int = 3, *, replica: bool = False, **more: object) -> AsyncIterator[RedisCluster]:
+    """A cluster of its own on loopback ports, gone afterwards; with a replica of the first master or without.
+
+    `more` is of each server's configuration.
+    """
     with ExitStack() as stack:
         ports = [free_port() for _ in range(masters + replica)]
         options: dict[str, Any] = {
@@ -94,6 +97,7 @@ async def redis_cluster(masters: int = 3, *, replica: bool = False) -> AsyncIter
             "cluster_node_timeout": 1000,
             "appendonly": "yes",
             "repl_diskless_sync_delay": 0,
+            **more,
         }
         servers = [stack.enter_context(BareServer(tcp=True, cluster_port=port, **options)) for port in ports]
         cluster = RedisCluster(servers[:masters], servers[masters:])

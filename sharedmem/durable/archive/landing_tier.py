@@ -196,10 +196,11 @@ class TierLanding:
 
     async def _drop(self, shore: Shore, head: DurableRecord) -> None:
         target = shore.keyspace.target(head.key)
-        if head.type not in SHARED_DATA and await shore.line.call("EXISTS", target.physical) == 1:
+        here = shore.keyspace.presence(target)
+        if head.type not in SHARED_DATA | {_MEMORY} and await shore.line.call("EXISTS", here) == 1:
             return  # a session that is at work in Redis knows better
         by_argument = "" if self._parts.kind_of(head.key) == head.kind else BY_RULE.get(head.kind, "")
-        keys = DropKeys(shore.keyspace.kept(head.namespace), shore.keyspace.state(target), target.physical)
+        keys = DropKeys(shore.keyspace.kept(head.namespace), shore.keyspace.state(target), here)
         deadline = self._parts.clock.monotonic() + _PATIENCE_S
         while True:
             answer = await shore.keeping.key_drop(keys, logical=head.key, kind=by_argument, stamp=head.stamp)

@@ -248,7 +248,7 @@ class OutboxStream:
         counts: dict[int, int] = {}
         for record in stored:
             target = self._means.keyspace.target(record.key)
-            place = KeptKey(target.physical, self._means.keyspace.state(target))
+            place = KeptKey(self._means.keyspace.presence(target), self._means.keyspace.state(target))
             number = numbers.setdefault(place, len(numbers) + 1)
             counts[number] = counts.get(number, 0) + 1
         return counts

@@ -15,6 +15,8 @@ import typer
 from sharedmem.errors import SharedMemoryError
 from sharedmem.faces.cli import (
     archives,
+    cache,
+    calibrating,
     doctor,
     durable,
     embed,
@@ -54,6 +56,8 @@ _PUT_THEMSELVES_ON_THE_TREE = (
     durable,
     archives,
     memories,
+    cache,
+    calibrating,
     embed,
     indexes,
     server,

@@ -87,31 +87,30 @@ class Answers:
 
     @cached_property
     def _usual_similarity(self) -> float:
-        embedder = self._minds.embedder
-        calibrated = calibrated_similarity(embedder.name) if embedder else 0.0
-        return max(self._minds.settings.cache_similarity, calibrated)
+        settings, embedder = self._minds.settings, self._minds.embedder
+        if embedder is None or "cache_similarity" in settings.model_fields_set:
+            return settings.cache_similarity
+        return max(settings.cache_similarity, calibrated_similarity(embedder.name))
 
     async def same(self, question: Question) -> Found | None:
         """The answer to the same prompt. One round trip."""
-        reply = await self._minds.line.call(*self._look(question.id))
-        answer = read_answer(question.id, reply)
+        answer = await self._answer(question.id)
         fits = answer is not None and answer.tags.issuperset(question.tags)
         return Found(answer, 1.0, exact=True) if answer and fits else None
 
     async def near(self, question: Question, least: float) -> Found | None:
-        """The answer to the nearest prompt that means the same. One round trip without a candidate, else two."""
+        """The answer to the nearest prompt that means the same. One round trip, one more for a candidate."""
         vector = await self._vector(question)
         if vector is None:
             return None
         index = self._minds.answers
         await index.ensure(self._namespace)
         hits = await index.nearest(self._namespace, vector, filters=question.filters, k=_CANDIDATES)
-        near = [hit for hit in hits.vector if hit.score >= least]
-        if not near:
-            return None
-        replies = await self._minds.line.read_many([self._look(hit.id) for hit in near])
-        for hit, reply in zip(near, replies, strict=True):
-            answer = read_answer(hit.id, reply)
+        # One after the other: nearly always the first one fits.
+        for hit in hits.vector:
+            if hit.score < least:
+                return None
+            answer = await self._answer(hit.id)
             if answer is not None and not self._tells_apart(question, answer):
                 return Found(answer, min(hit.score, 1.0), exact=False)
         return None
@@ -129,6 +128,8 @@ class Answers:
 
     def tell(self, found: Found | None) -> None:
         """Count the outcome of a check."""
+        outcome = "miss" if found is None else "exact" if found.exact else "near"
+        self._minds.counters.increment("cache_checks", outcome=outcome)
         if found is None:
             self.tally.count("misses")
             return
@@ -244,8 +245,8 @@ class Answers:
 
     # -- keys
 
-    def _look(self, id_: str) -> Command:
-        return ("HMGET", self._record(id_), *FIELDS)
+    async def _answer(self, id_: str) -> Answer | None:
+        return read_answer(id_, await self._minds.line.call("HMGET", self._record(id_), *FIELDS))
 
     def _record(self, id_: str) -> bytes:
         return self._minds.keyspace.record(CACHE, self._namespace, id_)

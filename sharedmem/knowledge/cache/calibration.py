@@ -14,9 +14,13 @@ THRESHOLDS = tuple(round(1 - 0.01 * step, 2) for step in range(31))
 _STEPS = 1000
 """Thresholds are told in thousandths."""
 _RULE_OF_THREE = 3
-# Similarity from which prompts count as the same, at 0.5 % false hits with guards on 12,000 question pairs
-# (docs/cache.md); by the beginning of the embedder's name. Embedders that are not here go by the setting alone.
-_CALIBRATED = (("wordllama:", 0.977),)
+# By the name of the embedder: the similarity at which, with guards, 0.5 % of 7,464 pairs of different questions were
+# taken for the same (docs/cache.md). Embedders that are not here go by the setting alone.
+_CALIBRATED = {
+    "wordllama:l2_supercat-64": 0.982,
+    "wordllama:l2_supercat-128": 0.979,
+    "wordllama:l2_supercat-256": 0.976,
+}
 
 
 class LabelledPair(NamedTuple):
@@ -51,7 +55,7 @@ class Advice(NamedTuple):
 
 def calibrated_similarity(embedder: str) -> float:
     """The similarity from which an embedder's vectors mean the same, as far as that was measured; else 0."""
-    return next((similarity for name, similarity in _CALIBRATED if embedder.startswith(name)), 0.0)
+    return _CALIBRATED.get(embedder, 0.0)
 
 
 def curve(

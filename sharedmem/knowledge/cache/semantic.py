@@ -21,6 +21,7 @@ from sharedmem.knowledge.cache.questions import (
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import CachedResult, CacheStats
 from sharedmem.search.filters import Condition, Every, Tagged
+from sharedmem.telemetry import Counters, measured
 from sharedmem.wire.access import Scope
 
 _COUNTS = ("hits", "exact_hits", "misses", "false_hits", "guarded", "saved_tokens")
@@ -40,11 +41,13 @@ class SemanticCache:
     """
 
     def __init__(self, minds: Minds, scope: Scope, ground: Ground) -> None:
+        self._counters: Counters = minds.counters
         self._answers = Answers(minds, scope)
         self._once = Once(ground, scope)
 
     # -- asking and answering
 
+    @measured("cache.check")
     async def check(
         self,
         prompt: str,
@@ -63,7 +66,7 @@ class SemanticCache:
         Args:
             prompt: what would be asked.
             threshold: cosine similarity from which meaning is near enough, above 0 to 1; None for the setting
-                `cache_similarity`, or what was calibrated for the embedder if that is higher.
+                `cache_similarity`; its default gives way to what was calibrated for the embedder if that is higher.
             key: what else the answer depends on: a user, a document, a temperature.
             model: the model that would answer.
             prompt_version: of the template around the prompt.
@@ -78,6 +81,7 @@ class SemanticCache:
         found = await self._answers.find(question, self._answers.least(threshold))
         return self._answers.result(found) if found else None
 
+    @measured("cache.put")
     async def put(
         self,
         prompt: str,

@@ -43,7 +43,6 @@ class Tally:
         """Count one more of each field, and what a hit has saved."""
         for field in fields:
             self._waiting[field] += 1
-            self._minds.counters.increment(f"cache_{field}")
         if saved_tokens:
             self._waiting["saved_tokens"] += saved_tokens
         self._saved_cost += saved_cost

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import operator
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -13,6 +14,7 @@ from sharedmem.models import MemoryFilter
 from sharedmem.search.protocol import Family
 from sharedmem.wire.access import Need, Scope
 
+T = TypeVar("T")
 MEMORY = "memory"
 TAGS = (
     "ns",
@@ -63,6 +65,25 @@ class MemoryBase:
             AccessDeniedError: this actor.
         """
         self._scope.common(MEMORY, need)
+
+    async def _enter(self, need: Need) -> None:
+        """As `_permit`; then Redis has all memories: where it was lost they come back from the durable tier first.
+
+        Raises:
+            AccessDeniedError: as `_permit`.
+            UnavailableError: they are not all in Redis, and the tier cannot be asked.
+        """
+        self._permit(need)
+        if self._minds.tier is not None:
+            await self._minds.tier.gather(self._namespace)
+
+    async def _surely(self, look: Callable[[], Awaitable[T]], is_empty: Callable[[T], bool] = operator.not_) -> T:
+        """What a look finds; when that is nothing, once more if memories were missing: Redis may have been emptied."""
+        found = await look()
+        tier = self._minds.tier
+        if tier is None or not is_empty(found) or not await tier.gather(self._namespace, again=True):
+            return found
+        return await look()
 
 
 def check_filter(filters: MemoryFilter | Mapping[str, Any] | None) -> MemoryFilter:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from sharedmem.errors import SharedMemoryError
+from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.knowledge.memory.desk import MOST_AT_ONCE, Desk
 from sharedmem.knowledge.memory.drafts import Draft
 from sharedmem.knowledge.memory.judging import Bench
@@ -39,6 +39,7 @@ class Batches:
         self._namespace = namespace
         self._waiting: list[Waiting] = []
         self._work: Work | None = None
+        self._turn = asyncio.Lock()
 
     def put(self, drafts: Sequence[Draft]) -> list[asyncio.Future[AddResult]]:
         """Have these written; a future for each, in their order.
@@ -50,31 +51,52 @@ class Batches:
         self._waiting += new
         if self._work is None or self._work.done:
             self._work = self._minds.background.start(f"add memories of {self._namespace}", self._run())
+            # The hub may close before anything was begun.
+            self._work.when_done(lambda: _give_up(self._waiting))
         return [future for _, future in new]
 
     async def _run(self) -> None:
+        # Something may come when both have ended and this has not yet.
+        while self._waiting:
+            # While the server works on one batch, the next is made.
+            if len(self._waiting) > MOST_AT_ONCE:
+                await asyncio.gather(self._serve(), self._serve())
+            else:
+                await self._serve()
+
+    async def _serve(self) -> None:
         batch: list[Waiting] = []
         try:
             while self._waiting:
                 batch = self._take()
-                await self._commit(batch)
+                if any(draft.dedup and not draft.is_exact for draft, _ in batch):
+                    # What one of these writes, the next has to look at.
+                    async with self._turn:
+                        await self._commit(batch)
+                else:
+                    await self._commit(batch)
         finally:
             # The hub closes: nobody waits for ever.
-            for _, future in (*batch, *self._waiting):
-                future.cancel()
-            self._waiting.clear()
+            _give_up(batch)
 
     def _take(self) -> list[Waiting]:
         """The next ones of one actor, as many as one script may write."""
         actor, size = self._waiting[0][0].actor, 0
         taken: list[Waiting] = []
         for one in self._waiting:
-            size += _size(one[0])
+            size += self._size(one[0])
             if one[0].actor != actor or len(taken) == MOST_AT_ONCE or (taken and size > _BATCH_BYTES):
                 break
             taken.append(one)
         del self._waiting[: len(taken)]
         return taken
+
+    def _size(self, draft: Draft) -> int:
+        """Bytes that it takes on its way, about: text, words and full text, and its vector, for the tier as text."""
+        item = draft.item
+        texts = 3 * len(item.memory) + (0 if item.content is item.memory else 2 * len(item.content))
+        numbers = 0 if draft.vector is None else len(draft.vector)
+        return _FIXED_BYTES + texts + numbers * (2 if self._minds.tier is None else 5)
 
     async def _commit(self, batch: list[Waiting]) -> None:
         drafts = [draft for draft, _ in batch]
@@ -96,8 +118,10 @@ class Batches:
             self._pending.wake()
 
 
-def _size(draft: Draft) -> int:
-    item = draft.item
-    vector = 0 if draft.vector is None else 2 * len(draft.vector)
-    # Text, words and full text.
-    return _FIXED_BYTES + 3 * len(item.memory) + vector + (0 if item.content is item.memory else 2 * len(item.content))
+def _give_up(batch: list[Waiting]) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(
+                UnavailableError("memory", "it was given up before it was written; is the hub closed?")
+            )
+    batch.clear()

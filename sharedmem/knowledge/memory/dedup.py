@@ -17,7 +17,6 @@ from sharedmem.knowledge.memory.drafts import LONGEST_TEXT_BYTES, Draft, more_im
 from sharedmem.knowledge.memory.narrowing import admits
 from sharedmem.models import MemoryItem, MemoryType
 
-
 _WORD = re.compile(r"[^\W_]+")
 
 

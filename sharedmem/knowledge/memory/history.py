@@ -69,7 +69,7 @@ class Past(MemoryBase):
             InvalidError: the id cannot be one.
             AccessDeniedError, UnavailableError: as `read`.
         """
-        self._permit("read")
+        await self._enter("read")
         return (await self._versions(check_id(id_))).versions
 
     async def undo(self, id_: str, version: int | None = None) -> MemoryItem:
@@ -91,7 +91,7 @@ class Past(MemoryBase):
             ConflictError: what it has changed was changed again; take that back first.
             AccessDeniedError, UnavailableError: as `write`.
         """
-        self._permit("write")
+        await self._enter("write")
         check_id(id_)
         for _ in range(_MOST_TRIES):
             story = await self._versions(id_)

@@ -29,7 +29,7 @@ class MemoryImager:
 
     def presence(self, target: Target) -> bytes:
         """Its hash."""
-        return self._keyspace.record(FAMILY, target.space.namespace, _id_of(target.key))
+        return self._keyspace.presence(target)
 
     def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[Part]:
         """The fields of its hash, but for the mark of the index in which it is found.

@@ -48,7 +48,7 @@ class Moving(Shelf):
             InvalidError: an argument is none.
             AccessDeniedError, UnavailableError: as `get`.
         """
-        self._permit("read")
+        await self._enter("read")
         wanted = check_filter(filters)
         if isinstance(since, bool) or not isinstance(since, int) or since < 0:
             raise InvalidError("since", since, "give the version of the last item that was exported, or 0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -33,8 +34,9 @@ class Reading(Pages):
             AccessDeniedError: this actor may not read the namespace.
             UnavailableError: the server stayed away.
         """
-        self._permit("read")
-        kept = await self._take([check_id(id)], embedding=embedding)
+        await self._enter("read")
+        check_id(id)
+        kept = await self._surely(lambda: self._take([id], embedding=embedding))
         return kept[0].item if kept else None
 
     async def recent(
@@ -57,11 +59,14 @@ class Reading(Pages):
             InvalidError: an argument is none.
             AccessDeniedError, UnavailableError: as `get`.
         """
-        self._permit("read")
+        await self._enter("read")
         check_choice("order_by", order_by, ("timestamp", "turn_index"))
         wanted, thread = check_limit(limit), self._thread(thread_id)
+        return await self._surely(lambda: self._recently(thread, wanted, order_by))
+
+    async def _recently(self, thread: str, wanted: int, order_by: str) -> builtins.list[MemoryItem]:
         pages = self._turns(thread) if order_by == "turn_index" else self._latest(MemoryFilter(thread_id=thread))
-        recent: list[MemoryItem] = []
+        recent: builtins.list[MemoryItem] = []
         async for page in pages:
             recent += [item for item in page if item.category != SUMMARY]
             if len(recent) >= wanted:
@@ -89,9 +94,10 @@ class Reading(Pages):
             InvalidError: an argument is none.
             AccessDeniedError, UnavailableError: as `get`.
         """
-        self._permit("read")
+        await self._enter("read")
         check_limit(limit, most=MOST_LISTED)
-        return await self._page(check_filter(filters), limit, cursor)
+        wanted = check_filter(filters)
+        return await self._surely(lambda: self._page(wanted, limit, cursor))
 
     def _thread(self, thread_id: str | None) -> str:
         if thread_id is not None:

@@ -39,7 +39,7 @@ from sharedmem.wire.vectors import check_vector
 
 Filters = MemoryFilter | Mapping[str, Any] | None
 
-_GHOSTS = 4
+_GHOSTS = 2
 """How many more are fetched than asked for: some may have expired."""
 _JUDGED = 20
 """How many of the best a reranker judges, and among how many variety is looked for."""
@@ -195,10 +195,10 @@ class Searching(Shelf):
         return await self._answer(request, Meaning(vector if vector.any() else None))
 
     async def _answer(self, request: Request, meaning: Meaning | None = None) -> Hits:
-        self._permit("read")
+        await self._enter("read")
         clock = self._minds.clock
         began = clock.monotonic()
-        course = await self._searched(request, meaning)
+        course = await self._surely(lambda: self._searched(request, meaning), lambda found: not found.ranked)
         kept, fetches = await self._collected(request, course.ranked)
         order = [ranked for ranked in course.ranked if ranked.id in kept]
         order = await self._reordered(request, order, kept)
@@ -282,11 +282,11 @@ class Searching(Shelf):
         kept: dict[str, Kept] = {}
         fetches = at = 0
         while len(kept) < wanted and at < len(ranked):
-            page = ranked[at : at + wanted - len(kept) + _GHOSTS]
-            at, fetches = at + len(page), fetches + 1
-            vectors = bool(request.diversity)
-            for one in await self._take([each.id for each in page], filters=request.filters, vectors=vectors):
-                kept[one.item.id] = one
+            lacking = wanted - len(kept)
+            ids = [each.id for each in ranked[at : at + lacking + _GHOSTS]]
+            at, fetches = at + len(ids), fetches + 1
+            taken = await self._take(ids, filters=request.filters, vectors=bool(request.diversity), most=lacking)
+            kept |= {one.item.id: one for one in taken}
         return kept, fetches
 
     async def _reordered(self, request: Request, order: list[Ranked], kept: Mapping[str, Kept]) -> list[Ranked]:

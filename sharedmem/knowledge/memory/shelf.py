@@ -36,7 +36,13 @@ class Shelf(MemoryBase):
     """Fetches what others have found."""
 
     async def _take(
-        self, ids: Sequence[str], *, filters: MemoryFilter = _ANY, vectors: bool = False, embedding: bool = False
+        self,
+        ids: Sequence[str],
+        *,
+        filters: MemoryFilter = _ANY,
+        vectors: bool = False,
+        embedding: bool = False,
+        most: int | None = None,
     ) -> list[Kept]:
         """Those of some memories that are there and that scope and filter let through, in their order.
 
@@ -47,14 +53,17 @@ class Shelf(MemoryBase):
             filters: what must hold besides the scope.
             vectors: whether to fetch their vectors too.
             embedding: whether to put these into the items.
+            most: the first so many are enough.
         """
         replies = await self._minds.line.read_many(self._looks(ids, vectors=vectors or embedding))
-        found = zip(ids, replies, strict=True)
-        return [
-            kept
-            for id_, reply in found
-            if (kept := self._kept(id_, reply, embedding=embedding)) and self._admits(filters, kept.item)
-        ]
+        taken: list[Kept] = []
+        for id_, reply in zip(ids, replies, strict=True):
+            if len(taken) == most:
+                break
+            kept = self._kept(id_, reply, embedding=embedding)
+            if kept is not None and self._admits(filters, kept.item):
+                taken.append(kept)
+        return taken
 
     def _looks(self, ids: Iterable[str], *, vectors: bool) -> list[Command]:
         fields = (*READ_FIELDS, "vector") if vectors else READ_FIELDS

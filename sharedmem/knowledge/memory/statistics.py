@@ -36,8 +36,11 @@ class Statistics(Shelf):
             InvalidError: a filter is none.
             AccessDeniedError, UnavailableError: as `get`.
         """
-        self._permit("read")
+        await self._enter("read")
         matching = rendered(self._within, check_filter(filters))
+        return await self._surely(lambda: self._counted(matching), lambda stats: not stats.count)
+
+    async def _counted(self, matching: Every) -> MemoryStats:
         index = self._minds.memories
         await index.ensure(self._namespace)
         by_type, by_category = await asyncio.gather(

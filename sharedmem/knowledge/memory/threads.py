@@ -80,8 +80,11 @@ class Threads(Reading, Writing):
             InvalidError: the thread is none.
             AccessDeniedError, UnavailableError: as `get`.
         """
-        self._permit("read")
+        await self._enter("read")
         thread = self._thread(thread_id)
+        return await self._surely(lambda: self._tallied(thread), lambda stats: not stats.turn_count)
+
+    async def _tallied(self, thread: str) -> ThreadStats:
         tally = _Tally()
         async for page in self._members(thread):
             for turn in await self._present(page):
@@ -103,7 +106,7 @@ class Threads(Reading, Writing):
             AccessDeniedError: this actor may not write here, since the summary is remembered.
             UnavailableError, LimitedError, ConfigError: the server or the language model cannot answer.
         """
-        self._permit("write")
+        await self._enter("write")
         turns = await self._newest_turns(self._thread(thread_id), check_limit(max_turns, most=MOST_TURNS))
         if not turns:
             return ""

@@ -130,11 +130,11 @@ class Writing(Past):
             VersionConflictError: it has another version than `if_version`.
             AccessDeniedError, UnavailableError, ConfigError: as `add`.
         """
-        self._permit("write")
+        await self._enter("write")
         check_id(id_)
         given = _check_changes(changes)
         for _ in range(_MOST_TRIES):
-            held = (await self._desk.held([id_])).get(id_)
+            held = (await self._surely(lambda: self._desk.held([id_]))).get(id_)
             if held is None or not admits(self._within, held.item):
                 raise self._unknown(id_)
             if if_version is not None and held.item.version != if_version:
@@ -157,8 +157,9 @@ class Writing(Past):
             InvalidError: the id cannot be one.
             AccessDeniedError, UnavailableError: as `write`.
         """
-        self._permit("write")
-        return bool(await self._deleted([check_id(id_)], MemoryFilter()))
+        await self._enter("write")
+        check_id(id_)
+        return bool(await self._surely(lambda: self._deleted([id_], MemoryFilter())))
 
     async def delete_all(self, filters: MemoryFilter | Mapping[str, Any]) -> int:
         """Forget all memories that a filter lets through, as `delete` does each. Three round trips for every 64.
@@ -173,7 +174,7 @@ class Writing(Past):
             InvalidError: the filter is none.
             AccessDeniedError, UnavailableError: as `write`; what was deleted by then stays deleted.
         """
-        self._permit("write")
+        await self._enter("write")
         wanted = check_filter(filters)
         index = self._minds.memories
         await index.ensure(self._namespace)

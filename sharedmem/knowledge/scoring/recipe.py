@@ -21,7 +21,7 @@ class Recipe:
     rrf_k: int = 60
     author: float = 2.0
     """Factor for what somebody said whom the query names."""
-    previous: tuple[float, ...] = (0.6, 0.3)
+    previous: tuple[float, ...] = (0.5, 0.25)
     """How much of its score the turn before lends, the one before that, and so on."""
     following: tuple[float, ...] = (0.4, 0.2)
     """How much the turn behind lends, and so on."""

@@ -38,6 +38,8 @@ from sharedmem.wire.replies import Argument, Command, Reply, ServerError
 from sharedmem.wire.vectors import Vector, check_vector, to_half
 
 _MOST_TRIES = 5
+_PATIENCE = 5
+"""Times as long as a search may take, a search waits for an index that is being built."""
 _FEW: Final = 0.02
 """Share of the records up to which looking at each beats walking the graph."""
 _MOST_REMEMBERED = 1000
@@ -79,7 +81,7 @@ class RediSearchIndex:
         self._timeout_s = settings.search_timeout_ms / 1000
         self._on_cluster = on_cluster
         self._layout = Layout(keyspace, family)
-        self._server = IndexServer(line, self._layout, on_cluster=on_cluster)
+        self._server = IndexServer(line, self._layout, patience_s=_PATIENCE * self._timeout_s, on_cluster=on_cluster)
         self._placement = Placement(
             line, keyspace, family, settings, server=self._server, layout=self._layout, on_cluster=on_cluster
         )
@@ -142,7 +144,7 @@ class RediSearchIndex:
         return counted(replies[0])
 
     async def promote(self, namespace: str, *, progress: Progress | None = None) -> None:
-        """See `Index.promote`. Progress counts each record twice: when it is indexed, and when it has moved."""
+        """See `Index.promote`. Records are indexed beside, leave the shared index, and are indexed once more."""
         await self._translated(self._placement.promote(namespace, progress=progress))
 
     async def rebuild(self, namespace: str | None = None, *, progress: Progress | None = None) -> None:

@@ -11,7 +11,7 @@ import asyncio
 from typing import NamedTuple
 
 from sharedmem.config import Settings
-from sharedmem.errors import ConfigError
+from sharedmem.errors import AccessDeniedError, ConfigError
 from sharedmem.search.protocol import Family, Progress
 from sharedmem.search.redisearch.layout import FIRST_BUILD, Algorithm, Facts, Layout, Spec
 from sharedmem.search.redisearch.server import IndexServer
@@ -67,6 +67,7 @@ class Placement:
         self._on_cluster = on_cluster
         self._known: dict[str, Place] = {}
         self._generation = -1
+        self._learned = -1
         self._settling: dict[str, asyncio.Lock] = {}
 
     def known(self, namespace: str) -> Place | None:
@@ -103,33 +104,25 @@ class Placement:
         return self._keyspace.record_place(self._family.name, namespace)
 
     async def promote(self, namespace: str, *, progress: Progress | None) -> None:
-        """See `Index.promote`; progress counts each record twice: when it is indexed, and when it has moved."""
+        """See `Index.promote`; it can be called again after a crash at any step."""
         named = await self._named(namespace)
         total = await self._size(namespace)
-        both = _Stages(progress, total)
+        stages = _Stages(progress, total)
         if named is None:
-            named = await self._move_in(namespace, total, both)
-        elif await self._has_outgrown(named, total):
-            await self.rebuild(namespace, progress=both.first)
-        if await self._leave_shared(namespace, total, both):
-            # Each that left was indexed once more, and until the server has swept up, common words seem to be in more
-            # documents than there are, which its scores cannot stand.
-            await self.rebuild(namespace, progress=None)
+            named = await self._move_in(namespace, total, stages)
+        moved = await self._leave_shared(namespace, total, stages)
+        # Each that left was indexed once more, and until the server has swept up it counts twice.
+        if moved or await self._has_outgrown(named, total):
+            await self.rebuild(namespace, progress=stages.third)
+        stages.end()
 
     async def rebuild(self, namespace: str | None, *, progress: Progress | None) -> None:
         """See `Index.rebuild`."""
         named = None if namespace is None else await self._named(namespace)
-        if namespace is None or (named is None and not self._on_cluster):
-            return await self._rebuild_shared(progress)
-        total = await self._size(namespace)
-        old = (named or b"").decode()
-        spec = self._layout.own(namespace, self._next_build(old))
-        await self._build(spec, total, progress)
-        await self._line.call("SET", self.key(namespace), spec.name)
-        self.doubt(namespace)
-        if old:
-            await self._server.drop(old)
-        return None
+        if namespace is not None and (named is not None or self._on_cluster):
+            await self._rebuild_own(namespace, (named or b"").decode(), progress)
+        elif not self._on_cluster:
+            await self._rebuild_shared(progress)
 
     async def forget(self, namespace: str) -> None:
         """See `Index.forget`."""
@@ -162,12 +155,26 @@ class Placement:
         if named is None and self._on_cluster:
             named = await self._first_own(namespace)
         if named is None:
-            facts = await self._shared()
+            facts = await self._shared_by(namespace)
         else:
             facts = await self._own(namespace, named.decode())
         index = self._layout.alias if named is None else facts.name
-        await self._server.learn(index)
+        if self._learned != self._generation:
+            await self._server.learn(index)
+            self._learned = self._generation
         return Place(index, named, facts.algorithm, facts.documents)
+
+    async def _shared_by(self, namespace: str) -> Facts:
+        try:
+            return await self._shared()
+        except AccessDeniedError as error:
+            # A Redis user limited by ACL must not see other tenants' records, which lie there too.
+            family = "" if self._family.name == "memory" else f" --family {self._family.name}"
+            advice = (
+                f"have somebody who may give {namespace!r} an index of its own:"
+                f" sharedmem --namespace {namespace} index promote{family}"
+            )
+            raise AccessDeniedError("the Redis user", self._layout.alias, "search", advice) from error
 
     async def _shared(self) -> Facts:
         layout, server = self._layout, self._server
@@ -209,16 +216,16 @@ class Placement:
         await self._line.call("SET", self.key(namespace), spec.name, "NX")
         return await self._named(namespace)
 
-    async def _move_in(self, namespace: str, total: int, both: _Stages) -> bytes:
+    async def _move_in(self, namespace: str, total: int, stages: _Stages) -> bytes:
+        """An index of its own to begin with: exact, which takes the changes to come quicker."""
         spec = self._layout.own(namespace)
-        await self._build(spec, total, both.first)
+        await self._build(spec, "FLAT", total, stages.first)
         await self._line.call("SET", self.key(namespace), spec.name)
         self.doubt(namespace)
         return spec.name.encode()
 
-    async def _build(self, spec: Spec, total: int, progress: Progress | None) -> None:
+    async def _build(self, spec: Spec, algorithm: Algorithm, total: int, progress: Progress | None) -> None:
         """An index that is complete; what an earlier try has left is used if it is what we want."""
-        algorithm = "FLAT" if spec.shares else self._algorithm(total)
         left = await self._server.facts(spec.name)
         if left is not None and not self._is_usable(left, spec, algorithm):
             await self._server.drop(spec.name)
@@ -238,6 +245,15 @@ class Placement:
         facts = await self._server.facts(named.decode())
         return facts is not None and facts.algorithm == "FLAT" and self._algorithm(total) == "HNSW"
 
+    async def _rebuild_own(self, namespace: str, old: str, progress: Progress | None) -> None:
+        total = await self._size(namespace)
+        spec = self._layout.own(namespace, self._next_build(old))
+        await self._build(spec, self._algorithm(total), total, progress)
+        await self._line.call("SET", self.key(namespace), spec.name)
+        self.doubt(namespace)
+        if old:
+            await self._server.drop(old)
+
     async def _rebuild_shared(self, progress: Progress | None) -> None:
         layout, server = self._layout, self._server
         old = await server.facts(layout.alias)
@@ -245,12 +261,12 @@ class Placement:
             await self._shared()
             return
         spec = layout.shared(self._next_build(old.name))
-        await self._build(spec, old.documents, progress)
+        await self._build(spec, "FLAT", old.documents, progress)
         await server.name_alias(layout.alias, spec.name, anew=True)
         self._known.clear()
         await server.drop(old.name)
 
-    async def _leave_shared(self, namespace: str, total: int, both: _Stages) -> bool:
+    async def _leave_shared(self, namespace: str, total: int, stages: _Stages) -> bool:
         """Take the records out of the shared index, page by page; whether there were any in it."""
         home = self._keyspace.records(self._family.name, namespace).encode()
         cursor, done, moved = b"0", 0, False
@@ -259,7 +275,7 @@ class Placement:
             removed = await asyncio.gather(*(self._line.call("HDEL", home + id_, "pool") for id_ in ids))
             moved = moved or 1 in removed
             done += len(ids)
-            both.second(min(done, total))
+            stages.second(min(done, total))
             if cursor == b"0":
                 return moved
 
@@ -274,7 +290,7 @@ class Placement:
 
 
 class _Stages:
-    """Progress of two stages over the same documents."""
+    """Progress of three stages over the same documents, each of which counts for a third."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress = progress
@@ -286,6 +302,12 @@ class _Stages:
     def second(self, done: int) -> None:
         self._tell(self._total + done)
 
+    def third(self, done: int, _: int) -> None:
+        self._tell(2 * self._total + done)
+
+    def end(self) -> None:
+        self._tell(3 * self._total)
+
     def _tell(self, done: int) -> None:
         if self._progress:
-            self._progress(done, 2 * self._total)
+            self._progress(done // 3, self._total)

@@ -4,9 +4,10 @@ Whatever comes from users travels beside the text, by PARAMS. The text itself ho
 parameters and nothing else, so that no value can change what a query means.
 
 What is found by words must be ranked as BM25 ranks it, with or without filters. RediSearch 2.10 makes that hard: an OR
-below an AND adds up only some of its branches, a tag adds its own score, and an OR of more than twenty ANDs finds
-records twice. So each word has the filter in its own branch, twice negated, since a negation scores nothing; and
-branches stand in groups of sixteen.
+below an AND adds up only some of its branches, a tag adds its own score, and an OR of more than twenty ANDs counts
+records twice. So each word has the filter in its own branch, where it weighs nothing, and branches stand in groups of
+sixteen. A weight counts for what consists of several parts, and is ignored for a single tag: to that is added a value
+that no record has.
 """
 
 from __future__ import annotations
@@ -37,9 +38,12 @@ class Rendered(NamedTuple):
     """Empty when everything is let through."""
     params: tuple[Argument, ...]
     """Names and values in turn."""
+    weightless: str
+    """The same as part of a search by words, to which it adds no score."""
 
 
-NO_FILTER = Rendered("", ())
+NO_FILTER = Rendered("", (), "")
+_WEIGHTLESS = "=>{$weight:0}"
 
 
 class _Params:
@@ -68,13 +72,16 @@ def rendered(filters: Every, family: Family) -> Rendered:
         return NO_FILTER
     params = _Params()
     text = _every(filters, family, params)
-    return Rendered(text, tuple(params.words))
+    if not text:
+        return NO_FILTER
+    parts = text if " " in text or "|" in text else text.replace("}", f"|{params.add(NO_VALUE)}}}")
+    return Rendered(text, tuple(params.words), f"(({parts}){_WEIGHTLESS})")
 
 
 def narrowed(filters: Rendered, namespace: str) -> Rendered:
     """The same within one namespace, for an index that holds others too."""
-    # A namespace's name holds nothing that would have to be spelled out.
-    return Rendered(f"@{NAMESPACE_TAG}:{{$n}} {filters.text}".rstrip(), ("n", namespace, *filters.params))
+    text = f"@{NAMESPACE_TAG}:{{$n}} {filters.text}".rstrip()
+    return Rendered(text, ("n", spelled(namespace), *filters.params), "")
 
 
 def _condition(condition: Condition, family: Family, params: _Params) -> str:
@@ -126,7 +133,7 @@ def by_words(
         scorer: how the server ranks.
         limit: how many are answered at most.
     """
-    text = _any_word(len(scoring), len(silent), filters.text)
+    text = _any_word(len(scoring), len(silent), filters.weightless)
     words = _named_words((*scoring, *silent))
     # Verbatim: the words are stems already.
     head = (text, "VERBATIM", "SCORER", scorer, "WITHSCORES", "RETURN", 1, "facts", "LIMIT", 0, limit)
@@ -187,10 +194,10 @@ def _any_word(scoring: int, silent: int, condition: str) -> str:
     words = [f"@terms:$t{number}" for number in range(scoring + silent)]
     if not condition and not silent:
         return "|".join(words)
-    branches = [*words[:scoring], *(f"-(-{word})" for word in words[scoring:])]
+    branches = [*words[:scoring], *(f"(-(-{word}))" for word in words[scoring:])]
     if condition:
-        branches = [f"({branch} -(-({condition})))" for branch in branches]
-    return _alternatives([f"({branch})" for branch in branches])
+        branches = [f"({branch} {condition})" for branch in branches]
+    return _alternatives(branches)
 
 
 def _alternatives(branches: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from sharedmem.search.protocol import Candidate, Page
@@ -12,6 +13,8 @@ from sharedmem.search.tags import parted
 from sharedmem.wire.replies import Reply
 
 _DISTANCE = DISTANCE.encode()
+_candidate = partial(tuple.__new__, Candidate)
+"""A candidate of its parts, in a third of the time: there are hundreds a search."""
 
 
 def scored_hits(reply: Reply, home: bytes) -> list[Candidate]:
@@ -23,7 +26,7 @@ def scored_hits(reply: Reply, home: bytes) -> list[Candidate]:
     """
     words, start = _words(reply), len(home)
     found = [
-        Candidate(key[start:].decode(errors="replace"), float(score), fields[1] if fields else b"")
+        _candidate((str(key[start:], "utf-8", "replace"), float(score), fields[1] if fields else b""))
         for key, score, fields in zip(words[1::3], words[2::3], words[3::3], strict=True)
         # A record that has just expired has no fields any more.
         if fields is not None and key.startswith(home)
@@ -39,20 +42,20 @@ def near_hits(reply: Reply, home: bytes) -> list[Candidate]:
         home: as for `scored_hits`.
     """
     words, start = _words(reply), len(home)
-    found = []
+    found: list[Candidate] = []
     for key, fields in zip(words[1::2], words[2::2], strict=True):
         if fields and key.startswith(home):
             distance, facts = _distance_and_facts(fields)
             # A vector of zeros has no direction, so nothing is near to it.
             if not math.isnan(distance):
-                found.append(Candidate(key[start:].decode(errors="replace"), 1.0 - distance, facts))
+                found.append(_candidate((str(key[start:], "utf-8", "replace"), 1.0 - distance, facts)))
     return _ranked(found)
 
 
 def named_hits(reply: Reply, home: bytes) -> Page:
     """The hits of `[total, key, ...]`, in their order."""
     words, start = _words(reply), len(home)
-    return Page([key[start:].decode(errors="replace") for key in words[1:] if key.startswith(home)], words[0])
+    return Page([str(key[start:], "utf-8", "replace") for key in words[1:] if key.startswith(home)], words[0])
 
 
 def top_score(reply: Reply) -> tuple[int, float]:
@@ -93,7 +96,9 @@ def _distance_and_facts(fields: list[bytes]) -> tuple[float, bytes]:
 
 
 def _ranked(found: list[Candidate]) -> list[Candidate]:
-    found.sort(key=_place)
+    """The hits, which come in the order of their scores, with equal ones in the order of their ids."""
+    if len({hit[1] for hit in found}) < len(found):
+        found.sort(key=_place)
     return found
 
 

@@ -12,7 +12,6 @@ from sharedmem.wire.faults import translate
 from sharedmem.wire.line import Line
 from sharedmem.wire.replies import Argument, Reply, ServerError
 
-_PATIENCE_S = 10.0
 _STANDSTILL_S = 60.0
 _LOOK_EVERY_S = 0.02
 _BEST_SCORER = "BM25STD"
@@ -31,12 +30,14 @@ class IndexServer:
     Args:
         line: the way there.
         layout: how indexes are made.
+        patience_s: how long a caller waits for an index that is being built.
         on_cluster: whether there are several servers, whose settings are left alone.
     """
 
-    def __init__(self, line: Line, layout: Layout, *, on_cluster: bool) -> None:
+    def __init__(self, line: Line, layout: Layout, *, patience_s: float, on_cluster: bool) -> None:
         self._line = line
         self._layout = layout
+        self._patience_s = patience_s
         self._on_cluster = on_cluster
         self.scorer = _BEST_SCORER
         """How this server ranks words best."""
@@ -99,7 +100,7 @@ class IndexServer:
         Raises:
             UnavailableError: it takes longer, or the index is gone.
         """
-        deadline = asyncio.get_running_loop().time() + _PATIENCE_S
+        deadline = asyncio.get_running_loop().time() + self._patience_s
 
         def is_over(_: Facts) -> bool:
             return asyncio.get_running_loop().time() > deadline

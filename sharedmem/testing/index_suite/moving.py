@@ -13,6 +13,7 @@ from sharedmem.testing.index_suite.base import IndexFixtures, Shelf, Shelves, di
 
 _RECORDS = 120
 _WRITES = 60
+_MOST_WRITES = 300
 
 
 async def _fill(shelf: Shelf, count: int = _RECORDS) -> list[str]:
@@ -38,8 +39,9 @@ async def _while_it_is_used(index: Index, shelf: Shelf, move: Callable[[], Await
     async def write() -> None:
         number = 0
         while moving or number < _WRITES:
-            await shelf.put(f"w{number:04}", "apple", vector=direction(1, number / 100), at=number)
-            written.append(f"w{number:04}")
+            if number < _MOST_WRITES:
+                await shelf.put(f"w{number:04}", "apple", vector=direction(1, number / 100), at=number)
+                written.append(f"w{number:04}")
             # Also a change of what was there before.
             await shelf.put(f"n{number % _RECORDS:03}", "apple", vector=direction(1, number / 100), at=number)
             number += 1

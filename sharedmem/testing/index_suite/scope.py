@@ -52,6 +52,7 @@ class ScopeTests(IndexFixtures):
 
     async def test_an_empty_namespace_finds_nothing_of_others(self, index: Index, shelves: Shelves) -> None:
         await shelves("full").put("a", "apple", vector=direction(1))
+        shelves("empty")
 
         found = await index.search("empty", Query(("appl",), vector=direction(1)))
 

@@ -1,0 +1,188 @@
+"""The command that chooses the threshold of the semantic cache: `sharedmem cache calibrate`."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sharedmem.clock import SystemClock
+from sharedmem.config import Settings
+from sharedmem.errors import InvalidError, NotFoundError, UnsupportedError
+from sharedmem.faces.cli.app import cache, command
+from sharedmem.faces.cli.output import answer, console, counted, pairs, progress, said, table
+from sharedmem.faces.cli.session import options_of
+from sharedmem.telemetry import Counters
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from sharedmem.knowledge.cache.calibration import Advice, Point
+    from sharedmem.knowledge.cache.labelled import Pairs
+
+SETTING = "SHAREDMEM_CACHE_SIMILARITY"
+_BAR_WIDTH = 24
+_MOST_BAD_TOLD = 10
+_GZIP = b"\x1f\x8b"
+_STEP = 0.02
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured on labelled pairs, and what follows."""
+
+    embedder: str
+    pairs: Pairs
+    max_false_hits: float
+    curve: list[Point]
+    advice: Advice | None
+    """None when no threshold keeps to the tolerated false hits."""
+
+    @property
+    def same(self) -> int:
+        """Pairs that ask for the same."""
+        return sum(pair.same for pair in self.pairs.good)
+
+    @property
+    def different(self) -> int:
+        """Pairs that do not."""
+        return len(self.pairs.good) - self.same
+
+    def data(self) -> dict[str, Any]:
+        """All of it, for programs."""
+        return {
+            "embedder": self.embedder,
+            "same": self.same,
+            "different": self.different,
+            "bad_lines": self.pairs.bad_lines,
+            "max_false_hits": self.max_false_hits,
+            "curve": [point._asdict() for point in self.curve],
+            "advice": self.advice._asdict() if self.advice else None,
+            "setting": f"{SETTING}={self.advice.threshold:g}" if self.advice else None,
+        }
+
+
+@command("calibrate", None, group=cache, example="sharedmem cache calibrate pairs.jsonl --max-false-hits 0.005")
+def cache_calibrate(
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Argument(help='Lines of JSON {"a": "...", "b": "...", "same": true}; may be compressed (.gz).')
+    ],
+    max_false_hits: Annotated[
+        float, typer.Option(help="Share of the pairs that differ which may be taken for the same.")
+    ] = 0.005,
+) -> None:
+    """Measure which threshold is safe for your prompts and embedder; changes nothing, tells the setting."""
+    options = options_of(context)
+    measured = asyncio.run(_calibrated(options.settings(), _read(file), max_false_hits))
+    _tell_bad_lines(measured.pairs.bad_lines)
+    answer(options, measured.data(), lambda: _picture(measured))
+
+
+def _read(file: Path) -> Pairs:
+    from sharedmem.knowledge.cache.labelled import read_pairs  # noqa: PLC0415  few commands need vectors
+
+    try:
+        content = file.read_bytes()
+        lines = (gzip.decompress(content) if content.startswith(_GZIP) else content).splitlines()
+    except FileNotFoundError:
+        raise NotFoundError("file", str(file), "give the path of a file of labelled pairs") from None
+    except (OSError, EOFError) as error:
+        raise InvalidError("file", str(file), f"it cannot be read: {error}") from error
+    found = read_pairs(lines)
+    if not found.good:
+        raise InvalidError("file", str(file), 'it holds no line such as {"a": "...", "b": "...", "same": true}')
+    return found
+
+
+async def _calibrated(settings: Settings, found: Pairs, max_false_hits: float) -> Calibration:
+    from sharedmem.knowledge.cache.calibration import THRESHOLDS, advice, curve  # noqa: PLC0415  few commands need vectors
+    from sharedmem.knowledge.cache.labelled import similarities  # noqa: PLC0415
+    from sharedmem.providers.opening import open_embedder  # noqa: PLC0415
+
+    embedder = open_embedder(settings, SystemClock(), Counters())
+    if embedder is None:
+        raise UnsupportedError("calibration without an embedder", "pip install 'sharedmem-hub[local]', or set embedder")
+    try:
+        with progress("comparing", total=len(found.good), noun="pairs") as done:
+            near = await similarities(embedder, found.good, progress=done)
+    finally:
+        await embedder.close()
+    advised = advice(found.good, near, max_false_hits=max_false_hits)
+    thresholds = {*THRESHOLDS, advised.threshold} if advised else THRESHOLDS
+    points = curve(found.good, near, thresholds=sorted(thresholds, reverse=True))
+    return Calibration(embedder.name, found, max_false_hits, points, advised)
+
+
+def _tell_bad_lines(numbers: list[int]) -> None:
+    if not numbers:
+        return
+    shown = ", ".join(map(str, numbers[:_MOST_BAD_TOLD])) + (", ..." if len(numbers) > _MOST_BAD_TOLD else "")
+    console(beside=True).print(f"sharedmem: {counted(len(numbers), 'line')} hold no pair: {shown}", style="yellow")
+
+
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def _picture(measured: Calibration) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
+
+    facts = [
+        ("embedder", measured.embedder),
+        ("pairs", f"{measured.same:,} that ask for the same, {measured.different:,} that do not"),
+    ]
+    return Group(pairs(facts), said(""), _curve_picture(measured), said(""), _advice_picture(measured))
+
+
+def _curve_picture(measured: Calibration) -> Table:
+    right = ["threshold", "same", "different", "same, guarded", "different, guarded"]
+    picture = table(*right, "found (green) and mistaken (red), guarded", right=right)
+    chosen = measured.advice.threshold if measured.advice else None
+    for point in _shown(measured.curve, chosen):
+        style = "bold" if point.threshold == chosen else ""
+        picture.add_row(
+            said((f"{point.threshold:.3f}".removesuffix("0"), style or "cyan")),
+            *(said((f"{share:.1%}", style or "dim")) for share in (point.same_hit, point.different_hit)),
+            said((f"{point.same_hit_guarded:.1%}", f"{style} green".strip())),
+            said((f"{point.different_hit_guarded:.2%}", f"{style} red".strip())),
+            _bars(point),
+        )
+    return picture
+
+
+def _shown(points: list[Point], chosen: float | None) -> list[Point]:
+    """Every second hundredth, and the threshold that is advised."""
+    return [point for point in points if point.threshold == chosen or _is_round(point.threshold)]
+
+
+def _is_round(threshold: float) -> bool:
+    return abs(threshold / _STEP - round(threshold / _STEP)) < 1e-6
+
+
+def _bars(point: Point) -> Text:
+    """Two bars, one after the other: the same that were found, and others that were taken for it."""
+    found, mistaken = (share * _BAR_WIDTH for share in (point.same_hit_guarded, point.different_hit_guarded))
+    return said(("━" * round(found), "green"), ("━" * max(round(mistaken), int(mistaken > 0)), "red"))
+
+
+def _advice_picture(measured: Calibration) -> Text:
+    advised, tolerated = measured.advice, f"{measured.max_false_hits:.2%}"
+    if advised is None:
+        return said(("No threshold keeps mistakes within ", "yellow"), (tolerated, "yellow"), ": only the same prompt.")
+    parts: list[str | tuple[str, str]] = [
+        ("At ", "dim"),
+        (f"{advised.threshold:g}", "bold"),
+        (f" with guards {advised.same_hit:.1%} of the same are found, ", "dim"),
+        (f"{advised.different_hit:.2%} of the others are mistaken (tolerated {tolerated}).\n", "dim"),
+        (f"export {SETTING}={advised.threshold:g}", "bold green"),
+    ]
+    if not advised.is_certain:
+        few = f"\n{measured.different:,} pairs that differ are too few to be sure of {tolerated}; give more of them."
+        parts.append((few, "yellow"))
+    return said(*parts)
