@@ -1,7 +1,7 @@
 # sharedmem: `make` lists what there is. Works from any directory: make -C path, make -f path/Makefile.
 
 ROOT := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-TARGETS := help demo test lint types generate check bench clean
+TARGETS := help demo test lint types generate check bench eval clean
 
 .DEFAULT_GOAL := help
 .PHONY: $(TARGETS)
@@ -20,6 +20,7 @@ TESTS := .venv/installed-dev
 GENERATORS := $(sort $(wildcard tools/generate_*.py)) tools/api_snapshot.py
 BENCH ?= store
 ARGS ?=
+DATA ?=
 
 help:
 	@echo "make demo      agents in several processes work through a folder of documents, live"
@@ -29,6 +30,7 @@ help:
 	@echo "make generate  write the generated files anew: sync face, references, API snapshot"
 	@echo "make check     fail if a generated file is stale"
 	@echo "make bench     measure against bare redis-py     (BENCH=coordination, durable; ARGS passes arguments on)"
+	@echo "make eval      whether recall finds the right memory: DATA=folder (docs/retrieval.md), ARGS=--quick"
 	@echo "make clean     remove .venv and what tools leave behind"
 
 demo: $(RUNS)
@@ -52,6 +54,10 @@ check: $(TESTS)
 
 bench: $(TESTS)
 	@$(BIN)/python benchmarks/$(BENCH).py $(ARGS)
+
+eval: $(TESTS)
+	@test -n "$(DATA)" || { echo "make: name the folder of the data: make eval DATA=../shared/data"; exit 2; }
+	@$(BIN)/python benchmarks/retrieval.py --data "$(DATA)" $(ARGS)
 
 clean:
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,4 +1,4 @@
-metadata description = 'Database and container of sharedmem in an existing Cosmos DB account, and the right to use them.'
+metadata description = 'Database and containers of sharedmem in an existing Cosmos DB account, and the right to use them.'
 
 @description('An account of the NoSQL API.')
 param accountName string
@@ -8,6 +8,16 @@ param databaseName string = 'sharedmem'
 
 @description('As the setting cosmos_container says.')
 param containerName string = 'records'
+
+@description('As the setting cosmos_memories says.')
+param memoriesName string = 'memories'
+
+@description('Numbers of a vector of the embedder in use (wordllama: 256); it cannot be changed later.')
+param memoryDimensions int = 256
+
+@description('As the setting cosmos_many_memories says: diskANN for more than 100,000 memories.')
+@allowed(['quantizedFlat', 'diskANN'])
+param memoryIndex string = 'quantizedFlat'
 
 @description('Most request units a second, scaled automatically from a tenth of it; 0 for a serverless account.')
 param maxThroughput int = 0
@@ -82,6 +92,80 @@ resource container 'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/container
             { path: '/type', order: 'descending' }
             { path: '/stamp', order: 'descending' }
           ]
+        ]
+      }
+    }
+    options: maxThroughput > 0 ? { autoscaleSettings: { maxThroughput: maxThroughput } } : {}
+  }
+}
+
+// Semantic memory: the account needs the capability EnableNoSQLVectorSearch.
+resource memories 'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers@2025-04-15' = {
+  parent: database
+  name: memoriesName
+  properties: {
+    resource: {
+      id: memoriesName
+      // Neither this nor the two policies can be changed later.
+      partitionKey: {
+        kind: 'MultiHash'
+        version: 2
+        paths: [
+          '/tenant_id'
+          '/thread_id'
+        ]
+      }
+      defaultTtl: -1
+      vectorEmbeddingPolicy: {
+        vectorEmbeddings: [
+          {
+            path: '/embedding'
+            dataType: 'float32'
+            distanceFunction: 'cosine'
+            dimensions: memoryDimensions
+          }
+        ]
+      }
+      fullTextPolicy: {
+        defaultLanguage: 'en-US'
+        fullTextPaths: [
+          { path: '/content', language: 'en-US' }
+          { path: '/memory', language: 'en-US' }
+        ]
+      }
+      indexingPolicy: {
+        indexingMode: 'consistent'
+        automatic: true
+        includedPaths: [
+          { path: '/*' }
+        ]
+        excludedPaths: [
+          { path: '/embedding/*' }
+          { path: '/exact/?' }
+          { path: '/"_etag"/?' }
+        ]
+        compositeIndexes: [
+          [
+            { path: '/tenant_id', order: 'ascending' }
+            { path: '/key', order: 'ascending' }
+            { path: '/element', order: 'ascending' }
+          ]
+          [
+            { path: '/tenant_id', order: 'descending' }
+            { path: '/stamp', order: 'descending' }
+          ]
+          [
+            { path: '/tenant_id', order: 'descending' }
+            { path: '/type', order: 'descending' }
+            { path: '/stamp', order: 'descending' }
+          ]
+        ]
+        vectorIndexes: [
+          { path: '/embedding', type: memoryIndex }
+        ]
+        fullTextIndexes: [
+          { path: '/content' }
+          { path: '/memory' }
         ]
       }
     }

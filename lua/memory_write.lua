@@ -85,7 +85,11 @@ local function store(record, one, stamp)
   if pool then fields[#fields + 1], fields[#fields + 2] = 'pool', '1' end
   for i = one.first, one.last do fields[#fields + 1] = ARGV[i] end
   redis.call('HSET', record, unpack(fields))
-  if left > 0 then redis.call('PEXPIRE', record, left) else redis.call('PERSIST', record) end
+  if left > 0 then
+    redis.call('PEXPIRE', record, left)
+  elseif one.expect ~= '0' then
+    redis.call('PERSIST', record)
+  end
   return left
 end
 
@@ -113,7 +117,11 @@ local function note_digest(one)
 end
 
 local function note_waiting(one)
-  if one.waits == '1' then redis.call('ZADD', pending, 'NX', 0, one.id) else redis.call('ZREM', pending, one.id) end
+  if one.waits == '1' then
+    redis.call('ZADD', pending, 'NX', 0, one.id)
+  elseif one.expect ~= '0' then
+    redis.call('ZREM', pending, one.id)
+  end
 end
 
 local function document(one, stamp, left)

@@ -99,8 +99,8 @@ def _leaks(server: Redis) -> list[str]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """The defaults, with blobs in the test's own folder."""
-    return Settings(data_dir=tmp_path / "data")
+    """The defaults, with blobs in the test's own folder, and one embedder for all tests of the shared server."""
+    return Settings(data_dir=tmp_path / "data", embedder="hashing")
 
 
 @pytest.fixture

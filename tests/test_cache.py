@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 from support.compass import Compass
 from support.waiting import wait_until
 
-from sharedmem import Hub, InvalidError, Settings, SharedMemoryStore, UnavailableError
+from sharedmem import Hub, InvalidError, Settings, SharedMemoryStore, UnavailableError, WrongTypeError
 from sharedmem.clock import new_id
 from sharedmem.knowledge.cache import SemanticCache
 from sharedmem.testing import connect_to_fake
@@ -441,6 +442,36 @@ async def test_the_cache_of_a_namespace_is_gone_when_the_namespace_is_cleared(st
 
     assert await store.cache.check("tell me the capital of France") is None
     assert (await store.cache.stats()).entries == 0
+
+
+async def test_a_foreign_value_in_the_place_of_an_answer_is_told(
+    redis_url: str, hub: Hub, namespace: str, cache: SemanticCache
+) -> None:
+    if "fake" in hub.url:
+        pytest.skip("nobody else can write to this one")
+    id_ = await cache.put(FRANCE, "Paris")
+    async with Redis.from_url(redis_url) as foreigner:
+        await foreigner.delete(f"compass:$cache:{{{namespace}}}:{id_}")
+        await foreigner.set(f"compass:$cache:{{{namespace}}}:{id_}", "foreign", ex=60)
+
+        with pytest.raises(WrongTypeError, match="cache"):
+            await cache.check(FRANCE)
+        assert await cache.cached(key="")(_echo)(FRANCE) == FRANCE
+        await cache.put(FRANCE, "Paris")
+        assert await cache.check(FRANCE) is not None
+
+
+async def test_many_answers_come_and_go_without_leaving_traces(store: SharedMemoryStore) -> None:
+    for number in range(40):
+        await store.cache.put(f"question {number}", number, ttl=0.001)
+
+    async def is_swept() -> bool:
+        await store.cache.put("the last one", "answer")
+        return (await store.cache.stats()).entries == 1
+
+    await wait_until(is_swept, description="expired answers are swept")
+    assert await store.cache.clear() >= 1
+    assert await store.cache.clear() == 0
 
 
 async def test_changes_of_the_cache_are_announced(store: SharedMemoryStore) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import orjson
 import pytest
 from support.cosmos import Room, emulator
 
-from sharedmem import ConfigError, InvalidError
+from sharedmem import ConfigError, InvalidError, Settings
 from sharedmem.clock import SystemClock
 from sharedmem.durable.cosmos import memory_queries
 from sharedmem.durable.cosmos.address import Patience
@@ -24,6 +25,8 @@ from sharedmem.durable.cosmos.section import Section
 from sharedmem.durable.cosmos.store import CosmosDurable
 from sharedmem.durable.protocol import Durable
 from sharedmem.models import DurableRecord
+from sharedmem.providers.hashing import HashingEmbedder
+from sharedmem.testing import fake_hub
 from sharedmem.testing.durable_suite import DurableSuite
 from sharedmem.testing.durable_suite.base import head
 
@@ -48,6 +51,11 @@ ITEM = {
 @pytest.fixture
 def room(pytestconfig: pytest.Config) -> Room:
     return emulator(pytestconfig).room()
+
+
+@pytest.fixture
+def hub_settings(room: Room, tmp_path: Path) -> Settings:
+    return Settings(data_dir=tmp_path, durable_url=room.emulator.url, cosmos_database=room.database)
 
 
 class MemoriesAlone(CosmosDurable):
@@ -196,6 +204,40 @@ async def test_a_memory_that_moves_to_another_thread_is_one_memory(room: Room) -
         assert [one async for page in store.iterate("research") for one in page] == [moved]
 
 
+def test_the_template_makes_the_container_that_we_make() -> None:
+    """docs/cosmos.md: deploy/cosmos.bicep makes the container of memories too."""
+    layout = memories_layout(256)
+    text = (Path(__file__).resolve().parents[1] / "deploy" / "cosmos.bicep").read_text()
+    policies, _, indexing = (
+        text.partition("resource memories ")[2].partition("resource right ")[0].partition("indexing")
+    )
+
+    assert re.findall(r"^ +'(/.+)'$", policies, re.MULTILINE) == list(layout.partition_key)
+    assert layout.vectors is not None
+    assert layout.full_text is not None
+    (vectors,) = layout.vectors["vectorEmbeddings"]
+    assert all(f"{name}: '{vectors[name]}'" in policies for name in ("path", "dataType", "distanceFunction"))
+    assert "param memoryDimensions int = 256" in text
+    assert re.findall(r"\{ path: '(.+)', language: '(.+)' \}", policies) == [
+        (one["path"], one["language"]) for one in layout.full_text["fullTextPaths"]
+    ]
+    names = ("includedPaths", "excludedPaths", "fullTextIndexes")
+    assert re.findall(r"\{ path: '([^']+)' \}", indexing) == [
+        one["path"] for name in names for one in layout.indexing[name]
+    ]
+    assert re.findall(r"\{ path: '(.+)', order: '(.+)' \}", indexing) == [
+        (part["path"], part["order"]) for index in layout.indexing["compositeIndexes"] for part in index
+    ]
+
+
+def test_the_documented_memory_is_a_real_one() -> None:
+    """docs/cosmos.md: what a memory looks like."""
+    page = (Path(__file__).resolve().parents[1] / "docs" / "cosmos.md").read_text()
+    shown = orjson.loads(page.partition("## Memories")[2].partition("```json\n")[2].partition("```")[0])
+
+    assert document_of(record_of(shown), NOW_MS) == shown
+
+
 async def test_a_container_for_other_vectors_is_refused_when_it_is_opened(room: Room) -> None:
     async with room.opened(memories=memories_layout(256)):
         pass
@@ -305,3 +347,22 @@ async def test_what_the_emulator_knows_of_it_it_answers(room: Room) -> None:
         (stats,) = await ask(memory_queries.thread_statistics(HERE))
         assert (stats["turn_count"], stats["total_tokens"]) == (2, 3)
         assert stats["first_turn_at"] == stats["last_turn_at"] == ITEM["timestamp"]
+
+
+async def test_a_hub_keeps_its_memories_there_and_finds_them_again(room: Room, hub_settings: Settings) -> None:
+    async with fake_hub(settings=hub_settings, embedder=HashingEmbedder(dimension=8)) as hub:
+        added = await hub.store("research").memory.add("the tide table is wrong", thread_id="harbour")
+        await hub.durable.drain("research", timeout=20)
+        async with room.client() as client:
+            container = client.get_database_client(room.database).get_container_client("memories")
+            seen = await container.read_item(added.id, partition_key=["research", "harbour"])
+    assert (seen["memory"], len(seen["embedding"])) == ("the tide table is wrong", 8)
+    assert "exact" not in seen
+
+    async with fake_hub(settings=hub_settings, embedder=HashingEmbedder(dimension=8)) as anew:
+        assert [hit.item.id for hit in await anew.store("research").memory.search("tide table")] == [added.id]
+        assert anew.durable is not None
+
+    with pytest.raises(ConfigError, match="is for vectors of 8 numbers"):
+        async with fake_hub(settings=hub_settings, embedder=HashingEmbedder(dimension=16)):
+            pass

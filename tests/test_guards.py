@@ -128,6 +128,7 @@ def test_opposites_tell_texts_apart(a: str, b: str) -> None:
 def test_two_words_that_changed_places_tell_texts_apart() -> None:
     assert differs("convert ethane to ethene", "convert ethene to ethane") == "order"
     assert differs("Ann is the boss of Ben", "Ben is the boss of Ann") == "order"
+    assert differs("convert dollars to rupees", "convert rupees to dollars") == "order"
 
 
 def test_equals_that_changed_places_do_not_tell_texts_apart() -> None:

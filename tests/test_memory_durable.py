@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 from support import private_server
+from support.waiting import wait_until
 
-from sharedmem import Hub, Settings, SharedMemoryStore
+from sharedmem import Hub, Settings, SharedMemoryStore, UnavailableError
 from sharedmem.providers.hashing import HashingEmbedder
+from sharedmem.testing import fake_hub
 from sharedmem.wire.keys import KeySpace
 
 data_dir = private_server.data_dir
@@ -94,9 +96,11 @@ async def test_what_expires_still_does_so_after_a_loss(hub: Hub, store: SharedMe
     short = await store.memory.add("back in a second", ttl=1)
     await lose_everything(hub)
     async with Redis.from_url(hub.url) as raw:
-        while await raw.time() and await store.memory.get(short.id) is not None:
-            await asyncio.sleep(0.05)
 
+        async def is_over() -> bool:
+            return await store.memory.get(short.id) is None
+
+        await wait_until(is_over, description="the short one is over")
         assert await store.memory.get(added.id) is not None
         left_ms = await raw.pttl(SPACE.record("memory", "research", added.id))
     assert 0 < left_ms <= 3_600_000
@@ -186,3 +190,55 @@ async def test_sessions_of_decisions_are_not_taken_for_memories(hub: Hub, store:
 
     assert await store.decisions.sessions() == ["desk"]
     assert [key async for key in store.keys("*")] == []
+
+
+async def test_an_archive_without_a_tier_says_that_memories_are_left_out(tmp_path: Path) -> None:
+    async with fake_hub(settings=Settings(data_dir=tmp_path, durable_url="none")) as hub:
+        await hub.store("research").memory.add("the harbour master owns the tide table")
+
+        report = await hub.archive.export("research", tmp_path / "research.jsonl.gz")
+
+    assert report.left_out.count == 1
+
+
+async def test_memories_copied_to_another_server_are_found_there(
+    hub: Hub, store: SharedMemoryStore, tmp_path: Path
+) -> None:
+    added = await store.memory.add("the harbour master owns the tide table", tags=["tides"])
+    await hub.durable.drain("research", timeout=20)
+    await hub.archive.export("research", tmp_path / "research.jsonl.gz")
+    settings = Settings(data_dir=tmp_path, durable_url=f"sqlite://{tmp_path}/other.db")
+    async with fake_hub(settings=settings, embedder=HashingEmbedder()) as other:
+        await other.store("research").memory.add("invoices are paid on Fridays")
+
+        await other.archive.import_(tmp_path / "research.jsonl.gz")
+
+        hits = await other.store("research").memory.search("harbour invoices")
+        assert {hit.item.memory for hit in hits} == {
+            "the harbour master owns the tide table",
+            "invoices are paid on Fridays",
+        }
+        assert (await other.store("research").memory.get(added.id)) == await store.memory.get(added.id)
+
+
+async def test_a_tier_that_cannot_be_asked_after_a_loss_is_told_and_nothing_is_answered(
+    hub: Hub, store: SharedMemoryStore, data_dir: Path
+) -> None:
+    await store.memory.add("the harbour master owns the tide table")
+    await lose_everything(hub)
+    await hub._open_parts().tier.store.close()  # type: ignore[union-attr]  # there is one
+
+    with pytest.raises(UnavailableError):
+        await store.memory.search("tide table")
+
+
+async def test_a_server_without_a_query_engine_has_them_back_too(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, durable_url=f"sqlite://{tmp_path}/tier.db")
+    async with fake_hub(settings=settings, embedder=HashingEmbedder()) as hub:
+        added = await hub.store("research").memory.add("the harbour master owns the tide table", ttl=600)
+        await hub.durable.drain("research", timeout=20)
+    async with fake_hub(settings=settings, embedder=HashingEmbedder()) as anew:
+        assert [hit.item.id for hit in await anew.store("research").memory.search("tide")] == [added.id]
+        found = await anew.store("research").memory.get(added.id, embedding=True)
+        assert found is not None
+        assert found.embedding is not None

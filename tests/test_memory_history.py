@@ -226,7 +226,7 @@ async def test_changes_are_announced_with_the_memory_s_name(hub: Hub, memory: Me
 
     assert isinstance(entries, list)
     fields = [entry[1] for entry in entries if isinstance(entry, list)]
-    told = [dict(zip(one[::2], one[1::2], strict=True)) for one in fields if isinstance(one, list)]  # type: ignore[type-var]  # bytes, as streams have them
+    told = [dict(zip(one[::2], one[1::2], strict=True)) for one in fields if isinstance(one, list)]
     assert [(one[b"op"], one[b"key"]) for one in told] == [
         (f"memory.{what}".encode(), f"{namespace}:$memory:{added.id}".encode())
         for what in ("added", "merged", "updated", "deleted")

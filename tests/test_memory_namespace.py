@@ -8,6 +8,8 @@ import pytest
 from redis.asyncio import Redis
 
 from sharedmem import Hub
+from sharedmem.testing import fake_hub
+from sharedmem.testing.clock import ManualClock
 from sharedmem.wire.keys import RECORD_PARTS, KeySpace
 
 SPACE = KeySpace("sm", client="any")
@@ -83,3 +85,30 @@ def test_all_that_lies_beside_records_goes_with_the_namespace() -> None:
     assert all(
         SPACE.is_part(SPACE.record_part(part.partition(".")[0], "ns", part.partition(".")[2])) for part in RECORD_PARTS
     )
+
+
+async def test_what_expired_memories_leave_is_swept_away(namespace: str) -> None:
+    clock = ManualClock()
+    async with fake_hub(clock=clock) as hub:
+        store = hub.store(namespace)
+        await store.memory.add("back in a minute", ttl=60)
+        await store.memory.add("here to stay")
+        assert await store.sweep(remove=False) == 0
+        clock.advance(61)
+
+        assert await store.sweep(remove=False) == 1
+        assert await store.sweep() == 1
+        assert await store.sweep() == 0
+        assert (await store.memory.stats()).count == 1
+
+
+async def test_nothing_is_found_in_a_namespace_that_was_cleared(hub: Hub, namespace: str) -> None:
+    store = hub.store(namespace)
+    await store.memory.add("the harbour master owns the tide table")
+    await hub.index.promote(namespace)
+
+    await store.clear()
+
+    assert await store.memory.search("tide table") == []
+    await store.memory.add("the tide table is new")
+    assert [hit.item.memory for hit in await store.memory.search("tide table")] == ["the tide table is new"]

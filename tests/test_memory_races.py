@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from support.bare_server import BareServer
+from support.faulty_hubs import persistent
 from support.rememberers import FACTS, facts, paraphrases, race
 
 from sharedmem import Hub, Settings
@@ -24,7 +26,9 @@ async def all_of(hub: Hub, namespace: str) -> list[tuple[str, int]]:
     """(text, occurrences) of every memory of a namespace."""
     index = hub.store(namespace).memory._minds.memories
     await index.ensure(namespace)
-    memory, found, offset = hub.store(namespace).memory, [], 0
+    memory = hub.store(namespace).memory
+    found: list[tuple[str, int]] = []
+    offset = 0
     while True:
         from sharedmem.knowledge.memory.narrowing import rendered
 
@@ -102,3 +106,32 @@ async def test_turns_of_a_thread_are_numbered_without_gaps_by_many_at_once(hub: 
 
     held = await stores[0]._desk.held([result.id for result in results])
     assert sorted(one.item.turn_index or 0 for one in held.values()) == list(range(100))
+
+
+@pytest.mark.parametrize("dedup", [True, False])
+async def test_a_server_that_restarts_while_many_are_added_ends_with_each_once(
+    settings: Settings, *, dedup: bool
+) -> None:
+    with BareServer(appendonly="yes", appendfsync="always") as server:
+        chosen = persistent(server.url, data_dir=settings.data_dir, embedder="hashing")
+        async with Hub.open(settings=chosen) as hub:
+            memory = hub.store("restarts").memory
+            steps: list[int] = []
+            reached = {n: asyncio.Event() for n in (500, 1000)}
+
+            def note(done: int, _: int) -> None:
+                steps.append(done)
+                for step, event in reached.items():
+                    if done >= step:
+                        event.set()
+
+            texts = [f"{fact} since {year}" for year in range(1991, 1995) for fact in facts()]
+            adding = asyncio.ensure_future(memory.add_many(texts, dedup=dedup, on_progress=note))
+            for event in reached.values():
+                await event.wait()
+                server.kill()
+                await asyncio.to_thread(server.start)
+            results = await adding
+
+            assert len({result.id for result in results}) == len(texts)
+            assert sorted(await all_of(hub, "restarts")) == sorted((text, 1) for text in texts)

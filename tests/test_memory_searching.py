@@ -126,7 +126,7 @@ async def test_recall_goes_on_by_words_and_says_so(monkeypatch: pytest.MonkeyPat
         assert [count.value for count in degraded] == [3]
 
         embedder.mood = "well"
-        assert (await memory.search("zebra")).degraded is None
+        assert (await memory.search("zebra mascot")).degraded is None
 
 
 async def test_without_an_embedder_words_are_enough() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from redis import Redis
 
 from sharedmem import Hub, Settings
 from sharedmem.testing import fake_hub
@@ -60,3 +61,19 @@ async def test_a_cleared_namespace_is_told_as_a_gap() -> None:
             await store.clear()
 
             assert await told(events) == ("gap", "")
+
+
+async def test_a_lost_connection_misses_nothing(redis_url: str, settings: Settings, namespace: str) -> None:
+    async with (
+        Hub.open(redis_url, settings=settings.replace(embedder="hashing")) as hub,
+        hub.store(namespace).memory.subscribe(ZEBRA, threshold=0.9) as events,
+    ):
+        memory = hub.store(namespace).memory
+        first = await memory.add(ZEBRA)
+        assert await told(events) == ("written", first.id)
+
+        with Redis.from_url(redis_url) as admin:
+            admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await memory.delete(first.id)
+
+        assert await told(events) == ("withdrawn", first.id)

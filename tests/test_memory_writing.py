@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
-from support.waiting import wait_until
 
 from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
 from sharedmem.errors import (
     AccessDeniedError,
-    ConfigError,
     InvalidError,
     NotFoundError,
-    UnavailableError,
     VersionConflictError,
 )
 from sharedmem.knowledge.memory.dedup import Held
 from sharedmem.knowledge.memory.drafts import LONGEST_TEXT_BYTES
 from sharedmem.knowledge.memory.memories import Memories
 from sharedmem.models import MemoryFilter, MemoryItem, MemoryMessage
-from sharedmem.providers.hashing import HashingEmbedder
-from sharedmem.providers.protocol import Embeddings, Purpose
-from sharedmem.testing import ManualClock, fake_hub
+from sharedmem.testing import fake_hub
 
 
 @pytest.fixture(params=["exact", "redisearch"])
@@ -394,109 +388,3 @@ async def test_a_narrowed_view_neither_sees_nor_changes_anything_else(memory: Me
         await mine.update(added.id, user_id="bob")
     assert await mine.delete_all({}) == 1
     assert (await item_of(memory, other.id)).memory == "a secret of bob"
-
-
-# -- without a provider -----------------------------------------------------------------------------------
-
-
-class Faulty:
-    """A hashing embedder that can be out of order."""
-
-    name = "faulty"
-    dimension = 64
-
-    def __init__(self, error: Exception | None) -> None:
-        self.error = error
-        self.calls = 0
-        self._inner = HashingEmbedder(64)
-
-    async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:
-        self.calls += 1
-        if self.error is not None:
-            raise self.error
-        return await self._inner.embed(texts, purpose=purpose)
-
-    async def close(self) -> None:
-        """Nothing to close."""
-
-
-async def test_without_its_provider_a_memory_is_written_at_once_and_embedded_later(settings: Settings) -> None:
-    embedder, clock = Faulty(UnavailableError("provider", "down")), ManualClock()
-    async with fake_hub(settings=settings, embedder=embedder, clock=clock) as hub:
-        memory = hub.store("ns").memory
-
-        added = await memory.add("the zebra sleeps")
-        (many,) = await memory.add_many(["the lion hunts"])
-
-        assert not added.embedded
-        assert not many.embedded
-        assert (await held(memory, added.id)).vector is None
-        embedder.error = None
-        await _embedded(memory, clock, [added.id, many.id])
-        assert (await memory.add("the zebra sleeps!")).id == added.id
-        assert (await held(memory, added.id)).item.version > added.version
-
-
-async def test_each_waiting_embedding_is_made_by_one_of_several_hubs(settings: Settings) -> None:
-    import fakeredis
-
-    server, clock = fakeredis.FakeServer(), ManualClock()
-    down, up = Faulty(UnavailableError("provider", "down")), Faulty(None)
-    async with (
-        fake_hub(settings=settings, embedder=down, clock=clock, server=server) as one,
-        fake_hub(settings=settings, embedder=up, clock=clock, server=server) as other,
-    ):
-        memory = one.store("ns").memory
-        results = await memory.add_many([f"fact {n}" for n in range(10)], dedup=False)
-        # The other hub learns of it when it writes.
-        await other.store("ns").memory.add("a fact of another hub")
-
-        await _embedded(memory, clock, [result.id for result in results])
-
-        assert up.calls == 2
-
-
-async def _embedded(memory: Memories, clock: ManualClock, ids: list[str]) -> None:
-    """Let time pass until all of these have their vectors."""
-
-    async def is_embedded() -> bool:
-        clock.advance(30)
-        return all(one.vector is not None for one in (await memory._desk.held(ids)).values())
-
-    await wait_until(is_embedded, description="embeddings made")
-
-
-async def test_a_refused_key_is_told_and_nothing_is_written(settings: Settings) -> None:
-    embedder = Faulty(ConfigError("embedding_key", "environment", "refused"))
-    async with fake_hub(settings=settings, embedder=embedder) as hub:
-        memory = hub.store("ns").memory
-
-        with pytest.raises(ConfigError):
-            await memory.add("x")
-
-        embedder.error = None
-        assert await memory.delete_all({}) == 0
-
-
-async def test_without_an_embedder_the_same_text_is_still_the_same(settings: Settings) -> None:
-    async with fake_hub(settings=settings.replace(embedder="none")) as hub:
-        memory = hub.store("ns").memory
-
-        one, same, other = [await memory.add(text) for text in ("A fact.", "a  FACT.", "A fact!")]
-
-        assert same.id == one.id
-        assert other.id != one.id
-        with pytest.raises(InvalidError, match="no embedder"):
-            await memory.add("x", embedding=[1.0] * 64)
-
-
-async def test_adds_that_are_under_way_when_the_hub_closes_do_not_hang(settings: Settings) -> None:
-    async with fake_hub(settings=settings) as hub:
-        adding = [asyncio.ensure_future(hub.store("ns").memory.add(f"fact {n}")) for n in range(200)]
-        await asyncio.sleep(0)
-
-    await asyncio.wait(adding, timeout=10)
-
-    assert all(task.done() for task in adding)
-    for task in adding:
-        assert task.exception() is None or isinstance(task.exception(), UnavailableError)

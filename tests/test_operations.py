@@ -110,6 +110,32 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("namespace.usage", {}, lambda usage: isinstance(usage, Usage) and usage.keys > 0),
     ("namespace.sweep", {}, 0),
     ("namespace.clear", {}, lambda removed: removed > 0),
+    (
+        "memory.add",
+        {"item": {"id": "m", "memory": "The lease ends in May", "category": "office"}},
+        lambda result: (result.id, result.merged) == ("m", False),
+    ),
+    (
+        "memory.add_many",
+        {"items": [{"memory": "the lease ends in may", "category": "office"}, {"id": "t", "memory": "Tea is hot"}]},
+        lambda results: [(result.id, result.merged) for result in results] == [("m", True), ("t", False)],
+    ),
+    (
+        "memory.search",
+        {"query": "when does the lease end?", "limit": 1, "filters": {"category": "office"}, "explain": True},
+        lambda found: found.hits[0].item.id == "m" and found.hits[0].why is not None and found.cost.round_trips > 0,
+    ),
+    ("memory.get", {"id": "m"}, lambda item: item.occurrences == 2),
+    ("memory.list", {"limit": 1}, lambda page: (len(page.items), page.total) == (1, 2) and page.cursor is not None),
+    ("memory.recent", {}, lambda items: {item.id for item in items} == {"m", "t"}),
+    ("memory.update", {"id": "t", "changes": {"memory": "Tea is cold"}}, lambda item: item.memory == "Tea is cold"),
+    ("memory.delete", {"id": "t"}, True),
+    ("memory.get", {"id": "t"}, None),
+    ("memory.history", {"id": "t"}, lambda told: [one.change for one in told] == ["deleted", "updated", "added"]),
+    ("memory.undo", {"id": "t"}, lambda item: item.memory == "Tea is cold"),
+    ("memory.stats", {}, lambda stats: (stats.count, stats.by_category) == (2, {"office": 1, "": 1})),
+    ("thread.stats", {"thread_id": "main"}, lambda stats: stats.turn_count == 2),
+    ("thread.summary", {"max_turns": 5}, lambda summary: "lease ends in May" in summary),
     ("cache.put", {"prompt": "what is it?", "response": {"a": 1}, "tags": ["t"]}, lambda id_: id_.isalnum()),
     ("cache.check", {"prompt": "What  is it?", "tags": ["t"]}, lambda found: found.response == {"a": 1}),
     ("cache.report", lambda told: {"id": told["cache.put"]}, None),
@@ -121,7 +147,7 @@ STEPS: list[tuple[str, Any, Any]] = [
 
 @pytest.fixture
 async def store(data_dir: Path) -> AsyncIterator[SharedMemoryStore]:
-    async with Hub.open(settings=Settings(data_dir=data_dir, embedded_modules=())) as hub:
+    async with Hub.open(settings=Settings(data_dir=data_dir, embedded_modules=(), embedder="hashing")) as hub:
         yield hub.store("n")
 
 

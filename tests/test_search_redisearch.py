@@ -17,7 +17,8 @@ from sharedmem.clock import SystemClock, new_id
 from sharedmem.search.analysis import prefix_of
 from sharedmem.search.filters import ALL, Every, Tagged
 from sharedmem.search.protocol import Family, Query
-from sharedmem.search.redisearch import RediSearchIndex
+from sharedmem.search.redisearch import RediSearchIndex, rendering
+from sharedmem.search.redisearch.replies import near_hits
 from sharedmem.testing.index_suite import IndexSuite, Shelf
 from sharedmem.testing.index_suite import suite_family as new_family
 from sharedmem.testing.index_suite.base import DIMENSION, IndexFixtures, Shelves, by_meaning, by_words, direction, ids
@@ -224,6 +225,24 @@ class TestOnOneServer(IndexFixtures):
         assert again.vector == found.vector
         assert again.round_trips == 1
 
+    @pytest.mark.parametrize("matching", [None, 10, 20_000])
+    async def test_the_server_takes_each_way_to_search_an_approximate_index(
+        self, shelf: Shelf, open_index: Open, line: Line, matching: int | None
+    ) -> None:
+        expected = await _fill(shelf, 20)
+        index = open_index(hnsw_above=10)
+        await index.promote(shelf.namespace)
+        (own,) = (status.name for status in await index.status() if status.namespaces)
+        users = rendering.rendered(Every((Tagged("user", tuple(f"u{number}" for number in range(10))),)), index.family)
+        filters = rendering.NO_FILTER if matching is None else users
+
+        policy = rendering.policy_of(matching)
+        query = rendering.by_meaning(to_half(direction(1)), filters, k=20, policy=policy)
+        reply = await line.call("FT.SEARCH", own, *query)
+
+        home = index._home(shelf.namespace)
+        assert ids(near_hits(reply, home)) == expected
+
     @pytest.mark.parametrize(
         ("changed", "sentence"),
         [
@@ -335,6 +354,23 @@ class TestOnOneServer(IndexFixtures):
         await index.forget("team")
 
         assert [status.namespaces for status in await index.status() if status.namespaces] == [("teams",)]
+
+    async def test_a_common_word_of_changed_records_scores_nothing_until_the_server_has_swept(
+        self, index: RediSearchIndex, shelf: Shelf
+    ) -> None:
+        """docs/adr/0019: the engine's count of the records without the word has wrapped round."""
+        await index.ensure(shelf.namespace)
+        for _ in range(2):
+            for number in range(20):
+                await shelf.put(f"n{number:02}", "loan", user=f"u{number % 2}")
+        await shelf.put("rare", "loan of gold", user="u0")
+        query = Query(("loan", "gold"), filters=Every((Tagged("user", ("u0",)),)))
+
+        first, second = [await index.search(shelf.namespace, query) for _ in range(2)]
+
+        assert ids(first.text) == ["rare", *(f"n{number:02}" for number in range(0, 20, 2))]
+        assert second == first._replace(round_trips=1)
+        assert [hit.score for hit in first.text[1:]] == [0] * 10
 
     async def test_records_of_a_shared_prefix_are_dropped_by_their_key(
         self, index: RediSearchIndex, shelves: Shelves, line: Line, keyspace: KeySpace

@@ -288,6 +288,13 @@ class Settings(RememberingSettings):
     cosmos_key: SecretStr | None = Field(None, description="Account key of Cosmos DB; without it Entra ID logs in.")
     cosmos_database: _Name = Field("sharedmem", description="Database in Cosmos DB; created when missing.")
     cosmos_container: _Name = Field("records", description="Container in that database; created when missing.")
+    cosmos_memories: _Name = Field("memories", description="Container for memories there; created when missing.")
+    cosmos_many_memories: bool = Field(
+        default=False, description="Whether there will be more than 100,000 memories: the vector index is then diskANN."
+    )
+    cosmos_index_by_tenant: bool = Field(
+        default=False, description="Whether each namespace has a vector index of its own in Cosmos DB."
+    )
     session_durability: _Durability = Field(
         "behind", description="When a write of kind session returns: behind (soon kept) or through (kept)."
     )

@@ -73,18 +73,22 @@ class Namespace(AnyKey):
         return removed
 
     async def sweep(self, *, remove: bool = True) -> int:
-        """Find the blobs of the namespace that no key refers to any more (expired, or left by a crash).
+        """Find what nothing refers to any more: blobs of keys that have expired, and what memories leave that have.
 
         Args:
             remove: whether to remove them, or only to count.
 
         Returns:
-            How many were found. Those younger than an hour are left out: a write may be about to refer to them.
+            How many were found. Blobs younger than an hour are left out: a write may be about to refer to them.
 
         Raises:
             UnavailableError: the server stayed away.
         """
-        return await self._means.sweeper.sweep(self._scope.identity.namespace, remove=remove)
+        namespace = self._scope.identity.namespace
+        found = await self._means.sweeper.sweep(namespace, remove=remove)
+        for sweep in self._means.when_swept:
+            found += await sweep(namespace, remove)
+        return found
 
     async def _all_keys(self) -> AsyncIterator[list[str]]:
         """The absolute keys of the namespace, page by page: those in Redis, then those that the tier has alone."""

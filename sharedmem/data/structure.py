@@ -53,6 +53,8 @@ class Means:
     """Whether the server has a query engine."""
     when_cleared: list[Callable[[str], Awaitable[None]]] = field(default_factory=list)
     """Each is told of a namespace that has been emptied, before anybody may write there again."""
+    when_swept: list[Callable[[str, bool], Awaitable[int]]] = field(default_factory=list)
+    """Each finds, and removes if told so, what has ended in a namespace; answers how much it was."""
 
 
 class Structure:

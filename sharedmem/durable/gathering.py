@@ -94,7 +94,8 @@ class Gatherer:
                 return were_missing
             were_missing = True
             if answer == "load":
-                await self._load(namespace, token)
+                if not await self._load(namespace, token):
+                    await self._clock.sleep(pause)
                 continue
             if answer == "lost":
                 joins += 1
@@ -110,8 +111,8 @@ class Gatherer:
         kept, authors = self._keyspace.kept(namespace), self._keyspace.record_part("memory", namespace, "authors")
         return await self._bringing.memory_gather(kept, authors, token=token, lease_ms=_LEASE_MS, done=done)
 
-    async def _load(self, namespace: str, token: str) -> None:
-        """Bring them back, unless somebody takes over."""
+    async def _load(self, namespace: str, token: str) -> bool:
+        """Bring them back; False when somebody else has taken over."""
         # What still waits is newer than what the tier has.
         await self._drain(namespace)
         prefix, brought = f"{namespace}:{SCOPE}:", 0
@@ -121,15 +122,15 @@ class Gatherer:
             for first in range(0, len(own), _AT_ONCE):
                 count = await self._restore(namespace, keys, token, own[first : first + _AT_ONCE])
                 if count is None:
-                    return
+                    return False
                 brought += count
             # Keys come in order: what is behind memories has no more of them.
             if len(own) < len(page) and page[-1].key > prefix:
                 break
-        await self._ask(namespace, token, done=1)
         if brought:
             self._counters.add(GATHERED, brought)
             _logger.info("namespace %r: %d memories are back from the durable tier", namespace, brought)
+        return await self._ask(namespace, token, done=1) == "whole"
 
     async def _restore(
         self, namespace: str, keys: RestoreKeys, token: str, records: Sequence[DurableRecord]

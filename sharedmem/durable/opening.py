@@ -5,16 +5,20 @@ The server holds the id of the store, so that nobody writes past it or connects 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sharedmem.clock import Clock
 from sharedmem.config import NO_TIER, Settings
+from sharedmem.durable.cosmos.layout import memories_layout
 from sharedmem.durable.cosmos.store import CosmosDurable
 from sharedmem.durable.protocol import Durable
 from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.errors import AccessDeniedError, ConfigError
 from sharedmem.wire.keys import KeySpace
 from sharedmem.wire.line import Line
+
+_COSMOS = "cosmos"
 
 
 class Opened(NamedTuple):
@@ -24,8 +28,14 @@ class Opened(NamedTuple):
     id: str
 
 
-def durable_at(url: str, settings: Settings, clock: Clock) -> Durable:
+def durable_at(url: str, settings: Settings, clock: Clock, *, dimension: int | None = None) -> Durable:
     """The store that a URL names; it is not opened yet.
+
+    Args:
+        url: as `durable_url` takes it.
+        settings: what else there is to know.
+        clock: given to the store.
+        dimension: numbers of the vectors of memories; None: as the settings say, 0: none.
 
     Raises:
         ConfigError: there is no such kind of store, or a file without its whole path.
@@ -33,19 +43,31 @@ def durable_at(url: str, settings: Settings, clock: Clock) -> Durable:
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
         return SqliteDurable.at(url, clock=clock)
-    if scheme in {"cosmos", "cosmos+http"}:
+    if scheme.startswith(_COSMOS):
         return CosmosDurable(
             url,
             key=settings.cosmos_key,
             database=settings.cosmos_database,
             container=settings.cosmos_container,
             clock=clock,
+            memories=memories_layout(
+                (settings.embedding_dimension or 0) if dimension is None else dimension,
+                many=settings.cosmos_many_memories,
+                shard_by_tenant=settings.cosmos_index_by_tenant,
+            ),
+            memories_container=settings.cosmos_memories,
         )
     raise ConfigError("durable_url", settings.origin("durable_url"), f"{url!r} is no durable store")
 
 
 async def open_behind(
-    line: Line, keyspace: KeySpace, settings: Settings, clock: Clock, *, usual_url: str | None
+    line: Line,
+    keyspace: KeySpace,
+    settings: Settings,
+    clock: Clock,
+    *,
+    usual_url: str | None,
+    dimension: Callable[[], int | None] = lambda: None,
 ) -> Opened | None:
     """Open the store behind a server; None when there is none, and none is wanted.
 
@@ -55,6 +77,7 @@ async def open_behind(
         settings: may name the store, or refuse one.
         clock: given to the store.
         usual_url: where it is when neither the settings nor the server say so; None for none.
+        dimension: asked for the numbers of the vectors of memories where the store has to know them.
 
     Raises:
         ConfigError: another one stands behind this server, or none is to be used although one does.
@@ -64,7 +87,8 @@ async def open_behind(
     url = _wanted(settings, known) or usual_url
     if url is None or settings.durable_url == NO_TIER:
         return None
-    store = durable_at(url, settings, clock)
+    is_cosmos = url.startswith(_COSMOS)
+    store = durable_at(url, settings, clock, dimension=dimension() if is_cosmos else None)
     try:
         opened = Opened(store, await store.open(create=known is None or settings.durable_url is not None))
         await _agree(line, keyspace, settings, opened)

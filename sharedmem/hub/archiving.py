@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 
 from sharedmem.clock import Clock
@@ -75,6 +76,7 @@ def archives_of(parts: Parts) -> Archives:
         kind_of=kind_of,
         join=join if tier is not None else None,
         drain=drain,
+        gather=None if tier is None else partial(tier.gather, again=True),
     )
     return Archives(ends, version=version(_DISTRIBUTION))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sharedmem.clock import Clock, new_id
 from sharedmem.config import Settings
@@ -36,6 +37,9 @@ from sharedmem.wire.listen import Listener
 from sharedmem.wire.mutations import Mutations
 from sharedmem.wire.sender import Sender
 from sharedmem.wire.tier import Imager
+
+if TYPE_CHECKING:
+    from sharedmem.providers.protocol import Embedder
 
 LAYOUT_VERSION = 1
 _DURABLE_FILE = "durable.sqlite3"
@@ -99,8 +103,16 @@ async def _nothing() -> None:
     """There is nothing to give back."""
 
 
-async def assembled(connection: Connection, settings: Settings, clock: Clock) -> Parts:
+async def assembled(
+    connection: Connection, settings: Settings, clock: Clock, *, embedder: Embedder | None = None
+) -> Parts:
     """What stands on an open line.
+
+    Args:
+        connection: the line.
+        settings: in force.
+        clock: the time to go by.
+        embedder: who turns texts into vectors; None goes by the settings.
 
     Raises:
         UnavailableError, ConfigError: the server, or the durable tier behind it, cannot be used.
@@ -122,7 +134,7 @@ async def assembled(connection: Connection, settings: Settings, clock: Clock) ->
     behind = Behind(
         line, keyspace, sender, background, counters, clock, settings, lifetimes.rule, logs=logs, memories=memories
     )
-    tier = await _tier(behind, connection.durable_url)
+    tier = await _tier(behind, connection.durable_url, lambda: _dimension(embedder, behind))
     if tier is not None:
         sender = KeptSender(line, ledger, tier, change_log_length=settings.change_log_length)
     blobs = _blobs(settings, await _known_as(line, keyspace, tier))
@@ -145,13 +157,25 @@ async def assembled(connection: Connection, settings: Settings, clock: Clock) ->
     return Parts(connection, keyspace, means, ground, powers, tier)
 
 
-async def _tier(behind: Behind, usual_url: str | None) -> DurableTier | None:
-    opened = await open_behind(behind.line, behind.keyspace, behind.settings, behind.clock, usual_url=usual_url)
+async def _tier(behind: Behind, usual_url: str | None, dimension: Callable[[], int]) -> DurableTier | None:
+    opened = await open_behind(
+        behind.line, behind.keyspace, behind.settings, behind.clock, usual_url=usual_url, dimension=dimension
+    )
     if opened is None:
         return None
     tier = DurableTier(opened, behind)
     await tier.start()
     return tier
+
+
+def _dimension(embedder: Embedder | None, behind: Behind) -> int:
+    """Numbers of the vectors of memories; 0 without any."""
+    if embedder is None:
+        # It takes a while to load, and only few stores ask.
+        from sharedmem.providers.opening import open_embedder  # noqa: PLC0415
+
+        embedder = open_embedder(behind.settings, behind.clock, behind.counters)
+    return 0 if embedder is None else embedder.dimension
 
 
 def _ground(means: Means, sender: Sender, keyspace: KeySpace, *, on_cluster: bool) -> Ground:

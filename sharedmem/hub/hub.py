@@ -224,7 +224,7 @@ class Hub:
         settings = await self._load()
         connection = await self._connect(settings, self._clock)
         try:
-            self._parts = await assembled(connection, settings, self._clock)
+            self._parts = await assembled(connection, settings, self._clock, embedder=self._embedder)
         except BaseException:
             await connection.line.close()
             await connection.leave()

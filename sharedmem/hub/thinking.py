@@ -26,30 +26,33 @@ def minds_of(parts: Parts, embedder: Embedder | None, model: LanguageModel | Non
     """
     from sharedmem.knowledge.cache import cache_family  # noqa: PLC0415  # see above
     from sharedmem.knowledge.memory.base import memory_family  # noqa: PLC0415
+    from sharedmem.knowledge.memory.desk import Desk  # noqa: PLC0415
     from sharedmem.knowledge.minds import Minds  # noqa: PLC0415
     from sharedmem.providers.opening import open_embedder, open_model, remembering  # noqa: PLC0415
 
     means = parts.means
-    if embedder is not None:
-        chosen = remembering(embedder, means.settings, clock=means.clock, counters=means.counters)
-    else:
-        chosen = open_embedder(means.settings, means.clock, means.counters)
+    settings, clock, counters = means.settings, means.clock, means.counters
+    given = None if embedder is None else remembering(embedder, settings, clock=clock, counters=counters)
+    chosen = given or open_embedder(settings, clock, counters)
     name, dimension = (chosen.name, chosen.dimension) if chosen else ("", 0)
-    return Minds(
+    minds = Minds(
         line=means.line,
         sender=parts.ground.sender,
         keyspace=parts.keyspace,
         memories=_index(parts, memory_family(name, dimension)),
         answers=_index(parts, cache_family(name, dimension)),
         embedder=chosen,
-        model=model or open_model(means.settings, means.clock, means.counters),
+        model=model or open_model(settings, clock, counters),
         background=means.background,
-        counters=means.counters,
+        counters=counters,
         listener=means.listener,
-        clock=means.clock,
-        settings=means.settings,
-        tier=parts.tier if means.settings.memory_durability else None,
+        clock=clock,
+        settings=settings,
+        tier=parts.tier if settings.memory_durability else None,
     )
+    means.when_cleared.extend((minds.memories.forget, minds.answers.forget))
+    means.when_swept.append(lambda namespace, remove: Desk(minds, namespace).sweep(remove=remove))
+    return minds
 
 
 def _index(parts: Parts, family: Family) -> Index:

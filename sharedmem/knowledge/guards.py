@@ -26,10 +26,10 @@ from sharedmem.knowledge.guard_words import (
 )
 
 _TOKEN = re.compile(
-    r"(?<![\w.)])[-\u2212]?\d[\d.,:/]*(?<![.,:/])(?:(?:st|nd|rd|th|k)\b)?"  # 1,000 · 2.1.4 · 10:30 · 3/5 · 4th · -5
-    r"|\d+(?:[.,:/]\d+)*"  # the 4 of iPhone4 and GPT-4
-    r"|(?:[^\W\d_]\.){2,}"  # U.S.
+    r"(?:[^\W\d_]\.){2,}"  # U.S.
     r"|[^\W\d_]{1,64}(?:['’][^\W\d_]{1,16})?(?:\+\+|\#)?"  # noqa: RUF001  # people type this apostrophe
+    r"|(?<![\w.)])[-\u2212]?\d[\d.,:/]*(?<![.,:/])(?:(?:st|nd|rd|th|k)\b)?"  # 1,000 · 2.1.4 · 10:30 · 3/5 · 4th · -5
+    r"|\d+(?:[.,:/]\d+)*"  # the 4 of iPhone4 and GPT-4
     r"|[<>=!]=|[<>=≤≥≠%$€£₹¥?!.;:\n]"
 )
 _THOUSANDS = re.compile(r",(?=\d{3}\b)")
@@ -38,8 +38,6 @@ _ENDS = frozenset("?!.;:\n")
 _NO_WORD = {""}
 _JOINS = frozenset({"and", "or", "nor", "vs", "versus", "between"})
 _OF_A_COUNTRY = ("n", "an", "ese")
-_UNMOVED = COMMON_OPENERS | MEASURES
-"""Their place says nothing: `$5` and `5 dollars`."""
 _A_PAIR = 2
 _TITLE = 4
 """Capitals from which a text may be a title."""
@@ -174,7 +172,9 @@ def _exchanged(left: list[_Word], right: list[_Word]) -> bool:
     if len(mine) != len(yours):
         return False
     moved = [place for place, (a, b) in enumerate(zip(mine, yours, strict=True)) if a != b]
-    if len(moved) != _A_PAIR or any(mine[place] in _UNMOVED for place in moved):
+    if len(moved) != _A_PAIR or any(mine[place] in COMMON_OPENERS for place in moved):
         return False
     first, last = moved
+    if (mine[first] in MEASURES) != (mine[last] in MEASURES):  # `$5` and `5 dollars`
+        return False
     return _JOINS.isdisjoint(mine[first:last])

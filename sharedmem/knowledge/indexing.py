@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sharedmem.errors import InvalidError
+from sharedmem.knowledge.memory.spoilt import spoilt_of
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import IndexStatus
 from sharedmem.search.protocol import Index, Progress
@@ -17,6 +18,7 @@ class Indexes:
     """
 
     def __init__(self, minds: Minds) -> None:
+        self._minds = minds
         self._indexes = {index.family.name: index for index in (minds.memories, minds.answers)}
 
     async def all(self) -> list[IndexStatus]:
@@ -41,7 +43,8 @@ class Indexes:
         for index in self._indexes.values():
             await index.ensure(namespace)
         shown = [status for status in await self.all() if not status.namespaces or namespace in status.namespaces]
-        return [f"{status.name}: {problem}" for status in shown for problem in status.problems]
+        found = [f"{status.name}: {problem}" for status in shown for problem in status.problems]
+        return found + spoilt_of(self._minds, namespace).problems()
 
     async def promote(self, namespace: str, *, family: str = "memory", progress: Progress | None = None) -> None:
         """Give a namespace an index of its own, while it is used; done already, it does nothing.

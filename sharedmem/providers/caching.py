@@ -12,7 +12,7 @@ import numpy as np
 
 from sharedmem.clock import Clock
 from sharedmem.providers.protocol import Embedder, Embeddings, Purpose
-from sharedmem.providers.rows import sound_texts
+from sharedmem.providers.rows import sound_rows, sound_texts
 from sharedmem.telemetry import Counters
 from sharedmem.wire.vectors import Matrix, Vector
 
@@ -118,7 +118,8 @@ class CachedEmbedder:
         answers: dict[Digest, asyncio.Future[Vector]] = {digest: loop.create_future() for digest in texts}
         self._asked |= answers
         try:
-            vectors, tokens = await self._inner.embed(list(texts.values()), purpose=purpose)
+            made, tokens = await self._inner.embed(list(texts.values()), purpose=purpose)
+            vectors = sound_rows(made, count=len(texts), dimension=self.dimension, name=self.name)
         except BaseException as error:
             self._disappoint(answers, error)
             raise

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sharedmem.errors import InvalidError
-from sharedmem.wire.vectors import Matrix
+from sharedmem.errors import ConfigError, InvalidError
+from sharedmem.wire.vectors import Matrix, unit
+
+_UNEVEN = 1e-3
 
 
 def sound_texts(texts: Sequence[str]) -> list[str]:
@@ -36,3 +38,22 @@ def spread(rows: Matrix, positions: Sequence[int], count: int) -> Matrix:
     spread_out = np.zeros((count, rows.shape[1]), dtype=np.float32)
     spread_out[list(positions)] = rows
     return spread_out
+
+
+def sound_rows(made: object, *, count: int, dimension: int, name: str) -> Matrix:
+    """The vectors that an embedder of a user has made, at length one.
+
+    Raises:
+        ConfigError: they are not so many, of another dimension, or hold what is no finite number.
+    """
+    try:
+        rows = np.asarray(made, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise ConfigError("embedder", name, "it makes what is no matrix of numbers") from None
+    if rows.shape != (count, dimension):
+        problem = f"for {count} texts it should make vectors of shape {(count, dimension)}, and makes {rows.shape}"
+        raise ConfigError("embedder", name, problem)
+    lengths = np.linalg.norm(rows, axis=1)
+    if not np.isfinite(lengths).all():
+        raise ConfigError("embedder", name, "it makes vectors that hold what is no finite number")
+    return unit(rows) if (np.abs(lengths - 1) > _UNEVEN).any() else rows

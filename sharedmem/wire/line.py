@@ -25,6 +25,7 @@ from sharedmem.wire.scripts import by_digest, scripts
 T = TypeVar("T")
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.5
+_OTHER_TYPE = "WRONGTYPE"
 
 
 class Transport(Protocol):
@@ -149,6 +150,26 @@ class Line:
             return await attempt()
         except (LostError, ServerError) as error:
             return await self._persist(attempt, error, ())
+
+    async def read_each(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
+        """As `read_many`; None for a key of another type than the command reads: some other client has written there.
+
+        One more round trip when there is such a key, and the replies are not of one moment then.
+        """
+        try:
+            return await self.read_many(commands, aside=aside)
+        except ServerError as error:
+            if error.code != _OTHER_TYPE:
+                raise
+        return list(await asyncio.gather(*(self._read(command) for command in commands)))
+
+    async def _read(self, command: Command) -> Reply:
+        try:
+            return await self.call(*command)
+        except ServerError as error:
+            if error.code != _OTHER_TYPE:
+                raise
+            return None
 
     async def scan(self, pattern: bytes, *, near: bytes | None, count: int = 500) -> AsyncIterator[list[bytes]]:
         """The physical keys that match a Redis glob, page by page; a key may come twice.

@@ -49,6 +49,13 @@ def to_half(vector: Vector) -> bytes:
     return vector.astype(_HALF).tobytes()
 
 
+def sound_half(data: object, dimension: int) -> bytes | None:
+    """The bytes of a vector that lies in Redis; None when there is none, or some other client has spoilt it."""
+    if not isinstance(data, bytes) or not data or len(data) != _HALF.itemsize * dimension:
+        return None
+    return data if np.isfinite(np.frombuffer(data, dtype=_HALF)).all() else None
+
+
 def from_half(data: bytes) -> Vector:
     """The vector of those bytes."""
     return np.frombuffer(data, dtype=_HALF).astype(np.float32)

@@ -191,13 +191,15 @@ class TierLanding:
 
         await asyncio.gather(*(one(head) for head in heads))
         if any(head.type == _MEMORY for head in heads):
-            # The next one who looks for a memory brings back what the store has by now.
+            # Whoever brings them back next brings what the store has by now.
             await shore.line.call("HDEL", shore.keyspace.kept(heads[0].namespace), "$memories")
 
     async def _drop(self, shore: Shore, head: DurableRecord) -> None:
+        if head.type == _MEMORY:
+            return  # what comes back takes the place of what is older (lua/memory_restore.lua)
         target = shore.keyspace.target(head.key)
         here = shore.keyspace.presence(target)
-        if head.type not in SHARED_DATA | {_MEMORY} and await shore.line.call("EXISTS", here) == 1:
+        if head.type not in SHARED_DATA and await shore.line.call("EXISTS", here) == 1:
             return  # a session that is at work in Redis knows better
         by_argument = "" if self._parts.kind_of(head.key) == head.kind else BY_RULE.get(head.kind, "")
         keys = DropKeys(shore.keyspace.kept(head.namespace), shore.keyspace.state(target), here)

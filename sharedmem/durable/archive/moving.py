@@ -194,6 +194,7 @@ async def import_(
     tally = note.tally if note else None
     sink = Sink(parts, header.namespace, base=base, leave_out=left_out, replace=replace, tally=tally)
     await _Import(parts, file, beside, checked, sink, progress).run(Place(note.frame, note.lines) if note else Place())
+    await parts.gathered(header.namespace)
     if sink.tally.documents != footer.documents:
         raise InternalError(f"of {footer.documents} documents of {file} {sink.tally.documents} were accounted for")
     await asyncio.to_thread(beside.unlink, missing_ok=True)
@@ -332,6 +333,7 @@ class _Copy:
             if self._progress is not None:
                 self._progress(Step("copying", name, read, total, "documents"))
         await sink.settle()
+        await self._target.gathered(name)
         if sink.tally.documents != read:
             raise InternalError(f"of {read} documents of {name!r} {sink.tally.documents} were accounted for")
         return Copied(namespace=name, documents=read, **sink.tally.model_dump(), left_out=left_out.told())

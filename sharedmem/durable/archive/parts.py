@@ -87,6 +87,9 @@ class ArchiveParts:
     drain: Callable[[str], Awaitable[None]] | None = None
     """Lets what waits for the durable store get there, for some seconds: what is there need not be told twice."""
 
+    gather: Callable[[str], Awaitable[object]] | None = None
+    """Brings memories that have come into the durable store into the server, where they are looked for."""
+
     @property
     def now_ms(self) -> int:
         """Milliseconds since 1970."""
@@ -107,6 +110,11 @@ class ArchiveParts:
         """Let the namespace's clock hear of the durable store, where one stands behind the server."""
         if self.join is not None:
             await self.join(namespace, again)
+
+    async def gathered(self, namespace: str) -> None:
+        """Let memories that were taken in be found."""
+        if self.gather is not None:
+            await self.gather(namespace)
 
     async def drained(self, namespace: str) -> None:
         """Let what waits for the durable store get there, as far as it does soon."""

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from sharedmem.errors import ConfigError, InvalidError
 
 _MOST_DIMENSIONS = 4_096
-_MANY_VECTORS = 100_000
 
 _Policy = dict[str, Any]
 
@@ -55,12 +54,12 @@ def _composite(order: str, *paths: str) -> list[dict[str, str]]:
     return [{"path": path, "order": order} for path in paths]
 
 
-def memories_layout(dimensions: int, *, expected: int = _MANY_VECTORS, shard_by_tenant: bool = False) -> Layout:
+def memories_layout(dimensions: int, *, many: bool = False, shard_by_tenant: bool = False) -> Layout:
     """The container `memories` of semantic memory: a vector and a full-text index beside the ordinary ones.
 
     Args:
         dimensions: of the embedder; it cannot be changed later. 0 for no vectors at all.
-        expected: how many memories there will be; above 100,000 the vector index is a graph (diskANN).
+        many: whether there will be more than 100,000 memories: the vector index is then a graph (diskANN).
         shard_by_tenant: one vector index per tenant, for many tenants whose searches never cross.
 
     Raises:
@@ -68,7 +67,7 @@ def memories_layout(dimensions: int, *, expected: int = _MANY_VECTORS, shard_by_
     """
     if not 0 <= dimensions <= _MOST_DIMENSIONS:
         raise InvalidError("dimensions", dimensions, f"Cosmos DB takes vectors of up to {_MOST_DIMENSIONS:,} numbers")
-    vector_index: _Policy = {"path": "/embedding", "type": "diskANN" if expected > _MANY_VECTORS else "quantizedFlat"}
+    vector_index: _Policy = {"path": "/embedding", "type": "diskANN" if many else "quantizedFlat"}
     if shard_by_tenant:
         vector_index["vectorIndexShardKey"] = ["/tenant_id"]
     texts = ("/content", "/memory")

@@ -104,7 +104,8 @@ class CosmosDurable:
         try:
             await account.connect()
             for container, layout in self._layouts.items():
-                await self._ensure(container, layout, create=create)
+                # Whoever knows the one may make the other: an account from before memories has only the first.
+                await self._ensure(container, layout, create=create or container != self._target.container)
             shapes: tuple[Shape, ...] = (RecordShape(), MemoryShape())
             self._held = [
                 Section(account.at(container), shape, self._clock, self._slots)

@@ -45,7 +45,7 @@ def index_promote(context: typer.Context, family: Family = "memory") -> None:
     options = options_of(context)
 
     async def promoted(hub: Hub, namespace: str) -> list[IndexStatus]:
-        with progress("promoting", noun="memories") as bar:
+        with progress("promoting", noun="documents") as bar:
             await hub.index.promote(namespace, family=family, progress=_told(bar))
         return await hub.index.all()
 
@@ -58,14 +58,14 @@ def index_rebuild(
     context: typer.Context,
     family: Family = "memory",
     shared: Annotated[
-        bool, typer.Option("--shared", help="The index that small namespaces share, instead of the namespace's own.")
+        bool, typer.Option("--shared", help="Of all indexes the one that small namespaces share.")
     ] = False,
 ) -> None:
-    """Build an index anew beside the old one, and change over; searches go on meanwhile."""
+    """Build the index in which the namespace is searched anew, beside the old one; searches go on meanwhile."""
     options = options_of(context)
 
     async def rebuilt(hub: Hub, namespace: str) -> list[IndexStatus]:
-        with progress("rebuilding", noun="memories") as bar:
+        with progress("rebuilding", noun="documents") as bar:
             await hub.index.rebuild(None if shared else namespace, family=family, progress=_told(bar))
         return await hub.index.all()
 
@@ -93,22 +93,19 @@ def _picture(found: list[IndexStatus]) -> RenderableType:
 
     if not found:
         return nothing()
-    right = ["documents", "failures", "size"]
-    picture = table("index", "of", "namespaces", "documents", "failures", "size", "by", "embedder", right=right)
+    picture = table("holds", "of", "documents", "size", "by", "embedder", right=["documents", "size"])
     for one in found:
-        model = f"{one.model} ({one.dimension})" if one.model else "none"
+        failed = (f", {one.failures:,} failed", "red") if one.failures else ""
         picture.add_row(
-            cell(one.name),
-            cell(one.family),
-            cell(", ".join(one.namespaces) or "shared"),
-            cell(one.documents),
-            said((str(one.failures), "red" if one.failures else "dim")),
-            cell(size(one.bytes)),
-            cell(one.algorithm),
-            cell(model),
+            one.family,
+            cell(", ".join(one.namespaces)) if one.namespaces else said(("shared", "dim")),
+            said(f"{one.documents:,}", failed),
+            size(one.bytes),
+            f"{one.algorithm}, being built" if one.indexing else one.algorithm,
+            cell(one.model) if one.model else said(("none", "dim")),
         )
     problems = [f"{one.name}: {problem}" for one in found for problem in one.problems]
-    return Group(picture, *(said((problem, "yellow")) for problem in problems))
+    return Group(picture, *(said(("! ", "yellow"), problem) for problem in problems))
 
 
 def _problems_picture(problems: list[str]) -> RenderableType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -18,23 +19,35 @@ from sharedmem.faces.cli.output import (
     cell,
     counted,
     duration,
+    harmless,
     nothing,
     pairs,
-    rows_of,
     said,
     size,
     table,
 )
 from sharedmem.faces.cli.session import options_of, perform
 from sharedmem.faces.operations import memory as table_of
-from sharedmem.models import AddResult, Hit, MemoryFilter, MemoryItem, MemoryStats, MemoryVersion, Record, ThreadStats
+from sharedmem.models import (
+    AddResult,
+    Hit,
+    MemoryFilter,
+    MemoryItem,
+    MemoryStats,
+    MemoryVersion,
+    Record,
+    Signal,
+    ThreadStats,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
 Given = TypeVar("Given", bound=Record)
-Id = Annotated[str, typer.Argument(help="Id of the memory.")]
-Thread = Annotated[str, typer.Argument(help="Name of the thread.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Of the memory.")]
+Thread = Annotated[str, typer.Argument(metavar="THREAD", help="Name of the thread.")]
 OfUser = Annotated[str | None, typer.Option("--user", help="Only what is remembered of this user.")]
 OfAgent = Annotated[str | None, typer.Option("--agent", help="Only what this agent remembered.")]
 OfThread = Annotated[str | None, typer.Option("--thread", help="Only of this thread.")]
@@ -43,13 +56,17 @@ OfTags = Annotated[list[str] | None, typer.Option("--tag", help="Only with this 
 OfType = Annotated[str | None, typer.Option("--type", help="Only short-term, long-term or semantic-cache.")]
 Since = Annotated[datetime | None, typer.Option(help="Only what happened then or later.")]
 _LONGEST = 300
+_BAR = 20
 
 
-@command("remember", MEMORY, example='sharedmem remember "The lease ends in May" --category office --tag lease')
+@command("remember", MEMORY, example='sharedmem remember "The lease ends in May" --id lease --tag office')
 def remember(  # noqa: PLR0913  # each field is an option
     context: typer.Context,
     text: Annotated[str | None, typer.Argument(help="What to remember; - or nothing reads standard input.")] = None,
     *,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="An id of yours, which must be free; without it one is made.")
+    ] = None,
     user: Annotated[str | None, typer.Option(help="Whom it belongs to.")] = None,
     thread: Annotated[str, typer.Option(help="Thread it belongs to.")] = "main",
     category: Annotated[str | None, typer.Option(help="One word for what it is about.")] = None,
@@ -63,6 +80,7 @@ def remember(  # noqa: PLR0913  # each field is an option
     """Remember a fact, unless it is known already."""
     given = _given_text(text)
     fields: dict[str, Any] = {
+        "id": id_ or "",
         "memory": given,
         "user_id": user,
         "thread_id": thread,
@@ -109,7 +127,7 @@ def recall(  # noqa: PLR0913  # each filter is an option
 def memories_list(  # noqa: PLR0913  # likewise
     context: typer.Context,
     *,
-    limit: Annotated[int, typer.Option(help="Show at most that many, up to 100.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-k", help="Show at most that many, up to 1,000.")] = 20,
     cursor: Annotated[str | None, typer.Option(help="Go on behind this page.")] = None,
     user: OfUser = None,
     agent: OfAgent = None,
@@ -127,17 +145,17 @@ def memories_list(  # noqa: PLR0913  # likewise
     answer(options, page, lambda: _page_picture(page))
 
 
-@command("show", None, group=memories, example="sharedmem memories show 4f1c2a9be0d37781")
+@command("show", None, group=memories, example="sharedmem memories show lease")
 def memories_show(context: typer.Context, id_: Id) -> None:
     """Show everything that is known of a memory."""
     options = options_of(context)
     item = perform(options, table_of.MEMORY_GET, table_of.OnMemory(id=id_))
     if item is None:
-        raise NotFoundError("memory", id_, "`sharedmem memories history` may know what became of it")
-    answer(options, item, lambda: body(item.model_dump(mode="json", exclude_none=True, exclude_defaults=True)))
+        raise NotFoundError("memory", id_, f"`sharedmem memories history {id_}` may know what became of it")
+    answer(options, item, lambda: _item_picture(item))
 
 
-@command("history", None, group=memories, example="sharedmem memories history 4f1c2a9be0d37781")
+@command("history", None, group=memories, example="sharedmem memories history lease")
 def memories_history(context: typer.Context, id_: Id) -> None:
     """Show what a memory was before, newest first: what was merged into it, changed, deleted."""
     options = options_of(context)
@@ -145,7 +163,15 @@ def memories_history(context: typer.Context, id_: Id) -> None:
     answer(options, versions, lambda: _history_picture(versions))
 
 
-@command("undo", None, group=memories, example="sharedmem memories undo 4f1c2a9be0d37781")
+@command("forget", None, group=memories, example="sharedmem memories forget lease")
+def memories_forget(context: typer.Context, id_: Id) -> None:
+    """Forget a memory; `memories undo` brings it back while its history stays."""
+    options = options_of(context)
+    gone = perform(options, table_of.MEMORY_DELETE, table_of.OnMemory(id=id_))
+    answer(options, gone, lambda: said(("forgotten", "green")) if gone else nothing())
+
+
+@command("undo", None, group=memories, example="sharedmem memories undo lease")
 def memories_undo(
     context: typer.Context,
     id_: Id,
@@ -155,14 +181,6 @@ def memories_undo(
     options = options_of(context)
     item = perform(options, table_of.MEMORY_UNDO, table_of.MemoryUndo(id=id_, version=version))
     answer(options, item, lambda: said(("undone: ", "green"), item.memory))
-
-
-@command("forget", None, group=memories, example="sharedmem memories forget 4f1c2a9be0d37781")
-def memories_forget(context: typer.Context, id_: Id) -> None:
-    """Forget a memory; `memories undo` brings it back while its history stays."""
-    options = options_of(context)
-    gone = perform(options, table_of.MEMORY_DELETE, table_of.OnMemory(id=id_))
-    answer(options, gone, lambda: said(("forgotten", "green")) if gone else nothing())
 
 
 @command("stats", None, group=memories, example="sharedmem memories stats")
@@ -192,9 +210,9 @@ def thread_stats(context: typer.Context, thread: Thread) -> None:
 def thread_summary(
     context: typer.Context,
     thread: Thread,
-    turns: Annotated[int, typer.Option(help="Of how many of the newest turns it tells.")] = 50,
+    turns: Annotated[int, typer.Option(help="Of how many of the newest turns it tells.", min=1, max=1000)] = 50,
 ) -> None:
-    """Show what a thread was about; offline in some of its own sentences."""
+    """Show what a thread was about, and remember that; offline in some of its own sentences."""
     options = options_of(context)
     request = table_of.ThreadSummarize(thread_id=thread, max_turns=turns)
     summary = perform(options, table_of.THREAD_SUMMARY, request)
@@ -239,7 +257,12 @@ def _checked(kind: type[Given], fields: dict[str, Any]) -> Given:
         return kind.model_validate(fields)
     except ValidationError as error:
         problem = error.errors()[0]
-        raise InvalidError(str(problem["loc"][-1]), problem["input"], problem["msg"].lower()) from None
+        advice = problem["msg"].lower().replace("input should be", "it should be")
+        raise InvalidError(str(problem["loc"][0]), problem["input"], advice) from None
+
+
+def _memories(count: int) -> str:
+    return "1 memory" if count == 1 else f"{count:,} memories"
 
 
 def _short(text: str) -> str:
@@ -259,31 +282,63 @@ def _recalled_picture(found: table_of.Recalled) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
 
     if not found.hits:
-        return nothing()
-    picture = table("score", "memory", "when", "thread", "id", right=["score"])
+        return Group(nothing(), *_degraded_picture(found))
+    picture = _blocks()
+    strongest = max((abs(signal.contribution) for hit in found.hits for signal in _signals(hit)), default=0.0)
     for hit in found.hits:
-        when = said((ago(hit.item.timestamp), "dim"))
-        text = said((f"{hit.item.author}: ", "bold"), _short(hit.item.memory)) if hit.item.author else None
-        picture.add_row(cell(round(hit.score, 3)), text or cell(_short(hit.item.memory)), when, *_whereabouts(hit))
-    parts: list[RenderableType] = [picture]
-    if found.degraded:
-        parts.append(said(("searched by words alone: ", "yellow"), found.degraded))
-    if found.hits[0].why is not None:
-        parts += ["", *(_why_picture(place, hit) for place, hit in enumerate(found.hits, 1)), _cost_picture(found)]
-    return Group(*parts)
+        reasons = [_reasons_picture(_signals(hit), strongest)] if hit.why is not None else []
+        picture.add_row(said((f"{hit.score:.3f}", "cyan")), Group(_told(hit.item), _whereabouts(hit.item), *reasons))
+        if reasons:
+            picture.add_row()
+    cost = [] if found.hits[0].why is None else [_cost_picture(found)]
+    return Group(picture, *_degraded_picture(found), *cost)
 
 
-def _whereabouts(hit: Hit) -> tuple[RenderableType, RenderableType]:
-    return cell(hit.item.thread_id), said((hit.item.id, "dim"))
+def _blocks() -> Table:
+    from rich.table import Table  # noqa: PLC0415  likewise
 
-
-def _why_picture(place: int, hit: Hit) -> RenderableType:
-    title = f"{place}. {_short(hit.item.memory)[:60]}"
-    picture = table("signal", "score", "rank", "weight", "gave", title=title, right=["score", "rank", "weight", "gave"])
-    for signal in hit.why.signals if hit.why else ():
-        numbers = (cell(round(signal.score, 3)), cell(signal.rank), cell(round(signal.weight, 3)))
-        picture.add_row(cell(signal.name), *numbers, cell(round(signal.contribution, 3)))
+    picture = Table.grid(padding=(0, 2, 0, 0))
+    picture.add_column(justify="right", no_wrap=True)
+    picture.add_column(overflow="fold")
     return picture
+
+
+def _told(item: MemoryItem) -> Text:
+    return said((f"{harmless(item.author)}: ", "bold") if item.author else "", cell(_short(item.memory)))
+
+
+def _whereabouts(item: MemoryItem) -> Text:
+    """Its id first, since that is what people copy."""
+    kind = [] if item.memory_type == "long-term" else [item.memory_type]
+    tags = [f"#{tag}" for tag in item.tags]
+    facts = [ago(item.timestamp), f"thread {item.thread_id}", *kind, *([item.category] if item.category else []), *tags]
+    return said((item.id, "dim cyan"), (f"  {harmless(', '.join(facts))}", "dim"))
+
+
+def _signals(hit: Hit) -> tuple[Signal, ...]:
+    return hit.why.signals if hit.why is not None else ()
+
+
+def _reasons_picture(signals: Sequence[Signal], strongest: float) -> Table:
+    """One line a signal; the bars of all hits have one scale."""
+    from rich.table import Table  # noqa: PLC0415  likewise
+
+    picture = Table.grid(padding=(0, 2, 0, 0))
+    for signal in signals:
+        length = round(_BAR * abs(signal.contribution) / strongest) if strongest else 0
+        bar = said(("━" * length, "green" if signal.contribution > 0 else "red"))
+        picture.add_row(signal.name, said((_how(signal), "dim")), f"{signal.contribution:+.3f}", bar)
+    return picture
+
+
+def _how(signal: Signal) -> str:
+    if signal.rank is not None:
+        return f"{signal.score:.3f}, place {signal.rank}, weight {signal.weight:g}"
+    return "lent by turns beside it" if signal.name == "neighbours" else f"times {signal.score:.3g}"
+
+
+def _degraded_picture(found: table_of.Recalled) -> list[Text]:
+    return [said(("searched by words alone: ", "yellow"), found.degraded)] if found.degraded else []
 
 
 def _cost_picture(found: table_of.Recalled) -> RenderableType:
@@ -297,13 +352,25 @@ def _page_picture(page: table_of.MemoryPage) -> RenderableType:
 
     if not page.items:
         return nothing()
-    picture = table("memory", "type", "category", "when", "thread", "id")
-    for item in page.items:
-        facts = (cell(item.memory_type), cell(item.category or ""), said((ago(item.timestamp), "dim")))
-        picture.add_row(cell(_short(item.memory)), *facts, cell(item.thread_id), said((item.id, "dim")))
-    shown = f"{len(page.items)} of {counted(page.total, 'memory').replace('memorys', 'memories')}"
+    blocks = [block for item in page.items for block in (_told(item), _whereabouts(item))]
+    shown = f"{len(page.items):,} of {_memories(page.total)}"
     more = f"; the next: --cursor {page.cursor}" if page.cursor else ""
-    return Group(picture, said((shown + more, "dim")))
+    return Group(*blocks, said((shown + more, "dim")))
+
+
+def _item_picture(item: MemoryItem) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415  likewise
+
+    facts = item.model_dump(exclude_none=True, exclude_defaults=True, exclude={"memory", "hash", "embedding"})
+    if facts.get("content") == item.memory:
+        del facts["content"]
+    return Group(said((harmless(item.memory), "bold")), pairs((name, _fact(value)) for name, value in facts.items()))
+
+
+def _fact(value: object) -> object:
+    if isinstance(value, datetime):
+        return f"{value.isoformat(' ', 'seconds')}, {ago(value)}"
+    return ", ".join(map(str, value)) if isinstance(value, tuple) and not isinstance(value[0], dict) else value
 
 
 def _history_picture(versions: list[MemoryVersion]) -> RenderableType:
@@ -321,21 +388,25 @@ def _history_picture(versions: list[MemoryVersion]) -> RenderableType:
 def _stats_picture(stats: MemoryStats) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  likewise
 
-    numbers = pairs(
-        [
-            ("memories", f"{stats.count:,}"),
-            ("size", size(stats.bytes)),
-            ("merged", counted(stats.duplicates_merged, "duplicate")),
-        ]
-    )
-    kinds = [{"type": kind, "memories": count} for kind, count in sorted(stats.by_type.items())]
-    categories = [{"category": name or "-", "memories": count} for name, count in sorted(stats.by_category.items())]
-    return Group(numbers, "", rows_of(kinds, first=1), "", rows_of(categories, first=1))
+    if not stats.count:
+        return nothing()
+    merged = counted(stats.duplicates_merged, "duplicate")
+    numbers = pairs([("memories", f"{stats.count:,}"), ("size", size(stats.bytes)), ("merged", merged)])
+    return Group(numbers, "", _counts("type", stats.by_type), "", _counts("category", stats.by_category))
+
+
+def _counts(heading: str, counts: Mapping[str, int]) -> Table:
+    picture = table(heading, "memories", right=["memories"])
+    for name, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])):
+        picture.add_row(cell(name) if name else said(("none", "dim")), f"{count:,}")
+    return picture
 
 
 def _thread_picture(stats: ThreadStats) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  likewise
 
+    if not stats.turn_count:
+        return nothing()
     length = ""
     if stats.first_turn_at and stats.last_turn_at:
         length = duration((stats.last_turn_at - stats.first_turn_at).total_seconds())
@@ -348,4 +419,7 @@ def _thread_picture(stats: ThreadStats) -> RenderableType:
             ("over", length or "-"),
         ]
     )
-    return Group(numbers, "", rows_of([who.model_dump() for who in stats.participants], first=1))
+    speakers = table("who", "turns", right=["turns"])
+    for one in stats.participants:
+        speakers.add_row(cell(one.name), f"{one.turns:,}")
+    return Group(numbers, "", speakers) if stats.participants else numbers

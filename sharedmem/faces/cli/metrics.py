@@ -16,10 +16,12 @@ from sharedmem.faces.cli.session import options_of
 from sharedmem.hub import Hub
 
 
-@command("metrics", SERVER, example="sharedmem metrics --port 9001")
+@command("metrics", SERVER, example="sharedmem metrics --once")
 def metrics(
     context: typer.Context,
-    port: Annotated[int, typer.Option(help="Port on which Prometheus asks; 0 takes a free one.")] = 9001,
+    port: Annotated[
+        int, typer.Option(help="Port on which Prometheus asks; 0 takes a free one.", min=0, max=65535)
+    ] = 9001,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     every: Annotated[float, typer.Option(help="Seconds between two looks at the server.", min=0.1)] = 15.0,
     once: Annotated[bool, typer.Option("--once", help="Print them once instead of serving them.")] = False,

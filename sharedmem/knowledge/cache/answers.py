@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sharedmem.data.lifetimes import check_ttl_ms
 from sharedmem.errors import InvalidError
@@ -19,9 +19,11 @@ from sharedmem.search.filters import Every
 from sharedmem.wire.access import Scope
 from sharedmem.wire.caching import Caching, PutKeys
 from sharedmem.wire.codec import encode_member
-from sharedmem.wire.replies import Command
+from sharedmem.wire.faults import explain
+from sharedmem.wire.replies import Command, ServerError
 from sharedmem.wire.vectors import Vector, to_half
 
+T = TypeVar("T")
 PAGE = 500
 """Answers that one round trip forgets, where there may be many."""
 _CANDIDATES = 3
@@ -161,7 +163,7 @@ class Answers:
         """The meaning of the prompt; None where it has none, or nobody can tell it now."""
         if not question.has_meaning:
             return None
-        meaning = await meaning_of(self._minds.embedder, question.prompt)
+        meaning = await meaning_of(self._minds.embedder_of(self._namespace), question.prompt)
         if meaning.vector is None:
             self._minds.counters.increment("cache_blind", reason=meaning.reason)
         return meaning.vector
@@ -186,7 +188,7 @@ class Answers:
         coded = encode_member(response)
         vector = await self._vector(question)
         fields = question.fields(self._namespace, coded, facts, None if vector is None else to_half(vector))
-        await self._caching.cache_put(
+        call = self._caching.cache_put(
             self._scope.home,
             PutKeys(self._record(question.id), *self._lists(), self._part("place")),
             self._scope.signature,
@@ -194,6 +196,7 @@ class Answers:
             ttl_ms=ttl_ms,
             fields=fields,
         )
+        await self._translated(call)
 
     async def matching(self, filters: Every) -> list[str]:
         """The ids of the answers that filters let through. One round trip for every 500."""
@@ -212,7 +215,8 @@ class Answers:
         for start in range(0, len(ids), PAGE):
             some = ids[start : start + PAGE]
             keys = [*map(self._record, some), *self._lists()]
-            dropped += await self._caching.cache_drop(self._scope.home, keys, self._scope.signature, ids=some)
+            call = self._caching.cache_drop(self._scope.home, keys, self._scope.signature, ids=some)
+            dropped += await self._translated(call)
         return dropped
 
     async def oldest(self) -> list[str]:
@@ -246,7 +250,16 @@ class Answers:
     # -- keys
 
     async def _answer(self, id_: str) -> Answer | None:
-        return read_answer(id_, await self._minds.line.call("HMGET", self._record(id_), *FIELDS))
+        call = self._minds.line.call("HMGET", self._record(id_), *FIELDS)
+        return read_answer(id_, await self._translated(call))
+
+    async def _translated(self, call: Awaitable[T]) -> T:
+        """The call's result; what the server refuses is told as people read it."""
+        try:
+            return await call
+        except ServerError as error:
+            key = f"{self._namespace}:${CACHE}"
+            raise explain(error, self._minds.line.address, key=key, held="foreign value", wanted="cache") from error
 
     def _record(self, id_: str) -> bytes:
         return self._minds.keyspace.record(CACHE, self._namespace, id_)

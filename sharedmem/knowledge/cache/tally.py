@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from contextlib import suppress
 
-from sharedmem.errors import SharedMemoryError
+from sharedmem.errors import AccessDeniedError, SharedMemoryError
 from sharedmem.knowledge.cache.questions import CACHE
 from sharedmem.knowledge.minds import Minds
 from sharedmem.tasks import Work
@@ -64,11 +64,12 @@ class Tally:
         if cost:
             pairs += ["saved_cost", repr(cost)]
         try:
+            # Who is cancelled here has sent them: to send them again would count twice.
             await self._caching.cache_count(self._space, self._key, self._actor, pairs=pairs)
-        except ServerError as refused:
+        except (ServerError, AccessDeniedError) as refused:
             # The namespace is being cleared, or this user may only read: nobody would ever take these counts.
-            _logger.info("counts of the cache of %s are left out: %s", self._space.namespace, refused.text)
-        except BaseException:
+            _logger.info("counts of the cache of %s are left out: %s", self._space.namespace, refused)
+        except SharedMemoryError:
             self._waiting.update(counted)
             self._saved_cost += cost
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.errors import UnavailableError
 from sharedmem.knowledge.memory.desk import MOST_AT_ONCE, Desk
 from sharedmem.knowledge.memory.drafts import Draft
 from sharedmem.knowledge.memory.judging import Bench
@@ -50,10 +50,13 @@ class Batches:
         new: list[Waiting] = [(draft, loop.create_future()) for draft in drafts]
         self._waiting += new
         if self._work is None or self._work.done:
-            self._work = self._minds.background.start(f"add memories of {self._namespace}", self._run())
-            # The hub may close before anything was begun.
-            self._work.when_done(lambda: _give_up(self._waiting))
+            self._begin()
         return [future for _, future in new]
+
+    def _begin(self) -> None:
+        work = self._work = self._minds.background.start(f"add memories of {self._namespace}", self._run())
+        # The hub may close before anything was begun. Another one may have begun since this one has ended.
+        work.when_done(lambda: _give_up(self._waiting) if work is self._work else None)
 
     async def _run(self) -> None:
         # Something may come when both have ended and this has not yet.
@@ -105,7 +108,7 @@ class Batches:
         try:
             await embed_drafts(self._minds, drafts)
             await bench.settle()
-        except SharedMemoryError as error:
+        except Exception as error:  # noqa: BLE001  # an embedder of a user may raise anything: who adds is told what
             bench.fail(error)
         for future, result in zip(futures, bench.results, strict=True):
             if future.done():

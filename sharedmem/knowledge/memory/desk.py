@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import orjson
@@ -10,22 +11,25 @@ import orjson
 from sharedmem.errors import DurabilityPendingError, SharedMemoryError
 from sharedmem.knowledge.memory.base import MEMORY
 from sharedmem.knowledge.memory.dedup import Held
-from sharedmem.knowledge.memory.documents import embedding_text, encode_body, item_of, tags_of
+from sharedmem.knowledge.memory.documents import embedding_text, encode_body, item_if_readable, tags_of
+from sharedmem.knowledge.memory.spoilt import spoilt_of
 from sharedmem.knowledge.minds import Minds
 from sharedmem.knowledge.scoring import facts_of, indexed_text
 from sharedmem.models import MemoryItem
 from sharedmem.search.analysis import document_terms, prefix_of
 from sharedmem.wire.faults import explain
+from sharedmem.wire.keys import SHARED_SCOPE
 from sharedmem.wire.remembering import COMMON_PARTS, Delete, Remembering, Write
 from sharedmem.wire.replies import Argument, Reply, ServerError
 from sharedmem.wire.tier import LOG, Keep, UnsettledError
-from sharedmem.wire.vectors import Vector, to_half
+from sharedmem.wire.vectors import Vector, sound_half, to_half
 
 MOST_AT_ONCE = 64
 """Memories that one call of a script changes: it holds up everybody for that long."""
 _BEHIND = b"BEHIND"
 _FIELDS = ("body", "version", "turn", "digest", "change", "vector")
 _VERSION_DIGITS = 16
+_NOBODY = SHARED_SCOPE.encode()
 _LAPSED_AT_ONCE = 16
 _LAPSE_EVERY = 16
 
@@ -74,6 +78,7 @@ class Desk:
         self._turns = keyspace.record_item(MEMORY, namespace, "turns", "")
         self._common = [keyspace.record_part(MEMORY, namespace, part) for part in COMMON_PARTS]
         self._prefix = prefix_of(namespace)
+        self._dimension = minds.memories.family.dimension
         self._written = 0
 
     def history_key(self, id_: str) -> bytes:
@@ -90,7 +95,7 @@ class Desk:
         wanted = list(dict.fromkeys(ids))
         if not wanted:
             return {}
-        replies = await self.minds.line.read_many(
+        replies = await self.minds.line.read_each(
             [("HMGET", self._records + id_.encode(), *_FIELDS) for id_ in wanted], aside=len(wanted) > MOST_AT_ONCE
         )
         found = zip(wanted, replies, strict=True)
@@ -99,17 +104,19 @@ class Desk:
     async def held_with_past(self, id_: str) -> tuple[Held | None, list[bytes]]:
         """A memory as it is, if it is there, and the JSON of its past versions, newest first. One round trip."""
         look = ("HMGET", self._records + id_.encode(), *_FIELDS)
-        now, past = await self.minds.line.read_many([look, ("LRANGE", self.history_key(id_), 0, -1)], aside=True)
+        now, past = await self.minds.line.read_each([look, ("LRANGE", self.history_key(id_), 0, -1)], aside=True)
         return self._held(id_, now), [one for one in past if isinstance(one, bytes)] if isinstance(past, list) else []
 
     def _held(self, id_: str, reply: Reply) -> Held | None:
-        fields = reply if isinstance(reply, list) else []
-        body, version, turn, digest, change = (one if isinstance(one, bytes) else b"" for one in fields[:5])
-        if not version or not body:
+        fields = reply if isinstance(reply, list) else [b""] * len(_FIELDS)
+        if all(one is None for one in fields):
             return None
-        vector = fields[5]
-        item = item_of(id_, self.namespace, body, version, turn or b"0")
-        return Held(item, digest.decode(), vector if isinstance(vector, bytes) else None, change, body)
+        body, version, turn, digest, change, vector = (one if isinstance(one, bytes) else b"" for one in fields)
+        item = item_if_readable(id_, self.namespace, body, version, turn or b"0")
+        if item is None:
+            spoilt_of(self.minds, self.namespace).note(id_)
+            return None
+        return Held(item, digest.decode(errors="replace"), sound_half(vector, self._dimension), change, body)
 
     def write_of(
         self,
@@ -250,15 +257,34 @@ class Desk:
         ids = await self._remembering.memory_claim(pending=self.pending_key, most=most, lease_ms=lease_ms)
         return ids if isinstance(ids, int) else [id_.decode() for id_ in ids]
 
+    async def sweep(self, *, remove: bool) -> int:
+        """Clear away, or only count, what memories have left that have expired. A few round trips for every 64."""
+        cleared, now_ms = 0, round(self.minds.clock.now().timestamp() * 1000)
+        if not remove:
+            return sum(not one.startswith(b" ") for one in await self._due(now_ms, -1))
+        while endings := await self._due(now_ms, MOST_AT_ONCE):
+            cleared += sum(not one.startswith(b" ") for one in endings)
+            await self._lapse(_NOBODY, endings)
+        return cleared
+
+    async def _due(self, now_ms: int, most: int) -> list[bytes]:
+        """What has ended, the oldest first."""
+        due = await self.minds.line.call("ZRANGEBYSCORE", self._common[2], "-inf", now_ms, "LIMIT", 0, most)
+        return [one for one in due if isinstance(one, bytes)] if isinstance(due, list) else []
+
     async def _tidy(self, actor: bytes, count: int) -> None:
         """Clear away what has expired, now and then, and more than can have come meanwhile."""
         self._written += count
         if self._written < _LAPSE_EVERY:
             return
         most, self._written = max(_LAPSED_AT_ONCE, 2 * self._written), 0
+        # What was to be written is written: this may as well be done another time.
+        with suppress(SharedMemoryError):
+            await self._clear_away(actor, most)
+
+    async def _clear_away(self, actor: bytes, most: int) -> None:
         now_ms = round(self.minds.clock.now().timestamp() * 1000)
-        due = await self.minds.line.call("ZRANGEBYSCORE", self._common[2], "-inf", now_ms, "LIMIT", 0, most)
-        endings = [one for one in due if isinstance(one, bytes)] if isinstance(due, list) else []
+        endings = await self._due(now_ms, most)
         for first in range(0, len(endings), MOST_AT_ONCE):
             await self._lapse(actor, endings[first : first + MOST_AT_ONCE])
 

@@ -137,6 +137,17 @@ def item_of(
     return item.model_copy(update={"embedding": tuple(from_half(vector).tolist())})
 
 
+def item_if_readable(
+    id_: str, namespace: str, body: bytes, version: bytes | int, turn: bytes | int, *, vector: bytes | None = None
+) -> MemoryItem | None:
+    """As `item_of`; None when these fields tell no memory: some other client has written there."""
+    try:
+        item = item_of(id_, namespace, body, version, turn, vector=vector)
+    except (ValueError, TypeError, AttributeError):
+        return None
+    return item if isinstance(item.memory, str) else None
+
+
 def item_of_body(id_: str, namespace: str, body: dict[str, Any], version: int, turn_index: int) -> MemoryItem:
     """The memory of a decoded body, which is used up by this."""
     beside = {"id": id_, "tenant_id": namespace, "version": version, "turn_index": turn_index}

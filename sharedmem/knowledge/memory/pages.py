@@ -29,7 +29,7 @@ class Pages(Shelf):
         kept = await self._take(page.ids, filters=filters) if page.ids else []
         items = [each.item for each in kept]
         following = _following(items, until_ms, skipped, seen=len(page.ids))
-        is_last = skipped + len(page.ids) >= page.total
+        is_last = not page.ids or skipped + len(page.ids) >= page.total
         # Where a page ends, others may stand at the same millisecond: the next one begins there, and skips these.
         return Listing(items, cursor=None if is_last else following, total=page.total - skipped)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from sharedmem.errors import LimitedError, SharedMemoryError, UnavailableError
+from sharedmem.errors import ConfigError, LimitedError, SharedMemoryError, UnavailableError
 from sharedmem.knowledge.memory.desk import Desk
 from sharedmem.knowledge.memory.drafts import Draft
 from sharedmem.knowledge.minds import Minds
-from sharedmem.providers.protocol import Embedder
+from sharedmem.providers.protocol import Embedder, Embeddings
 from sharedmem.tasks import Work
 from sharedmem.wire.keys import SHARED_SCOPE
 
@@ -40,12 +40,12 @@ async def embed_drafts(minds: Minds, drafts: Sequence[Draft]) -> None:
     Raises:
         ConfigError: the provider refuses the key or model, or vectors have another dimension than the index.
     """
-    embedder = minds.embedder
     lacking = [draft for draft in drafts if draft.vector is None and not draft.is_embedded and not draft.waits]
-    if embedder is None or not lacking:
+    if minds.embedder is None or not lacking:
         return
+    embedder = minds.embedder_of(lacking[0].item.tenant_id)
     outage = outage_of(minds)
-    if not outage.lasts and await _embedded(embedder, lacking):
+    if embedder is None or (not outage.lasts and await _embedded(embedder, lacking)):
         return
     outage.lasts = True
     for draft in lacking:
@@ -53,17 +53,27 @@ async def embed_drafts(minds: Minds, drafts: Sequence[Draft]) -> None:
 
 
 async def _embedded(embedder: Embedder, drafts: Sequence[Draft]) -> bool:
-    patience_s = PATIENCE_S * max(1.0, len(drafts) / _TEXTS_FOR_PATIENCE)
+    # One in this process may take its time: it loads its model, and is never away.
+    is_remote = getattr(embedder, "is_remote", True)
+    patience_s = PATIENCE_S * max(1.0, len(drafts) / _TEXTS_FOR_PATIENCE) if is_remote else None
     try:
         async with asyncio.timeout(patience_s):
             made = await embedder.embed([draft.item.memory for draft in drafts])
     except (UnavailableError, LimitedError, TimeoutError, OSError):
         return False
+    _check_dimension(embedder, made)
     # A text without a meaning has zeros: it is near to nothing, and never will be.
     for draft, vector in zip(drafts, made.vectors, strict=True):
         draft.is_embedded = True
         draft.vector = vector if vector.any() else None
     return True
+
+
+def _check_dimension(embedder: Embedder, made: Embeddings) -> None:
+    # A vector of another length would vanish from the index without a word.
+    if made.vectors.shape[1:] != (embedder.dimension,):
+        problem = f"{embedder.name} gave vectors of shape {made.vectors.shape}, not of {embedder.dimension} numbers"
+        raise ConfigError("embedder", "the embedder", problem)
 
 
 class Pending:
@@ -101,7 +111,7 @@ class Pending:
                 await self._minds.clock.sleep(min(found / 1000, _LONGEST_PAUSE_S))
 
     async def _embed(self, ids: list[str]) -> None:
-        embedder = self._minds.embedder
+        embedder = self._minds.embedder_of(self._desk.namespace)
         assert embedder is not None
         held = await self._desk.held(ids)
         # Those that are gone, or have no meaning, wait no more.
@@ -113,9 +123,10 @@ class Pending:
             return
         try:
             made = await embedder.embed([one.item.memory for one in found])
-        except SharedMemoryError:
+        except (SharedMemoryError, OSError):
             await self._give_back(ids)
             raise
+        _check_dimension(embedder, made)
         outage_of(self._minds).lasts = False
         pairs = list(zip(found, made.vectors, strict=True))
         await self._desk.embed(_WORKER, [(one, vector) for one, vector in pairs if vector.any()])

@@ -231,7 +231,7 @@ class Searching(Shelf):
         while True:
             asked = speakers_removed(request.query, crowd.names) if request.mode == "hybrid" else request.query
             if meaning is None:
-                meaning = await meaning_of(minds.embedder, asked) if request.mode != "keywords" else Meaning()
+                meaning = await self._meaning(request, asked)
             found = await self._found(request, meaning, crowd)
             trips += found.round_trips
             # Somebody has spoken for the first time whom the query names: once more, as it is in all later searches.
@@ -239,11 +239,17 @@ class Searching(Shelf):
                 break
             meaning = None
         neighbours: dict[tuple[str, int], list[tuple[str, Facts]]] = {}
-        wanted = wanted_neighbours(found, request.recipe) if request.mode == "hybrid" else {}
+        # Where nobody has spoken, there are no turns to look for.
+        wanted = wanted_neighbours(found, request.recipe) if request.mode == "hybrid" and crowd.names else {}
         if wanted:
             neighbours = await self._neighbours(wanted)
             trips += 1
         return _Course(found, self._ranked(request, found, neighbours), meaning, trips)
+
+    async def _meaning(self, request: Request, text: str) -> Meaning:
+        if request.mode == "keywords":
+            return Meaning()
+        return await meaning_of(self._minds.embedder_of(self._namespace), text)
 
     async def _found(self, request: Request, meaning: Meaning, crowd: Crowd) -> Found:
         settings = self._minds.settings

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import NamedTuple
 
 from sharedmem.knowledge.memory.base import MEMORY, MemoryBase
-from sharedmem.knowledge.memory.documents import READ_FIELDS, item_of
+from sharedmem.knowledge.memory.documents import READ_FIELDS, item_if_readable
 from sharedmem.knowledge.memory.narrowing import admits
+from sharedmem.knowledge.memory.spoilt import spoilt_of
 from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.wire.replies import Command, Reply
-from sharedmem.wire.vectors import Vector, from_half
+from sharedmem.wire.vectors import Vector, from_half, sound_half
 
 PAGE = 500
 """Memories that one round trip looks at where there may be many."""
@@ -55,7 +56,7 @@ class Shelf(MemoryBase):
             embedding: whether to put these into the items.
             most: the first so many are enough.
         """
-        replies = await self._minds.line.read_many(self._looks(ids, vectors=vectors or embedding))
+        replies = await self._minds.line.read_each(self._looks(ids, vectors=vectors or embedding))
         taken: list[Kept] = []
         for id_, reply in zip(ids, replies, strict=True):
             if len(taken) == most:
@@ -72,13 +73,17 @@ class Shelf(MemoryBase):
 
     def _kept(self, id_: str, reply: Reply, *, embedding: bool = False) -> Kept | None:
         """What the reply to such a look tells; None when nothing is there."""
-        assert isinstance(reply, list)
-        body, version, facts, *rest = reply
-        if not (isinstance(body, bytes) and isinstance(version, bytes) and isinstance(facts, bytes)):
+        body, version, turn, *rest = reply if isinstance(reply, list) else (b"", b"", b"")
+        if body is None and version is None and turn is None:
             return None
-        half = rest[0] if rest and isinstance(rest[0], bytes) else None
-        item = item_of(id_, self._namespace, body, version, facts, vector=half if embedding else None)
-        return Kept(item, from_half(half) if half else None)
+        half = sound_half(rest[0], self._minds.memories.family.dimension) if rest else None
+        item = None
+        if isinstance(body, bytes) and isinstance(version, bytes) and isinstance(turn, bytes):
+            item = item_if_readable(id_, self._namespace, body, version, turn, vector=half if embedding else None)
+        if item is None:
+            spoilt_of(self._minds, self._namespace).note(id_)
+            return None
+        return Kept(item, None if half is None else from_half(half))
 
     def _admits(self, filters: MemoryFilter, item: MemoryItem) -> bool:
         return admits(self._within, item) and admits(filters, item)

@@ -134,19 +134,21 @@ class Standing(Shelf):
         asked = check_filter(filters)
         cursor = None if since is None else _checked_cursor(since)
         minds, space = self._minds, self._scope.home
-        meaning = await meaning_of(minds.embedder, text)
+        meaning = await meaning_of(minds.embedder_of(self._namespace), text)
         interest = Interest(query_terms(text), meaning.vector, least, (self._within, asked))
         wakes = minds.shared(Wakes, self._namespace, lambda: Wakes(minds.line, minds.background, space))
-        with wakes.attended():
-            begin = await self._newest() if cursor is None else cursor
-            looked_at = self.now_us() if cursor is None else cursor
-            standing = StandingQuery(self, interest, wakes, cursor=begin, looked_at=looked_at)
-            work = minds.background.start("deliver memory events", self._call_each(standing, callback))
-            try:
-                yield standing
-            finally:
-                await work.stop()
-        await wakes.rest()
+        try:
+            with wakes.attended():
+                begin = await self._newest() if cursor is None else cursor
+                looked_at = self.now_us() if cursor is None else cursor
+                standing = StandingQuery(self, interest, wakes, cursor=begin, looked_at=looked_at)
+                work = minds.background.start("deliver memory events", self._call_each(standing, callback))
+                try:
+                    yield standing
+                finally:
+                    await work.stop()
+        finally:
+            await wakes.rest()
 
     async def stories(self, after: int) -> tuple[list[Logged], list[_Story]]:
         """(the memories changed after a version, at most a page; what they were then and are now)."""
@@ -156,12 +158,11 @@ class Standing(Shelf):
         keyspace, space = self._minds.keyspace, self._namespace
         ids = [logged.id for logged in page]
         past = [("LRANGE", keyspace.record_item(MEMORY, space, "history", id_), 0, -1) for id_ in ids]
-        replies = await self._minds.line.read_many([*self._looks(ids, vectors=True), *past])
+        replies = await self._minds.line.read_each([*self._looks(ids, vectors=True), *past])
         stories = []
         for number, logged in enumerate(page):
             history = replies[len(page) + number]
-            assert isinstance(history, list)
-            entries = [entry for entry in history if isinstance(entry, bytes)]
+            entries = [entry for entry in history if isinstance(entry, bytes)] if isinstance(history, list) else []
             stories.append(self._story(logged, self._kept(logged.id, replies[number]), entries, after))
         return page, stories
 
@@ -212,11 +213,12 @@ class Standing(Shelf):
 
     async def _vectors_of(self, items: list[MemoryItem]) -> dict[str, Vector]:
         """Meanings of what memories once were; without a provider that answers, words decide."""
-        if not items or self._minds.embedder is None:
+        embedder = self._minds.embedder_of(self._namespace)
+        if not items or embedder is None:
             return {}
         found = {}
         for item in items:
-            vector = (await meaning_of(self._minds.embedder, item.memory or item.content, purpose="document")).vector
+            vector = (await meaning_of(embedder, item.memory or item.content, purpose="document")).vector
             if vector is not None:
                 found[item.id] = vector
         return found

@@ -79,12 +79,22 @@ class Statistics(Shelf):
         keys = [self._minds.keyspace.record(MEMORY, self._namespace, id_) for id_ in ids]
         looks = [("HGET", key, "body") for key in keys]
         lengths = [("HSTRLEN", key, field) for key in keys for field in _SIZED]
-        replies = await self._minds.line.read_many([*looks, *lengths])
+        replies = await self._minds.line.read_each([*looks, *lengths])
         bodies, counted = replies[: len(keys)], replies[len(keys) :]
         sizes = []
         for number, body in enumerate(bodies):
             if isinstance(body, bytes):
                 own = counted[number * len(_SIZED) : (number + 1) * len(_SIZED)]
                 size = len(body) + sum(length for length in own if isinstance(length, int))
-                sizes.append((size, orjson.loads(body).get("occurrences", 1) - 1))
+                sizes.append((size, _merged_into(body)))
         return sizes
+
+
+def _merged_into(body: bytes) -> int:
+    """How often another was merged into a memory; never into what cannot be read."""
+    try:
+        told = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return 0
+    occurrences = told.get("occurrences", 1) if isinstance(told, dict) else 1
+    return occurrences - 1 if isinstance(occurrences, int) else 0

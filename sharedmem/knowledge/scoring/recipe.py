@@ -29,9 +29,9 @@ class Recipe:
     """Factor for what a turn that asks lends to those behind it."""
     talkative: float = 80.0
     """Words at which a turn lends half, and takes half; long turns speak for themselves."""
-    thread: float = 0.15
+    thread: float = 0.25
     """What a turn gains in the thread in which most was found, as a share of its score; less in other threads."""
-    question: float = 0.8
+    question: float = 0.85
     """Factor for turns that ask."""
     date: float = 1.5
     """Factor for what was said in the month or on the day that the query names."""

@@ -127,7 +127,7 @@ class Follower:
     async def _fetch_page(self, page: Versions) -> None:
         commands = [part for id_ in page for part in reading(self._keyspace, self._family, self._namespace, id_)]
         now_s = self._clock.monotonic()
-        replies = await self._line.read_many(commands, aside=len(commands) > COMMANDS_EACH * _FEW)
+        replies = await self._line.read_each(commands, aside=len(commands) > COMMANDS_EACH * _FEW)
         with self.mirror.guard:
             for (id_, version), (fields, lives_ms) in zip(page.items(), pairs(replies), strict=True):
                 self._take(id_, version, read(self._family, id_, fields, lives_ms), now_s)

@@ -189,4 +189,11 @@ class ExactIndex:
             schema_version=self._family.schema_version,
             failures=mirror.damaged,
             bytes=mirror.nbytes,
+            problems=_problems(mirror.damaged),
         )
+
+
+def _problems(damaged: int) -> tuple[str, ...]:
+    if not damaged:
+        return ()
+    return (f"the vectors of {damaged} records cannot be read: they are found by words until they are written anew",)

@@ -44,9 +44,10 @@ def reading(keyspace: KeySpace, family: Family, namespace: str, id_: str) -> tup
 
 
 def read(family: Family, id_: str, fields: Reply, lives_ms: Reply) -> Record | None:
-    """A record from the replies to `reading`; None when there is none."""
-    assert isinstance(fields, list)
+    """A record from the replies to `reading`; None when there is none, or some other client has put no hash there."""
     assert isinstance(lives_ms, int)
+    if not isinstance(fields, list):
+        return None
     texts = [field if isinstance(field, bytes) else None for field in fields]
     if lives_ms == _NO_SUCH_KEY:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,9 +28,9 @@ from sharedmem.search.redisearch.rendering import (
     policy_of,
     rendered,
 )
-from sharedmem.search.redisearch.replies import counted, named_hits, near_hits, newest_version, scored_hits
+from sharedmem.search.redisearch.replies import counted, is_spoiled, named_hits, near_hits, newest_version, scored_hits
 from sharedmem.search.redisearch.server import IndexServer, is_missing
-from sharedmem.search.redisearch.worn import IMPLAUSIBLE, Words, Worn, worn_among
+from sharedmem.search.redisearch.worn import Words, Worn, worn_among
 from sharedmem.wire.faults import translate
 from sharedmem.wire.keys import KeySpace
 from sharedmem.wire.line import Line
@@ -40,8 +40,6 @@ from sharedmem.wire.vectors import Vector, check_vector, to_half
 _MOST_TRIES = 5
 _PATIENCE = 5
 """Times as long as a search may take, a search waits for an index that is being built."""
-_FEW: Final = 0.02
-"""Share of the records up to which looking at each beats walking the graph."""
 _MOST_REMEMBERED = 1000
 _REMEMBERED_S = 60.0
 
@@ -56,6 +54,8 @@ class _Legs(NamedTuple):
     filters: Rendered
     policy: str
     limit: int
+    directed: bool = False
+    """Whether vectors of zeros are left out, which takes the server longer."""
 
     @property
     def has_words(self) -> bool:
@@ -168,12 +168,10 @@ class RediSearchIndex:
         policy, spent = await self._policy(namespace, wanted) if vector else ("", 0)
         legs = _Legs(self._worn.parted(terms, _now()), vector, wanted, policy, limit)
         found = await self._once(namespace, legs, spent)
-        if not found.text or found.text[0].score < IMPLAUSIBLE:
+        if not found.text or not self._worn.is_suspicious(namespace, found.text[0].score, _now()):
             return found
-        worn = await self._worn_among(namespace, legs.words.scoring)
-        if not worn:
+        if not await self._find_worn(namespace, legs.words.scoring):
             return found._replace(round_trips=found.round_trips + 1)
-        self._worn.remember(worn, _now())
         return await self._once(namespace, legs._replace(words=self._worn.parted(terms, _now())), found.round_trips + 1)
 
     async def _once(self, namespace: str, legs: _Legs, spent: int) -> Found:
@@ -186,22 +184,33 @@ class RediSearchIndex:
                 asked.append(self._searching(place, query))
             if legs.vector:
                 here = self._within(namespace, legs.filters, place)
-                asked.append(self._searching(place, by_meaning(legs.vector, here, k=legs.limit, policy=legs.policy)))
+                near = by_meaning(legs.vector, here, k=legs.limit, policy=legs.policy, directed=legs.directed)
+                asked.append(self._searching(place, near))
             return asked
 
         replies, trips = await self._asked(namespace, commands)
         home = self._home(namespace)
         text = scored_hits(replies[1], home) if legs.has_words else []
         near = near_hits(replies[-1], home) if legs.vector else []
+        if legs.vector and not legs.directed and is_spoiled(replies[-1], len(near)):
+            return await self._once(namespace, legs._replace(directed=True), spent + trips)
         return Found(text, near, newest_version(replies[0]), trips + spent)
 
-    async def _worn_among(self, namespace: str, terms: list[str]) -> list[str]:
+    async def _find_worn(self, namespace: str, terms: list[str]) -> bool:
+        """Whether there are worn words among these; they are remembered."""
+
         def commands(place: Place) -> list[Command]:
             each = (self._searching(place, best_by_word(term, scorer=self._server.scorer)) for term in terms)
             return [("FT.INFO", place.searched), *each]
 
         (facts, *replies), _ = await self._asked(namespace, commands)
-        return worn_among(terms, replies, read_facts(facts).documents)
+        documents = read_facts(facts).documents
+        worn = worn_among(terms, replies, documents)
+        if worn:
+            self._worn.remember(worn, _now())
+        else:
+            self._worn.found_none(namespace, documents, _now())
+        return bool(worn)
 
     async def _asked(self, namespace: str, commands: Callable[[Place], list[Command]]) -> tuple[list[Reply], int]:
         """(replies, round trips) of commands that go to wherever the namespace is searched.
@@ -233,7 +242,7 @@ class RediSearchIndex:
         if place.algorithm == "FLAT":
             return "", 0
         if not wanted.text:
-            return policy_of(None, 0, few=_FEW), 0
+            return policy_of(None), 0
         now = _now()
         matching, until = self._matched.get((namespace, wanted), (0, 0.0))
         spent = int(until < now)
@@ -242,7 +251,7 @@ class RediSearchIndex:
             if len(self._matched) >= _MOST_REMEMBERED:
                 self._matched.clear()
             self._matched[namespace, wanted] = matching, now + _REMEMBERED_S
-        return policy_of(matching, place.documents, few=_FEW), spent
+        return policy_of(matching), spent
 
     async def _page(self, namespace: str, wanted: Rendered, *, newest: str | None, offset: int, limit: int) -> Page:
         def commands(place: Place) -> list[Command]:

@@ -30,8 +30,6 @@ class Place(NamedTuple):
     named: bytes | None
     """What its place key holds."""
     algorithm: Algorithm
-    documents: int
-    """Of the index, when it was looked at."""
 
 
 class Placement:
@@ -162,7 +160,7 @@ class Placement:
         if self._learned != self._generation:
             await self._server.learn(index)
             self._learned = self._generation
-        return Place(index, named, facts.algorithm, facts.documents)
+        return Place(index, named, facts.algorithm)
 
     async def _shared_by(self, namespace: str) -> Facts:
         try:

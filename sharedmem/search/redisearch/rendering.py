@@ -26,7 +26,10 @@ from sharedmem.wire.replies import Argument
 
 NAMESPACE_TAG = "ns"
 DISTANCE = "d"
+_AT_ANY_DISTANCE = "@vector:[VECTOR_RANGE 2.1 $v]"
 _GROUP = 16
+_FEW = 10_000
+"""Records up to which looking at each is as quick as walking the graph, and misses none (batches miss 6 in 100)."""
 _COMMON_NAMES = 256
 _NAMES = tuple(f"t{number}" for number in range(_COMMON_NAMES))
 
@@ -43,19 +46,55 @@ class Rendered(NamedTuple):
 
 
 NO_FILTER = Rendered("", (), "")
-_WEIGHTLESS = "=>{$weight:0}"
 
 
-class _Params:
-    """Collects the values that travel beside the text."""
+class _Writer:
+    """Writes filters down, and collects the values that travel beside the text."""
 
-    def __init__(self) -> None:
-        self.words: list[Argument] = []
+    def __init__(self, family: Family) -> None:
+        self._family = family
+        self._nobody = ""
+        self.params: list[Argument] = []
+        self.parts: list[str] = []
+        self.weightless: list[str] = []
 
-    def add(self, value: Argument) -> str:
-        name = f"f{len(self.words) // 2}"
-        self.words += name, value
+    def write(self, condition: Condition) -> None:
+        if isinstance(condition, Tagged):
+            self._write_tagged(condition)
+        elif isinstance(condition, Between):
+            self._write_between(condition)
+        else:
+            for each in condition.conditions:
+                self.write(each)
+
+    def _write_tagged(self, condition: Tagged) -> None:
+        field, known = condition.field, self._family.tags
+        if field not in known:
+            raise InvalidError("filter", field, f"the tags of {self._family.name} are {', '.join(known)}")
+        # Without values there is nothing that could hold.
+        names = [self._add(spelled(value)) for value in condition.values] or [self._no_value()]
+        self.parts.append(f"@{field}:{{{'|'.join(names)}}}")
+        several = names if len(names) > 1 else [*names, self._no_value()]
+        self.weightless.append(f"((@{field}:{{{'|'.join(several)}}})=>{{$weight:0}})")
+
+    def _write_between(self, condition: Between) -> None:
+        field, known = condition.field, self._family.numbers
+        if field not in known:
+            raise InvalidError("filter", field, f"the numbers of {self._family.name} are {', '.join(known)}")
+        low = "-inf" if condition.low is None else self._add(_number(field, condition.low))
+        high = "inf" if condition.high is None else self._add(_number(field, condition.high))
+        # A number adds nothing to a score by itself.
+        self.parts.append(f"@{field}:[{low} {high}]")
+        self.weightless.append(self.parts[-1])
+
+    def _add(self, value: Argument) -> str:
+        name = f"f{len(self.params) // 2}"
+        self.params += name, value
         return f"${name}"
+
+    def _no_value(self) -> str:
+        self._nobody = self._nobody or self._add(NO_VALUE)
+        return self._nobody
 
 
 def rendered(filters: Every, family: Family) -> Rendered:
@@ -70,46 +109,15 @@ def rendered(filters: Every, family: Family) -> Rendered:
     """
     if not filters.conditions:
         return NO_FILTER
-    params = _Params()
-    text = _every(filters, family, params)
-    if not text:
-        return NO_FILTER
-    parts = text if " " in text or "|" in text else text.replace("}", f"|{params.add(NO_VALUE)}}}")
-    return Rendered(text, tuple(params.words), f"(({parts}){_WEIGHTLESS})")
+    writer = _Writer(family)
+    writer.write(filters)
+    return Rendered(" ".join(writer.parts), tuple(writer.params), " ".join(writer.weightless))
 
 
 def narrowed(filters: Rendered, namespace: str) -> Rendered:
     """The same within one namespace, for an index that holds others too."""
     text = f"@{NAMESPACE_TAG}:{{$n}} {filters.text}".rstrip()
     return Rendered(text, ("n", spelled(namespace), *filters.params), "")
-
-
-def _condition(condition: Condition, family: Family, params: _Params) -> str:
-    if isinstance(condition, Tagged):
-        return _tagged(condition, family, params)
-    if isinstance(condition, Between):
-        return _between(condition, family, params)
-    return _every(condition, family, params)
-
-
-def _every(every: Every, family: Family, params: _Params) -> str:
-    return " ".join(filter(None, (_condition(each, family, params) for each in every.conditions)))
-
-
-def _tagged(condition: Tagged, family: Family, params: _Params) -> str:
-    if condition.field not in family.tags:
-        raise InvalidError("filter", condition.field, f"the tags of {family.name} are {', '.join(family.tags)}")
-    # Without values there is nothing that could hold.
-    values = [spelled(value) for value in condition.values] or [NO_VALUE]
-    return f"@{condition.field}:{{{'|'.join([params.add(value) for value in values])}}}"
-
-
-def _between(condition: Between, family: Family, params: _Params) -> str:
-    if condition.field not in family.numbers:
-        raise InvalidError("filter", condition.field, f"the numbers of {family.name} are {', '.join(family.numbers)}")
-    low = "-inf" if condition.low is None else params.add(_number(condition.field, condition.low))
-    high = "inf" if condition.high is None else params.add(_number(condition.field, condition.high))
-    return f"@{condition.field}:[{low} {high}]"
 
 
 def _number(field: str, value: float) -> str:
@@ -146,7 +154,9 @@ def best_by_word(term: str, *, scorer: str) -> tuple[Argument, ...]:
     return (*head, *_params(_named_words((term,))))
 
 
-def by_meaning(vector: bytes, filters: Rendered, *, k: int, policy: str = "") -> tuple[Argument, ...]:
+def by_meaning(
+    vector: bytes, filters: Rendered, *, k: int, policy: str = "", directed: bool = False
+) -> tuple[Argument, ...]:
     """What follows `FT.SEARCH <index>` to find the nearest records, with distances and facts.
 
     Args:
@@ -154,8 +164,9 @@ def by_meaning(vector: bytes, filters: Rendered, *, k: int, policy: str = "") ->
         filters: what must hold of them.
         k: how many.
         policy: how an approximate index goes about it.
+        directed: leave out vectors of zeros, which are at no distance from anything.
     """
-    text = _nearest(filters.text, policy)
+    text = _nearest(f"{filters.text} {_AT_ANY_DISTANCE}".lstrip() if directed else filters.text, policy)
     # Without LIMIT ten would be answered, without SORTBY in any order.
     head = (text, "SORTBY", DISTANCE, "RETURN", 2, "facts", DISTANCE, "LIMIT", 0, k)
     return (*head, *_params(("k", k, "v", vector, *filters.params)))
@@ -174,19 +185,17 @@ def by_value(filters: Rendered, tag: str) -> tuple[Argument, ...]:
     return (*head, *_params(filters.params))
 
 
-def policy_of(matching: int | None, documents: int, *, few: float) -> str:
+def policy_of(matching: int | None) -> str:
     """How an approximate index should go about it.
 
     Args:
         matching: how many records the filter leaves; None without a filter.
-        documents: how many there are.
-        few: the share up to which looking at each of them is quicker, and exact.
     """
     if matching is None:
         return "EF_RUNTIME 100"
-    if matching <= documents * few:
+    if matching <= _FEW:
         return "HYBRID_POLICY ADHOC_BF"
-    return "HYBRID_POLICY BATCHES EF_RUNTIME 200"
+    return "HYBRID_POLICY BATCHES BATCH_SIZE 500 EF_RUNTIME 200"
 
 
 @lru_cache(maxsize=2048)

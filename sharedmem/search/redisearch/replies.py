@@ -52,6 +52,17 @@ def near_hits(reply: Reply, home: bytes) -> list[Candidate]:
     return _ranked(found)
 
 
+def is_spoiled(reply: Reply, taken: int) -> bool:
+    """Whether there is a hit at no distance, which the server cannot sort by: it may have left out nearer ones.
+
+    Args:
+        reply: of a search by meaning.
+        taken: how many of its hits `near_hits` has taken; when it took all there is none.
+    """
+    fields = _words(reply)[2::2]
+    return taken < len(fields) and any(row and math.isnan(_distance_and_facts(row)[0]) for row in fields)
+
+
 def named_hits(reply: Reply, home: bytes) -> Page:
     """The hits of `[total, key, ...]`, in their order."""
     words, start = _words(reply), len(home)

@@ -17,6 +17,8 @@ from sharedmem.wire.replies import Reply
 
 IMPLAUSIBLE = 30.0
 """A score from which one looks closer: a wrapped word gives some forty, five rare words together about as much."""
+_MANY = 2000
+"""Records from which rare words may well give such a score."""
 _REMEMBERED_S = 5.0
 _MOST_REMEMBERED = 1000
 _HIGHEST_GAIN = 2.2
@@ -36,6 +38,16 @@ class Worn:
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
+        self._calm: dict[str, float] = {}
+
+    def is_suspicious(self, namespace: str, score: float, now: float) -> bool:
+        """Whether one should look closer at the words that gave a score."""
+        return score >= IMPLAUSIBLE and self._calm.get(namespace, 0.0) <= now
+
+    def found_none(self, namespace: str, documents: int, now: float) -> None:
+        """The words were sound; where there are many records, that is believed of others too for a moment."""
+        if documents >= _MANY:
+            self._calm[namespace] = now + _REMEMBERED_S
 
     def parted(self, terms: list[str], now: float) -> Words:
         """The words of a query, the worn ones apart."""

@@ -125,6 +125,16 @@ class SearchTests(IndexFixtures):
 
         assert await by_meaning(index, shelf, direction(0)) == []
 
+    async def test_records_with_vectors_of_zeros_spoil_no_search(self, index: Index, shelf: Shelf) -> None:
+        """Their distance is no number, by which a server may sort."""
+        for number in range(30):
+            await shelf.put(f"n{number:02}", vector=direction(0) if number % 3 == 0 else direction(1, 3 - number / 10))
+        sound = [f"n{number:02}" for number in range(29, 0, -1) if number % 3]
+
+        found = await index.nearest(shelf.namespace, direction(1), k=10)
+
+        assert ids(found.vector) == sound[:10]
+
     async def test_a_changed_record_is_found_as_it_is_now(self, index: Index, shelf: Shelf) -> None:
         await shelf.put("a", "apple", vector=direction(1), facts=b"old")
         await by_words(index, shelf, "apple")

@@ -1,0 +1,493 @@
+"""Memory when something else fails: the provider, the index, the server's room, or another client that writes junk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from redis import Redis
+from support.bare_server import BareServer
+from support.faulty_hubs import impatient
+from support.footprint import contents_of
+from support.waiting import wait_until
+
+from sharedmem import Hub
+from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.knowledge.memory import meaning, pending
+from sharedmem.knowledge.memory.memories import Memories
+from sharedmem.models import MemoryItem, MemoryMessage
+from sharedmem.providers.hashing import HashingEmbedder
+from sharedmem.providers.protocol import Embeddings, Purpose
+from sharedmem.wire.binaries import find_server
+
+FACTS = (
+    "The deploy of the billing service needs two approvals.",
+    "Invoices are sent on the last Friday of each month.",
+    "Our zebra mascot is called Marvin.",
+)
+ZEBRA = FACTS[2]
+
+
+class Provider:
+    """A hashing embedder that can be away, refuse to answer, or make vectors that are none."""
+
+    name = "test:provider"
+    dimension = 64
+
+    def __init__(self) -> None:
+        self.error: Callable[[], Exception | None] = lambda: None
+        self.spoil: Callable[[Embeddings], Embeddings] = lambda made: made
+        self.open = asyncio.Event()
+        self.open.set()
+        self._inner = HashingEmbedder(self.dimension)
+
+    def fail(self, error: Exception | None) -> None:
+        self.error = lambda: error
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:
+        await self.open.wait()
+        if (error := self.error()) is not None:
+            raise error
+        return self.spoil(await self._inner.embed(texts, purpose=purpose))
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.fixture(scope="module", params=["exact", "redisearch"])
+def index_server(request: pytest.FixtureRequest) -> Iterator[BareServer]:
+    """A real server that can search, and one that cannot."""
+    options: dict[str, object] = {}
+    if request.param == "redisearch":
+        if "search" not in (modules := find_server().modules):
+            pytest.skip("the search module is not installed on this platform")
+        options["loadmodule"] = modules["search"]
+    with BareServer(**options) as server:
+        yield server
+
+
+@pytest.fixture
+def server(index_server: BareServer) -> BareServer:
+    """It is empty."""
+    index_server.tell("FLUSHALL")
+    return index_server
+
+
+@pytest.fixture
+def raw(server: BareServer) -> Iterator[Redis]:
+    """A plain client of it."""
+    with server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def provider() -> Provider:
+    return Provider()
+
+
+@pytest.fixture
+async def hub(server: BareServer, provider: Provider) -> AsyncIterator[Hub]:
+    async with Hub(settings=impatient(server.url), embedder=provider) as hub:
+        yield hub
+
+
+@pytest.fixture
+def memory(hub: Hub) -> Memories:
+    return hub.store("team", actor="ann").memory
+
+
+def counted(hub: Hub, name: str) -> float:
+    return sum(count.value for count in hub.counters.snapshot() if count.name == f"sharedmem_{name}")
+
+
+async def texts_by_meaning(memory: Memories, text: str = ZEBRA) -> list[str]:
+    """What a search by meaning alone finds; nothing when it had to fall back to words."""
+    hits = await memory.search_semantic(text, threshold=0.9)
+    return [] if hits.degraded else [hit.item.memory for hit in hits]
+
+
+# -- the provider ----------------------------------------------------------------------------------------
+
+
+async def test_while_the_provider_is_down_words_find_what_is_added_and_meaning_does_afterwards(
+    memory: Memories, provider: Provider
+) -> None:
+    provider.fail(UnavailableError("test:provider", "it is down"))
+
+    added = await memory.add(ZEBRA)
+    many = await memory.add_many(FACTS[:2])
+
+    assert not added.embedded
+    assert not any(one.embedded for one in many)
+    hits = await memory.search("zebra mascot")
+    assert [hit.item.id for hit in hits] == [added.id]
+    assert "down" in (hits.degraded or "")
+    provider.fail(None)
+    await wait_until(
+        lambda: _equal(texts_by_meaning(memory), [ZEBRA]), description="the memory is found by its meaning"
+    )
+    assert (await memory.search("zebra mascot")).degraded is None
+    assert (await memory.stats()).count == 3
+
+
+async def _equal(found: object, wanted: list[str]) -> bool:
+    return list(await found) == wanted  # type: ignore[misc]  # a coroutine
+
+
+async def test_a_provider_that_hangs_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch, memory: Memories, provider: Provider
+) -> None:
+    monkeypatch.setattr(meaning, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(pending, "PATIENCE_S", 0.05)
+    provider.open.clear()
+
+    added = await memory.add(ZEBRA)
+    hits = await memory.search("zebra")
+
+    assert not added.embedded
+    assert [hit.item.id for hit in hits] == [added.id]
+    assert "did not answer" in (hits.degraded or "")
+    provider.open.set()
+    await wait_until(
+        lambda: _equal(texts_by_meaning(memory), [ZEBRA]), description="the memory is found by its meaning"
+    )
+
+
+async def test_with_a_provider_that_flaps_nothing_is_lost_doubled_or_left_without_meaning(
+    memory: Memories, provider: Provider
+) -> None:
+    calls = iter(range(1_000_000))
+    provider.error = lambda: UnavailableError("test:provider", "it flaps") if next(calls) % 3 else None
+    texts = [f"{word} grows on hill number {n}" for n, word in enumerate(["vine", "oak", "moss", "fern", "rose"] * 4)]
+
+    results = await asyncio.gather(*(memory.add(text) for text in texts))
+
+    assert len({result.id for result in results}) == len(texts)
+
+    async def all_have_one() -> bool:
+        items = [await memory.get(result.id, embedding=True) for result in results]
+        return all(item is not None and item.embedding for item in items)
+
+    await wait_until(all_have_one, description="all memories have their embeddings")
+    assert (await memory.stats()).count == len(texts)
+
+
+async def test_an_update_while_the_provider_is_down_keeps_no_meaning_of_the_old_text(
+    memory: Memories, provider: Provider
+) -> None:
+    added = await memory.add(FACTS[0])
+    provider.fail(UnavailableError("test:provider", "it is down"))
+
+    await memory.update(added.id, memory=ZEBRA)
+
+    item = await memory.get(added.id, embedding=True)
+    assert item is not None
+    assert item.embedding is None
+    assert [hit.item.id for hit in await memory.search("zebra")] == [added.id]
+    provider.fail(None)
+    await wait_until(lambda: _equal(texts_by_meaning(memory), [ZEBRA]), description="the new text is embedded")
+    assert await texts_by_meaning(memory, FACTS[0]) == []
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda made: made._replace(vectors=made.vectors[:-1]),
+        lambda made: made._replace(vectors=made.vectors[:, :8]),
+        lambda made: made._replace(vectors=made.vectors * np.float32("nan")),
+    ],
+    ids=["too few", "too short", "no numbers"],
+)
+async def test_vectors_that_are_none_are_told_and_spoil_nothing(
+    memory: Memories, provider: Provider, raw: Redis, spoil: Callable[[Embeddings], Embeddings]
+) -> None:
+    await memory.add_many(FACTS[:2])
+    before = contents_of(raw)
+    provider.spoil = spoil
+
+    with pytest.raises(SharedMemoryError, match="test:provider"):
+        await memory.add(ZEBRA)
+
+    assert contents_of(raw) == before
+    hits = await memory.search("invoices")
+    assert hits[0].item.memory == FACTS[1]
+    assert hits.degraded
+    provider.spoil = lambda made: made
+    assert not (await memory.add(ZEBRA)).merged
+
+
+async def test_an_embedder_with_a_bug_is_no_riddle(memory: Memories, provider: Provider, raw: Redis) -> None:
+    await memory.add(FACTS[1])
+    before = contents_of(raw)
+    provider.fail(RuntimeError("index out of range"))
+
+    with pytest.raises(Exception, match="index out of range"):
+        await memory.add(ZEBRA)
+
+    assert contents_of(raw) == before
+    provider.fail(None)
+    assert not (await memory.add(ZEBRA)).merged
+
+
+# -- the index -------------------------------------------------------------------------------------------
+
+
+def drop_indexes(raw: Redis) -> int:
+    names = raw.execute_command("FT._LIST")
+    for name in names:
+        raw.execute_command("FT.DROPINDEX", name)
+    return len(names)
+
+
+async def test_a_dropped_index_is_made_anew_and_finds_all(memory: Memories, raw: Redis, hub: Hub) -> None:
+    await memory.add_many(FACTS)
+    await memory.search("zebra")
+    if not any(module[b"name"] == b"search" for module in raw.module_list()):
+        pytest.skip("this server has no indexes that could be dropped")
+
+    for ask in (
+        lambda: memory.search("zebra mascot"),
+        lambda: memory.search_semantic(ZEBRA, threshold=0.9),
+        memory.list,
+        memory.stats,
+        lambda: memory.add(ZEBRA),
+    ):
+        assert drop_indexes(raw)
+        await ask()
+
+    assert (await memory.search("zebra mascot"))[0].item.memory == ZEBRA
+    assert (await memory.stats()).count == 3
+    assert await hub.index.check("team") == []
+
+
+async def test_after_a_flush_memory_begins_anew(memory: Memories, raw: Redis, hub: Hub) -> None:
+    first = (await memory.add_many(FACTS))[2]
+    await memory.search("zebra")
+
+    raw.flushall()
+
+    assert await memory.search("zebra") == []
+    assert await memory.list() == []
+    assert (await memory.stats()).count == 0
+    again = await memory.add(ZEBRA)
+    assert again.id != first.id
+    assert not again.merged
+    item = await memory.get(again.id)
+    assert item is not None
+    assert item.turn_index == 0
+    assert [hit.item.id for hit in await memory.search("zebra mascot")] == [again.id]
+    assert await texts_by_meaning(memory) == [ZEBRA]
+    assert (await memory.add(ZEBRA)).merged
+    assert await hub.index.check("team") == []
+
+
+async def test_a_flush_right_before_an_add_does_no_harm(memory: Memories, raw: Redis) -> None:
+    await memory.add_many(FACTS)
+    raw.flushall()
+
+    added = await memory.add(ZEBRA)
+
+    assert [hit.item.id for hit in await memory.search("zebra mascot")] == [added.id]
+    assert (await memory.stats()).count == 1
+
+
+# -- the server ------------------------------------------------------------------------------------------
+
+
+async def test_a_full_server_refuses_with_advice_and_keeps_nothing_of_it(memory: Memories, raw: Redis) -> None:
+    first = await memory.add(FACTS[0])
+    before = contents_of(raw)
+    raw.config_set("maxmemory", 1)
+    try:
+        for refused in (
+            memory.add(ZEBRA),
+            memory.add_many(FACTS),
+            memory.update(first.id, memory=ZEBRA),
+            memory.add(FACTS[0]),
+        ):
+            with pytest.raises(UnavailableError, match="memory"):
+                await refused
+        assert contents_of(raw) == before
+        assert [hit.item.id for hit in await memory.search("billing")] == [first.id]
+    finally:
+        raw.config_set("maxmemory", 0)
+
+    results = await memory.add_many(FACTS)
+    assert [result.merged for result in results] == [True, False, False]
+
+
+async def test_a_replica_refuses_what_is_new_and_still_recalls(memory: Memories, raw: Redis) -> None:
+    first = await memory.add(FACTS[0])
+    before = contents_of(raw)
+    raw.replicaof("127.0.0.1", "1")
+    try:
+        for refused in (memory.add(ZEBRA), memory.add_many(FACTS), memory.delete(first.id)):
+            with pytest.raises(UnavailableError, match="replica"):
+                await refused
+        assert contents_of(raw) == before
+        assert [hit.item.id for hit in await memory.search("billing")] == [first.id]
+    finally:
+        raw.replicaof("NO", "ONE")
+
+    assert not (await memory.add(ZEBRA)).merged
+
+
+async def test_a_changed_password_is_told_and_nothing_is_written(memory: Memories, raw: Redis) -> None:
+    await memory.add(FACTS[0])
+    before = contents_of(raw)
+    raw.config_set("requirepass", "open sesame")
+    raw.client_kill_filter(_type="normal", skipme=True)
+    try:
+        with pytest.raises(SharedMemoryError, match="password"):
+            await memory.add(ZEBRA)
+        assert contents_of(raw) == before
+    finally:
+        raw.config_set("requirepass", "")
+
+    await memory.add(ZEBRA)
+    assert (await memory.search("zebra"))[0].item.memory == ZEBRA
+
+
+# -- junk of other clients -------------------------------------------------------------------------------
+
+
+def spoilt(raw: Redis, key: str, how: str) -> None:
+    """Do to a record what no client of ours does."""
+    match how:
+        case "a text":
+            raw.set(key, "junk")
+        case "a list":
+            raw.delete(key)
+            raw.rpush(key, "junk")
+        case "no fields":
+            raw.hdel(key, "body", "version")
+        case "short vector":
+            raw.hset(key, "vector", b"abc")
+        case "no numbers":
+            raw.hset(key, "vector", np.full(64, np.nan, np.float16).tobytes())
+        case _:
+            field, _, value = how.partition("=")
+            raw.hset(key, field, value)
+
+
+UNREADABLE = (
+    "a text",
+    "a list",
+    "no fields",
+    "body={broken",
+    "body=[]",
+    "body=7",
+    'body={"timestamp": "soon", "memory": "x"}',
+    'body={"messages": 5, "memory": "x"}',
+    "version=new",
+    "turn=first",
+)
+WITHOUT_FACTS = ("facts=none", "facts=[")
+WITHOUT_MEANING = ("short vector", "no numbers")
+
+
+@pytest.mark.parametrize("how", UNREADABLE + WITHOUT_FACTS + WITHOUT_MEANING)
+async def test_one_spoilt_record_hides_no_other(memory: Memories, raw: Redis, hub: Hub, how: str) -> None:
+    ids = [result.id for result in await memory.add_many([*FACTS, "A zebra is no horse"])]
+    await memory.search("zebra")
+    spoilt(raw, f"sm:$memory:{{team}}:{ids[3]}", how)
+
+    vector = (await HashingEmbedder(64).embed([ZEBRA])).vectors[0].tolist()
+    for hits in (
+        await memory.search("zebra mascot"),
+        await memory.search("zebra mascot", diversity=0.5),
+        await memory.search_keywords("mascot"),
+        await memory.search_semantic(ZEBRA),
+        await memory.find_similar(vector),
+    ):
+        assert hits[0].item.memory == ZEBRA
+    others = set(FACTS)
+    assert others <= {item.memory for item in await memory.list()}
+    assert others <= {item.memory for item in await memory.recent()}
+    assert others <= {item.memory for item in await memory.recent(order_by="turn_index")}
+    assert others <= {item.memory async for item in memory.export()}
+    assert (await memory.stats()).count >= 3
+    assert (await memory.add(ZEBRA)).id == ids[2]
+    assert not (await memory.add("Zebras sleep while they stand")).merged
+
+
+@pytest.mark.parametrize("how", UNREADABLE)
+async def test_a_spoilt_record_is_told_by_its_id(memory: Memories, raw: Redis, hub: Hub, how: str) -> None:
+    (added,) = await memory.add_many([ZEBRA])
+    spoilt(raw, f"sm:$memory:{{team}}:{added.id}", how)
+
+    assert await memory.get(added.id) is None
+    assert await memory.history(added.id) == []
+    assert counted(hub, "memory_unreadable") == 2
+    assert any(added.id in problem for problem in await hub.index.check("team"))
+
+
+async def test_a_spoilt_vector_is_told_by_the_check(
+    memory: Memories, raw: Redis, server: BareServer, provider: Provider
+) -> None:
+    (added,) = await memory.add_many([ZEBRA])
+    await memory.search("zebra")
+    spoilt(raw, f"sm:$memory:{{team}}:{added.id}", "short vector")
+    # Who has seen it before it was spoilt has it still.
+    async with Hub(settings=impatient(server.url), embedder=provider) as other:
+        await other.store("team").memory.search("zebra")
+
+        problems = await other.index.check("team")
+
+        assert any("record" in problem for problem in problems)
+    item = await memory.get(added.id, embedding=True)
+    assert item is not None
+    assert item.embedding is None
+
+
+@pytest.mark.parametrize("how", ["a text", "body={broken"])
+async def test_a_spoilt_record_stops_neither_a_deletion_nor_an_embedding_nor_a_story(
+    memory: Memories, raw: Redis, hub: Hub, provider: Provider, how: str
+) -> None:
+    ids = [result.id for result in await memory.add_many(FACTS[:2])]
+    provider.fail(UnavailableError("test:provider", "it is down"))
+    waiting = [(await memory.add(text)).id for text in (ZEBRA, "A horse eats hay")]
+    spoilt(raw, f"sm:$memory:{{team}}:{ids[0]}", how)
+    spoilt(raw, f"sm:$memory:{{team}}:{waiting[1]}", how)
+
+    async with memory.subscribe("anything about a zebra", threshold=0.0) as standing:
+        provider.fail(None)
+        await wait_until(lambda: _equal(texts_by_meaning(memory), [ZEBRA]), description="the zebra is embedded")
+        added = await memory.add("The zebra has a friend")
+        async with asyncio.timeout(10):
+            async for event in standing:
+                if event.id == added.id:
+                    break
+
+    assert not await memory.delete(ids[0])
+    assert await memory.delete_all({}) == 3
+    assert await memory.list() == []
+
+
+@pytest.mark.parametrize("part", ["log", "digests", "endings", "authors", "pending", "stats", "turns:main"])
+async def test_a_spoilt_part_of_the_bookkeeping_is_told_in_a_sentence(memory: Memories, raw: Redis, part: str) -> None:
+    said = MemoryItem(memory="Which zebra?", messages=(MemoryMessage(role="user", name="Ada", content="Which zebra?"),))
+    ids = [result.id for result in await memory.add_many([*FACTS, said])]
+    (key,) = raw.keys(f"*{{team}}:$memory.{part}*") or [f"sm:{{team}}:$memory.{part}".encode()]
+    raw.set(key, "junk")
+
+    for ask in (
+        lambda: memory.add("Marvin eats hay"),
+        lambda: memory.update(ids[0], tags=("x",)),
+        lambda: memory.delete(ids[1]),
+        lambda: memory.search("zebra"),
+        memory.list,
+        memory.stats,
+        lambda: memory.recent(order_by="turn_index"),
+        memory.thread_stats,
+        lambda: memory.history(ids[0]),
+        lambda: memory.undo(ids[0]),
+    ):
+        with suppress(SharedMemoryError):
+            await ask()
+
+    raw.delete(key)
+    assert not (await memory.add("Marvin eats hay at noon", dedup=False)).merged
