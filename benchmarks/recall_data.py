@@ -77,7 +77,7 @@ class Pair(NamedTuple):
 
 
 def read_conversations(folder: Path, *, every: int = 1) -> Conversations:
-    """The set in a folder, with every so manieth question.
+    """The set in a folder, with the first of every so many questions.
 
     Raises:
         FileNotFoundError: it is no such folder.

@@ -242,3 +242,64 @@ async def test_a_server_without_a_query_engine_has_them_back_too(tmp_path: Path)
         found = await anew.store("research").memory.get(added.id, embedding=True)
         assert found is not None
         assert found.embedding is not None
+
+
+async def test_who_dies_while_it_brings_memories_back_is_followed_by_the_next(
+    hub: Hub, store: SharedMemoryStore
+) -> None:
+    await store.memory.add_many([f"fact number {number} of many" for number in range(3)])
+    await lose_everything(hub)
+    await store.write("note", 1)
+    async with Redis.from_url(hub.url) as raw:
+        seconds, microseconds = await raw.time()
+        ends_ms = seconds * 1000 + microseconds // 1000 + 300
+        await raw.hset(SPACE.kept("research"), "$memories.loading", f"somebody-who-died {ends_ms}")
+
+        assert len(await texts(store, "fact")) == 3
+        assert await raw.hget(SPACE.kept("research"), "$memories") == b"whole"
+
+
+async def test_a_memory_that_waits_for_its_vector_waits_on_after_a_loss(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, durable_url=f"sqlite://{tmp_path}/tier.db")
+    async with fake_hub(settings=settings.replace(embedder="none")) as hub:
+        added = await hub.store("research").memory.add("the harbour master owns the tide table")
+        await hub.durable.drain("research", timeout=20)
+    async with fake_hub(settings=settings, embedder=HashingEmbedder()) as anew:
+        memory = anew.store("research").memory
+        assert [hit.item.id for hit in await memory.search_keywords("tide")] == [added.id]
+        await memory.add("invoices are paid on Fridays")
+
+        async def is_embedded() -> bool:
+            found = await memory.get(added.id, embedding=True)
+            return found is not None and found.embedding is not None
+
+        await wait_until(is_embedded, description="it has got its vector")
+
+
+async def test_a_server_that_was_set_back_in_time_gets_what_came_later(settings: Settings) -> None:
+    async with Hub.open(settings=settings, embedder=HashingEmbedder()) as hub, Redis.from_url(hub.url) as raw:
+        memory = hub.store("research").memory
+        changed, gone = [
+            (await memory.add(text)).id for text in ("invoices are paid on Fridays", "the crane is broken")
+        ]
+        await hub.durable.drain("research", timeout=20)
+        keys = [key async for key in raw.scan_iter(match="*{research}*")]
+        before = {key: await raw.dump(key) for key in keys}
+        await memory.update(changed, memory="invoices are paid on Mondays")
+        await memory.delete(gone)
+        await memory.add("the tide table is new")
+        await hub.durable.drain("research", timeout=20)
+        await raw.unlink(*[key async for key in raw.scan_iter(match="*{research}*")])
+        for key, held in before.items():
+            await raw.restore(key, 0, held or b"")
+
+        async with Hub.open(settings=settings, embedder=HashingEmbedder()) as later:
+            found = await later.store("research").memory.list()
+            again = await later.store("research").memory.add("the crane is broken")
+            recent = await later.store("research").memory.recent(order_by="turn_index")
+            verified = await later.durable.verify("research")
+
+    assert {item.memory for item in found} == {"invoices are paid on Mondays", "the tide table is new"}
+    assert not again.merged
+    assert len(recent) == 3
+    assert verified.differences == []

@@ -32,9 +32,14 @@ from sharedmem.data.rights import Access
 from sharedmem.durable.archive.archives import Archives
 from sharedmem.durable.durability import Durability
 from sharedmem.hub import Hub
+from sharedmem.knowledge.cache.calling import Decorator
+from sharedmem.knowledge.cache.semantic import SemanticCache
 from sharedmem.knowledge.decisions import Decisions
 from sharedmem.knowledge.episodes import Episodes
 from sharedmem.knowledge.executing import Execution
+from sharedmem.knowledge.indexing import Indexes
+from sharedmem.knowledge.memory.memories import Memories
+from sharedmem.knowledge.memory.standing import StandingQuery
 from sharedmem.store import SharedMemoryStore
 
 TARGET = ROOT / "sharedmem" / "sync" / "_generated.py"
@@ -56,12 +61,24 @@ FACES: tuple[type, ...] = (
     Presence,
     TaskInHand,
     TaskQueue,
+    StandingQuery,
+    Memories,
+    SemanticCache,
     SharedMemoryStore,
     Durability,
     Archives,
+    Indexes,
     Hub,
 )
-NAMES = {face.__name__ for face in FACES}
+# Written by hand in faces.py as a whole.
+BY_HAND = {Decorator.__name__}
+NAMES = {face.__name__ for face in FACES} | BY_HAND
+# What users hand in to be called back, as the sync face takes it.
+CALLED_BACK = {
+    "Callback": "Callable[[Any], None]",
+    "EventCallback": "Callable[[MemoryEvent], None]",
+    "Rerank": "Callable[[str, Sequence[MemoryItem]], Sequence[float]]",
+}
 # Written by hand in faces.py, or the connection's own business.
 LEFT_OUT = {"Hub": {"close"}, "Subscription": {"hear", "missed"}, "Consumer": {"join"}, "TaskInHand": {"renew", "lose"}}
 ATTRIBUTES = {"Consumer": {"group": "Who shares the work.", "name": "Which consumer it is, unique in the group."}}
@@ -99,7 +116,7 @@ def render() -> str:
     """The whole generated file."""
     needed: defaultdict[str, set[str]] = defaultdict(set)
     classes = "\n\n".join(_class(face, needed) for face in FACES)
-    needed["sharedmem.sync.faces"] |= {"Face", "HubFace"}
+    needed["sharedmem.sync.faces"] |= {"Face", "HubFace"} | BY_HAND
     imports = (_import(module, names) for module, names in sorted(needed.items()))
     twins = [face for face in FACES if face is not Hub]
     bodies = [f"from {face.__module__} import {face.__name__} as Async{face.__name__}" for face in twins]
@@ -112,12 +129,14 @@ def _class(face: type, needed: defaultdict[str, set[str]]) -> str:
     parts = [f'class {name}({base}):\n    """{_words(inspect.getdoc(face) or "")}"""']
     for attribute, story in ATTRIBUTES.get(name, {}).items():
         parts.append(f'@property\ndef {attribute}(self) -> str:\n    """{story}"""\n    return self._async.{attribute}')
-    parts += [_method(twin, needed) for twin in _twins(face)]
+    # A method named as a type hides it from those behind.
+    twins = sorted(_twins(face), key=lambda twin: hasattr(builtins, twin.node.name))
+    parts += [_method(twin, needed) for twin in twins]
     if hasattr(face, "__anext__"):
         parts.append("def __iter__(self) -> Self:\n    return self")
         parts.append(f"def __next__(self) -> {_item(face)}:\n    return self._portal.run(self._async.__anext__())")
         needed["typing"].add("Self")
-        needed["sharedmem.models"].add("Message")
+        needed["sharedmem.models"].add(_item(face))
     elif hasattr(face, "__aiter__"):
         parts.append("def __iter__(self) -> Iterator[Change]:\n    return self._portal.iterate(aiter(self._async))")
         needed["collections.abc"].add("Iterator")
@@ -245,18 +264,14 @@ def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
 
 def _is_called_back(argument: ast.arg) -> bool:
     spelled = ast.unparse(argument.annotation) if argument.annotation else ""
-    return "Awaitable" in spelled or spelled == "Callback"
+    return "Awaitable" in spelled or spelled.removesuffix(" | None") in CALLED_BACK
 
 
 class _Plain(ast.NodeTransformer):
     """Annotations as the sync face has them."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        replaced = {
-            "AsyncIterator": "Iterator",
-            "Callback": "Callable[[Any], None]",
-            "Unsubscribe": "Callable[[], None]",
-        }
+        replaced = {"AsyncIterator": "Iterator", "Unsubscribe": "Callable[[], None]"} | CALLED_BACK
         return ast.parse(replaced.get(node.id, node.id), mode="eval").body
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
@@ -292,9 +307,11 @@ def _note_names(twin: Twin, answer: str, needed: defaultdict[str, set[str]]) -> 
 def _origin(name: str, home: ModuleType) -> str:
     if name in {"Any", "Self"}:
         return "typing"
-    if name in {"Callable", "Iterator"}:
+    if name in {"Callable", "Iterator", "Sequence"}:
         return "collections.abc"
-    for node in ast.parse(inspect.getsource(home)).body:
+    if name in {"MemoryEvent", "MemoryItem"}:
+        return "sharedmem.models"
+    for node in ast.walk(ast.parse(inspect.getsource(home))):
         if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
             return node.module or ""
     return home.__name__

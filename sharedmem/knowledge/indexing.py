@@ -6,7 +6,7 @@ from sharedmem.errors import InvalidError
 from sharedmem.knowledge.memory.spoilt import spoilt_of
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import IndexStatus
-from sharedmem.search.protocol import Index, Progress
+from sharedmem.search.protocol import Index, IndexProgress
 from sharedmem.wire.keys import check_name
 
 
@@ -46,7 +46,7 @@ class Indexes:
         found = [f"{status.name}: {problem}" for status in shown for problem in status.problems]
         return found + spoilt_of(self._minds, namespace).problems()
 
-    async def promote(self, namespace: str, *, family: str = "memory", progress: Progress | None = None) -> None:
+    async def promote(self, namespace: str, *, family: str = "memory", progress: IndexProgress | None = None) -> None:
         """Give a namespace an index of its own, while it is used; done already, it does nothing.
 
         Args:
@@ -61,7 +61,7 @@ class Indexes:
         await self._of(family).promote(check_name("namespace", namespace), progress=progress)
 
     async def rebuild(
-        self, namespace: str | None = None, *, family: str = "memory", progress: Progress | None = None
+        self, namespace: str | None = None, *, family: str = "memory", progress: IndexProgress | None = None
     ) -> None:
         """Build an index anew beside the old one, and change over when it is complete.
 

@@ -79,7 +79,7 @@ class Page(NamedTuple):
     total: int
 
 
-Progress = Callable[[int, int], None]
+IndexProgress = Callable[[int, int], None]
 """Called with (documents done, documents in all)."""
 
 
@@ -142,14 +142,14 @@ class Index(Protocol):
             InvalidError, UnavailableError: as `search`.
         """
 
-    async def promote(self, namespace: str, *, progress: Progress | None = None) -> None:
+    async def promote(self, namespace: str, *, progress: IndexProgress | None = None) -> None:
         """Give the namespace an index of its own, while it is used; nothing to do where each has its own.
 
         Raises:
             UnavailableError: the server cannot be reached; call it again to go on.
         """
 
-    async def rebuild(self, namespace: str | None = None, *, progress: Progress | None = None) -> None:
+    async def rebuild(self, namespace: str | None = None, *, progress: IndexProgress | None = None) -> None:
         """Build the index of a namespace, or the shared one, anew beside the old one, then change over.
 
         Raises:

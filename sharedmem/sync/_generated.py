@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from sharedmem.config import Kind, Settings
 from sharedmem.coordination.barriers import Barrier as AsyncBarrier
@@ -30,12 +30,27 @@ from sharedmem.durable.archive.moving import Exported, Imported
 from sharedmem.durable.archive.steps import Progress
 from sharedmem.durable.durability import Durability as AsyncDurability
 from sharedmem.durable.protocol import Scalar
+from sharedmem.knowledge.cache.calling import Amount
+from sharedmem.knowledge.cache.semantic import SemanticCache as AsyncSemanticCache
 from sharedmem.knowledge.decisions import Decisions as AsyncDecisions
 from sharedmem.knowledge.episodes import Episodes as AsyncEpisodes
 from sharedmem.knowledge.executing import Execution as AsyncExecution
 from sharedmem.knowledge.executions import Policy
+from sharedmem.knowledge.indexing import Indexes as AsyncIndexes
+from sharedmem.knowledge.memory.answers import Hits, Listing
+from sharedmem.knowledge.memory.memories import Memories as AsyncMemories
+from sharedmem.knowledge.memory.moving import Given, ImportProgress
+from sharedmem.knowledge.memory.noticing import Interest
+from sharedmem.knowledge.memory.searching import Filters
+from sharedmem.knowledge.memory.shelf import Logged
+from sharedmem.knowledge.memory.standing import DEFAULT_THRESHOLD, _Story
+from sharedmem.knowledge.memory.standing import StandingQuery as AsyncStandingQuery
 from sharedmem.knowledge.plans import _DEFAULT_WINDOW_S
+from sharedmem.knowledge.scoring import Recipe
 from sharedmem.models import (
+    AddResult,
+    CachedResult,
+    CacheStats,
     Change,
     DeadLetter,
     DurableLag,
@@ -47,11 +62,19 @@ from sharedmem.models import (
     ExecutionRecord,
     ExecutionStats,
     Health,
+    IndexStatus,
+    MemoryEvent,
+    MemoryFilter,
+    MemoryItem,
+    MemoryStats,
+    MemoryVersion,
     Message,
     Missed,
     PlanRecord,
     Powers,
     SaveResult,
+    SearchMode,
+    ThreadStats,
     Usage,
     Verification,
 )
@@ -61,8 +84,10 @@ from sharedmem.models.limits import LimitState, Permit
 from sharedmem.models.once import OnceState
 from sharedmem.models.presence import Present
 from sharedmem.models.tasks import Backoff, PutResult, QueuedTask, QueueLine, QueueStats, Receipt, Task, TaskOutcome
+from sharedmem.providers.protocol import Embedder, LanguageModel
+from sharedmem.search.protocol import IndexProgress
 from sharedmem.store import SharedMemoryStore as AsyncSharedMemoryStore
-from sharedmem.sync.faces import Face, HubFace
+from sharedmem.sync.faces import Decorator, Face, HubFace
 from sharedmem.sync.portal import threaded
 from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Grant, Need, PolicyName
@@ -94,7 +119,8 @@ class Access(Face[AsyncAccess]):
 
         Such a user can open a hub and use this store, but it cannot list keys (`keys`, `usage`, `clear`), and
         of channel patterns it may use those that a rule grants as they stand. Where it may write anything in a
-        namespace, it may write that namespace's service keys, as its scripts do. Needs Redis 7 or later.
+        namespace, it may write that namespace's service keys, as its scripts do. It searches memories once the
+        namespace has an index of its own (`sharedmem index promote`). Needs Redis 7 or later.
 
         Args:
             password: of that user.
@@ -953,11 +979,6 @@ class TaskInHand(Face[AsyncTaskInHand]):
         return self._async.task
 
     @property
-    def id(self) -> str:
-        """Which task it is."""
-        return self._async.id
-
-    @property
     def payload(self) -> Any:
         """What there is to do."""
         return self._async.payload
@@ -980,6 +1001,11 @@ class TaskInHand(Face[AsyncTaskInHand]):
     def finish(self, result: object) -> None:
         """Say what has come out of it; the end of the block hands it in. No round trip."""
         return self._async.finish(result)
+
+    @property
+    def id(self) -> str:
+        """Which task it is."""
+        return self._async.id
 
 
 class TaskQueue(Face[AsyncTaskQueue]):
@@ -1285,6 +1311,715 @@ class TaskQueue(Face[AsyncTaskQueue]):
         return self._async.name
 
 
+class StandingQuery(Face[AsyncStandingQuery]):
+    """The events of one standing query, as an iterator of `MemoryEvent`.
+
+    Args:
+        shelf: fetches memories, within its scope.
+        interest: what is asked.
+        wakes: tells when memories have changed.
+        cursor: the version up to which everything was told.
+        looked_at: when that was so, in microseconds since 1970.
+    """
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> MemoryEvent:
+        return self._portal.run(self._async.__anext__())
+
+
+class Memories(Face[AsyncMemories]):
+    """Semantic memory of one namespace, seen with the rights of one actor; perhaps of one user, agent, thread or run.
+
+    Nothing of another namespace can be read or written through it, and nothing outside of what it is narrowed to.
+    """
+
+    def within(
+        self,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+    ) -> Memories:
+        """The same memories, narrowed: every call sees and writes only those with these fields, by-id calls too.
+
+        What is added gets them. It can be narrowed further, never widened. No round trip.
+
+        Args:
+            user_id, agent_id, thread_id, run_id: exact values; None leaves the field as it is.
+
+        Raises:
+            InvalidError: a value could not be that of a memory.
+            AccessDeniedError: it is narrowed to another value already.
+        """
+        return Memories(
+            self._portal, self._async.within(user_id=user_id, agent_id=agent_id, thread_id=thread_id, run_id=run_id)
+        )
+
+    def thread_stats(self, thread_id: str | None = None) -> ThreadStats:
+        """What a thread holds in this scope; its summaries do not count. Two round trips five hundred turns.
+
+        Args:
+            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+
+        Returns:
+            `total_tokens` counts words; `participants` are who speaks, who speaks most first.
+
+        Raises:
+            InvalidError: the thread is none.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(self._async.thread_stats(thread_id))
+
+    def summarize_thread(self, thread_id: str | None = None, *, max_turns: int = 50) -> str:
+        """What a thread was about, of late; empty for a thread without turns.
+
+        The summary is remembered in the thread, with category `summary`, for as long as these turns are the newest
+        and say the same: whoever asks again gets it without asking the model. One summary a thread and scope is kept.
+
+        Args:
+            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+            max_turns: how many of the newest turns it tells of, 1 to 1,000.
+
+        Raises:
+            InvalidError: an argument is none.
+            AccessDeniedError: this actor may not write here, since the summary is remembered.
+            UnavailableError, LimitedError, ConfigError: the server or the language model cannot answer.
+        """
+        return self._portal.run(self._async.summarize_thread(thread_id, max_turns=max_turns))
+
+    def get(self, id: str, *, embedding: bool = False) -> MemoryItem | None:
+        """The memory with an id; None when there is none in this scope. One round trip.
+
+        Args:
+            id: as `add` answered it.
+            embedding: whether its `embedding` is wanted too.
+
+        Raises:
+            InvalidError: it cannot be an id.
+            AccessDeniedError: this actor may not read the namespace.
+            UnavailableError: the server stayed away.
+        """
+        return self._portal.run(self._async.get(id, embedding=embedding))
+
+    def recent(
+        self,
+        thread_id: str | None = None,
+        *,
+        limit: int = 10,
+        order_by: Literal["timestamp", "turn_index"] = "timestamp",
+    ) -> list[MemoryItem]:
+        """The newest memories of a thread, newest first; summaries of it are left out.
+
+        Two round trips; more where many of the newest are in another scope.
+
+        Args:
+            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+            limit: at most so many, 1 to 100.
+            order_by: when it was said, or its place in the thread.
+
+        Raises:
+            InvalidError: an argument is none.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(self._async.recent(thread_id, limit=limit, order_by=order_by))
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        mode: SearchMode = "hybrid",
+        filters: Filters = None,
+        threshold: float | None = None,
+        explain: bool = False,
+        recipe: Recipe | None = None,
+        diversity: float | None = None,
+        rerank: Callable[[str, Sequence[MemoryItem]], Sequence[float]] | None = None,
+    ) -> Hits:
+        """What is remembered that answers a query, best first.
+
+        Two round trips; three where turns of a conversation are found. What has expired, is deleted or has left the
+        scope by then is replaced by the next best, for one round trip more.
+
+        Args:
+            query: what is looked for, in everyday language; the first 10,000 characters and 32 telling words count.
+            limit: at most so many, 1 to 100.
+            mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a score is the cosine
+                similarity; `keywords` by words alone, any of them.
+            filters: which memories are meant, a `MemoryFilter` or a mapping with its fields.
+            threshold: cosine similarity, 0 to 1: what is found by meaning must reach it. None takes the nearest.
+            explain: whether each hit tells every signal's score, rank and weight, and the cost.
+            recipe: other weights of the ranking than the measured ones.
+            diversity: 0 to 1, how much variety among the answers counts against how well they answer.
+            rerank: a coroutine function of the query and the best 20 memories that answers a score for each.
+
+        Returns:
+            A list of `Hit` that also says the `mode`, the `cost`, and in `degraded` why it was searched by words
+            alone: without an embedder, while the provider is down or slow, for a query without a meaning.
+
+        Raises:
+            InvalidError: the query is empty, or another argument is none.
+            AccessDeniedError: this actor may not read the namespace.
+            UnavailableError: the server stayed away, or could not finish in time.
+        """
+        return self._portal.run(
+            self._async.search(
+                query,
+                limit=limit,
+                mode=mode,
+                filters=filters,
+                threshold=threshold,
+                explain=explain,
+                recipe=recipe,
+                diversity=diversity,
+                rerank=threaded(rerank),
+            )
+        )
+
+    def search_semantic(
+        self, query: str, *, threshold: float | None = None, limit: int = 10, filters: Filters = None
+    ) -> Hits:
+        """What means about the same as a query; `search` with mode `semantic`.
+
+        Args:
+            query, limit, filters: as `search` takes them.
+            threshold: least cosine similarity, 0 to 1.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `search`.
+        """
+        return self._portal.run(self._async.search_semantic(query, threshold=threshold, limit=limit, filters=filters))
+
+    def search_hybrid(
+        self, query: str, *, keywords: str | None = None, limit: int = 10, filters: Filters = None
+    ) -> Hits:
+        """What means about the same as a query, or holds some words; `search` where the words differ from the query.
+
+        Args:
+            query: what is meant.
+            keywords: the words to look for; those of the query when not given.
+            limit, filters: as `search` takes them.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `search`.
+        """
+        return self._portal.run(self._async.search_hybrid(query, keywords=keywords, limit=limit, filters=filters))
+
+    def search_keywords(
+        self,
+        phrase: str,
+        *,
+        order_by: Literal["relevance", "timestamp"] = "relevance",
+        limit: int = 10,
+        filters: Filters = None,
+    ) -> Hits:
+        """What holds any of the words of a phrase.
+
+        Args:
+            phrase: the words; inflected forms count as the same.
+            order_by: `relevance` by BM25; `timestamp` puts the newest of the best matches (`search_candidates`) first.
+            limit, filters: as `search` takes them.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `search`.
+        """
+        return self._portal.run(self._async.search_keywords(phrase, order_by=order_by, limit=limit, filters=filters))
+
+    def find_similar(
+        self, embedding: Sequence[float], *, threshold: float = 0.0, limit: int = 10, filters: Filters = None
+    ) -> Hits:
+        """The memories nearest to a vector. Two round trips.
+
+        Args:
+            embedding: as long as the embedder's; of any length above zero in space.
+            threshold: least cosine similarity, -1 to 1.
+            limit, filters: as `search` takes them.
+
+        Returns:
+            A score is the cosine similarity. Nothing is near to a vector of zeros.
+
+        Raises:
+            InvalidError: the vector has another dimension, or holds what is no finite number; also as `search`.
+            AccessDeniedError, UnavailableError: as `search`.
+        """
+        return self._portal.run(self._async.find_similar(embedding, threshold=threshold, limit=limit, filters=filters))
+
+    def stats(self, filters: MemoryFilter | Mapping[str, Any] | None = None) -> MemoryStats:
+        """What the memories of this scope are. Three round trips, and two for each five hundred up to 2,000.
+
+        Args:
+            filters: which are meant; None for all in this scope.
+
+        Returns:
+            Counts are exact, but for memories that have expired in this moment. `bytes` (of text, words and vectors)
+            and `duplicates_merged` are exact up to 2,000 memories; beyond, the newest 2,000 stand for all.
+
+        Raises:
+            InvalidError: a filter is none.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(self._async.stats(filters))
+
+    @contextmanager
+    def subscribe(
+        self,
+        query: str,
+        callback: Callable[[MemoryEvent], None] | None = None,
+        *,
+        threshold: float = DEFAULT_THRESHOLD,
+        filters: MemoryFilter | Mapping[str, Any] | None = None,
+        since: str | int | None = None,
+    ) -> Iterator[StandingQuery]:
+        """Be told of matching memories for the length of the block, whoever writes them, in whatever process.
+
+        Several changes of one memory between two looks are told as one. That a memory has expired is told, late, where
+        this very subscription told of it.
+
+        Args:
+            query: what to hear of, in everyday language.
+            callback: called with each event, one after the other; without it, iterate over what the block gives.
+                When it fails, that is logged and counted (`callback_failures`), and the subscription goes on.
+            threshold: least likeness, 0 to 1: cosine similarity to the query; where there is no vector, the share of
+                the query's words that the memory holds.
+            filters: which memories are meant.
+            since: `cursor` of the last event seen, also by an earlier process; None from now on. Nothing is missed
+                in between. After more than a day, or when the namespace is cleared, an event `gap` comes first:
+                memories may be gone without a word; look again at what matches.
+
+        Yields:
+            An async iterator of `MemoryEvent`: `written` when a memory comes to match, `changed` when one that
+            matched still does, `withdrawn` when it is deleted or matches no more.
+
+        Raises:
+            InvalidError: an argument is none.
+            AccessDeniedError: this actor may not read the namespace.
+            UnavailableError: the server stayed away.
+        """
+        yield from self._entered(
+            self._async.subscribe(query, threaded(callback), threshold=threshold, filters=filters, since=since),
+            StandingQuery,
+        )
+
+    def stories(self, after: int) -> tuple[list[Logged], list[_Story]]:
+        """(the memories changed after a version, at most a page; what they were then and are now)."""
+        return self._portal.run(self._async.stories(after))
+
+    def told(self, interest: Interest, stories: list[_Story], matched: dict[str, None]) -> Iterator[MemoryEvent]:
+        """The events that these stories are to somebody.
+
+        Args:
+            interest: what is asked.
+            stories: in their order.
+            matched: ids of what was told of and not withdrawn; kept up to date.
+        """
+        return self._portal.iterate(self._async.told(interest, stories, matched))
+
+    def now_us(self) -> float:
+        """The present moment in microseconds since 1970, comparable with versions."""
+        return self._async.now_us()
+
+    def export(
+        self, filters: MemoryFilter | Mapping[str, Any] | None = None, *, embedding: bool = False, since: int = 0
+    ) -> Iterator[MemoryItem]:
+        """All memories of this scope, those that changed last at the end. Two round trips five hundred.
+
+        What changes meanwhile comes again with its newer state, so that nothing is left out; `import_` takes it so.
+
+        Args:
+            filters: which are meant; None for all.
+            embedding: whether their embeddings are wanted too; without them, who imports embeds anew.
+            since: `version` of the last item that an interrupted export gave; it goes on behind it.
+
+        Raises:
+            InvalidError: an argument is none.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.iterate(self._async.export(filters, embedding=embedding, since=since))
+
+    def import_(
+        self, items: Iterable[Given] | AsyncIterable[Given], *, on_progress: ImportProgress | None = None
+    ) -> int:
+        """Take in memories as they were: with their ids, times, places in threads, and without looking for duplicates.
+
+        It may be repeated, also after an interruption: what is there already stays as it is, unless what comes has
+        changed later (`updated_at`, else `created_at`); the older state becomes a past version then. Two round trips
+        for each 64 items, and what embedding takes.
+
+        Args:
+            items: as `export` gives them, or mappings of their fields; each with its id. They become memories of this
+                namespace, and of what this is narrowed to.
+            on_progress: called after each 64 items.
+
+        Returns:
+            How many were written. What has lived its `ttl` already is left out.
+
+        Raises:
+            InvalidError: an item is none; those before it are taken in.
+            VersionConflictError: its id belongs to a memory outside of this scope.
+            AccessDeniedError: this actor may not write here.
+            ConfigError, UnavailableError: as `add`.
+        """
+        return self._portal.run(self._async.import_(items, on_progress=on_progress))
+
+    def add(
+        self,
+        memory: str | MemoryItem | Mapping[str, Any],
+        *,
+        dedup: bool = True,
+        dedup_keys: Sequence[str] = (),
+        **fields: Any,
+    ) -> AddResult:
+        """Remember something. Two round trips, and one more for each memory that is near; several adds share them.
+
+        What says the same as a memory that is there is merged into it: to the letter, or near in meaning
+        (`dedup_similarity`) unless numbers, names or negations differ; of the same category and user, and of the same
+        agent, thread and run where this is narrowed to them. A turn of a conversation (`messages`) is the same only
+        as itself: same thread, author, text and, if given, time. When the embedding provider is away the memory is
+        written at once, found by its words, and embedded later.
+
+        Args:
+            memory: the fact as text, or a whole item (up to 1 MiB of text).
+            dedup: False remembers it beside whatever is there.
+            dedup_keys: names of metadata whose values a duplicate has to share.
+            fields: further fields of `MemoryItem`.
+
+        Returns:
+            Its id, or that of the memory it was merged into. An id that is given and there already with the same text
+            is answered, and nothing changes.
+
+        Raises:
+            InvalidError: something cannot be remembered; nothing is written.
+            VersionConflictError: the given id has another text already.
+            AccessDeniedError, UnavailableError: as `write`.
+            ConfigError: the embedding provider refuses the key or model.
+        """
+        return self._portal.run(self._async.add(memory, dedup=dedup, dedup_keys=dedup_keys))
+
+    def add_many(
+        self,
+        items: Iterable[str | MemoryItem | Mapping[str, Any]],
+        *,
+        dedup: bool = True,
+        dedup_keys: Sequence[str] = (),
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> list[AddResult]:
+        """Remember many things, as `add` does each, in their order. A few round trips for every 64.
+
+        Args:
+            items: texts, items or mappings of their fields; all are checked before anything is written.
+            dedup, dedup_keys: as `add`.
+            on_progress: called with (how many are written, how many there are).
+
+        Returns:
+            What became of each. When it fails on the way, what was written stays: the same call again goes on.
+
+        Raises:
+            InvalidError, AccessDeniedError, ConfigError, UnavailableError, VersionConflictError: as `add`.
+        """
+        return self._portal.run(
+            self._async.add_many(items, dedup=dedup, dedup_keys=dedup_keys, on_progress=on_progress)
+        )
+
+    def update(self, id_: str, *, if_version: int | None = None, **changes: Any) -> MemoryItem:
+        """Change fields of a memory; another text gets another embedding and hash. Two round trips.
+
+        Args:
+            id_: of the memory.
+            if_version: only if it has this version; None changes whatever is there.
+            changes: fields of `MemoryItem` with their new values. Thread, turn and what the store assigns stay.
+                `content` follows `memory` unless given.
+
+        Returns:
+            The memory as it is now.
+
+        Raises:
+            NotFoundError: there is no such memory.
+            InvalidError: a field cannot be changed, or not to that.
+            VersionConflictError: it has another version than `if_version`.
+            AccessDeniedError, UnavailableError, ConfigError: as `add`.
+        """
+        return self._portal.run(self._async.update(id_, if_version=if_version))
+
+    def delete(self, id_: str) -> bool:
+        """Forget a memory; `history` and `undo` know it for `memory_history_s` (30 days). Two round trips.
+
+        Args:
+            id_: of the memory.
+
+        Returns:
+            Whether it was there.
+
+        Raises:
+            InvalidError: the id cannot be one.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.delete(id_))
+
+    def delete_all(self, filters: MemoryFilter | Mapping[str, Any]) -> int:
+        """Forget all memories that a filter lets through, as `delete` does each. Three round trips for every 64.
+
+        Args:
+            filters: which; an empty filter means all of the namespace, or of what this is narrowed to.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            InvalidError: the filter is none.
+            AccessDeniedError, UnavailableError: as `write`; what was deleted by then stays deleted.
+        """
+        return self._portal.run(self._async.delete_all(filters))
+
+    def history(self, id_: str) -> list[MemoryVersion]:
+        """Every version of a memory that is kept, newest first; of a deleted one too, for `memory_history_s`.
+
+        One round trip. Beyond `memory_history` versions (default 100) the oldest go.
+
+        Args:
+            id_: of the memory; empty answer when it is not known, or outside of what this is narrowed to.
+
+        Raises:
+            InvalidError: the id cannot be one.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.history(id_))
+
+    def undo(self, id_: str, version: int | None = None) -> MemoryItem:
+        """Take back a change of a memory; what was changed after it stays. Up to four round trips.
+
+        A merge that is taken back splits: what was merged in becomes a memory of its own again. A deletion that is
+        taken back brings the memory back. The history tells of it, also in the memory that was split off.
+
+        Args:
+            id_: of the memory.
+            version: of the change to be taken back, as `history` tells it; None for the last that can be.
+
+        Returns:
+            The memory as it is now.
+
+        Raises:
+            NotFoundError: there is no such memory or version.
+            InvalidError: that version cannot be taken back, such as the addition itself.
+            ConflictError: what it has changed was changed again; take that back first.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.undo(id_, version))
+
+    def list(
+        self, filters: MemoryFilter | Mapping[str, Any] | None = None, *, limit: int = 100, cursor: str | None = None
+    ) -> Listing:
+        """Memories, those with the newest `timestamp` first, page by page. Two round trips.
+
+        Args:
+            filters: which are meant; None for all in this scope.
+            limit: at most so many on the page, 1 to 1,000. Less may come, when some have just expired.
+            cursor: that of the page before; None for the first one.
+
+        Returns:
+            A list with `cursor` for the next page and `total`.
+
+        Raises:
+            InvalidError: an argument is none.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(self._async.list(filters, limit=limit, cursor=cursor))
+
+
+class SemanticCache(Face[AsyncSemanticCache]):
+    """Answers that somebody has paid for already, shared by all actors of a namespace.
+
+    An answer fits a prompt when `key`, `model` and `prompt_version` are the same, its tags are among the wanted ones,
+    and the prompts are the same but for blanks, case and width of letters (one read); or else when their meaning is
+    near enough and no guard tells them apart.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out keys within the actor's rights.
+        ground: what agreement stands on: of those who ask the same at the same time, one computes.
+    """
+
+    def check(
+        self,
+        prompt: str,
+        *,
+        threshold: float | None = None,
+        key: str = "",
+        model: str = "",
+        prompt_version: str = "",
+        tags: Sequence[str] = (),
+    ) -> CachedResult | None:
+        """The answer that fits a prompt, if there is one.
+
+        One round trip when the same prompt was answered; else two for a miss and three for a hit by meaning.
+        Without an embedder, or when it fails, only the same prompt is found (counter `cache_blind`).
+
+        Args:
+            prompt: what would be asked.
+            threshold: cosine similarity from which meaning is near enough, above 0 to 1; None for the setting
+                `cache_similarity`; its default gives way to what was calibrated for the embedder if that is higher.
+            key: what else the answer depends on: a user, a document, a temperature.
+            model: the model that would answer.
+            prompt_version: of the template around the prompt.
+            tags: all of them must be on the answer.
+
+        Raises:
+            InvalidError: an argument is refused.
+            AccessDeniedError: this actor may not read the cache.
+            UnavailableError: the server cannot be reached.
+        """
+        return self._portal.run(
+            self._async.check(
+                prompt, threshold=threshold, key=key, model=model, prompt_version=prompt_version, tags=tags
+            )
+        )
+
+    def put(
+        self,
+        prompt: str,
+        response: object,
+        *,
+        ttl: float | None = None,
+        key: str = "",
+        model: str = "",
+        prompt_version: str = "",
+        tags: Sequence[str] = (),
+        cost: float = 0.0,
+        tokens: int = 0,
+    ) -> str:
+        """Keep the answer to a prompt, in place of an earlier one. One round trip, and the embedding.
+
+        Args:
+            prompt: what was asked.
+            response: the answer: any value that `write` takes.
+            ttl: seconds for which it is kept; None for the setting `cache_ttl_s`.
+            key, model, prompt_version: as `check`.
+            tags: by which answers can be invalidated together.
+            cost, tokens: what the answer cost, which each hit saves.
+
+        Returns:
+            The id of the answer.
+
+        Raises:
+            InvalidError: an argument is refused, or the response cannot be coded.
+            AccessDeniedError: this actor may not write the cache.
+            UnavailableError: the server cannot be reached.
+        """
+        return self._portal.run(
+            self._async.put(
+                prompt,
+                response,
+                ttl=ttl,
+                key=key,
+                model=model,
+                prompt_version=prompt_version,
+                tags=tags,
+                cost=cost,
+                tokens=tokens,
+            )
+        )
+
+    def cached(
+        self,
+        *,
+        prompt: Callable[..., str] | None = None,
+        key: str | Callable[..., str] | None = None,
+        ttl: float | None = None,
+        tags: Sequence[str] = (),
+        model: str = "",
+        prompt_version: str = "",
+        threshold: float | None = None,
+        cost: Amount = 0.0,
+        tokens: Amount = 0,
+        lease: float = 30.0,
+        wait: float = 60.0,
+    ) -> Decorator:
+        """Decorate a function so that what it answered before is not computed again.
+
+        Of all that ask the same at the same time, in whatever process, one computes and the others wait for its
+        answer. When it fails, its caller is told, and the next one tries; when its process dies, the next one begins
+        as soon as the lease has ended. A failure of the cache never fails the call: it computes then.
+
+        Args:
+            prompt: makes the prompt of the call's arguments; None takes the first argument that is a text.
+            key: as `check`, or makes it of the call's arguments; None names the function and its other arguments.
+            ttl, tags, model, prompt_version: as `put`.
+            threshold: as `check`.
+            cost, tokens: what the answer cost; a function is given the answer.
+            lease: seconds after which somebody else may begin when the process that computes is not heard of.
+            wait: seconds to wait for somebody else's answer before computing one's own.
+
+        Returns:
+            A decorator; the function becomes a coroutine function, and one that was none runs in a thread.
+
+        Raises:
+            InvalidError: an argument is refused; by the call: there is no prompt in its arguments, or other arguments
+                that cannot be told apart by their value.
+        """
+        return Decorator(
+            self._portal,
+            self._async.cached(
+                prompt=prompt,
+                key=key,
+                ttl=ttl,
+                tags=tags,
+                model=model,
+                prompt_version=prompt_version,
+                threshold=threshold,
+                cost=cost,
+                tokens=tokens,
+                lease=lease,
+                wait=wait,
+            ),
+        )
+
+    def invalidate(self, *, tag: str | None = None, prompt: str | None = None, key: str | None = None) -> int:
+        """Forget the answers to which all that is given applies; returns how many there were.
+
+        Two round trips, one more for every further 500.
+
+        Args:
+            tag: a tag of theirs.
+            prompt: what was asked, whatever key and model.
+            key: as `check`.
+
+        Raises:
+            InvalidError: nothing is given; `clear` forgets all.
+            AccessDeniedError, UnavailableError: as `put`.
+        """
+        return self._portal.run(self._async.invalidate(tag=tag, prompt=prompt, key=key))
+
+    def clear(self) -> int:
+        """Forget every answer of the namespace; returns how many there were. Two round trips for every 500.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `put`.
+        """
+        return self._portal.run(self._async.clear())
+
+    def report_false_hit(self, id_: str) -> None:
+        """Tell that an answer did not fit the prompt it was given for; it is counted.
+
+        Args:
+            id_: of the `CachedResult`.
+
+        Raises:
+            InvalidError: it is no id.
+            AccessDeniedError: this actor may not read the cache.
+        """
+        return self._portal.run(self._async.report_false_hit(id_))
+
+    def stats(self) -> CacheStats:
+        """How the cache has done. Two round trips.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `check`.
+        """
+        return self._portal.run(self._async.stats())
+
+
 class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
     """Shared memory of one namespace, with the rights of one actor. Made by `Hub.store`; immutable.
 
@@ -1316,6 +2051,34 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
     def episodes(self) -> Episodes:
         """Episodic memory of the namespace: events of sessions, their summaries, finding things again."""
         return Episodes(self._portal, self._async.episodes)
+
+    @property
+    def memory(self) -> Memories:
+        """Semantic memory of the namespace: what its agents remember, found again by meaning and by words.
+
+        Raises:
+            UnsupportedError: the settings name an embedder that is not installed.
+        """
+        return Memories(self._portal, self._async.memory)
+
+    @property
+    def cache(self) -> SemanticCache:
+        """Semantic cache of the namespace: answers that somebody has paid for already.
+
+        Raises:
+            UnsupportedError: the settings name an embedder that is not installed.
+        """
+        return SemanticCache(self._portal, self._async.cache)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether actors with this store remember (setting `memory_enabled`)."""
+        return self._async.remembers
+
+    @property
+    def counters(self) -> Counters:
+        """What the hub of this store has counted."""
+        return self._async.counters
 
     @property
     def shared(self) -> SharedMemoryStore:
@@ -1741,6 +2504,8 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
     def usage(self, progress: Callable[[int], None] | None = None) -> Usage:
         """Count the keys and bytes of the namespace, by type; paced so that nobody else waits long.
 
+        What is agreed on and remembered there is counted too; the search indexes are not.
+
         Args:
             progress: called with the number of keys seen so far.
 
@@ -1753,9 +2518,10 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         """Remove every key of the namespace that this store may write; returns how many.
 
         A store without an actor may write them all, and what is agreed on with them: locks (their holders are
-        told that they lost them), queues and their tasks, decisions. Writers are then refused until it is
-        done, and one change `clear` is announced. An actor's store removes key by key, each announced. Paced:
-        other clients of the server hardly notice, also with millions of keys.
+        told that they lost them), queues and their tasks, decisions, memories and the semantic cache. Writers are
+        then refused until it is done, and one change `clear` is announced. An actor's store removes key by key, each
+        announced, and leaves what is agreed on and remembered. Paced: other clients of the server hardly notice,
+        also with millions of keys.
 
         Args:
             progress: called with the number of keys removed so far.
@@ -1766,13 +2532,13 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         return self._portal.run(self._async.clear(progress))
 
     def sweep(self, *, remove: bool = True) -> int:
-        """Find the blobs of the namespace that no key refers to any more (expired, or left by a crash).
+        """Find what nothing refers to any more: blobs of keys that have expired, and what memories leave that have.
 
         Args:
             remove: whether to remove them, or only to count.
 
         Returns:
-            How many were found. Those younger than an hour are left out: a write may be about to refer to them.
+            How many were found. Blobs younger than an hour are left out: a write may be about to refer to them.
 
         Raises:
             UnavailableError: the server stayed away.
@@ -2294,6 +3060,64 @@ class Archives(Face[AsyncArchives]):
         )
 
 
+class Indexes(Face[AsyncIndexes]):
+    """Every index of a hub: those of memories, and those of the semantic cache.
+
+    Args:
+        minds: what the hub lends.
+    """
+
+    def check(self, namespace: str) -> list[str]:
+        """What is wrong with the search of a namespace, in sentences; empty when nothing is. Makes a missing index.
+
+        Args:
+            namespace: which is to be searched.
+
+        Raises:
+            ConfigError: an index is there with another dimension, metric or layout.
+            UnavailableError: the server cannot be reached.
+        """
+        return self._portal.run(self._async.check(namespace))
+
+    def promote(self, namespace: str, *, family: str = "memory", progress: IndexProgress | None = None) -> None:
+        """Give a namespace an index of its own, while it is used; done already, it does nothing.
+
+        Args:
+            namespace: which.
+            family: `memory` or `cache`.
+            progress: called with (documents done, documents in all).
+
+        Raises:
+            InvalidError: there is no such family.
+            UnavailableError: the server cannot be reached; call it again to go on.
+        """
+        return self._portal.run(self._async.promote(namespace, family=family, progress=progress))
+
+    def rebuild(
+        self, namespace: str | None = None, *, family: str = "memory", progress: IndexProgress | None = None
+    ) -> None:
+        """Build an index anew beside the old one, and change over when it is complete.
+
+        Args:
+            namespace: whose own index; None for the one that small namespaces share.
+            family: `memory` or `cache`.
+            progress: called with (documents done, documents in all).
+
+        Raises:
+            InvalidError: there is no such family.
+            UnavailableError: the server cannot be reached; call it again to go on.
+        """
+        return self._portal.run(self._async.rebuild(namespace, family=family, progress=progress))
+
+    def all(self) -> list[IndexStatus]:
+        """Every index with its documents, failures and problems. A few round trips.
+
+        Raises:
+            UnavailableError: the server cannot be reached.
+        """
+        return self._portal.run(self._async.all())
+
+
 class Hub(HubFace):
     """A connection to shared memory: `with Hub.open() as hub: ...`.
 
@@ -2302,23 +3126,9 @@ class Hub(HubFace):
         settings: None reads arguments, environment and files.
         clock: the time this process goes by.
         connect: how to get a line, for tests.
+        embedder: who turns texts into vectors; None goes by the settings.
+        model: who writes summaries; None goes by the settings.
     """
-
-    @classmethod
-    def open(cls, url: str | None = None, *, settings: Settings | None = None) -> Self:
-        """A hub to be entered with `with`.
-
-        Args:
-            url: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `redis+cluster://`. Without it
-                `SHAREDMEM_REDIS_URL` decides, and without that a private server of this machine is started or joined.
-            settings: everything else; None reads `SHAREDMEM_*`, `sharedmem.yaml` and `pyproject.toml`.
-
-        Raises (when entered):
-            UnavailableError: the server cannot be reached, or the embedded one does not start.
-            ConfigError: a setting is wrong, or the server refuses the log-in.
-            UnsupportedError: there is no server to start, or a newer sharedmem has laid out this one's data.
-        """
-        return cls(url, settings=settings)
 
     def store(
         self,
@@ -2377,6 +3187,15 @@ class Hub(HubFace):
         """Whole namespaces as files and back, and from one place to another."""
         return Archives(self._portal, self._async.archive)
 
+    @property
+    def index(self) -> Indexes:
+        """The search indexes of this server: how they are, and building them anew.
+
+        Raises:
+            UnsupportedError: the settings name an embedder that is not installed.
+        """
+        return Indexes(self._portal, self._async.index)
+
     def health(self) -> Health:
         """Ask the server how it is. Two round trips.
 
@@ -2393,3 +3212,28 @@ class Hub(HubFace):
             AccessDeniedError: this Redis user may not list keys.
         """
         return self._portal.run(self._async.namespaces())
+
+    @classmethod
+    def open(
+        cls,
+        url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        embedder: Embedder | None = None,
+        model: LanguageModel | None = None,
+    ) -> Self:
+        """A hub to be entered with `with`.
+
+        Args:
+            url: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `redis+cluster://`. Without it
+                `SHAREDMEM_REDIS_URL` decides, and without that a private server of this machine is started or joined.
+            settings: everything else; None reads `SHAREDMEM_*`, `sharedmem.yaml` and `pyproject.toml`.
+            embedder: who turns texts into vectors; None goes by the settings.
+            model: who writes summaries; None goes by the settings.
+
+        Raises (when entered):
+            UnavailableError: the server cannot be reached, or the embedded one does not start.
+            ConfigError: a setting is wrong, or the server refuses the log-in.
+            UnsupportedError: there is no server to start, or a newer sharedmem has laid out this one's data.
+        """
+        return cls(url, settings=settings, embedder=embedder, model=model)

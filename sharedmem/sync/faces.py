@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
+from functools import wraps
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, ParamSpec, Self, TypeVar
 
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.errors import UnavailableError
 from sharedmem.hub import Connect
 from sharedmem.hub import Hub as AsyncHub
+from sharedmem.knowledge.cache.calling import Decorator as AsyncDecorator
 from sharedmem.providers.protocol import Embedder, LanguageModel
 from sharedmem.sync.portal import Portal
 
 _A = TypeVar("_A")
 _F = TypeVar("_F")
 _B = TypeVar("_B")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class Face(Generic[_A]):
@@ -45,6 +49,20 @@ class Face(Generic[_A]):
 
     def __repr__(self) -> str:
         return repr(self._async)
+
+
+class Decorator(Face[AsyncDecorator]):
+    """Makes functions that are answered from a cache; made by `SemanticCache.cached`."""
+
+    def __call__(self, fn: Callable[_P, _R]) -> Callable[_P, _R]:
+        """The function, answered from the cache where it can be; it runs in a thread of its own."""
+        answered = self._async(fn)
+
+        @wraps(fn)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            return self._portal.run(answered(*args, **kwargs))
+
+        return call
 
 
 class HubFace(Face[AsyncHub]):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from sharedmem.errors import SharedMemoryError
 from sharedmem.telemetry.counters import Counters
 from sharedmem.telemetry.spans import span
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+_Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 class Measured(Protocol):
@@ -22,30 +21,27 @@ class Measured(Protocol):
     def _counters(self) -> Counters: ...
 
 
-_M = TypeVar("_M", bound=Measured)
-_Method = Callable[Concatenate[_M, _P], Awaitable[_R]]
-
-
-def measured(operation: str) -> Callable[[_Method[_M, _P, _R]], _Method[_M, _P, _R]]:
+def measured(operation: str) -> Callable[[_Method], _Method]:
     """Time each call of a method as `operation_seconds{operation=...}`, count its failures by code, make it a span.
 
     Args:
-        operation: `memory.search`.
+        operation: `memory.search`; the method belongs to something that is `Measured`.
     """
 
-    def decorate(method: _Method[_M, _P, _R]) -> _Method[_M, _P, _R]:
+    def decorate(method: _Method) -> _Method:
         @wraps(method)
-        async def call(self: _M, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        async def call(self: Measured, *args: Any, **kwargs: Any) -> Any:
+            counters = self._counters  # what is measured says where it counts
             started = time.perf_counter()
             with span(operation):
                 try:
                     return await method(self, *args, **kwargs)
                 except SharedMemoryError as error:
-                    self._counters.increment("operation_failures", operation=operation, code=error.code)
+                    counters.increment("operation_failures", operation=operation, code=error.code)
                     raise
                 finally:
-                    self._counters.observe("operation_seconds", time.perf_counter() - started, operation=operation)
+                    counters.observe("operation_seconds", time.perf_counter() - started, operation=operation)
 
-        return call
+        return cast("_Method", call)
 
     return decorate

@@ -259,7 +259,7 @@ class KeySpace:
         return self.service(namespace, "kept")
 
     def presence(self, target: Target) -> bytes:
-        """The key that is there if and only if a key is: it, or the record that it names (`<namespace>:$memory:<id>`)."""
+        """The key that is there if and only if a key is: itself, or the record it names (`<namespace>:$memory:<id>`)."""
         namespace, _, rest = target.key.partition(":")
         family, _, id_ = rest.partition(":")
         is_record = family[:1] == "$" and family[1:] in FAMILIES

@@ -12,6 +12,7 @@ from sharedmem.errors import InvalidError
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import MemoryFilter
 from sharedmem.search.protocol import Family
+from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Need, Scope
 
 T = TypeVar("T")
@@ -57,6 +58,10 @@ class MemoryBase:
         self._within = within or MemoryFilter()
         self._namespace = scope.identity.namespace
         self._actor = scope.signature
+
+    @property
+    def _counters(self) -> Counters:
+        return self._minds.counters
 
     def _permit(self, need: Need) -> None:
         """Refuse who may not read or write the namespace's memories.

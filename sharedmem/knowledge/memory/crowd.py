@@ -21,7 +21,7 @@ class Crowd:
 
     async def look(self) -> None:
         """Ask who speaks. One round trip."""
-        reply = await self._line.call("HKEYS", self._key)
+        (reply,) = await self._line.read_each([("HKEYS", self._key)])
         names = reply if isinstance(reply, list) else []
         self.names = tuple(name.decode(errors="replace") for name in names if isinstance(name, bytes))
         self.is_known = True

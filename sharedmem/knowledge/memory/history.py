@@ -18,6 +18,7 @@ from sharedmem.knowledge.memory.drafts import Draft, check_id, digest_of
 from sharedmem.knowledge.memory.narrowing import admits
 from sharedmem.knowledge.memory.pending import Pending, embed_drafts
 from sharedmem.models import MemoryFilter, MemoryItem, MemoryVersion
+from sharedmem.telemetry import measured
 from sharedmem.wire.remembering import Write
 from sharedmem.wire.vectors import to_half
 
@@ -57,6 +58,7 @@ class _Story(NamedTuple):
 class Past(MemoryBase):
     """Tells and takes back what has become of memories."""
 
+    @measured("memory.history")
     async def history(self, id_: str) -> list[MemoryVersion]:
         """Every version of a memory that is kept, newest first; of a deleted one too, for `memory_history_s`.
 
@@ -72,6 +74,7 @@ class Past(MemoryBase):
         await self._enter("read")
         return (await self._versions(check_id(id_))).versions
 
+    @measured("memory.undo")
     async def undo(self, id_: str, version: int | None = None) -> MemoryItem:
         """Take back a change of a memory; what was changed after it stays. Up to four round trips.
 

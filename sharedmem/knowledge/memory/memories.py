@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from sharedmem.errors import AccessDeniedError, InvalidError
 from sharedmem.knowledge.memory.base import NARROWED
 from sharedmem.knowledge.memory.drafts import check_label, check_thread
@@ -27,7 +25,7 @@ class Memories(Threads, Searching, Statistics, Standing, Moving):
         agent_id: str | None = None,
         thread_id: str | None = None,
         run_id: str | None = None,
-    ) -> Self:
+    ) -> Memories:
         """The same memories, narrowed: every call sees and writes only those with these fields, by-id calls too.
 
         What is added gets them. It can be narrowed further, never widened. No round trip.
@@ -47,7 +45,7 @@ class Memories(Threads, Searching, Statistics, Standing, Moving):
                 advice = f"these memories are narrowed to {name} {held!r}; narrow store.memory instead"
                 raise AccessDeniedError(self._scope.identity.name, f"{name}={value}", "read", advice)
         narrowed = self._within.model_copy(update=chosen)
-        return type(self)(self._minds, self._scope, narrowed)
+        return Memories(self._minds, self._scope, narrowed)
 
     def __repr__(self) -> str:
         narrowed = [f", {name} {value}" for name in NARROWED if (value := getattr(self._within, name)) is not None]

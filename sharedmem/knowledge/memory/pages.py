@@ -47,13 +47,11 @@ class Pages(Shelf):
         """Memories of a thread, the last turn first, page by page."""
         at, size, key = 0, 100, self._turns_key(thread)
         while True:
-            members = await self._minds.line.call("ZRANGE", key, at, at + size - 1, "REV")
-            assert isinstance(members, list)
+            members = await self._members_of("ZRANGE", key, at, at + size - 1, "REV")
             if not members:
                 return
             at += len(members)
-            texts = [member for member in members if isinstance(member, bytes)]
-            ids = [text.partition(b" ")[0].decode() for text in texts if not text.startswith(PLACEHOLDER)]
+            ids = [text.partition(b" ")[0].decode() for text in members if not text.startswith(PLACEHOLDER)]
             thread_only = MemoryFilter(thread_id=thread)
             yield [kept.item for kept in await self._take(ids, filters=thread_only)] if ids else []
 

@@ -13,6 +13,7 @@ from sharedmem.knowledge.memory.base import check_filter
 from sharedmem.knowledge.memory.drafts import check_id, check_thread
 from sharedmem.knowledge.memory.pages import Pages
 from sharedmem.models import MemoryFilter, MemoryItem
+from sharedmem.telemetry import measured
 
 SUMMARY = "summary"
 """Category of what tells a thread in short: it is remembered in the thread, and is no turn of it."""
@@ -22,6 +23,7 @@ MOST_LISTED = 1000
 class Reading(Pages):
     """Reads memories without looking for anything."""
 
+    @measured("memory.get")
     async def get(self, id: str, *, embedding: bool = False) -> MemoryItem | None:  # noqa: A002  # as users say it
         """The memory with an id; None when there is none in this scope. One round trip.
 

@@ -35,6 +35,7 @@ from sharedmem.knowledge.scoring import (
 from sharedmem.models import Hit, MemoryFilter, SearchCost, SearchMode, Signal, Why
 from sharedmem.search.analysis import query_terms
 from sharedmem.search.protocol import Candidate, Found, Query
+from sharedmem.telemetry import measured
 from sharedmem.wire.vectors import check_vector
 
 Filters = MemoryFilter | Mapping[str, Any] | None
@@ -58,6 +59,7 @@ class _Course(NamedTuple):
 class Searching(Shelf):
     """Finds memories."""
 
+    @measured("memory.search")
     async def search(
         self,
         query: str,
@@ -169,6 +171,7 @@ class Searching(Shelf):
         request = Request(text, text, "keywords", check_limit(limit), check_filter(filters), by_time=by_time)
         return await self._answer(request)
 
+    @measured("memory.find_similar")
     async def find_similar(
         self, embedding: Sequence[float], *, threshold: float = 0.0, limit: int = 10, filters: Filters = None
     ) -> Hits:
@@ -309,7 +312,7 @@ class Searching(Shelf):
     ) -> dict[tuple[str, int], list[tuple[str, Facts]]]:
         """The turns in some ranges of threads. One round trip."""
         ranges = [(thread, low, high) for thread, places in wanted.items() for low, high in places]
-        replies = await self._minds.line.read_many(
+        replies = await self._minds.line.read_each(
             [("ZRANGEBYSCORE", self._turns_key(thread), low, high) for thread, low, high in ranges]
         )
         neighbours: dict[tuple[str, int], list[tuple[str, Facts]]] = {}

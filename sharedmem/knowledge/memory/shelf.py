@@ -10,7 +10,8 @@ from sharedmem.knowledge.memory.documents import READ_FIELDS, item_if_readable
 from sharedmem.knowledge.memory.narrowing import admits
 from sharedmem.knowledge.memory.spoilt import spoilt_of
 from sharedmem.models import MemoryFilter, MemoryItem
-from sharedmem.wire.replies import Command, Reply
+from sharedmem.wire.faults import explain
+from sharedmem.wire.replies import Argument, Command, Reply, ServerError
 from sharedmem.wire.vectors import Vector, from_half, sound_half
 
 PAGE = 500
@@ -102,10 +103,22 @@ class Shelf(MemoryBase):
 
     async def _log_page(self, after: int) -> list[Logged]:
         log = self._minds.keyspace.record_log(MEMORY, self._namespace)
-        reply = await self._minds.line.call("ZRANGEBYSCORE", log, f"({after}", "+inf", "WITHSCORES", "LIMIT", 0, PAGE)
-        assert isinstance(reply, list)
-        pairs = [part for part in reply if isinstance(part, bytes)]
+        pairs = await self._members_of("ZRANGEBYSCORE", log, f"({after}", "+inf", "WITHSCORES", "LIMIT", 0, PAGE)
         return [Logged(id_.decode(), int(float(score))) for id_, score in zip(pairs[::2], pairs[1::2], strict=True)]
+
+    async def _members_of(self, *command: Argument) -> list[bytes]:
+        """What a command answers that reads a sorted set. One round trip.
+
+        Raises:
+            WrongTypeError: some other client has put something else there.
+        """
+        try:
+            reply = await self._minds.line.call(*command)
+        except ServerError as error:
+            key = f"{self._namespace}:${MEMORY}"
+            address = self._minds.line.address
+            raise explain(error, address, key=key, held="foreign value", wanted="memory") from error
+        return [part for part in reply if isinstance(part, bytes)] if isinstance(reply, list) else []
 
     def _turns_key(self, thread: str) -> bytes:
         return self._minds.keyspace.record_item(MEMORY, self._namespace, "turns", thread)

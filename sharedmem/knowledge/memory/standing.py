@@ -128,7 +128,7 @@ class Standing(Shelf):
             AccessDeniedError: this actor may not read the namespace.
             UnavailableError: the server stayed away.
         """
-        self._permit("read")
+        await self._enter("read")
         text = check_query("query", query)
         least = check_share("threshold", threshold) or 0.0
         asked = check_filter(filters)

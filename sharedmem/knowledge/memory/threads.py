@@ -157,12 +157,11 @@ class Threads(Reading, Writing):
         """Everything in a thread, in its order, page by page; what has expired may be among it."""
         at, key = 0, self._turns_key(thread)
         while True:
-            members = await self._minds.line.call("ZRANGE", key, at, at + PAGE - 1)
-            assert isinstance(members, list)
+            members = await self._members_of("ZRANGE", key, at, at + PAGE - 1)
             if not members:
                 return
             at += len(members)
-            split = [member.partition(b" ") for member in members if isinstance(member, bytes)]
+            split = [member.partition(b" ") for member in members]
             yield [
                 _Turn(id_.decode(), decode_facts(facts))
                 for id_, space, facts in split
@@ -177,13 +176,14 @@ class Threads(Reading, Writing):
             _NARROWED[name]: getattr(self._within, name) for name in self._within.model_fields_set & _NARROWED.keys()
         }
         record = self._minds.keyspace.record
-        replies = await self._minds.line.read_many(
+        replies = await self._minds.line.read_each(
             [("HMGET", record(MEMORY, self._namespace, turn.id), "version", "category", *within) for turn in turns]
         )
         wanted = [None if value is None else spelled(str(value)).encode() for value in within.values()]
         present = []
         for turn, reply in zip(turns, replies, strict=True):
-            assert isinstance(reply, list)
+            if not isinstance(reply, list):
+                continue
             version, category, *fields = reply
             here = all(want is None or want == held for want, held in zip(wanted, fields, strict=True))
             if version is not None and category != SUMMARY.encode() and here:

@@ -28,6 +28,7 @@ from sharedmem.knowledge.memory.history import Past, Stored
 from sharedmem.knowledge.memory.narrowing import admits, rendered
 from sharedmem.knowledge.memory.pending import embed_drafts
 from sharedmem.models import AddResult, MemoryFilter, MemoryItem
+from sharedmem.telemetry import measured
 from sharedmem.wire.remembering import Delete
 from sharedmem.wire.vectors import to_half
 
@@ -42,6 +43,7 @@ _FIXED = frozenset(
 class Writing(Past):
     """Adds, changes and deletes memories."""
 
+    @measured("memory.add")
     async def add(
         self,
         memory: str | MemoryItem | Mapping[str, Any],
@@ -79,6 +81,7 @@ class Writing(Past):
         (future,) = self._batches.put([made])
         return await future
 
+    @measured("memory.add_many")
     async def add_many(
         self,
         items: Iterable[str | MemoryItem | Mapping[str, Any]],
@@ -112,6 +115,7 @@ class Writing(Past):
                 on_progress(len(results), len(drafts))
         return results
 
+    @measured("memory.update")
     async def update(self, id_: str, *, if_version: int | None = None, **changes: Any) -> MemoryItem:
         """Change fields of a memory; another text gets another embedding and hash. Two round trips.
 
@@ -144,6 +148,7 @@ class Writing(Past):
                 return done
         raise ConflictError(f"memory {id_!r} changes as often as it is read; try again")
 
+    @measured("memory.delete")
     async def delete(self, id_: str) -> bool:
         """Forget a memory; `history` and `undo` know it for `memory_history_s` (30 days). Two round trips.
 
@@ -161,6 +166,7 @@ class Writing(Past):
         check_id(id_)
         return bool(await self._surely(lambda: self._deleted([id_], MemoryFilter())))
 
+    @measured("memory.delete_all")
     async def delete_all(self, filters: MemoryFilter | Mapping[str, Any]) -> int:
         """Forget all memories that a filter lets through, as `delete` does each. Three round trips for every 64.
 

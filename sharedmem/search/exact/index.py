@@ -22,7 +22,7 @@ from sharedmem.search.exact.asking import (
 from sharedmem.search.exact.following import Follower
 from sharedmem.search.exact.mirror import Mirror
 from sharedmem.search.filters import ALL, Every
-from sharedmem.search.protocol import Candidate, Family, Found, Page, Progress, Query
+from sharedmem.search.protocol import Candidate, Family, Found, IndexProgress, Page, Query
 from sharedmem.wire.keys import KeySpace
 from sharedmem.wire.line import Line
 from sharedmem.wire.vectors import Vector, check_vector
@@ -117,10 +117,10 @@ class ExactIndex:
         check_filter(self._family, filters)
         return await self._asked(namespace, lambda mirror: count_by(mirror, passing(mirror, filters), tag))
 
-    async def promote(self, namespace: str, *, progress: Progress | None = None) -> None:
+    async def promote(self, namespace: str, *, progress: IndexProgress | None = None) -> None:
         """Nothing to do: each namespace has its own mirror."""
 
-    async def rebuild(self, namespace: str | None = None, *, progress: Progress | None = None) -> None:
+    async def rebuild(self, namespace: str | None = None, *, progress: IndexProgress | None = None) -> None:
         """Load mirrors anew: of the namespace, or of all that are mirrored.
 
         Raises:

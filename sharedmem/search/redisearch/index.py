@@ -13,7 +13,7 @@ from sharedmem.errors import InvalidError, UnavailableError
 from sharedmem.models import IndexStatus
 from sharedmem.search.analysis import prefix_of
 from sharedmem.search.filters import ALL, Every
-from sharedmem.search.protocol import Family, Found, Page, Progress, Query
+from sharedmem.search.protocol import Family, Found, IndexProgress, Page, Query
 from sharedmem.search.redisearch.layout import Layout, read_facts
 from sharedmem.search.redisearch.overview import Overview
 from sharedmem.search.redisearch.placement import Place, Placement
@@ -143,11 +143,11 @@ class RediSearchIndex:
         replies, _ = await self._asked(namespace, commands)
         return counted(replies[0])
 
-    async def promote(self, namespace: str, *, progress: Progress | None = None) -> None:
+    async def promote(self, namespace: str, *, progress: IndexProgress | None = None) -> None:
         """See `Index.promote`. Records are indexed beside, leave the shared index, and are indexed once more."""
         await self._translated(self._placement.promote(namespace, progress=progress))
 
-    async def rebuild(self, namespace: str | None = None, *, progress: Progress | None = None) -> None:
+    async def rebuild(self, namespace: str | None = None, *, progress: IndexProgress | None = None) -> None:
         """See `Index.rebuild`. Also what makes an index approximate (HNSW) when it has grown, or exact again."""
         await self._translated(self._placement.rebuild(namespace, progress=progress))
 

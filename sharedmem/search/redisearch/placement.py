@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sharedmem.config import Settings
 from sharedmem.errors import AccessDeniedError, ConfigError
-from sharedmem.search.protocol import Family, Progress
+from sharedmem.search.protocol import Family, IndexProgress
 from sharedmem.search.redisearch.layout import FIRST_BUILD, Algorithm, Facts, Layout, Spec
 from sharedmem.search.redisearch.server import IndexServer
 from sharedmem.wire.keys import KeySpace
@@ -101,7 +101,7 @@ class Placement:
         """The place key."""
         return self._keyspace.record_place(self._family.name, namespace)
 
-    async def promote(self, namespace: str, *, progress: Progress | None) -> None:
+    async def promote(self, namespace: str, *, progress: IndexProgress | None) -> None:
         """See `Index.promote`; it can be called again after a crash at any step."""
         named = await self._named(namespace)
         total = await self._size(namespace)
@@ -114,7 +114,7 @@ class Placement:
             await self.rebuild(namespace, progress=stages.third)
         stages.end()
 
-    async def rebuild(self, namespace: str | None, *, progress: Progress | None) -> None:
+    async def rebuild(self, namespace: str | None, *, progress: IndexProgress | None) -> None:
         """See `Index.rebuild`."""
         named = None if namespace is None else await self._named(namespace)
         if namespace is not None and (named is not None or self._on_cluster):
@@ -222,7 +222,7 @@ class Placement:
         self.doubt(namespace)
         return spec.name.encode()
 
-    async def _build(self, spec: Spec, algorithm: Algorithm, total: int, progress: Progress | None) -> None:
+    async def _build(self, spec: Spec, algorithm: Algorithm, total: int, progress: IndexProgress | None) -> None:
         """An index that is complete; what an earlier try has left is used if it is what we want."""
         left = await self._server.facts(spec.name)
         if left is not None and not self._is_usable(left, spec, algorithm):
@@ -243,7 +243,7 @@ class Placement:
         facts = await self._server.facts(named.decode())
         return facts is not None and facts.algorithm == "FLAT" and self._algorithm(total) == "HNSW"
 
-    async def _rebuild_own(self, namespace: str, old: str, progress: Progress | None) -> None:
+    async def _rebuild_own(self, namespace: str, old: str, progress: IndexProgress | None) -> None:
         total = await self._size(namespace)
         spec = self._layout.own(namespace, self._next_build(old))
         await self._build(spec, self._algorithm(total), total, progress)
@@ -252,7 +252,7 @@ class Placement:
         if old:
             await self._server.drop(old)
 
-    async def _rebuild_shared(self, progress: Progress | None) -> None:
+    async def _rebuild_shared(self, progress: IndexProgress | None) -> None:
         layout, server = self._layout, self._server
         old = await server.facts(layout.alias)
         if old is None:
@@ -290,7 +290,7 @@ class Placement:
 class _Stages:
     """Progress of three stages over the same documents, each of which counts for a third."""
 
-    def __init__(self, progress: Progress | None, total: int) -> None:
+    def __init__(self, progress: IndexProgress | None, total: int) -> None:
         self._progress = progress
         self._total = total
 

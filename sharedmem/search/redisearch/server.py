@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from sharedmem.errors import SharedMemoryError, UnavailableError
-from sharedmem.search.protocol import Progress
+from sharedmem.search.protocol import IndexProgress
 from sharedmem.search.redisearch.layout import Algorithm, Facts, Layout, Spec, read_facts
 from sharedmem.wire.faults import translate
 from sharedmem.wire.line import Line
@@ -107,7 +107,7 @@ class IndexServer:
 
         return await self._wait(name, is_over, lambda _: None)
 
-    async def built_at_last(self, name: str, *, total: int, progress: Progress | None) -> Facts:
+    async def built_at_last(self, name: str, *, total: int, progress: IndexProgress | None) -> Facts:
         """Wait until the server has looked at all documents, as long as it goes on.
 
         Raises:
