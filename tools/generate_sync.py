@@ -252,7 +252,8 @@ def _passed(node: ast.FunctionDef | ast.AsyncFunctionDef, threaded: set[str]) ->
     plain = [spelled(argument.arg) for argument in node.args.args[1:]]
     several = [f"*{node.args.vararg.arg}"] if node.args.vararg else []
     named = [f"{argument.arg}={spelled(argument.arg)}" for argument in node.args.kwonlyargs]
-    return ", ".join([*plain, *several, *named])
+    others = [f"**{node.args.kwarg.arg}"] if node.args.kwarg else []
+    return ", ".join([*plain, *several, *named, *others])
 
 
 def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:

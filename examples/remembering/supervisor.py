@@ -8,8 +8,9 @@ python examples/remembering/supervisor.py
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
-from sharedmem import Hub, SharedMemoryStore
+from sharedmem import Hub, MemoryEvent, SharedMemoryStore
 
 PARTS = {
     "roof": "The roof leaks: there is a high risk of water damage in the attic.",
@@ -44,10 +45,22 @@ async def work(store: SharedMemoryStore, house: str) -> int:
         part = str(item.metadata["part"])
         if not await store.shared.sadd(f"taken-{house}", part):
             continue
-        finding = {"category": "finding", "thread_id": f"house {house}", "importance": "high"}
-        await store.memory.add(PARTS[part], **finding)
+        await store.memory.add(PARTS[part], category="finding", thread_id=f"house {house}", importance="high")
         done += 1
     return done
+
+
+async def hear(risks: AsyncIterator[MemoryEvent], count: int) -> list[str]:
+    """So many risks, each told in the moment in which it is remembered."""
+    heard: list[str] = []
+    async with asyncio.timeout(10):
+        async for event in risks:
+            if event.item is not None:
+                heard.append(event.item.memory)
+                print(f"heard at once: {event.item.memory}")
+            if len(heard) == count:
+                return heard
+    return heard
 
 
 async def main() -> None:
@@ -61,14 +74,7 @@ async def main() -> None:
             await hand_out(supervisor, "17")
             done = await asyncio.gather(*(work(worker, "17") for worker in workers))
             print(f"{sum(done)} of {len(PARTS)} parts inspected, none twice")
-            heard: list[str] = []
-            async with asyncio.timeout(10):
-                async for event in risks:
-                    if event.item is not None:
-                        heard.append(event.item.memory)
-                        print(f"heard at once: {event.item.memory}")
-                    if len(heard) == 2:
-                        break
+            heard = await hear(risks, 2)
         findings = await supervisor.memory.list(of_findings, limit=10)
         print(f"read in all: {len(heard)} of {len(findings)} findings; without memory: every report of every worker")
 

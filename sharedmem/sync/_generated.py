@@ -1696,7 +1696,7 @@ class Memories(Face[AsyncMemories]):
             AccessDeniedError, UnavailableError: as `write`.
             ConfigError: the embedding provider refuses the key or model.
         """
-        return self._portal.run(self._async.add(memory, dedup=dedup, dedup_keys=dedup_keys))
+        return self._portal.run(self._async.add(memory, dedup=dedup, dedup_keys=dedup_keys, **fields))
 
     def add_many(
         self,
@@ -1741,7 +1741,7 @@ class Memories(Face[AsyncMemories]):
             VersionConflictError: it has another version than `if_version`.
             AccessDeniedError, UnavailableError, ConfigError: as `add`.
         """
-        return self._portal.run(self._async.update(id_, if_version=if_version))
+        return self._portal.run(self._async.update(id_, if_version=if_version, **changes))
 
     def delete(self, id_: str) -> bool:
         """Forget a memory; `history` and `undo` know it for `memory_history_s` (30 days). Two round trips.

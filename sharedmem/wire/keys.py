@@ -39,7 +39,7 @@ EXPIRING_PARTS = (
 FAMILIES = ("memory", "cache")
 RECORD_PARTS = (
     *(f"{family}.{part}" for family in FAMILIES for part in ("log", "place", "digests", "endings", "stats")),
-    *("memory.turns", "memory.history", "memory.authors", "memory.pending", "memory.whole", "cache.gone"),
+    *("memory.turns", "memory.history", "memory.authors", "memory.pending", "cache.gone"),
 )
 # These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
 LASTING_PARTS = (
@@ -259,7 +259,7 @@ class KeySpace:
         return self.service(namespace, "kept")
 
     def presence(self, target: Target) -> bytes:
-        """The key that is there if and only if a key is: itself, or the record it names (`<namespace>:$memory:<id>`)."""
+        """The key that is there if and only if a key is: its own, or the record it names (`<ns>:$memory:<id>`)."""
         namespace, _, rest = target.key.partition(":")
         family, _, id_ = rest.partition(":")
         is_record = family[:1] == "$" and family[1:] in FAMILIES

@@ -102,8 +102,11 @@ class Shore:
     async def clear(self, namespace: str, stamp: int) -> None:
         raise InternalError(f"{namespace}: nobody clears here, at {stamp} or else")
 
-    def logs(self, namespace: str) -> AsyncIterator[list[str]]:
-        raise InternalError(f"{namespace}: nobody lists logs here")
+    def logs(self, namespace: str, scope: str) -> AsyncIterator[list[str]]:
+        raise InternalError(f"{namespace}: nobody lists logs of {scope} here")
+
+    async def gather(self, namespace: str, *, again: bool = False) -> bool:
+        raise InternalError(f"{namespace}: nobody remembers here, {again=}")
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int] | None = None) -> None:
         await self.drainer.settle(namespace, entries, changed)

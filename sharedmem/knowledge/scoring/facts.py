@@ -33,8 +33,6 @@ class Facts(NamedTuple):
 
 # A search reads them of hundreds of memories, and the next one of mostly the same.
 @lru_cache(maxsize=_REMEMBERED)
-# A search reads each twice, and the next search many of them again.
-@lru_cache(maxsize=8192)
 def decode_facts(data: bytes) -> Facts:
     """The facts of those bytes; what somebody else has written there reads as nothing."""
     try:
