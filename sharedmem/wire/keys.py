@@ -32,7 +32,7 @@ EXPIRING_PARTS = (
     *("limit", "presence", "presence.facts"),
     *("queue.waiters", "queue.followers", "queue.counts", "queue.result", "queue.recent"),
     *("episode", "episode.summary", "episode.sessions", "episode.endings"),
-    *("kept.staged", "memory.embedding"),
+    *("kept.staged", "memory.embedding", "memory.tending", "cache.tending"),
 )
 # Kinds of record that can be searched for, and the service keys beside them: a namespace has one of each, or one for
 # each thing that is named behind it (`KeySpace.record_item`).

@@ -67,22 +67,6 @@ class _Link(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         return future
 
-    def send_together(self, commands: Sequence[Command]) -> list[asyncio.Future[Reply]]:
-        """Put commands in line that the server can only begin with when it has them all."""
-        packed = b"".join(hiredis.pack_command(command) for command in commands)  # type: ignore[arg-type]  # see `send`
-        futures: list[asyncio.Future[Reply]] = [self._loop.create_future() for _ in commands]
-        is_idle = not self._waiting
-        self._waiting.extend(futures)
-        if is_idle and not self._outgoing and self._transport:
-            self._transport.write(packed)
-        else:
-            if not self._outgoing:
-                self._loop.call_soon(self._flush)
-            self._outgoing.append(packed)
-        if len(self._waiting) > _MOST_IN_FLIGHT:
-            self.congested = True
-        return futures
-
     def _flush(self) -> None:
         if self._transport and self._outgoing:
             self._transport.write(b"".join(self._outgoing))
@@ -198,7 +182,7 @@ class Lane:
         """
         link = await self._usable()
         self._watch()
-        futures = link.send_together((("MULTI",), *commands, ("EXEC",)))
+        futures = [link.send(command) for command in (("MULTI",), *commands, ("EXEC",))]
         # Every future is heard, also when the first already tells of the loss.
         replies = await asyncio.gather(*futures, return_exceptions=True)
         for reply in replies:

@@ -11,6 +11,7 @@ from sharedmem.errors import InvalidError
 from sharedmem.knowledge.cache.calibration import calibrated_similarity
 from sharedmem.knowledge.cache.questions import CACHE, FIELDS, Answer, Question, read_answer
 from sharedmem.knowledge.cache.tally import Tally
+from sharedmem.knowledge.growing import Growth
 from sharedmem.knowledge.guards import differs
 from sharedmem.knowledge.memory.meaning import meaning_of
 from sharedmem.knowledge.minds import Minds
@@ -197,6 +198,7 @@ class Answers:
             fields=fields,
         )
         await self._translated(call)
+        Growth.of(self._minds, self._minds.answers, self._namespace).grew(1)
 
     async def matching(self, filters: Every) -> list[str]:
         """The ids of the answers that filters let through. One round trip for every 500."""

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from sharedmem.errors import UnavailableError
+from sharedmem.knowledge.growing import Growth
 from sharedmem.knowledge.memory.desk import MOST_AT_ONCE, Desk
 from sharedmem.knowledge.memory.drafts import Draft
 from sharedmem.knowledge.memory.judging import Bench
@@ -36,6 +37,7 @@ class Batches:
         self._minds = minds
         self.desk = minds.shared(Desk, namespace, lambda: Desk(minds, namespace))
         self._pending = minds.shared(Pending, namespace, lambda: Pending(self.desk))
+        self._growth = Growth.of(minds, minds.memories, namespace)
         self._namespace = namespace
         self._waiting: list[Waiting] = []
         self._work: Work | None = None
@@ -119,6 +121,7 @@ class Batches:
                 future.set_exception(result)
         if bench.waiting:
             self._pending.wake()
+        self._growth.grew(len(batch))
 
 
 def _give_up(batch: list[Waiting]) -> None:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TypeAlias, TypeVar
 
 from sharedmem.clock import Clock
-from sharedmem.errors import ConfigError
+from sharedmem.errors import ConfigError, SharedMemoryError
 from sharedmem.search.exact.mirror import Mirror
 from sharedmem.search.exact.record import COMMANDS_EACH, Record, pairs, read, reading
 from sharedmem.search.protocol import Family
@@ -57,12 +57,14 @@ class Follower:
         # Ids in the log without a record, and the version from which they may be missing there.
         self._gone: Versions = {}
         self._turn = asyncio.Lock()
-        self._begun = self._done = 0
+        self._begun = self._done = self._failed = 0
+        self._failure: SharedMemoryError | None = None
 
     async def catch_up(self) -> int:
         """Have everything in the mirror that was on the server when this was called; the round trips it took.
 
-        Callers who wait while another is at it share the next turn: one that has begun may have looked too early.
+        Callers who wait while another is at it share the next turn, also its failure: one that has begun may have
+        looked too early.
 
         Raises:
             UnavailableError: the server cannot be reached.
@@ -70,13 +72,22 @@ class Follower:
         """
         came = self._begun
         async with self._turn:
-            trips = 1
-            if self._done <= came:
-                self._begun += 1
-                trips = await self._translated(self._follow())
-                self._done = self._begun
+            if self._failure is not None and self._failed > came:
+                # Each trying for itself, one after the other, many would wait for many times as long as one.
+                raise self._failure
+            trips = await self._take_turn() if self._done <= came else 1
             self._expire()
             return trips
+
+    async def _take_turn(self) -> int:
+        self._begun += 1
+        try:
+            trips = await self._translated(self._follow())
+        except SharedMemoryError as error:
+            self._failed, self._failure = self._begun, error
+            raise
+        self._done, self._failure = self._begun, None
+        return trips
 
     async def _translated(self, work: Awaitable[T]) -> T:
         try:
