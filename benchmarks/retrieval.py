@@ -65,7 +65,7 @@ class Way(NamedTuple):
     """Among memories that do not know who said them, when and to whom."""
 
 
-_STILL = replace(RECIPE, author=1.0, previous=(), following=(), answer=1.0, question=1.0, date=1.0)
+_STILL = replace(RECIPE, author=1.0, previous=(), following=(), answer=1.0, thread=0.0, question=1.0, date=1.0)
 WHOLE = Way("the recipe")
 STEPS = (
     Way("meaning alone", mode="semantic", bare=True),
@@ -74,7 +74,7 @@ STEPS = (
     Way("weighted sum", _STILL, bare=True),
     Way("+ date and speaker before the words, names out of the query", _STILL),
     Way("+ who is named", replace(_STILL, author=RECIPE.author)),
-    Way("+ neighbours", replace(RECIPE, answer=1.0, question=1.0, date=1.0)),
+    Way("+ neighbours and thread", replace(RECIPE, answer=1.0, question=1.0, date=1.0)),
     Way("+ questions", replace(RECIPE, date=1.0)),
     Way("+ dates = the recipe"),
 )
@@ -84,6 +84,7 @@ WITHOUT = (
     Way("words", replace(RECIPE, text=0.0)),
     Way("who is named", replace(RECIPE, author=1.0)),
     Way("neighbours", replace(RECIPE, previous=(), following=())),
+    Way("the busiest thread", replace(RECIPE, thread=0.0)),
     Way("the gate for long turns", replace(RECIPE, talkative=1e9)),
     Way("more to answers", replace(RECIPE, answer=1.0)),
     Way("less to questions", replace(RECIPE, question=1.0)),

@@ -41,7 +41,9 @@ if behind then return behind end
 
 local pool = redis.call('EXISTS', place) == 0
 local version = tick(count)
-local counted = {}
+
+-- What lies in keys that all share is read once and written once, after the last write.
+local holders, tops, turned, taken, logged, counted, spoken = {}, {}, {}, {}, {}, {}, {}
 
 -- The terms of a write, and where the next one begins.
 local NAMES = { 'id', 'expect', 'change', 'told', 'digest', 'former', 'over', 'ttl_ms', 'turn', 'thread', 'head', 'tail',
@@ -53,18 +55,35 @@ local function read_terms(from)
   return one, one.last + 1
 end
 
+-- Whether any of these keys are there: mostly nothing is where something new comes.
+local function any_there(from)
+  return redis.call('EXISTS', unpack(KEYS, from, from + count - 1)) > 0
+end
+
+-- Which memories have the digests of these writes.
+local function read_holders(writes)
+  local digests_of = {}
+  for i, one in ipairs(writes) do digests_of[i] = one.digest end
+  for i, id in ipairs(redis.call('HMGET', digests, unpack(digests_of))) do holders[digests_of[i]] = id end
+end
+
 local function next_turn(turns)
-  local top = redis.call('ZRANGE', turns, -1, -1, 'WITHSCORES')[2]
-  return top and whole(tonumber(top) + 1) or '0'
+  if not tops[turns] then
+    local top = redis.call('ZRANGE', turns, -1, -1, 'WITHSCORES')[2]
+    tops[turns] = top and tonumber(top) or -1
+  end
+  return whole(tops[turns] + 1)
 end
 
 -- Why a write is not done, or nil.
-local function objection(record, one)
-  local held = redis.call('HMGET', record, 'version', 'turn', 'digest')
-  if one.expect == '0' and held[1] then return 'here ' .. held[1] .. ' ' .. held[2] .. ' ' .. held[3] end
-  if one.expect ~= '0' and held[1] ~= one.expect then return 'stale ' .. (held[1] or '0') end
+local function objection(record, one, some_there)
+  if some_there or one.expect ~= '0' then
+    local held = redis.call('HMGET', record, 'version', 'turn', 'digest')
+    if one.expect == '0' and held[1] then return 'here ' .. held[1] .. ' ' .. held[2] .. ' ' .. held[3] end
+    if one.expect ~= '0' and held[1] ~= one.expect then return 'stale ' .. (held[1] or '0') end
+  end
   if one.expect ~= '0' or one.over == '*' then return nil end
-  local other = redis.call('HGET', digests, one.digest)
+  local other = holders[one.digest]
   if other and other ~= one.over and other ~= one.id then return 'dup ' .. other end
   return nil
 end
@@ -81,9 +100,8 @@ local function store(record, one, stamp)
   local left = one.ttl_ms == '' and redis.call('PTTL', record) or tonumber(one.ttl_ms)
   if one.afresh == '1' then redis.call('DEL', record) end
   local fields = { 'version', stamp, 'turn', one.turn, 'digest', one.digest, 'change', one.told, 'body', one.body,
-    'facts', one.head .. one.turn .. one.tail }
+    'facts', one.head .. one.turn .. one.tail, unpack(ARGV, one.first, one.last) }
   if pool then fields[#fields + 1], fields[#fields + 2] = 'pool', '1' end
-  for i = one.first, one.last do fields[#fields + 1] = ARGV[i] end
   redis.call('HSET', record, unpack(fields))
   if left > 0 then
     redis.call('PEXPIRE', record, left)
@@ -94,26 +112,35 @@ local function store(record, one, stamp)
 end
 
 -- The history outlives its memory for a while.
-local function note_ending(history, one, left)
+local function note_ending(history, one, left, has_past)
   if left > 0 then
     local ending = one.id .. ' ' .. one.digest .. ' ' .. one.turn .. ' ' .. one.thread
     redis.call('ZADD', endings, whole(now_ms() + left), ending)
-    redis.call('PEXPIRE', history, whole(left + history_s * 1000))
-  else
+    if has_past then redis.call('PEXPIRE', history, whole(left + history_s * 1000)) end
+  elseif has_past then
     redis.call('PERSIST', history)
   end
 end
 
 local function note_turn(turns, one, facts_before)
   if facts_before then redis.call('ZREM', turns, one.id .. ' ' .. facts_before) end
-  redis.call('ZADD', turns, one.turn, one.id .. ' ' .. one.head .. one.turn .. one.tail)
-  if one.expect == '0' and one.author ~= '' then redis.call('HINCRBY', authors, one.author, 1) end
+  if tops[turns] then tops[turns] = math.max(tops[turns], tonumber(one.turn)) end
+  local members = turned[turns] or {}
+  members[#members + 1], members[#members + 2] = one.turn, one.id .. ' ' .. one.head .. one.turn .. one.tail
+  turned[turns] = members
+  if one.expect == '0' and one.author ~= '' then spoken[one.author] = (spoken[one.author] or 0) + 1 end
 end
 
 local function note_digest(one)
-  if one.former ~= '' and one.former ~= one.digest then forget_digest(digests, one.former, one.id) end
+  if one.former ~= '' and one.former ~= one.digest then
+    if holders[one.former] == one.id then holders[one.former] = nil end
+    forget_digest(digests, one.former, one.id)
+  end
   local may_take = one.expect == '0' and one.over ~= '*'
-  redis.call(may_take and 'HSET' or 'HSETNX', digests, one.digest, one.id)
+  if may_take or not holders[one.digest] then
+    holders[one.digest] = one.id
+    taken[#taken + 1], taken[#taken + 2] = one.digest, one.id
+  end
 end
 
 local function note_waiting(one)
@@ -131,17 +158,17 @@ local function document(one, stamp, left)
     .. ',' .. string.sub(version_json(stamp, one.turn, one.told, one.body), 2)
 end
 
-local function write(record, history, turns, one, i)
+local function write(record, history, turns, one, i, some_past)
   local stamp = whole(version + i - 1)
   local facts_before = one.expect ~= '0' and redis.call('HGET', record, 'facts')
   if facts_before then keep_past(record, history) end
   if one.turn == '' then one.turn = next_turn(turns) end
   local left = store(record, one, stamp)
-  note_ending(history, one, left)
+  note_ending(history, one, left, some_past or facts_before)
   note_turn(turns, one, facts_before)
   note_digest(one)
   note_waiting(one)
-  redis.call('ZADD', log, stamp, one.id)
+  logged[#logged + 1], logged[#logged + 2] = stamp, one.id
   counted[one.change] = (counted[one.change] or 0) + 1
   if is_kept(i) then
     local expires = left > 0 and whole(now_ms() + left)
@@ -151,18 +178,27 @@ local function write(record, history, turns, one, i)
   return 'ok ' .. stamp .. ' ' .. one.turn
 end
 
+local function write_shared()
+  if #logged == 0 then return end
+  redis.call('ZADD', log, unpack(logged))
+  if #taken > 0 then redis.call('HSET', digests, unpack(taken)) end
+  for turns, members in pairs(turned) do redis.call('ZADD', turns, unpack(members)) end
+  for author, times in pairs(spoken) do redis.call('HINCRBY', authors, author, times) end
+  for change, times in pairs(counted) do redis.call('HINCRBY', stats, change, times) end
+end
+
 local writes, verdicts, from, refused = {}, {}, 10, false
-for i = 1, count do
-  writes[i], from = read_terms(from)
-  if whole_only then
-    verdicts[i] = objection(KEYS[3 + i], writes[i]) or 'stale 0'
-    refused = refused or verdicts[i] ~= 'stale 0'
-  end
+for i = 1, count do writes[i], from = read_terms(from) end
+read_holders(writes)
+local some_there, some_past = any_there(4), any_there(4 + count)
+for i = 1, whole_only and count or 0 do
+  verdicts[i] = objection(KEYS[3 + i], writes[i], some_there) or 'stale 0'
+  refused = refused or verdicts[i] ~= 'stale 0'
 end
 for i = 1, refused and 0 or count do
   local record = KEYS[3 + i]
-  verdicts[i] = objection(record, writes[i])
-    or write(record, KEYS[3 + count + i], KEYS[3 + 2 * count + i], writes[i], i)
+  verdicts[i] = objection(record, writes[i], some_there)
+    or write(record, KEYS[3 + count + i], KEYS[3 + 2 * count + i], writes[i], i, some_past)
 end
-for change, times in pairs(counted) do redis.call('HINCRBY', stats, change, times) end
+write_shared()
 return done(whole(redis.call('ZCARD', pending)) .. '\n' .. table.concat(verdicts, '\n'))

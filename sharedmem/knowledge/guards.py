@@ -175,6 +175,8 @@ def _exchanged(left: list[_Word], right: list[_Word]) -> bool:
     if len(moved) != _A_PAIR or any(mine[place] in COMMON_OPENERS for place in moved):
         return False
     first, last = moved
+    if (mine[first], mine[last]) != (yours[last], yours[first]):
+        return False
     if (mine[first] in MEASURES) != (mine[last] in MEASURES):  # `$5` and `5 dollars`
         return False
-    return _JOINS.isdisjoint(mine[first:last])
+    return _JOINS.isdisjoint(mine[first + 1 : last])

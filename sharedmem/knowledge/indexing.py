@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sharedmem.errors import InvalidError
+from sharedmem.knowledge.memory.revectored import Revectored
 from sharedmem.knowledge.memory.spoilt import spoilt_of
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import IndexStatus
@@ -65,17 +66,28 @@ class Indexes:
     ) -> None:
         """Build an index anew beside the old one, and change over when it is complete.
 
+        Where the embedder is another one than that of the old index, the memories in it get new vectors; until they
+        have them, they are found by their words.
+
         Args:
-            namespace: whose own index; None for the one that small namespaces share.
+            namespace: in whose index it is searched, its own or the shared one; None for the shared one.
             family: `memory` or `cache`.
-            progress: called with (documents done, documents in all).
+            progress: called with (documents done, documents in all), then likewise for the vectors made anew.
 
         Raises:
             InvalidError: there is no such family.
-            UnavailableError: the server cannot be reached; call it again to go on.
+            UnavailableError: server or embedding provider cannot be reached; call it again to go on.
+            LimitedError, ConfigError: the embedding provider refuses.
         """
         checked = None if namespace is None else check_name("namespace", namespace)
-        await self._of(family).rebuild(checked, progress=progress)
+        index = self._of(family)
+        if index is not self._minds.memories:
+            await index.rebuild(checked, progress=progress)
+            return
+        memories = Revectored(self._minds, checked)
+        await memories.forget()
+        await index.rebuild(checked, progress=progress)
+        await memories.embed(progress)
 
     def _of(self, family: str) -> Index:
         if family not in self._indexes:

@@ -126,7 +126,7 @@ class Signal(Record):
     """One reason for a place in the ranking."""
 
     name: str
-    """`text`, `vector`, `author`, `neighbours`, `question`, `recency`, `importance`, `reranker`."""
+    """`text`, `vector`, `author`, `neighbours`, `thread`, `date`, `question`, `recency`, `importance`, `reranker`."""
     score: float
     """As the signal gives it (BM25, cosine similarity, a factor)."""
     rank: int | None = None

@@ -25,7 +25,9 @@ def check_vector(field: str, vector: Sequence[float] | Vector, dimension: int) -
         InvalidError: it has another dimension, or holds what is no finite number.
     """
     try:
-        checked = np.asarray(vector, dtype=np.float32)
+        # What is beyond single precision becomes infinite, and is refused below.
+        with np.errstate(over="ignore"):
+            checked = np.asarray(vector, dtype=np.float32)
     except (TypeError, ValueError):
         raise InvalidError(field, "...", "give numbers") from None
     if checked.shape != (dimension,):

@@ -61,7 +61,10 @@ def index_rebuild(
         bool, typer.Option("--shared", help="Of all indexes the one that small namespaces share.")
     ] = False,
 ) -> None:
-    """Build the index in which the namespace is searched anew, beside the old one; searches go on meanwhile."""
+    """Build anew the index in which the namespace is searched, beside the old one; searches go on meanwhile.
+
+    After a change of the embedder the memories in it get new vectors.
+    """
     options = options_of(context)
 
     async def rebuilt(hub: Hub, namespace: str) -> list[IndexStatus]:

@@ -26,6 +26,7 @@ MOST_LABELS = 256
 _LONGEST_LABEL_BYTES = 256
 _LONGEST_ID_BYTES = 128
 _LONGEST_TTL_S = 3_153_600_000
+_LAST_TURN = 2**52
 _DEEPEST = 32
 _ID_LENGTH = 20
 _IMPORTANCES = ("low", "medium", "high", "critical")
@@ -263,6 +264,8 @@ def check_item(item: MemoryItem) -> None:
         _check_messages(item)
     if item.ttl is not None and not (item.ttl == -1 or 1 <= item.ttl <= _LONGEST_TTL_S):
         raise InvalidError("ttl", item.ttl, "give seconds from 1 to a hundred years, or -1 for ever")
+    if item.turn_index is not None and item.turn_index > _LAST_TURN:
+        raise InvalidError("turn_index", item.turn_index, f"give at most {_LAST_TURN}, or leave it to the store")
     if not all(map(isfinite, item.metrics.values())):
         raise InvalidError("metrics", item.metrics, "give finite numbers")
 

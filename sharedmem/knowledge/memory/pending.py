@@ -10,6 +10,7 @@ from sharedmem.knowledge.memory.desk import Desk
 from sharedmem.knowledge.memory.drafts import Draft
 from sharedmem.knowledge.minds import Minds
 from sharedmem.providers.protocol import Embedder, Embeddings
+from sharedmem.search.protocol import IndexProgress
 from sharedmem.tasks import Work
 from sharedmem.wire.keys import SHARED_SCOPE
 
@@ -92,6 +93,22 @@ class Pending:
         """Some wait: work until none do."""
         if self._minds.embedder is not None and (self._work is None or self._work.done):
             self._work = self._minds.background.start(f"embed memories of {self._desk.namespace}", self._run())
+
+    async def work_off(self, progress: IndexProgress | None = None) -> None:
+        """Embed all that wait and that no other hub has taken.
+
+        Args:
+            progress: called with (how many are embedded, how many there were).
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: the provider does not; they go on waiting.
+        """
+        waiting, done = await self._minds.line.call("ZCARD", self._desk.pending_key), 0
+        while isinstance(found := await self._desk.claim(_CLAIMED_AT_ONCE, _LEASE_MS), list):
+            await self._embed(found)
+            done += len(found)
+            if progress is not None:
+                progress(done, max(done, waiting if isinstance(waiting, int) else 0))
 
     async def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S

@@ -7,57 +7,44 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge.memory.asking import check_query, check_share
-from sharedmem.knowledge.memory.base import MEMORY, check_filter
-from sharedmem.knowledge.memory.documents import version_of
+from sharedmem.knowledge.memory.base import check_filter
+from sharedmem.knowledge.memory.chronicle import Chronicle
 from sharedmem.knowledge.memory.meaning import meaning_of
-from sharedmem.knowledge.memory.noticing import Interest, event_of
-from sharedmem.knowledge.memory.shelf import Kept, Logged, Shelf
+from sharedmem.knowledge.memory.noticing import Interest
+from sharedmem.knowledge.memory.shelf import Shelf
 from sharedmem.knowledge.memory.wakes import Wakes
-from sharedmem.models import MemoryEvent, MemoryFilter, MemoryItem
+from sharedmem.models import MemoryEvent, MemoryFilter
 from sharedmem.search.analysis import query_terms
 from sharedmem.telemetry import get_logger
-from sharedmem.wire.vectors import Vector
 
 EventCallback = Callable[[MemoryEvent], Awaitable[None] | None]
 DEFAULT_THRESHOLD = 0.5
 # Ids of deleted memories stay in the log for a day; a little less, since clocks differ.
 _KEPT_DELETIONS = timedelta(hours=23, minutes=55)
-_MOST_REMEMBERED = 100_000
 _CURSOR = re.compile(r"[0-9]{1,17}")
 _logger = get_logger("memory")
-
-
-@dataclass(frozen=True)
-class _Story:
-    """What a memory was when it was last looked at, and what it is."""
-
-    logged: Logged
-    was: MemoryItem | None
-    now: Kept | None
-    is_embedded: bool = False
-    """Nothing but its vector is new."""
-    is_expired: bool = False
 
 
 class StandingQuery:
     """The events of one standing query, as an async iterator of `MemoryEvent`.
 
     Args:
-        shelf: fetches memories, within its scope.
+        chronicle: tells what has become of memories, within its scope.
         interest: what is asked.
         wakes: tells when memories have changed.
         cursor: the version up to which everything was told.
         looked_at: when that was so, in microseconds since 1970.
     """
 
-    def __init__(self, shelf: Standing, interest: Interest, wakes: Wakes, *, cursor: int, looked_at: float) -> None:
-        self._shelf = shelf
+    def __init__(
+        self, chronicle: Chronicle, interest: Interest, wakes: Wakes, *, cursor: int, looked_at: float
+    ) -> None:
+        self._chronicle = chronicle
         self._interest = interest
         self._wakes = wakes
         self._cursor = cursor
@@ -78,13 +65,13 @@ class StandingQuery:
 
     async def _look(self) -> bool:
         """Whether something had changed. Two round trips, one when nothing had."""
-        since_us, self._looked_at = self._looked_at, self._shelf.now_us()
+        since_us, self._looked_at = self._looked_at, self._chronicle.now_us()
         cleared, self._clearings = self._wakes.clearings != self._clearings, self._wakes.clearings
         if cleared or self._looked_at - since_us > _KEPT_DELETIONS / timedelta(microseconds=1):
             self._events.append(_gap(self._cursor))
-        page, stories = await self._shelf.stories(self._cursor)
+        page, stories = await self._chronicle.stories(self._cursor)
         if page:
-            async for event in self._shelf.told(self._interest, stories, self._matched):
+            async for event in self._chronicle.told(self._interest, stories, self._matched):
                 self._events.append(event)
             self._cursor = page[-1].version
         return bool(page)
@@ -134,14 +121,15 @@ class Standing(Shelf):
         asked = check_filter(filters)
         cursor = None if since is None else _checked_cursor(since)
         minds, space = self._minds, self._scope.home
+        chronicle = Chronicle(minds, self._scope, self._within)
         meaning = await meaning_of(minds.embedder_of(self._namespace), text)
         interest = Interest(query_terms(text), meaning.vector, least, (self._within, asked))
         wakes = minds.shared(Wakes, self._namespace, lambda: Wakes(minds.line, minds.background, space))
         try:
             with wakes.attended():
-                begin = await self._newest() if cursor is None else cursor
-                looked_at = self.now_us() if cursor is None else cursor
-                standing = StandingQuery(self, interest, wakes, cursor=begin, looked_at=looked_at)
+                begin = await chronicle.newest() if cursor is None else cursor
+                looked_at = chronicle.now_us() if cursor is None else cursor
+                standing = StandingQuery(chronicle, interest, wakes, cursor=begin, looked_at=looked_at)
                 work = minds.background.start("deliver memory events", self._call_each(standing, callback))
                 try:
                     yield standing
@@ -149,86 +137,6 @@ class Standing(Shelf):
                     await work.stop()
         finally:
             await wakes.rest()
-
-    async def stories(self, after: int) -> tuple[list[Logged], list[_Story]]:
-        """(the memories changed after a version, at most a page; what they were then and are now)."""
-        page = await self._log_page(after)
-        if not page:
-            return [], []
-        keyspace, space = self._minds.keyspace, self._namespace
-        ids = [logged.id for logged in page]
-        past = [("LRANGE", keyspace.record_item(MEMORY, space, "history", id_), 0, -1) for id_ in ids]
-        replies = await self._minds.line.read_each([*self._looks(ids, vectors=True), *past])
-        stories = []
-        for number, logged in enumerate(page):
-            history = replies[len(page) + number]
-            entries = [entry for entry in history if isinstance(entry, bytes)] if isinstance(history, list) else []
-            stories.append(self._story(logged, self._kept(logged.id, replies[number]), entries, after))
-        return page, stories
-
-    def _story(self, logged: Logged, now: Kept | None, history: list[bytes], after: int) -> _Story:
-        if now is not None and now.item.version <= after:
-            return _Story(logged, now.item, now, is_embedded=True)
-        past = [version_of(logged.id, self._namespace, entry) for entry in history]
-        was = next((each for each in past if each.version <= after), None)
-        is_deleted = bool(past) and past[0].change == "deleted"
-        return _Story(
-            logged,
-            was.item if was is not None and was.change != "deleted" else None,
-            now,
-            is_expired=now is None and not is_deleted,
-        )
-
-    async def told(
-        self, interest: Interest, stories: list[_Story], matched: dict[str, None]
-    ) -> AsyncIterator[MemoryEvent]:
-        """The events that these stories are to somebody.
-
-        Args:
-            interest: what is asked.
-            stories: in their order.
-            matched: ids of what was told of and not withdrawn; kept up to date.
-        """
-        vectors = await self._vectors_of([story.was for story in stories if story.was and not story.is_embedded])
-        for story in stories:
-            id_ = story.logged.id
-            before = interest.likeness(story.was, vectors.get(id_)) if not story.is_expired else None
-            if story.is_expired and id_ in matched:
-                before = 1.0  # what it was has gone with it
-            after = interest.likeness(*story.now) if story.now else None
-            event = event_of(before, after)
-            _note(matched, id_, still=after is not None)
-            if event is not None:
-                yield MemoryEvent(
-                    event=event, id=id_, item=self._seen(story.now), similarity=after, cursor=str(story.logged.version)
-                )
-
-    def _seen(self, now: Kept | None) -> MemoryItem | None:
-        # What has left the scope is nobody's business there any more.
-        return now.item if now is not None and self._admits(MemoryFilter(), now.item) else None
-
-    def now_us(self) -> float:
-        """The present moment in microseconds since 1970, comparable with versions."""
-        return self._minds.clock.now().timestamp() * 1_000_000
-
-    async def _vectors_of(self, items: list[MemoryItem]) -> dict[str, Vector]:
-        """Meanings of what memories once were; without a provider that answers, words decide."""
-        embedder = self._minds.embedder_of(self._namespace)
-        if not items or embedder is None:
-            return {}
-        found = {}
-        for item in items:
-            vector = (await meaning_of(embedder, item.memory or item.content, purpose="document")).vector
-            if vector is not None:
-                found[item.id] = vector
-        return found
-
-    async def _newest(self) -> int:
-        """The version of the namespace's newest change of a memory."""
-        log = self._minds.keyspace.record_log(MEMORY, self._namespace)
-        newest = await self._minds.line.call("ZREVRANGE", log, 0, 0, "WITHSCORES")
-        assert isinstance(newest, list)
-        return int(float(newest[1])) if len(newest) > 1 and isinstance(newest[1], bytes) else 0
 
     async def _call_each(self, standing: StandingQuery, callback: EventCallback | None) -> None:
         if callback is None:
@@ -247,14 +155,6 @@ def _checked_cursor(since: str | int) -> int:
     if isinstance(since, bool) or _CURSOR.fullmatch(str(since)) is None:
         raise InvalidError("since", since, "give the cursor of an event, or None for from now on")
     return int(since)
-
-
-def _note(matched: dict[str, None], id_: str, *, still: bool) -> None:
-    matched.pop(id_, None)
-    if still:
-        matched[id_] = None
-    if len(matched) > _MOST_REMEMBERED:
-        del matched[next(iter(matched))]
 
 
 def _gap(cursor: int) -> MemoryEvent:

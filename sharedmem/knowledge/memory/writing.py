@@ -105,7 +105,7 @@ class Writing(Past):
         """
         self._permit("write")
         now = self._minds.clock.now()
-        drafts = [self._draft(item, {}, now, dedup=dedup, dedup_keys=dedup_keys) for item in items]
+        drafts = [self._draft(item, {}, now, dedup=dedup, dedup_keys=dedup_keys) for item in _several(items)]
         results: list[AddResult] = []
         for first in range(0, len(drafts), _PAGE):
             page = drafts[first : first + _PAGE]
@@ -255,6 +255,13 @@ class Writing(Past):
 
     def _key(self, id_: str) -> str:
         return f"{self._namespace}:${MEMORY}:{id_}"
+
+
+def _several(items: Iterable[str | MemoryItem | Mapping[str, Any]]) -> Iterable[str | MemoryItem | Mapping[str, Any]]:
+    # A text would be taken for its letters, a mapping for its names, an item for its fields.
+    if isinstance(items, str | bytes | Mapping | MemoryItem) or not isinstance(items, Iterable):
+        raise InvalidError("items", items, "give a list of texts, items or mappings; a single one goes to add()")
+    return items
 
 
 async def _all(futures: Sequence[asyncio.Future[AddResult]]) -> list[AddResult]:

@@ -1,0 +1,119 @@
+"""docs/operations.md: after a change of the embedder `index rebuild` gives memories new vectors and forgets nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+from fakeredis import FakeServer
+from support import private_server
+
+from sharedmem import ConfigError, Hub, Settings, UnavailableError
+from sharedmem.providers.hashing import HashingEmbedder
+from sharedmem.providers.protocol import Embeddings, Purpose
+from sharedmem.testing import fake_hub
+
+data_dir = private_server.data_dir
+FACTS = [f"boat {number} lies in harbour {number}" for number in range(70)]
+
+
+class Renamed(HashingEmbedder):
+    """Another embedder, whose vectors have other numbers and perhaps the same length; away at first, if so wished."""
+
+    def __init__(self, dimension: int = 64, *, failures: int = 0) -> None:
+        super().__init__(dimension)
+        self.failures = failures
+        self.asked: list[str] = []
+
+    @property
+    def name(self) -> str:
+        """Not that of the other."""
+        return f"renamed:{self.dimension}"
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:
+        """Those of the other, turned round."""
+        if self.failures:
+            self.failures -= 1
+            raise UnavailableError("the embedder", "it is away")
+        self.asked += texts
+        made = await super().embed(texts, purpose=purpose)
+        return Embeddings(-made.vectors, made.tokens)
+
+
+async def nearest(hub: Hub, namespace: str) -> str:
+    """What is nearest to the seventh fact by meaning alone."""
+    (hit,) = await hub.store(namespace).memory.search(FACTS[7], mode="semantic", limit=1)
+    assert hit.score > 0.99
+    return hit.item.memory
+
+
+@pytest.fixture
+async def remembered(data_dir: Path) -> AsyncIterator[Settings]:
+    """A server with two namespaces in the shared index, and one that has its own."""
+    settings = Settings(data_dir=data_dir)
+    async with Hub.open(settings=settings, embedder=HashingEmbedder()) as keeper:
+        if not keeper.powers.search:
+            pytest.skip("the server has no search module")
+        for namespace in ("small", "other", "large"):
+            await keeper.store(namespace).memory.add_many(FACTS, dedup=False)
+            await nearest(keeper, namespace)
+        await keeper.index.promote("large")
+        yield settings
+
+
+def opened(settings: Settings, embedder: HashingEmbedder) -> AbstractAsyncContextManager[Hub]:
+    return Hub.open(settings=settings, embedder=embedder)
+
+
+@pytest.mark.parametrize("dimension", [32, 64])
+async def test_rebuilding_gives_every_memory_of_an_index_a_new_vector(remembered: Settings, dimension: int) -> None:
+    async with opened(remembered, Renamed(dimension)) as hub:
+        with pytest.raises(ConfigError, match="index rebuild"):
+            await hub.store("small").memory.search(FACTS[7])
+        told: list[tuple[int, int]] = []
+
+        await hub.index.rebuild("small", progress=lambda done, total: told.append((done, total)))
+        await hub.index.rebuild("large")
+
+        for namespace in ("small", "other", "large"):
+            assert await nearest(hub, namespace) == FACTS[7]
+            assert await hub.index.check(namespace) == []
+            assert (await hub.store(namespace).memory.stats()).count == len(FACTS)
+        assert told[-1] == (len(FACTS), len(FACTS))
+
+
+async def test_the_same_embedder_is_not_asked_again(remembered: Settings) -> None:
+    embedder = Renamed()
+    async with opened(remembered, embedder) as hub:
+        await hub.index.rebuild("large")
+        assert sorted(embedder.asked) == sorted(FACTS)
+
+        await hub.index.rebuild("large")
+
+        assert len(embedder.asked) == len(FACTS)
+
+
+async def test_while_the_provider_is_away_words_find_and_the_same_call_goes_on(remembered: Settings) -> None:
+    embedder = Renamed(32, failures=1)
+    async with opened(remembered, embedder) as hub:
+        with pytest.raises(UnavailableError):
+            await hub.index.rebuild("large")
+        (hit,) = await hub.store("large").memory.search("boat 7", mode="keywords", limit=1)
+        assert hit.item.memory == FACTS[7]
+
+        await hub.index.rebuild("large")
+
+        assert await nearest(hub, "large") == FACTS[7]
+
+
+async def test_without_a_search_module_it_is_the_same() -> None:
+    server = FakeServer()
+    async with fake_hub(server=server, embedder=HashingEmbedder()) as hub:
+        await hub.store("small").memory.add_many(FACTS, dedup=False)
+
+    async with fake_hub(server=server, embedder=Renamed(32)) as hub:
+        await hub.index.rebuild("small")
+
+        assert await nearest(hub, "small") == FACTS[7]
