@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -72,6 +73,10 @@ async def test_rebuilding_gives_every_memory_of_an_index_a_new_vector(remembered
     async with opened(remembered, Renamed(dimension)) as hub:
         with pytest.raises(ConfigError, match="index rebuild"):
             await hub.store("small").memory.search(FACTS[7])
+        assert [re.findall("`(.+?)`", problem) for problem in await hub.index.check("large")] == [
+            ["sharedmem index rebuild -n large"],
+            ["sharedmem index rebuild --shared"],
+        ]
         told: list[tuple[int, int]] = []
 
         await hub.index.rebuild("small", progress=lambda done, total: told.append((done, total)))

@@ -315,9 +315,7 @@ REFUSED: dict[str, Ask] = {
 
 
 # One test for all: hundreds of hubs would take long to open.
-async def test_what_cannot_be_is_refused_and_nothing_is_written(
-    place: Place, memory: Memories, namespace: str
-) -> None:
+async def test_what_cannot_be_is_refused_and_nothing_is_written(place: Place, memory: Memories, namespace: str) -> None:
     added = await memory.add(INTERVIEW)
     before, stats = written(place, namespace), await memory.stats()
 

@@ -34,7 +34,26 @@ NAMES = st.sampled_from(["a", "ab", "A", "a b", "a,b", "a|b", "a{b", "*", "@a", 
 THREADS = NAMES.filter(lambda name: "{" not in name)
 WORDS = st.sampled_from(["zebra", "horse", "deploy", "invoice", "harbour", "the", "not", "42", "Ada", "港", "🦓"])
 TEXTS = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
-_SYNTAX = ("|", "(", ")", "{", "}", "[", "]", "@ns:{team2}", "@user:{a}", "-", "~", "*", "%%", "=>", "$v", '"', "\\", "'")
+_SYNTAX = (
+    "|",
+    "(",
+    ")",
+    "{",
+    "}",
+    "[",
+    "]",
+    "@ns:{team2}",
+    "@user:{a}",
+    "-",
+    "~",
+    "*",
+    "%%",
+    "=>",
+    "$v",
+    '"',
+    "\\",
+    "'",
+)
 QUERIES = st.lists(WORDS | st.sampled_from(_SYNTAX) | st.text(max_size=4), min_size=1, max_size=8).map(" ".join)
 
 
@@ -180,9 +199,7 @@ async def test_answers_are_always_within_scope_and_filters_and_never_expired(
 
 
 @FEWER
-@given(
-    facts=st.lists(FACTS, min_size=1, max_size=20), asked=st.lists(ASKED, min_size=1, max_size=3), query=QUERIES
-)
+@given(facts=st.lists(FACTS, min_size=1, max_size=20), asked=st.lists(ASKED, min_size=1, max_size=3), query=QUERIES)
 async def test_answers_of_a_query_engine_are_always_within_scope_and_filters(
     redis_url: str, facts: list[Fact], asked: list[Asked], query: str
 ) -> None:

@@ -106,7 +106,7 @@ class RememberingSettings(BaseModel):
     )
     search_timeout_ms: int = Field(2000, ge=1, le=60_000, description="Milliseconds that the server may search.")
     promote_above: int = Field(
-        5000, ge=1, le=10_000_000, description="Memories above which a namespace gets an index of its own."
+        1000, ge=1, le=10_000_000, description="Memories above which a namespace gets an index of its own."
     )
     hnsw_above: int = Field(
         20_000, ge=1, le=1_000_000_000, description="Memories above which such an index is approximate (HNSW)."

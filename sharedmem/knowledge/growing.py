@@ -28,6 +28,7 @@ class Growth:
         # A tenth of the size at which something happens: it may happen so much late.
         self._every = max(1, minds.settings.promote_above // 10)
         self._unseen = self._every
+        self._stage = 0
         self._work: Work | None = None
 
     @classmethod
@@ -47,7 +48,9 @@ class Growth:
     async def _tend(self) -> None:
         keyspace, line, family = self._minds.keyspace, self._minds.line, self._index.family.name
         size = await line.call("ZCARD", keyspace.record_log(family, self._namespace))
-        if not isinstance(size, int) or size <= self._minds.settings.promote_above:
+        stage = self._stage_of(size) if isinstance(size, int) else 0
+        # To promote looks at every record: once for the index of its own, and once when that is to be approximate.
+        if stage <= self._stage:
             return
         # One hub does it; if it dies, another one goes on when the turn has ended.
         turn = keyspace.record_part(family, self._namespace, "tending")
@@ -55,9 +58,14 @@ class Growth:
             return
         try:
             await self._index.promote(self._namespace)
+            self._stage = stage
         except SharedMemoryError as error:
             # Searching goes on in the index that it has; the next look tries again.
             _log.warning("the index of %s (%s) could not be tended: %s", self._namespace, family, error)
             self._minds.counters.increment("index_tending_failures", family=family)
         finally:
             await line.call("DEL", turn)
+
+    def _stage_of(self, size: int) -> int:
+        settings = self._minds.settings
+        return (size > settings.promote_above) + (size > max(settings.promote_above, settings.hnsw_above))

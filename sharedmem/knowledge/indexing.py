@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharedmem.errors import InvalidError
+from sharedmem.errors import ConfigError, InvalidError
 from sharedmem.knowledge.memory.revectored import Revectored
 from sharedmem.knowledge.memory.spoilt import spoilt_of
 from sharedmem.knowledge.minds import Minds
@@ -37,15 +37,18 @@ class Indexes:
             namespace: which is to be searched.
 
         Raises:
-            ConfigError: an index is there with another dimension, metric or layout.
             UnavailableError: the server cannot be reached.
         """
         check_name("namespace", namespace)
+        found = []
         for index in self._indexes.values():
-            await index.ensure(namespace)
+            try:
+                await index.ensure(namespace)
+            except ConfigError as error:
+                found.append(str(error))
         shown = [status for status in await self.all() if not status.namespaces or namespace in status.namespaces]
-        found = [f"{status.name}: {problem}" for status in shown for problem in status.problems]
-        return found + spoilt_of(self._minds, namespace).problems()
+        told = [f"{status.name}: {it}" for status in shown for it in status.problems if it not in found]
+        return found + told + spoilt_of(self._minds, namespace).problems()
 
     async def promote(self, namespace: str, *, family: str = "memory", progress: IndexProgress | None = None) -> None:
         """Give a namespace an index of its own, while it is used; done already, it does nothing.

@@ -13,7 +13,7 @@ and the family's tags (several values with U+001F between) and numbers, each in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
@@ -115,6 +115,13 @@ class Index(Protocol):
 
     async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> Found:
         """The `k` nearest records by meaning alone, in `Found.vector`. One round trip.
+
+        Raises:
+            InvalidError, UnavailableError: as `search`.
+        """
+
+    async def nearest_each(self, namespace: str, vectors: Sequence[Vector], *, filters: Every = ALL, k: int = 10) -> list[Found]:
+        """As `nearest` does for each vector, in one round trip for all; the same version for all.
 
         Raises:
             InvalidError, UnavailableError: as `search`.

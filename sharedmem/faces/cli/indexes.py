@@ -107,7 +107,9 @@ def _picture(found: list[IndexStatus]) -> RenderableType:
             f"{one.algorithm}, being built" if one.indexing else one.algorithm,
             cell(one.model) if one.model else said(("none", "dim")),
         )
-    problems = [f"{one.name}: {problem}" for one in found for problem in one.problems]
+    problems = [
+        problem if one.name in problem else f"{one.name}: {problem}" for one in found for problem in one.problems
+    ]
     return Group(picture, *(said(("! ", "yellow"), problem) for problem in problems))
 
 

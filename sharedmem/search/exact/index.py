@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
 from sharedmem.clock import Clock
@@ -94,7 +94,25 @@ class ExactIndex:
 
     async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> Found:
         """See `Index.nearest`. Round trips as `search`."""
-        return await self.search(namespace, Query(vector=vector, filters=filters, candidates=k))
+        return (await self.nearest_each(namespace, [vector], filters=filters, k=k))[0]
+
+    async def nearest_each(
+        self, namespace: str, vectors: Sequence[Vector], *, filters: Every = ALL, k: int = 10
+    ) -> list[Found]:
+        """See `Index.nearest_each`. Round trips as `search`."""
+        if k < 1:
+            raise InvalidError("candidates", k, "ask for at least one")
+        checked = [check_vector("vector", vector, self._family.dimension) for vector in vectors]
+        check_filter(self._family, filters)
+
+        def ask(mirror: Mirror) -> list[list[Candidate]]:
+            mask = passing(mirror, filters)
+            return [best_by_meaning(mirror, vector, mask, k) for vector in checked]
+
+        follower = self._follower(namespace)
+        trips = await follower.catch_up()
+        version = follower.version
+        return [Found([], near, version, trips) for near in await self._ask(follower, ask)]
 
     async def matching(
         self, namespace: str, filters: Every, *, newest: str | None = None, offset: int = 0, limit: int = 100

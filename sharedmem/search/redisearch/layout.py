@@ -122,10 +122,16 @@ class Layout:
         said = self.read_name(facts.name)
         for what, there, wanted, setting in self._compared(facts, said, spec):
             if there != wanted:
-                advice = "`sharedmem index rebuild` builds it anew, and drops nothing that is remembered"
+                advice = f"`{self._rebuilding(spec)}` builds it anew, and drops nothing that is remembered"
                 raise ConfigError(
                     setting, f"index {facts.name}", f"it has {what} {there}, this hub wants {wanted}; {advice}"
                 )
+
+    def _rebuilding(self, spec: Spec) -> str:
+        """The command line that builds an index anew."""
+        namespace = spec.prefix.partition("{")[2].rpartition("}")[0]
+        family = "" if self._family.name == "memory" else f" --family {self._family.name}"
+        return f"sharedmem index rebuild {'--shared' if spec.shares else f'-n {namespace}'}{family}"
 
     def model_of(self, name: str) -> str:
         """The name of the embedder whose vectors an index holds, as far as its own name tells."""
