@@ -84,6 +84,15 @@ def test_the_dashboard_has_panels_beside_each_other_with_names_of_their_own() ->
     assert all(x + width <= 24 for x, _, width, _ in places)
 
 
+def test_what_the_compose_file_mounts_is_there() -> None:
+    services = yaml.safe_load((DASHBOARDS.parent / "docker-compose.yml").read_text())["services"]
+    mounted = [volume.split(":")[0] for name in ("prometheus", "grafana") for volume in services[name]["volumes"]]
+
+    assert [path for path in mounted if not (DASHBOARDS.parent / path).is_file()] == []
+    scraped = yaml.safe_load((DASHBOARDS.parent / "deploy" / "prometheus.yml").read_text())
+    assert scraped["scrape_configs"][0]["static_configs"][0]["targets"] == ["host.docker.internal:9001"]
+
+
 async def test_the_exporter_tells_what_the_team_shares_and_what_this_process_did() -> None:
     async with fake_hub() as hub:
         store = hub.store("research", actor="reader")
