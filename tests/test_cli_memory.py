@@ -241,14 +241,22 @@ def test_a_mistake_is_told_in_a_sentence(shell: Shell, words: tuple[str, ...], c
     assert is_one_sentence(done, told), done.err
 
 
-def test_who_may_not_write_may_recall(shell: Shell) -> None:
-    shell("remember", LEASE, "--id", "lease")
-    reader = ("--actor", "eve", "--namespace", "elsewhere")
+@pytest.mark.parametrize("group", ["memories", "thread", "index", "cache"])
+def test_a_group_alone_tells_what_it_can_do(shell: Shell, group: str) -> None:
+    done = shell(group)
 
-    refused = shell("remember", "x", "--actor", "eve", "--user", "\x1b[31m")
-    assert (refused.code, is_one_sentence(refused, "user_id")) == (2, True)
-    assert shell("memories", "show", "lease", *reader).code == 3
+    assert (done.code, done.err) == (0, "")
+    assert f"Usage: sharedmem {group}" in done.out
+    assert "Try:  sharedmem" in done.out
+
+
+def test_every_actor_of_the_namespace_recalls_and_nobody_elsewhere(shell: Shell) -> None:
+    shell("remember", LEASE, "--id", "lease", "--actor", "ada")
+
     assert texts(shell("recall", "lease", "--actor", "eve").data) == [LEASE]
+    assert shell("memories", "show", "lease", "--actor", "eve").data["agent_id"] == "ada"
+    assert shell("memories", "show", "lease", "--actor", "eve", "--namespace", "elsewhere").code == 3
+    assert shell("recall", "lease", "--namespace", "elsewhere").data["hits"] == []
 
 
 def test_people_see_blocks_and_tables(shell: Shell) -> None:

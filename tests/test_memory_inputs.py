@@ -309,7 +309,7 @@ REFUSED: dict[str, Ask] = {
     "recent by anything": lambda memory, _: memory.recent(order_by="luck"),  # type: ignore[arg-type]  # that is what is refused
     "a page from anywhere": lambda memory, _: memory.list(cursor="99999999999999999999.1"),
     "the past of no id": lambda memory, _: memory.history("a{b}"),
-    "an import without ids": lambda memory, _: memory.import_(["x"]),
+    "an import without ids": lambda memory, _: memory.import_([{"memory": "x"}]),
     "an import of junk": lambda memory, _: memory.import_([{"id": "a", "memory": "x", "ttl": "soon"}]),
 }
 

@@ -120,7 +120,9 @@ class Index(Protocol):
             InvalidError, UnavailableError: as `search`.
         """
 
-    async def nearest_each(self, namespace: str, vectors: Sequence[Vector], *, filters: Every = ALL, k: int = 10) -> list[Found]:
+    async def nearest_each(
+        self, namespace: str, vectors: Sequence[Vector], *, filters: Every = ALL, k: int = 10
+    ) -> list[Found]:
         """As `nearest` does for each vector, in one round trip for all; the same version for all.
 
         Raises:

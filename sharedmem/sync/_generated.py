@@ -40,10 +40,8 @@ from sharedmem.knowledge.indexing import Indexes as AsyncIndexes
 from sharedmem.knowledge.memory.answers import Hits, Listing
 from sharedmem.knowledge.memory.memories import Memories as AsyncMemories
 from sharedmem.knowledge.memory.moving import Given, ImportProgress
-from sharedmem.knowledge.memory.noticing import Interest
 from sharedmem.knowledge.memory.searching import Filters
-from sharedmem.knowledge.memory.shelf import Logged
-from sharedmem.knowledge.memory.standing import DEFAULT_THRESHOLD, _Story
+from sharedmem.knowledge.memory.standing import DEFAULT_THRESHOLD
 from sharedmem.knowledge.memory.standing import StandingQuery as AsyncStandingQuery
 from sharedmem.knowledge.plans import _DEFAULT_WINDOW_S
 from sharedmem.knowledge.scoring import Recipe
@@ -1315,7 +1313,7 @@ class StandingQuery(Face[AsyncStandingQuery]):
     """The events of one standing query, as an iterator of `MemoryEvent`.
 
     Args:
-        shelf: fetches memories, within its scope.
+        chronicle: tells what has become of memories, within its scope.
         interest: what is asked.
         wakes: tells when memories have changed.
         cursor: the version up to which everything was told.
@@ -1602,24 +1600,6 @@ class Memories(Face[AsyncMemories]):
             self._async.subscribe(query, threaded(callback), threshold=threshold, filters=filters, since=since),
             StandingQuery,
         )
-
-    def stories(self, after: int) -> tuple[list[Logged], list[_Story]]:
-        """(the memories changed after a version, at most a page; what they were then and are now)."""
-        return self._portal.run(self._async.stories(after))
-
-    def told(self, interest: Interest, stories: list[_Story], matched: dict[str, None]) -> Iterator[MemoryEvent]:
-        """The events that these stories are to somebody.
-
-        Args:
-            interest: what is asked.
-            stories: in their order.
-            matched: ids of what was told of and not withdrawn; kept up to date.
-        """
-        return self._portal.iterate(self._async.told(interest, stories, matched))
-
-    def now_us(self) -> float:
-        """The present moment in microseconds since 1970, comparable with versions."""
-        return self._async.now_us()
 
     def export(
         self, filters: MemoryFilter | Mapping[str, Any] | None = None, *, embedding: bool = False, since: int = 0
@@ -3074,7 +3054,6 @@ class Indexes(Face[AsyncIndexes]):
             namespace: which is to be searched.
 
         Raises:
-            ConfigError: an index is there with another dimension, metric or layout.
             UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.check(namespace))
@@ -3098,14 +3077,18 @@ class Indexes(Face[AsyncIndexes]):
     ) -> None:
         """Build an index anew beside the old one, and change over when it is complete.
 
+        Where the embedder is another one than that of the old index, the memories in it get new vectors; until they
+        have them, they are found by their words.
+
         Args:
-            namespace: whose own index; None for the one that small namespaces share.
+            namespace: in whose index it is searched, its own or the shared one; None for the shared one.
             family: `memory` or `cache`.
-            progress: called with (documents done, documents in all).
+            progress: called with (documents done, documents in all), then likewise for the vectors made anew.
 
         Raises:
             InvalidError: there is no such family.
-            UnavailableError: the server cannot be reached; call it again to go on.
+            UnavailableError: server or embedding provider cannot be reached; call it again to go on.
+            LimitedError, ConfigError: the embedding provider refuses.
         """
         return self._portal.run(self._async.rebuild(namespace, family=family, progress=progress))
 

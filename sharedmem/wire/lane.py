@@ -24,6 +24,25 @@ _MOST_IN_FLIGHT = 20_000
 # Commands of one moment leave in packets of this many: the server works on one while we make the next.
 _PACKET = 25
 _CHECKS_PER_TIMEOUT = 4
+_MULTI, _EXEC = hiredis.pack_command(("MULTI",)), hiredis.pack_command(("EXEC",))
+
+
+class _Refusal:
+    """Takes the places in line of what is only queued in a transaction: what the server says to it, if it refuses."""
+
+    error: ServerError | None = None
+
+    def done(self) -> bool:
+        """Whether nothing more is wanted."""
+        return False
+
+    def set_result(self, reply: Reply) -> None:
+        """One of them was queued, or refused; the first refusal tells why none is executed."""
+        if self.error is None and isinstance(reply, ServerError):
+            self.error = reply
+
+    def set_exception(self, error: Exception) -> None:
+        """The connection was lost, which the transaction's own place in line tells."""
 
 
 class _Link(asyncio.Protocol):
@@ -33,7 +52,7 @@ class _Link(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._on_lost = on_lost
         self._reader = hiredis.Reader(replyError=ServerError, notEnoughData=_NOTHING)
-        self._waiting: deque[asyncio.Future[Reply]] = deque()
+        self._waiting: deque[asyncio.Future[Reply] | _Refusal] = deque()
         self._outgoing: list[bytes] = []
         self._writable = True
         self._transport: asyncio.Transport | None = None
@@ -42,7 +61,7 @@ class _Link(asyncio.Protocol):
         self.relieved: asyncio.Future[None] | None = None
 
     @property
-    def waiting(self) -> deque[asyncio.Future[Reply]]:
+    def waiting(self) -> deque[asyncio.Future[Reply] | _Refusal]:
         """Calls without a reply, oldest first."""
         return self._waiting
 
@@ -66,6 +85,20 @@ class _Link(asyncio.Protocol):
             outgoing.append(packed)
             self._loop.call_soon(self._flush)
         return future
+
+    def send_together(self, commands: Sequence[Command]) -> tuple[asyncio.Future[Reply], _Refusal]:
+        """Put commands in line as one transaction, which leaves in one packet with whatever waited before it."""
+        refusal = _Refusal()
+        executed = self._loop.create_future()
+        waiting, outgoing = self._waiting, self._outgoing
+        outgoing += (_MULTI, *map(hiredis.pack_command, commands), _EXEC)  # type: ignore[arg-type]  # as in `send`
+        waiting.append(refusal)
+        waiting.extend([refusal] * len(commands))
+        waiting.append(executed)
+        self._flush()
+        if len(waiting) > _MOST_IN_FLIGHT:
+            self.congested = True
+        return executed, refusal
 
     def _flush(self) -> None:
         if self._transport and self._outgoing:
@@ -140,7 +173,7 @@ class Lane:
         self._link: _Link | None = None
         self._opening: asyncio.Task[None] | None = None
         self._check: asyncio.TimerHandle | None = None
-        self._oldest: asyncio.Future[Reply] | None = None
+        self._oldest: asyncio.Future[Reply] | _Refusal | None = None
         self._checks_without_progress = 0
         self._closed = False
         self.generation = 0
@@ -182,14 +215,13 @@ class Lane:
         """
         link = await self._usable()
         self._watch()
-        futures = [link.send(command) for command in (("MULTI",), *commands, ("EXEC",))]
-        # Every future is heard, also when the first already tells of the loss.
-        replies = await asyncio.gather(*futures, return_exceptions=True)
-        for reply in replies:
-            if isinstance(reply, BaseException):
-                raise reply
-        assert isinstance(replies[-1], list)
-        return replies[-1]
+        executed, refusal = link.send_together(commands)
+        replies = await executed
+        if refusal.error is not None:
+            raise refusal.error
+        replies = checked(replies)
+        assert isinstance(replies, list)
+        return replies
 
     async def ready(self) -> None:
         """Be connected, or try once.

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from support.waiting import wait_until
 from sharedmem import Hub, Settings
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.knowledge.memory.memories import Memories
-from sharedmem.models import MemoryItem
+from sharedmem.models import AddResult, MemoryItem
 from sharedmem.wire.binaries import find_server
 
 MANY, FEWER = 2000, 800
@@ -48,12 +48,13 @@ def texts(count: int = FEWER) -> list[str]:
 @pytest.fixture(scope="module", params=["exact", "redisearch"])
 def lasting_server(request: pytest.FixtureRequest) -> Iterator[BareServer]:
     """A real server that forgets nothing it has acknowledged, with and without a query engine."""
-    options: dict[str, object] = {"appendonly": "yes", "appendfsync": "always"}
-    if request.param == "redisearch":
-        if "search" not in (modules := find_server().modules):
-            pytest.skip("the search module is not installed on this platform")
-        options["loadmodule"] = modules["search"]
-    with BareServer(**options) as server:
+    if request.param == "exact":
+        with BareServer(appendonly="yes", appendfsync="always") as server:
+            yield server
+        return
+    if "search" not in (modules := find_server().modules):
+        pytest.skip("the search module is not installed on this platform")
+    with BareServer(appendonly="yes", appendfsync="always", loadmodule=modules["search"]) as server:
         yield server
 
 
@@ -124,13 +125,13 @@ async def test_a_hub_without_patience_goes_on_where_it_was_when_it_is_called_aga
         await check_whole(memory, items)
 
 
-async def tried(call: Callable[[], object]) -> list[object]:
+async def tried(call: Callable[[], Awaitable[list[AddResult]]]) -> list[AddResult]:
     """What a call answers as soon as the server is well again."""
-    answers: list[object] = []
+    answers: list[AddResult] = []
 
     async def works() -> bool:
         try:
-            answers[:] = await call()  # type: ignore[misc]  # a coroutine
+            answers[:] = await call()
         except UnavailableError:
             return False
         return True

@@ -133,10 +133,12 @@ def arranged(arguments: Sequence[str]) -> list[str]:
 
 
 def _completed(words: list[str]) -> list[str]:
+    if len(words) == 1 and words[0] in {group.name for group in app.registered_groups}:
+        return [words[0], "--help"]
     if not words or words[0] not in USUAL:
         return words
     group, usual = USUAL[words[0]]
-    if words[1:2] in ([], ["--help"], ["-h"]):
+    if words[1] in {"--help", "-h"}:
         return [words[0], "--help"]
     named = {command.name for command in group.registered_commands}
     return words if words[1] in named else [words[0], usual, *words[1:]]

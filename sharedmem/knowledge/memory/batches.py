@@ -14,6 +14,7 @@ from sharedmem.knowledge.growing import Growth
 from sharedmem.knowledge.memory.desk import MOST_AT_ONCE, Desk
 from sharedmem.knowledge.memory.drafts import Draft
 from sharedmem.knowledge.memory.judging import Bench
+from sharedmem.knowledge.memory.neighbours import Neighbours
 from sharedmem.knowledge.memory.pending import Pending, embed_drafts
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import AddResult
@@ -36,6 +37,7 @@ class Batches:
     def __init__(self, minds: Minds, namespace: str) -> None:
         self._minds = minds
         self.desk = minds.shared(Desk, namespace, lambda: Desk(minds, namespace))
+        self.neighbours = Neighbours(minds, namespace)
         self._pending = minds.shared(Pending, namespace, lambda: Pending(self.desk))
         self._growth = Growth.of(minds, minds.memories, namespace)
         self._namespace = namespace
@@ -106,7 +108,7 @@ class Batches:
     async def _commit(self, batch: list[Waiting]) -> None:
         drafts = [draft for draft, _ in batch]
         futures = [future for _, future in batch]
-        bench = Bench(self.desk, drafts)
+        bench = Bench(self.desk, self.neighbours, drafts)
         try:
             await embed_drafts(self._minds, drafts)
             await bench.settle()

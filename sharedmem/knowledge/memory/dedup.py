@@ -66,8 +66,10 @@ def merged(old: MemoryItem, new: MemoryItem, now: datetime) -> MemoryItem:
 
 
 def _joined(old: MemoryItem, new: MemoryItem) -> str:
+    whole = {normalised(old.memory), normalised(old.content)}
     said = _spoken(f"{old.memory}\n{old.content}")
-    fresh = [text for text in dict.fromkeys((new.memory, new.content)) if _spoken(text) not in said]
+    texts = [text for text in dict.fromkeys((new.memory, new.content)) if normalised(text) not in whole]
+    fresh = [text for text in texts if _spoken(text) not in said]
     # The whole text of the other says its fact too.
     if len(fresh) > 1 and fresh[0] in fresh[1]:
         del fresh[0]
@@ -77,7 +79,9 @@ def _joined(old: MemoryItem, new: MemoryItem) -> str:
 
 def _spoken(text: str) -> str:
     """The words of a text: another case, blank or mark says nothing new."""
-    return f" {' '.join(_WORD.findall(normalised(text)))} "
+    lines = (" ".join(_WORD.findall(normalised(line))) for line in text.splitlines())
+    # What one line ends with and the next begins with was never said together.
+    return f" {' / '.join(lines)} "
 
 
 def _longer_lived(one: MemoryType, other: MemoryType) -> MemoryType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,16 +12,15 @@ import orjson
 from sharedmem.errors import UnavailableError, VersionConflictError
 from sharedmem.knowledge.memory.base import MEMORY
 from sharedmem.knowledge.memory.dedup import Held, is_alike, merged, says_the_same
-from sharedmem.knowledge.memory.desk import Behind, Desk, Verdict
+from sharedmem.knowledge.memory.desk import Behind, Desk, Outcome, Verdict
 from sharedmem.knowledge.memory.documents import encode_body, encode_change
 from sharedmem.knowledge.memory.drafts import Draft
-from sharedmem.knowledge.memory.narrowing import rendered
+from sharedmem.knowledge.memory.neighbours import Neighbours
 from sharedmem.models import AddResult, MemoryItem
 from sharedmem.wire.remembering import Write
 from sharedmem.wire.vectors import Vector, from_half, to_half
 
 _MOST_ROUNDS = 200
-_NEIGHBOURS = 10
 _TO_THE_LETTER = 1.0
 _BELOW_ONE = 0.999999
 """The most that nearness in meaning says: only the same words are the same to the letter."""
@@ -73,11 +71,13 @@ class Bench:
 
     Args:
         desk: their namespace.
+        neighbours: finds what is near in it.
         drafts: as many as one script may write.
     """
 
-    def __init__(self, desk: Desk, drafts: Sequence[Draft]) -> None:
+    def __init__(self, desk: Desk, neighbours: Neighbours, drafts: Sequence[Draft]) -> None:
         self._desk = desk
+        self._neighbours = neighbours
         self._minds = desk.minds
         self._actor = drafts[0].actor
         self._threshold = desk.minds.settings.dedup_similarity
@@ -115,17 +115,10 @@ class Bench:
         looking = [case for case in cases if case.looks_around]
         if not looking:
             return
-        index, namespace = self._minds.memories, self._desk.namespace
-        await index.ensure(namespace)
-        found = await asyncio.gather(
-            *(
-                index.nearest(namespace, case.vector, filters=rendered(case.draft.alike), k=_NEIGHBOURS)
-                for case in looking
-            )
-        )
-        for case, near in zip(looking, found, strict=True):
-            case.near |= {one.id: min(one.score, _BELOW_ONE) for one in near.vector if one.score >= self._threshold}
-        self._seen = min(near.version for near in found)
+        near = await self._neighbours.of([case.draft for case in looking])
+        for case, found in zip(looking, near.found, strict=True):
+            case.near |= {id_: min(similarity, _BELOW_ONE) for id_, similarity in found.items()}
+        self._seen = near.version
 
     async def _round(self, cases: list[Case]) -> list[Case]:
         """Write what can be written now; returns what is left."""
@@ -141,11 +134,18 @@ class Bench:
         self.waiting = outcome.waiting
         written = [int(verdict.rest[0]) for verdict in outcome.verdicts if verdict.word == "ok"]
         if depends and written:
-            # Nobody else has changed anything until then.
-            self._seen = max(written)
+            self._saw(max(written), ready, outcome)
         verdicts = zip(ready, outcome.verdicts, strict=True)
         left = [case for case, verdict in verdicts if not self._understood(case, verdict)]
         return sorted([*left, *later], key=lambda case: case.place)
+
+    def _saw(self, version: int, ready: Sequence[Case], outcome: Outcome) -> None:
+        """Nobody else has changed anything until that version."""
+        assert self._seen is not None
+        done = (case for case, verdict in zip(ready, outcome.verdicts, strict=True) if verdict.word == "ok")
+        fresh = [(case.draft.item, case.vector) for case in done if case.into is None and case.draft.vector is not None]
+        self._neighbours.learn(self._seen, version, fresh)
+        self._seen = version
 
     def _judged(self, cases: Sequence[Case], held: dict[str, Held]) -> tuple[list[Case], list[Case]]:
         """(what can be written now, with what it is merged into; what has to wait for one of these)."""
@@ -197,18 +197,22 @@ class Bench:
     async def _catch_up(self, behind: Behind, cases: Sequence[Case]) -> None:
         """Look at what others have changed meanwhile, and at that alone."""
         if not behind.version:
+            self._neighbours.forget()
             await self._look_around(cases)
             return
-        changed = [held for held in (await self._desk.held(behind.ids)).values() if held.vector is not None]
+        held = (await self._desk.held(behind.ids)).values()
+        changed = [(one.item, from_half(one.vector)) for one in held if one.vector is not None]
+        assert self._seen is not None
+        self._neighbours.learn(self._seen, behind.version, changed)
         self._seen = behind.version
         if not changed:
             return
-        matrix = np.stack([from_half(held.vector) for held in changed if held.vector is not None])
+        matrix = np.stack([vector for _, vector in changed])
         for case in cases:
             if case.looks_around:
                 near = (matrix @ case.vector).tolist()
                 pairs = zip(changed, near, strict=True)
-                case.near |= {held.item.id: min(s, _BELOW_ONE) for held, s in pairs if s >= self._threshold}
+                case.near |= {item.id: min(s, _BELOW_ONE) for (item, _), s in pairs if s >= self._threshold}
 
     def _write_of(self, case: Case, now: datetime) -> Write:
         draft, item = case.draft, case.whole(now)

@@ -107,12 +107,14 @@ class Writing(Past):
         now = self._minds.clock.now()
         drafts = [self._draft(item, {}, now, dedup=dedup, dedup_keys=dedup_keys) for item in _several(items)]
         results: list[AddResult] = []
-        for first in range(0, len(drafts), _PAGE):
-            page = drafts[first : first + _PAGE]
-            await embed_drafts(self._minds, page)
-            results += await _all(self._batches.put(page))
-            if on_progress is not None:
-                on_progress(len(results), len(drafts))
+        looking = sum(one.dedup and not one.is_exact for one in drafts)
+        async with self._batches.neighbours.expecting(looking):
+            for first in range(0, len(drafts), _PAGE):
+                page = drafts[first : first + _PAGE]
+                await embed_drafts(self._minds, page)
+                results += await _all(self._batches.put(page))
+                if on_progress is not None:
+                    on_progress(len(results), len(drafts))
         return results
 
     @measured("memory.update")

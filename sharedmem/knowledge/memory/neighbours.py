@@ -1,0 +1,215 @@
+"""What is near to memories that are about to be added: asked of the index, or looked up in this process for very many.
+
+A search costs the server more than a write. Of few memories each is searched for; while very many are added, the
+vectors of the whole namespace are held here, by whom and what they are about, and follow what is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from sharedmem.knowledge.memory.base import MEMORY
+from sharedmem.knowledge.memory.drafts import Draft
+from sharedmem.knowledge.memory.narrowing import rendered
+from sharedmem.knowledge.minds import Minds
+from sharedmem.models import MemoryItem
+from sharedmem.search.protocol import Candidate
+from sharedmem.search.tags import spelled
+from sharedmem.wire.vectors import Matrix, Vector, from_half, sound_half
+
+_FEW, _MANY = 10, 50
+_ASKED_AT_ONCE = 16
+"""Searches that the server makes in one go: it holds up everybody for that long."""
+_WORTHWHILE = 500
+_LARGER = 16
+"""So many times as large as what is added, a namespace takes longer to fetch than to search."""
+_MOST_BYTES = 128 * 1024 * 1024
+_PAGE = 500
+
+About = tuple[bytes, bytes]
+"""User and category: what is remembered of others is never the same."""
+
+
+class Near(NamedTuple):
+    """What is near to several drafts."""
+
+    found: list[dict[str, float]]
+    """For each similarities by id; among them such that a draft is not alike with."""
+    version: int
+    """Newest change that was surely seen."""
+
+
+class Neighbours:
+    """Finds what is near to drafts of one namespace.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose.
+    """
+
+    def __init__(self, minds: Minds, namespace: str) -> None:
+        self._minds = minds
+        self._namespace = namespace
+        self._threshold = minds.settings.dedup_similarity
+        self._rows: _Rows | None = None
+        self._many = 0
+
+    @asynccontextmanager
+    async def expecting(self, count: int) -> AsyncIterator[None]:
+        """Meanwhile so many are added; fetches the vectors of the namespace where that is quicker than searching."""
+        if count < _WORTHWHILE or not self._minds.memories.family.dimension:
+            yield
+            return
+        self._many += 1
+        try:
+            if self._rows is None:
+                self._rows = await self._fetched(count)
+            yield
+        finally:
+            self._many -= 1
+            if not self._many:
+                self._rows = None
+
+    async def of(self, drafts: Sequence[Draft]) -> Near:
+        """What may say the same as these, which have vectors. One round trip for every 16; none for very many."""
+        rows = self._rows
+        if rows is not None:
+            return Near(rows.near(drafts, self._threshold), rows.version)
+        await self._minds.memories.ensure(self._namespace)
+        return await self._asked(drafts)
+
+    def learn(self, seen: int, version: int, changed: Iterable[tuple[MemoryItem, Vector]]) -> None:
+        """Take in what has changed from one version to another: all of it."""
+        if self._rows is not None and self._rows.version == seen:
+            self._rows.version = version
+            for item, vector in changed:
+                self._rows.put(item.id, _about(item), vector)
+
+    def forget(self) -> None:
+        """Too much has changed: search from here on."""
+        self._rows = None
+
+    async def _asked(self, drafts: Sequence[Draft]) -> Near:
+        index, namespace = self._minds.memories, self._namespace
+        vectors = [_vector(draft) for draft in drafts]
+        parts = (vectors[at : at + _ASKED_AT_ONCE] for at in range(0, len(vectors), _ASKED_AT_ONCE))
+        # Without a filter: the server looks at all it has in less time than at those of one user.
+        asked = await asyncio.gather(*(index.nearest_each(namespace, part, k=_FEW) for part in parts))
+        found = [near for part in asked for near in part]
+        version = min(near.version for near in found)
+        # Where all that were answered are near, others may hide the one that matters.
+        crowded = [at for at, near in enumerate(found) if len(near.vector) == _FEW and self._is_near(near.vector[-1])]
+        again = await asyncio.gather(
+            *(index.nearest(namespace, vectors[at], filters=rendered(drafts[at].alike), k=_MANY) for at in crowded)
+        )
+        for at, near in zip(crowded, again, strict=True):
+            found[at] = near
+        return Near([{one.id: one.score for one in near.vector if self._is_near(one)} for near in found], version)
+
+    def _is_near(self, candidate: Candidate) -> bool:
+        return candidate.score >= self._threshold
+
+    async def _fetched(self, count: int) -> _Rows | None:
+        """The vectors of all memories, a page at a time; None where that would take too long, or too much room."""
+        line, dimension = self._minds.line, self._minds.memories.family.dimension
+        log = self._minds.keyspace.record_log(MEMORY, self._namespace)
+        size, newest = await line.read_many([("ZCARD", log), ("ZRANGE", log, 0, 0, "REV", "WITHSCORES")])
+        assert isinstance(size, int)
+        assert isinstance(newest, list)
+        if size > _LARGER * count or (size + count) * dimension * 4 > _MOST_BYTES:
+            return None
+        score = newest[1] if newest else b"0"
+        assert isinstance(score, bytes)
+        rows = _Rows(dimension, int(score))
+        after = b"0"
+        while True:
+            # What changes meanwhile is told when something is written: it is newer than what was seen.
+            span = (b"(" + after, rows.version, "WITHSCORES", "LIMIT", 0, _PAGE)
+            page = await line.call("ZRANGEBYSCORE", log, *span)
+            assert isinstance(page, list)
+            if not page:
+                return rows
+            told = [one for one in page if isinstance(one, bytes)]
+            await self._fetch(rows, told[::2])
+            after = told[-1]
+
+    async def _fetch(self, rows: _Rows, ids: Sequence[bytes]) -> None:
+        home = self._minds.keyspace.records(MEMORY, self._namespace).encode()
+        looks = [("HMGET", home + id_, "vector", "user", "category") for id_ in ids]
+        for id_, reply in zip(ids, await self._minds.line.read_each(looks, aside=True), strict=True):
+            vector, user, category = reply if isinstance(reply, list) else (None, None, None)
+            half = sound_half(vector, self._minds.memories.family.dimension)
+            if half is not None:
+                about = (user if isinstance(user, bytes) else b"", category if isinstance(category, bytes) else b"")
+                rows.put(id_.decode(errors="replace"), about, from_half(half))
+
+
+class _Group:
+    """The vectors of what is about the same."""
+
+    def __init__(self, dimension: int) -> None:
+        self.ids: list[str] = []
+        self.matrix: Matrix = np.zeros((64, dimension), dtype=np.float32)
+
+    def add(self, id_: str, vector: Vector) -> None:
+        place = len(self.ids)
+        if place == len(self.matrix):
+            self.matrix = np.concatenate([self.matrix, np.zeros_like(self.matrix)])
+        self.matrix[place] = vector
+        self.ids.append(id_)
+
+
+class _Rows:
+    """The vectors of a namespace.
+
+    Args:
+        dimension: numbers of each.
+        version: newest change that they know.
+    """
+
+    def __init__(self, dimension: int, version: int) -> None:
+        self.version = version
+        self._dimension = dimension
+        self._groups: dict[About, _Group] = {}
+        self._places: dict[str, tuple[_Group, int]] = {}
+
+    def put(self, id_: str, about: About, vector: Vector) -> None:
+        if id_ in self._places:
+            group, place = self._places[id_]
+            # What a memory was before is near to nothing.
+            group.matrix[place] = 0
+        group = self._groups.get(about) or self._groups.setdefault(about, _Group(self._dimension))
+        self._places[id_] = group, len(group.ids)
+        group.add(id_, vector)
+
+    def near(self, drafts: Sequence[Draft], threshold: float) -> list[dict[str, float]]:
+        found: list[dict[str, float]] = [{} for _ in drafts]
+        alike: dict[About, list[int]] = {}
+        for place, draft in enumerate(drafts):
+            alike.setdefault(_about(draft.item), []).append(place)
+        for about, places in alike.items():
+            group = self._groups.get(about)
+            if group is not None:
+                vectors = np.stack([_vector(drafts[place]) for place in places])
+                similarities = vectors @ group.matrix[: len(group.ids)].T
+                for row, column in np.argwhere(similarities >= threshold).tolist():
+                    found[places[row]][group.ids[column]] = float(similarities[row, column])
+        return found
+
+
+def _about(item: MemoryItem) -> About:
+    return _spelled(item.user_id), _spelled(item.category)
+
+
+def _spelled(label: str | None) -> bytes:
+    return spelled(label).encode() if label else b""
+
+
+def _vector(draft: Draft) -> Vector:
+    assert draft.vector is not None
+    return draft.vector
