@@ -57,7 +57,7 @@ end
 
 -- Whether any of these keys are there: mostly nothing is where something new comes.
 local function any_there(from)
-  return redis.call('EXISTS', unpack(KEYS, from, from + count - 1)) > 0
+  return redis.call('EXISTS', KEYS[from], unpack(KEYS, from + 1, from + count - 1)) > 0
 end
 
 -- Which memories have the digests of these writes.

@@ -98,6 +98,32 @@ async def test_nothing_is_merged_across_categories_and_users(
     assert len(ids) == 2
 
 
+async def test_a_duplicate_is_found_behind_many_nearer_ones_of_others(memory: Memories) -> None:
+    mine = await memory.add(HARBOUR, user_id="ada")
+    for number in range(12):
+        await memory.add(f"{HARBOUR} hours", user_id=f"user-{number}")
+
+    again = await memory.add(f"{HARBOUR} hours", user_id="ada")
+
+    assert (again.id, again.merged) == (mine.id, True)
+
+
+async def test_very_many_at_once_are_compared_with_what_is_there_and_with_each_other(memory: Memories) -> None:
+    lighthouse = HARBOUR.replace("harbour of Bergen", "lighthouse of Hammerfest")
+    there, of_bob = await memory.add(HARBOUR, user_id="ada"), await memory.add(HARBOUR, user_id="bob")
+    items = [MemoryItem(memory=f"{new_id(8)} {new_id(8)} {new_id(8)}", user_id="ada") for _ in range(600)]
+    items[100] = MemoryItem(memory=f"{HARBOUR} hours", user_id="ada")
+    items[200] = MemoryItem(memory=lighthouse, user_id="ada")
+    items[400] = MemoryItem(memory=HARBOUR.replace("Bergen", "Tromso"), user_id="ada")
+    items[599] = MemoryItem(memory=f"{lighthouse} hours", user_id="ada")
+
+    results = await memory.add_many(items)
+
+    assert (results[100].id, results[599].id) == (there.id, results[200].id)
+    assert [place for place, result in enumerate(results) if result.merged] == [100, 599]
+    assert of_bob.id not in {result.id for result in results}
+
+
 async def test_nothing_is_merged_across_namespaces(hub: Hub, memory: Memories) -> None:
     other = hub.store(f"other-{new_id(8)}")
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from support.bare_server import BareServer
 
@@ -24,13 +24,15 @@ from sharedmem.wire.binaries import find_server
 
 HASHING = Settings(embedder="hashing")
 _CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=_CHECKS)
+# Each example opens a hub: to find a smaller one would take minutes.
+_PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+FEW = settings(max_examples=25, deadline=None, suppress_health_check=_CHECKS, phases=_PHASES)
 FEWER = settings(FEW, max_examples=10)
 NAMESPACES = ("team", "team2")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 # Names that begin alike, mean something to a query engine, or are the same but for case.
-NAMES = st.sampled_from(["a", "ab", "A", "a b", "a,b", "a|b", "a{b", "*", "@a", "-a", "é", "the"])
+NAMES = st.sampled_from(["a", "ab", "A", "a|b", "a{b", "*"])
 THREADS = NAMES.filter(lambda name: "{" not in name)
 WORDS = st.sampled_from(["zebra", "horse", "deploy", "invoice", "harbour", "the", "not", "42", "Ada", "港", "🦓"])
 TEXTS = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
@@ -278,14 +280,14 @@ async def test_an_id_does_nothing_outside_of_its_scope(fact: Fact, scope: dict[s
 
 
 @FEW
-@given(adds=st.lists(st.tuples(SCOPES, TEXTS), min_size=2, max_size=12), data=st.data())
+@given(adds=st.lists(st.tuples(SCOPES, TEXTS), min_size=2, max_size=12), at_once=st.booleans())
+@example(adds=[({}, "zebra"), ({}, "zebra zebra"), ({}, "zebra zebra zebra")], at_once=False)
 async def test_what_is_added_in_a_scope_is_answered_merged_and_kept_in_that_scope(
-    adds: list[tuple[dict[str, str], str]], data: st.DataObject
+    adds: list[tuple[dict[str, str], str]], at_once: bool
 ) -> None:
     async with fake_hub(settings=HASHING) as hub:
         memory = hub.store("team").memory
         adding = [memory.within(**scope).add(text) for scope, text in adds]
-        at_once = data.draw(st.booleans())
         results = await asyncio.gather(*adding) if at_once else [await one for one in adding]
 
         for (scope, text), result in zip(adds, results, strict=True):

@@ -52,6 +52,21 @@ async def test_eight_processes_that_add_the_same_facts_leave_each_once(
     assert {times for _, times in found} == {8}
 
 
+async def test_two_hubs_that_add_very_many_of_the_same_leave_each_once(
+    hub: Hub, redis_url: str, settings: Settings, namespace: str
+) -> None:
+    texts = [" ".join(new_id(5) for _ in range(8)) for _ in range(600)]
+    again = [f"{text}!" for text in texts]
+    async with Hub.open(redis_url, settings=settings.replace(embedder="hashing")) as other:
+        await asyncio.gather(
+            hub.store(namespace).memory.add_many(texts), other.store(namespace).memory.add_many(again[::-1])
+        )
+
+    found = await all_of(hub, namespace)
+    assert sorted(text.rstrip("!") for text, _ in found) == sorted(texts)
+    assert {times for _, times in found} == {2}
+
+
 async def test_racing_paraphrases_end_as_one_memory(hub: Hub, redis_url: str, namespace: str) -> None:
     await race(redis_url, namespace, processes=4, what="paraphrases")
 

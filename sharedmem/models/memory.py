@@ -208,6 +208,16 @@ class MemoryStats(Record):
     """How many additions were merged into the memories counted here."""
 
 
+class MemoryUse(Record):
+    """How a memory is used."""
+
+    id: str
+    times: int
+    """How often searches and `get` have answered it."""
+    last: datetime | None
+    """When that was last; None when it never was."""
+
+
 class MemoryEvent(Record):
     """What a standing query is told."""
 

@@ -18,7 +18,7 @@ def diversified(relevance: Sequence[float], vectors: Matrix, *, balance: float, 
 
     Args:
         relevance: a score for each hit.
-        vectors: a vector for each hit, of unit length; zeros are like nothing.
+        vectors: a vector for each hit, of unit length; zeros are like nothing, and so are opposites.
         balance: 1 for relevance alone, 0 for variety alone.
         k: how many to choose at most.
 
@@ -26,12 +26,11 @@ def diversified(relevance: Sequence[float], vectors: Matrix, *, balance: float, 
         Places in `relevance`, each once; ties go to the first.
     """
     merits = balance * _stretched(np.asarray(relevance, dtype=np.float64))
-    likeness = np.full(len(merits), -np.inf)
+    likeness = np.zeros(len(merits))
     chosen: list[int] = []
     left = np.ones(len(merits), dtype=np.bool_)
     while len(chosen) < min(k, len(merits)):
-        penalty = (1 - balance) * likeness if chosen and balance < 1 else 0.0
-        best = int(np.argmax(np.where(left, merits - penalty, -np.inf)))
+        best = int(np.argmax(np.where(left, merits - (1 - balance) * likeness, -np.inf)))
         chosen.append(best)
         left[best] = False
         likeness = np.maximum(likeness, np.vecdot(vectors, vectors[best]))

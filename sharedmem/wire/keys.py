@@ -39,7 +39,8 @@ EXPIRING_PARTS = (
 FAMILIES = ("memory", "cache")
 RECORD_PARTS = (
     *(f"{family}.{part}" for family in FAMILIES for part in ("log", "place", "digests", "endings", "stats")),
-    *("memory.turns", "memory.history", "memory.authors", "memory.pending", "cache.gone"),
+    *("memory.turns", "memory.history", "memory.authors", "memory.pending", "memory.used", "memory.touched"),
+    "cache.gone",
 )
 # These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
 LASTING_PARTS = (

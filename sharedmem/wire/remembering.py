@@ -120,10 +120,28 @@ class Remembering:
         large = sum(map(_size, vectors))
         return int(await self._sender.mutate("memory_embed", space, keys, actor, vectors, large=large))
 
+    async def memory_use(
+        self,
+        space: Space,
+        actor: bytes,
+        *,
+        used: bytes,
+        touched: bytes,
+        records: Sequence[bytes],
+        start: int,
+        most: int,
+        terms: Sequence[Argument],
+    ) -> tuple[int, list[str]]:
+        """Returns how many of those only looked at are there, and ids to look at next time."""
+        args: list[Argument] = [start, most, *terms]
+        reply = await self._sender.mutate("memory_use", space, [used, touched, *records], actor, args)
+        there, *following = reply.decode().split("\n")
+        return int(there), following
+
 
 def _bytes(write: Write) -> int:
-    values = write.fields[1::2]
-    return _FIXED_BYTES + len(write.body) + len(write.vector) + sum(map(_size, values))
+    # The words are about as long as the text that they come from, with their prefixes; the vector comes last.
+    return _FIXED_BYTES + 2 * len(write.body) + len(write.vector) + _size(write.fields[-1])
 
 
 def _size(argument: Argument) -> int:

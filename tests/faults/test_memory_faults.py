@@ -490,3 +490,70 @@ async def test_a_spoilt_part_of_the_bookkeeping_is_told_in_a_sentence(memory: Me
 
     raw.delete(key)
     assert not (await memory.add("Marvin eats hay at noon", dedup=False)).merged
+
+
+# -- the semantic cache ----------------------------------------------------------------------------------
+
+
+async def test_the_cache_outlives_a_flush_a_dropped_index_and_an_absent_provider(
+    hub: Hub, raw: Redis, provider: Provider
+) -> None:
+    cache = hub.store("team").cache
+    await cache.put("When does the harbour open?", "At six")
+    assert await cache.check("When does the harbour open?") is not None
+
+    raw.flushall()
+    assert await cache.check("When does the harbour open?") is None
+    assert (await cache.stats()).entries == 0
+
+    await cache.put("When does the harbour open?", "At six")
+    if any(module[b"name"] == b"search" for module in raw.module_list()):
+        drop_indexes(raw)
+    near = await cache.check("when does the harbour open")
+    assert near is not None
+    assert near.response == "At six"
+    provider.fail(UnavailableError("test:provider", "it is down"))
+    same = await cache.check("When does the harbour open?")
+    assert same is not None
+    assert same.exact
+    assert await cache.check("What is the weather like?") is None
+
+
+@pytest.mark.parametrize(
+    "how", ["a text", "no numbers", "short vector", "response={", "facts=[", "prompt=\xff", "at=x"]
+)
+async def test_a_spoilt_answer_is_told_in_a_sentence_and_hides_no_other(hub: Hub, raw: Redis, how: str) -> None:
+    cache = hub.store("team").cache
+    spoilt_id = await cache.put("When does the harbour open?", "At six")
+    await cache.put("Who owns the billing service?", "Ann")
+    spoilt(raw, f"sm:$cache:{{team}}:{spoilt_id}", how)
+
+    with suppress(SharedMemoryError):
+        await cache.check("When does the harbour open?")
+    with suppress(SharedMemoryError):
+        await cache.check("when does the harbour open now")
+
+    other = await cache.check("who owns the billing service")
+    assert other is not None
+    assert other.response == "Ann"
+    await cache.stats()
+    await cache.clear()
+    assert (await cache.stats()).entries == 0
+
+
+async def test_a_full_server_is_told_by_the_cache_and_calls_are_answered_all_the_same(hub: Hub, raw: Redis) -> None:
+    cache = hub.store("team").cache
+    await cache.put("When does the harbour open?", "At six")
+
+    @cache.cached()
+    async def ask(prompt: str) -> str:
+        return prompt.upper()
+
+    raw.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(UnavailableError, match="memory"):
+            await cache.put("Who owns the billing service?", "Ann")
+        assert await ask("what now") == "WHAT NOW"
+        assert await cache.check("When does the harbour open?") is not None
+    finally:
+        raw.config_set("maxmemory", 0)

@@ -66,9 +66,8 @@ def merged(old: MemoryItem, new: MemoryItem, now: datetime) -> MemoryItem:
 
 
 def _joined(old: MemoryItem, new: MemoryItem) -> str:
-    whole = {normalised(old.memory), normalised(old.content)}
-    said = _spoken(f"{old.memory}\n{old.content}")
-    texts = [text for text in dict.fromkeys((new.memory, new.content)) if normalised(text) not in whole]
+    fact, said = normalised(old.memory), _spoken(f"{old.memory}\n{old.content}")
+    texts = [text for text in dict.fromkeys((new.memory, new.content)) if normalised(text) != fact]
     fresh = [text for text in texts if _spoken(text) not in said]
     # The whole text of the other says its fact too.
     if len(fresh) > 1 and fresh[0] in fresh[1]:

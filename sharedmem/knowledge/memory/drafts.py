@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from hashlib import blake2b
 from math import isfinite
 from typing import Any, NamedTuple
@@ -203,14 +204,26 @@ def usual_ttl(memory_type: str, settings: Settings) -> int:
 
 def _alike(item: MemoryItem, within: MemoryFilter, dedup_keys: Sequence[str]) -> MemoryFilter:
     """What a duplicate has to be. What is remembered of one user is not what is remembered of another."""
-    wanted: dict[str, Any] = {name: value for name in NARROWED if (value := getattr(within, name)) is not None}
-    if item.user_id is not None:
-        wanted["user_id"] = item.user_id
-    if item.category is not None:
-        wanted["category"] = item.category
-    if dedup_keys:
-        wanted["metadata"] = {key: item.metadata[key] for key in _known_keys(item, dedup_keys)}
-    return MemoryFilter(**wanted)
+    alike = _alike_within(within.user_id, within.agent_id, within.thread_id, within.run_id, item.user_id, item.category)
+    if not dedup_keys:
+        return alike
+    wanted = {key: item.metadata[key] for key in _known_keys(item, dedup_keys)}
+    return MemoryFilter(**{name: getattr(alike, name) for name in alike.model_fields_set}, metadata=wanted)
+
+
+# Of what is added much is of few users and categories.
+@lru_cache(maxsize=1024)
+def _alike_within(
+    within_user: str | tuple[str, ...] | None,
+    agent: str | tuple[str, ...] | None,
+    thread: str | tuple[str, ...] | None,
+    run: str | tuple[str, ...] | None,
+    user: str | None,
+    category: str | None,
+) -> MemoryFilter:
+    user_id = within_user if user is None else user
+    wanted = {"user_id": user_id, "agent_id": agent, "thread_id": thread, "run_id": run, "category": category}
+    return MemoryFilter.model_validate({name: value for name, value in wanted.items() if value is not None})
 
 
 def _known_keys(item: MemoryItem, dedup_keys: Sequence[str]) -> Sequence[str]:

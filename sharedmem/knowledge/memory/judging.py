@@ -80,6 +80,7 @@ class Bench:
         self._neighbours = neighbours
         self._minds = desk.minds
         self._actor = drafts[0].actor
+        self._told = encode_change("added", self._actor.decode())
         self._threshold = desk.minds.settings.dedup_similarity
         self._cases = [Case(draft, place) for place, draft in enumerate(drafts)]
         self._results: list[AddResult | Exception | None] = [None] * len(drafts)
@@ -210,21 +211,19 @@ class Bench:
         matrix = np.stack([vector for _, vector in changed])
         for case in cases:
             if case.looks_around:
-                near = (matrix @ case.vector).tolist()
+                near = np.vecdot(matrix, case.vector).tolist()
                 pairs = zip(changed, near, strict=True)
                 case.near |= {item.id: min(s, _BELOW_ONE) for (item, _), s in pairs if s >= self._threshold}
 
     def _write_of(self, case: Case, now: datetime) -> Write:
         draft, item = case.draft, case.whole(now)
-        actor = self._actor.decode()
         vector = None if draft.vector is None else to_half(draft.vector)
         if case.into is None:
-            told = encode_change("added", actor)
             turn = "" if item.turn_index is None else item.turn_index
             return self._desk.write_of(
                 "added",
                 item,
-                told,
+                self._told,
                 draft.digest,
                 vector,
                 over=case.over if draft.dedup else "*",
@@ -233,7 +232,9 @@ class Bench:
             )
         old = case.into
         similarity = self._similarity(case)
-        told = encode_change("merged", actor, similarity=similarity, merged=orjson.loads(encode_body(item)))
+        told = encode_change(
+            "merged", self._actor.decode(), similarity=similarity, merged=orjson.loads(encode_body(item))
+        )
         return self._desk.write_of(
             "merged",
             merged(old.item, item, now),
@@ -277,6 +278,8 @@ class Bench:
 
     def _note(self, case: Case, result: AddResult | Exception) -> None:
         self._results[case.place] = result
+        if not case.twins:
+            return
         twin = result
         if isinstance(result, AddResult):
             twin = result.model_copy(update={"merged": True, "similarity": result.similarity or _TO_THE_LETTER})
@@ -305,7 +308,7 @@ def _near_places(cases: Sequence[Case], threshold: float) -> dict[int, dict[int,
         return {}
     matrix = np.stack([case.vector for case in looking])
     found: dict[int, dict[int, float]] = {}
-    similarities = matrix @ matrix.T
+    similarities = np.vecdot(matrix[:, None], matrix[None])
     for row, column in np.argwhere(similarities >= threshold).tolist():
         if row != column:
             near = found.setdefault(looking[row].place, {})

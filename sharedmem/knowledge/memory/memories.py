@@ -10,9 +10,10 @@ from sharedmem.knowledge.memory.searching import Searching
 from sharedmem.knowledge.memory.standing import Standing
 from sharedmem.knowledge.memory.statistics import Statistics
 from sharedmem.knowledge.memory.threads import Threads
+from sharedmem.knowledge.memory.using import Using
 
 
-class Memories(Threads, Searching, Statistics, Standing, Moving):
+class Memories(Threads, Searching, Using, Statistics, Standing, Moving):
     """Semantic memory of one namespace, seen with the rights of one actor; perhaps of one user, agent, thread or run.
 
     Nothing of another namespace can be read or written through it, and nothing outside of what it is narrowed to.

@@ -39,7 +39,10 @@ class Reading(Pages):
         await self._enter("read")
         check_id(id)
         kept = await self._surely(lambda: self._take([id], embedding=embedding))
-        return kept[0].item if kept else None
+        if not kept:
+            return None
+        self._uses.count([id])
+        return kept[0].item
 
     async def recent(
         self,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from sharedmem.knowledge.scoring import Ranked
 from sharedmem.models import Signal
+from sharedmem.search import mmr
 from sharedmem.wire.vectors import Vector
 
 FIRST_THOUGHT = 0.3
@@ -59,16 +62,10 @@ def diversified(order: Sequence[Ranked], vectors: Mapping[str, Vector | None], d
         vectors: unit vectors by id; what has none is like nothing else.
         diversity: 0 to 1, how much likeness to those before counts against the score.
     """
-    relevance = dict(zip((ranked.id for ranked in order), _stretched([ranked.score for ranked in order]), strict=True))
-    left, chosen = list(order), list[Ranked]()
-    nearest = dict.fromkeys(relevance, 0.0)
-    while left:
-        best = max(left, key=lambda r: (1 - diversity) * relevance[r.id] - diversity * nearest[r.id])
-        left.remove(best)
-        chosen.append(best)
-        own = vectors.get(best.id)
-        for other in left:
-            vector = vectors.get(other.id)
-            if own is not None and vector is not None:
-                nearest[other.id] = max(nearest[other.id], float(own @ vector))
-    return chosen
+    dimension = max((len(vector) for vector in vectors.values() if vector is not None), default=1)
+    matrix = np.zeros((len(order), dimension), dtype=np.float32)
+    for place, ranked in enumerate(order):
+        if (vector := vectors.get(ranked.id)) is not None:
+            matrix[place] = vector
+    places = mmr.diversified([ranked.score for ranked in order], matrix, balance=1 - diversity, k=len(order))
+    return [order[place] for place in places]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from sharedmem.errors import InvalidError
+from sharedmem.errors import InvalidError, SharedMemoryError
 from sharedmem.knowledge.memory.answers import Hits
 from sharedmem.knowledge.memory.asking import (
     MODES,
@@ -19,8 +20,10 @@ from sharedmem.knowledge.memory.asking import (
 )
 from sharedmem.knowledge.memory.base import check_filter
 from sharedmem.knowledge.memory.crowd import Crowd
+from sharedmem.knowledge.memory.desk import Desk
 from sharedmem.knowledge.memory.meaning import Meaning, meaning_of
 from sharedmem.knowledge.memory.narrowing import rendered
+from sharedmem.knowledge.memory.pending import Pending
 from sharedmem.knowledge.memory.reordering import diversified, reranked
 from sharedmem.knowledge.memory.shelf import Kept, Shelf
 from sharedmem.knowledge.scoring import (
@@ -201,60 +204,75 @@ class Searching(Shelf):
         await self._enter("read")
         clock = self._minds.clock
         began = clock.monotonic()
-        course = await self._surely(lambda: self._searched(request, meaning), lambda found: not found.ranked)
-        kept, fetches = await self._collected(request, course.ranked)
+        course, kept, round_trips = await self._settled(request, meaning)
         order = [ranked for ranked in course.ranked if ranked.id in kept]
-        order = await self._reordered(request, order, kept)
+        order = (await self._reordered(request, order, kept))[: request.limit]
         degraded = course.meaning.missing if request.mode != "keywords" else None
         if degraded:
             self._minds.counters.increment("memory_degraded", reason=course.meaning.reason)
         cost = SearchCost(
-            round_trips=course.round_trips + fetches,
+            round_trips=round_trips,
             milliseconds=round((clock.monotonic() - began) * 1000, 3),
             tokens=course.meaning.tokens,
         )
+        self._uses.count([ranked.id for ranked in order])
         hits = [
             Hit(
                 item=kept[ranked.id].item,
                 score=ranked.score,
                 why=Why(signals=ranked.signals, cost=cost) if request.explain else None,
             )
-            for ranked in order[: request.limit]
+            for ranked in order
         ]
         return Hits(hits, mode="keywords" if degraded else request.mode, degraded=degraded, cost=cost)
 
-    async def _searched(self, request: Request, meaning: Meaning | None) -> _Course:
-        minds = self._minds
-        await minds.memories.ensure(self._namespace)
-        crowd = minds.shared(Crowd, self._namespace, lambda: Crowd(minds.line, self._authors_key()))
-        trips = 0
-        if request.mode == "hybrid" and not crowd.is_known:
-            await crowd.look()
-            trips += 1
+    async def _settled(self, request: Request, meaning: Meaning | None) -> tuple[_Course, dict[str, Kept], int]:
+        """(a search that knew everybody whom its query names, what it found by id, round trips)."""
+        crowd = self._minds.shared(Crowd, self._namespace, self._unknown_crowd)
+        is_hybrid = request.mode == "hybrid"
+        trips = await self._meet(crowd) if is_hybrid else 0
         while True:
-            asked = speakers_removed(request.query, crowd.names) if request.mode == "hybrid" else request.query
-            if meaning is None:
-                meaning = await self._meaning(request, asked)
-            found = await self._found(request, meaning, crowd)
-            trips += found.round_trips
+            asked = speakers_removed(request.query, crowd.names) if is_hybrid else request.query
+            course = await self._surely(partial(self._searched, request, asked, meaning), _is_nothing)
+            outdated = crowd if is_hybrid and not crowd.is_current(course.found.version) else None
+            kept, fetches = await self._collected(request, course, outdated)
+            trips += course.round_trips + fetches
             # Somebody has spoken for the first time whom the query names: once more, as it is in all later searches.
-            if request.mode != "hybrid" or asked == speakers_removed(request.query, crowd.names):
-                break
-            meaning = None
+            if not is_hybrid or asked == speakers_removed(request.query, crowd.names):
+                return course, kept, trips
+
+    def _unknown_crowd(self) -> Crowd:
+        # The first search of this hub here: embeddings may wait though nobody writes any more.
+        desk = self._minds.shared(Desk, self._namespace, partial(Desk, self._minds, self._namespace))
+        with suppress(SharedMemoryError):  # the hub closes
+            self._minds.shared(Pending, self._namespace, partial(Pending, desk)).wake()
+        return Crowd(self._minds.line, self._authors_key())
+
+    async def _meet(self, crowd: Crowd) -> int:
+        """Know who speaks, if that was never asked; the round trips that it took."""
+        if crowd.is_known:
+            return 0
+        await crowd.look()
+        return 1
+
+    async def _searched(self, request: Request, asked: str, meaning: Meaning | None) -> _Course:
+        await self._minds.memories.ensure(self._namespace)
+        if meaning is None:
+            meaning = await self._meaning(request, asked)
+        found = await self._found(request, meaning)
         neighbours: dict[tuple[str, int], list[tuple[str, Facts]]] = {}
-        # Where nobody has spoken, there are no turns to look for.
-        wanted = wanted_neighbours(found, request.recipe) if request.mode == "hybrid" and crowd.names else {}
+        wanted = wanted_neighbours(found, request.recipe) if request.mode == "hybrid" else {}
         if wanted:
             neighbours = await self._neighbours(wanted)
-            trips += 1
-        return _Course(found, self._ranked(request, found, neighbours), meaning, trips)
+        ranked = self._ranked(request, found, neighbours)
+        return _Course(found, ranked, meaning, found.round_trips + bool(wanted))
 
     async def _meaning(self, request: Request, text: str) -> Meaning:
         if request.mode == "keywords":
             return Meaning()
         return await meaning_of(self._minds.embedder_of(self._namespace), text)
 
-    async def _found(self, request: Request, meaning: Meaning, crowd: Crowd) -> Found:
+    async def _found(self, request: Request, meaning: Meaning) -> Found:
         settings = self._minds.settings
         by_words = request.mode != "semantic" or meaning.missing is not None
         query = Query(
@@ -265,13 +283,7 @@ class Searching(Shelf):
         )
         if not query.terms and query.vector is None:
             return _NOTHING
-        searching = self._minds.memories.search(self._namespace, query)
-        if request.mode == "hybrid":
-            # Both are sent in the same moment, and share a round trip.
-            found, _ = await asyncio.gather(searching, crowd.look())
-        else:
-            found = await searching
-        return _near_enough(found, request.threshold)
+        return _near_enough(await self._minds.memories.search(self._namespace, query), request.threshold)
 
     def _ranked(
         self, request: Request, found: Found, neighbours: Mapping[tuple[str, int], Sequence[tuple[str, Facts]]]
@@ -281,21 +293,39 @@ class Searching(Shelf):
             return rank(request.query, found, neighbours, request.recipe, now_ms=now_ms, explain=request.explain)
         if request.by_time:
             newest_first = sorted(found.text, key=lambda hit: (-decode_facts(hit.facts).at_ms, hit.id))
-            return _as_found("text", newest_first)
-        return _as_found("vector", found.vector) if found.vector else _as_found("text", found.text)
+            return _as_found("text", newest_first, explain=request.explain)
+        signal, hits = ("vector", found.vector) if found.vector else ("text", found.text)
+        return _as_found(signal, hits, explain=request.explain)
 
-    async def _collected(self, request: Request, ranked: Sequence[Ranked]) -> tuple[dict[str, Kept], int]:
-        """(what is still there of the best, by id; round trips)."""
+    async def _collected(
+        self, request: Request, course: _Course, outdated: Crowd | None
+    ) -> tuple[dict[str, Kept], int]:
+        """(what is still there of the best, by id; round trips).
+
+        Args:
+            request, course: what was asked, and how it went.
+            outdated: the crowd, if it is to hear who speaks by now; that shares the first round trip.
+        """
         judged = request.rerank is not None or request.diversity
         wanted = max(request.limit, _JUDGED) if judged else request.limit
+        ranked, version = course.ranked, course.found.version
         kept: dict[str, Kept] = {}
         fetches = at = 0
         while len(kept) < wanted and at < len(ranked):
             lacking = wanted - len(kept)
             ids = [each.id for each in ranked[at : at + lacking + _GHOSTS]]
             at, fetches = at + len(ids), fetches + 1
-            taken = await self._take(ids, filters=request.filters, vectors=bool(request.diversity), most=lacking)
-            kept |= {one.item.id: one for one in taken}
+            looks = self._looks(ids, vectors=bool(request.diversity))
+            if outdated is not None:
+                looks.append(outdated.question)
+            replies = await self._minds.line.read_each(looks)
+            if outdated is not None:
+                outdated.hear(replies.pop(), version)
+                outdated = None
+            kept |= {one.item.id: one for one in self._taken(ids, replies, filters=request.filters, most=lacking)}
+        if outdated is not None:
+            await outdated.look(version)
+            fetches += 1
         return kept, fetches
 
     async def _reordered(self, request: Request, order: list[Ranked], kept: Mapping[str, Kept]) -> list[Ranked]:
@@ -325,14 +355,20 @@ class Searching(Shelf):
         return neighbours
 
 
+def _is_nothing(course: _Course) -> bool:
+    return not course.ranked
+
+
 def _near_enough(found: Found, threshold: float | None) -> Found:
     if threshold is None:
         return found
     return found._replace(vector=[hit for hit in found.vector if hit.score >= threshold])
 
 
-def _as_found(signal: str, hits: Sequence[Candidate]) -> list[Ranked]:
+def _as_found(signal: str, hits: Sequence[Candidate], *, explain: bool) -> list[Ranked]:
     """What one search found, in its order."""
+    if not explain:
+        return [Ranked(hit.id, hit.score, ()) for hit in hits]
     return [
         Ranked(
             hit.id,

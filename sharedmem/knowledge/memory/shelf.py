@@ -9,6 +9,7 @@ from sharedmem.knowledge.memory.base import MEMORY, MemoryBase
 from sharedmem.knowledge.memory.documents import READ_FIELDS, item_if_readable
 from sharedmem.knowledge.memory.narrowing import admits
 from sharedmem.knowledge.memory.spoilt import spoilt_of
+from sharedmem.knowledge.memory.uses import Uses
 from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.wire.faults import explain
 from sharedmem.wire.replies import Argument, Command, Reply, ServerError
@@ -37,6 +38,13 @@ class Logged(NamedTuple):
 class Shelf(MemoryBase):
     """Fetches what others have found."""
 
+    @property
+    def _uses(self) -> Uses:
+        return self._minds.shared(Uses, self._namespace, self._no_uses)
+
+    def _no_uses(self) -> Uses:
+        return Uses(self._minds, self._namespace, self._actor)
+
     async def _take(
         self,
         ids: Sequence[str],
@@ -58,6 +66,18 @@ class Shelf(MemoryBase):
             most: the first so many are enough.
         """
         replies = await self._minds.line.read_each(self._looks(ids, vectors=vectors or embedding))
+        return self._taken(ids, replies, filters=filters, embedding=embedding, most=most)
+
+    def _taken(
+        self,
+        ids: Iterable[str],
+        replies: Iterable[Reply],
+        *,
+        filters: MemoryFilter = _ANY,
+        embedding: bool = False,
+        most: int | None = None,
+    ) -> list[Kept]:
+        """What such looks told of those that scope and filter let through; see `_take`."""
         taken: list[Kept] = []
         for id_, reply in zip(ids, replies, strict=True):
             if len(taken) == most:

@@ -92,6 +92,9 @@ class Writing(Past):
     ) -> list[AddResult]:
         """Remember many things, as `add` does each, in their order. A few round trips for every 64.
 
+        Where 500 or more may have duplicates, the vectors of the namespace are fetched once, unless it is far larger
+        or they take more than 128 MiB; that is quicker than to search for each.
+
         Args:
             items: texts, items or mappings of their fields; all are checked before anything is written.
             dedup, dedup_keys: as `add`.

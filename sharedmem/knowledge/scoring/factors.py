@@ -38,6 +38,11 @@ class Factors:
         self._by_thread = {thread: 1.0 + recipe.thread * much / most for thread, much in threads.items() if most > 0}
         self._by_author: dict[str | None, float] = {None: 1.0}
 
+    @property
+    def touch_only_turns(self) -> bool:
+        """Whether all of them are 1 for a memory that is no turn of a conversation."""
+        return not (self._dates or self._recipe.recency or self._recipe.importance)
+
     def product(self, known: Facts) -> float:
         """All of them."""
         recipe = self._recipe

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from sharedmem.knowledge.scoring.factors import Factors
@@ -11,7 +11,8 @@ from sharedmem.knowledge.scoring.facts import Facts, decode_facts
 from sharedmem.knowledge.scoring.reasons import Reasons
 from sharedmem.knowledge.scoring.recipe import Recipe
 from sharedmem.models import Signal
-from sharedmem.search.protocol import Candidate, Found
+from sharedmem.search.fusion import shares_by_best, shares_by_rank, shares_stretched, summed
+from sharedmem.search.protocol import Found
 
 Neighbours = Mapping[tuple[str, int], Sequence[tuple[str, Facts]]]
 """The memories at a turn of a thread, by thread and turn index."""
@@ -24,6 +25,10 @@ class Ranked(NamedTuple):
     score: float
     signals: tuple[Signal, ...]
     """Why, when that was asked; what they contributed adds up to the score."""
+
+
+_unexplained = partial(tuple.__new__, Ranked)
+"""One of its parts, in a third of the time: there are hundreds a search."""
 
 
 def wanted_neighbours(found: Found, recipe: Recipe) -> dict[str, list[tuple[int, int]]]:
@@ -80,18 +85,23 @@ def rank(
     """
     facts = _facts_by_id(found)
     text, vector = _shares(found, recipe)
-    own = {id_: text.get(id_, 0.0) + vector.get(id_, 0.0) for id_ in facts}
+    own = summed(vector, text)
     lent = _lent(own, facts, recipe)
     for turn in lent:
         for id_, known in neighbours.get(turn, ()):
             facts.setdefault(id_, known)
-    factors = Factors(query, _by_thread(own, facts), recipe, now_ms)
-    order = sorted(
-        (-(own.get(id_, 0.0) + _gained(known, lent, recipe)) * factors.product(known), id_)
-        for id_, known in facts.items()
-    )[:limit]
+    threads = _by_thread(own, facts)
+    factors = Factors(query, threads, recipe, now_ms)
+    if threads or not factors.touch_only_turns:
+        scored = [
+            (-(own.get(id_, 0.0) + _gained(known, lent, recipe)) * factors.product(known), id_)
+            for id_, known in facts.items()
+        ]
+    else:
+        scored = [(-score, id_) for id_, score in own.items()]
+    order = sorted(scored)[:limit]
     if not explain:
-        return [Ranked(id_, -score, ()) for score, id_ in order]
+        return [_unexplained((id_, -score, ())) for score, id_ in order]
     reasons = Reasons(found, text, vector, recipe)
     return [
         Ranked(id_, -score, reasons.of(id_, _gained(facts[id_], lent, recipe), factors.each(facts[id_])))
@@ -100,33 +110,17 @@ def rank(
 
 
 def _facts_by_id(found: Found) -> dict[str, Facts]:
-    candidates = {candidate.id: candidate.facts for candidate in (*found.vector, *found.text)}
-    return {id_: decode_facts(facts) for id_, facts in candidates.items()}
+    encoded = {id_: facts for id_, _, facts in found.vector}
+    encoded.update([(id_, facts) for id_, _, facts in found.text])
+    return dict(zip(encoded, map(decode_facts, encoded.values()), strict=True))
 
 
 def _shares(found: Found, recipe: Recipe) -> tuple[dict[str, float], dict[str, float]]:
     """What words and meaning contribute, by id."""
     if recipe.fusion == "rrf":
-        return _by_rank(found.text, recipe.text, recipe.rrf_k), _by_rank(found.vector, recipe.vector, recipe.rrf_k)
-    return _by_best(found.text, recipe.text), _stretched(found.vector, recipe.vector)
-
-
-def _by_rank(hits: Sequence[Candidate], weight: float, k: int) -> dict[str, float]:
-    # Scaled so that the first of both lists has the score 1, whichever way they are united.
-    return {hit.id: weight * (k + 1) / (k + place) for place, hit in enumerate(hits, 1)}
-
-
-def _by_best(hits: Sequence[Candidate], weight: float) -> dict[str, float]:
-    best = max((hit.score for hit in hits), default=0.0)
-    return {hit.id: weight * hit.score / best for hit in hits} if best > 0 else {}
-
-
-def _stretched(hits: Sequence[Candidate], weight: float) -> dict[str, float]:
-    scores = [hit.score for hit in hits]
-    low, high = min(scores, default=0.0), max(scores, default=0.0)
-    if low == high:
-        return dict.fromkeys((hit.id for hit in hits), weight)
-    return {hit.id: weight * (hit.score - low) / (high - low) for hit in hits}
+        by_rank = partial(shares_by_rank, k=recipe.rrf_k)
+        return by_rank(found.text, recipe.text), by_rank(found.vector, recipe.vector)
+    return shares_by_best(found.text, recipe.text), shares_stretched(found.vector, recipe.vector)
 
 
 def _lent(own: Mapping[str, float], facts: Mapping[str, Facts], recipe: Recipe) -> dict[tuple[str, int], float]:

@@ -48,7 +48,7 @@ def facts_of(item: MemoryItem, position: int) -> Facts:
     """
     text = _text(item)
     at_ms = round(item.timestamp.timestamp() * 1000) if item.timestamp else 0
-    tokens = sum(1 for _ in _WORD.finditer(text))
+    tokens = len(_WORD.findall(text))
     return Facts(item.thread_id, position, item.author, is_question(text), tokens, at_ms, item.importance)
 
 

@@ -24,14 +24,11 @@ def scored_hits(reply: Reply, home: bytes) -> list[Candidate]:
         reply: `[total, key, score, [facts, ...], ...]`.
         home: what the keys of the namespace's records begin with; others' are left out.
     """
-    words, start = _words(reply), len(home)
-    found = [
-        _candidate((str(key[start:], "utf-8", "replace"), float(score), fields[1] if fields else b""))
-        for key, score, fields in zip(words[1::3], words[2::3], words[3::3], strict=True)
-        # A record that has just expired has no fields any more.
-        if fields is not None and key.startswith(home)
-    ]
-    return _ranked(found)
+    words = _words(reply)
+    # A record that has just expired has no fields any more.
+    rows = zip(_ids(words[1::3], home), map(float, words[2::3]), words[3::3], strict=True)
+    told = [(id_, score, fields[1] if fields else b"") for id_, score, fields in rows if id_ and fields is not None]
+    return _ranked(list(map(_candidate, told)))
 
 
 def near_hits(reply: Reply, home: bytes) -> list[Candidate]:
@@ -41,15 +38,11 @@ def near_hits(reply: Reply, home: bytes) -> list[Candidate]:
         reply: `[total, key, [distance and facts by name], ...]`.
         home: as for `scored_hits`.
     """
-    words, start = _words(reply), len(home)
-    found: list[Candidate] = []
-    for key, fields in zip(words[1::2], words[2::2], strict=True):
-        if fields and key.startswith(home):
-            distance, facts = _distance_and_facts(fields)
-            # A vector of zeros has no direction, so nothing is near to it.
-            if not math.isnan(distance):
-                found.append(_candidate((str(key[start:], "utf-8", "replace"), 1.0 - distance, facts)))
-    return _ranked(found)
+    words = _words(reply)
+    rows = zip(_ids(words[1::2], home), words[2::2], strict=True)
+    told = [(id_, *_distance_and_facts(fields)) for id_, fields in rows if id_ and fields]
+    # A vector of zeros has no direction, so nothing is near to it.
+    return _ranked([_candidate((id_, 1.0 - far, facts)) for id_, far, facts in told if not math.isnan(far)])
 
 
 def is_spoiled(reply: Reply, taken: int) -> bool:
@@ -98,6 +91,14 @@ def pairs(reply: Reply) -> dict[str, Any]:
     """A list of names and values in turn."""
     words = _words(reply)
     return {words[at].decode(): words[at + 1] for at in range(0, len(words) - 1, 2)}
+
+
+def _ids(keys: list[bytes], home: bytes) -> list[str]:
+    """What the keys of the namespace's records are named; nothing for those of others."""
+    head = home.decode()
+    start = len(head)
+    named = [key.decode(errors="replace") for key in keys]
+    return [name[start:] if name.startswith(head) else "" for name in named]
 
 
 def _distance_and_facts(fields: list[bytes]) -> tuple[float, bytes]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sharedmem.errors import InvalidError
+from sharedmem.search.filters import ALL, Every, Tagged
 from sharedmem.search.protocol import Index, Query
 from sharedmem.testing.index_suite.base import DIMENSION, IndexFixtures, Shelf, by_meaning, by_words, direction, ids
 from sharedmem.testing.store_suite.base import eventually
@@ -97,6 +98,23 @@ class SearchTests(IndexFixtures):
 
         assert ids(found.vector) == [f"n{number:02}" for number in range(20)]
         assert found.text == []
+
+    async def test_several_vectors_are_answered_as_each_would_be(self, index: Index, shelf: Shelf) -> None:
+        for number in range(30):
+            near = direction(0) if number % 7 == 0 else direction(1, number / 30)
+            await shelf.put(f"n{number:02}", vector=near, user="ada" if number % 2 else "bob")
+        asked = [direction(1), direction(0), direction(0, 1)]
+
+        for filters in (ALL, Every((Tagged("user", ("ada",)),))):
+            found = await index.nearest_each(shelf.namespace, asked, filters=filters, k=5)
+            single = [await index.nearest(shelf.namespace, vector, filters=filters, k=5) for vector in asked]
+
+            assert [each.vector for each in found] == [each.vector for each in single]
+            assert [len(each.vector) for each in found] == [5, 0, 5]
+            assert {each.version for each in found} == {single[0].version}
+        assert await index.nearest_each(shelf.namespace, []) == []
+        with pytest.raises(InvalidError, match="at least one"):
+            await index.nearest_each(shelf.namespace, asked, k=0)
 
     async def test_no_search_answers_more_than_was_asked_for(self, index: Index, shelf: Shelf) -> None:
         for number in range(12):

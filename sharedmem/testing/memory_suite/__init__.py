@@ -6,9 +6,10 @@ from sharedmem.testing.memory_suite.scope import ScopeSuite
 from sharedmem.testing.memory_suite.searching import SearchingSuite
 from sharedmem.testing.memory_suite.standing import StandingSuite
 from sharedmem.testing.memory_suite.threads import ThreadSuite
+from sharedmem.testing.memory_suite.using import UsingSuite
 
 
-class MemorySuite(ReadingSuite, SearchingSuite, ScopeSuite, ThreadSuite, StandingSuite, MovingSuite):
+class MemorySuite(ReadingSuite, SearchingSuite, ScopeSuite, UsingSuite, ThreadSuite, StandingSuite, MovingSuite):
     """All of it; a backend's test class gives the fixture `hub`, an open `Hub` with an embedder."""
 
 
@@ -20,4 +21,5 @@ __all__ = [
     "SearchingSuite",
     "StandingSuite",
     "ThreadSuite",
+    "UsingSuite",
 ]
