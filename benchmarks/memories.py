@@ -25,6 +25,7 @@ class TableEmbedder:
 
     name = "bench:table"
     dimension = DIMENSION
+    is_remote = False
 
     def __init__(self) -> None:
         rows = np.random.default_rng(7).normal(size=(4096, DIMENSION)).astype(np.float32)
@@ -74,15 +75,16 @@ def queries(vocabulary: Sequence[str]) -> list[str]:
     return [" ".join(chosen.choices(vocabulary[:800], k=8)) for _ in range(QUERIES)]
 
 
-def settings_of(url: str) -> Settings:
-    """What every side of a contest is opened with."""
-    return Settings(redis_url=url, durable_url="none")
+def settings_of(url: str, size: int) -> Settings:
+    """What every side of a contest is opened with; the kind of index does not change while it is measured."""
+    hnsw_above = 20_000 if size > 40_000 else 1_000_000
+    return Settings(redis_url=url, durable_url="none", hnsw_above=hnsw_above)
 
 
 async def fill(url: str, namespace: str, count: int) -> None:
     """Put memories into a namespace, which gets the index that its size calls for."""
     vocabulary = words()
-    async with Hub.open(settings=settings_of(url), embedder=TableEmbedder()) as hub:
+    async with Hub.open(settings=settings_of(url, count), embedder=TableEmbedder()) as hub:
         memory = hub.store(namespace).memory
         for first in range(0, count, 5_000):
             numbers = range(first, min(first + 5_000, count))

@@ -95,7 +95,7 @@ def main() -> int:
     with started_server() as server, Fleet(1) as fleet:
         results = MemoryResults(machine() | {"server": server.version}, asked.quick)
         for size in asked.sizes or ([10_000] if asked.quick else [10_000, 100_000]):
-            _measure(fleet, server, effort, results, size)
+            _measure(fleet, server, effort, results, size, tuple(asked.only or ()))
     goals = verdicts(results)
     show(results, goals, title="semantic memory / bare commands")
     show_bulks(results)
@@ -109,6 +109,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="What semantic memory costs above the bare commands.")
     parser.add_argument("--quick", action="store_true", help="few and short rounds: a first impression")
     parser.add_argument("--sizes", type=int, nargs="*", metavar="N", help="memories that are there (10,000 100,000)")
+    parser.add_argument(
+        "--only", nargs="*", metavar="WORD", help="contests whose names begin so; no bulk, no page"
+    )
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="PATH", help="where the figures go")
     parser.add_argument("--page", type=Path, metavar="PATH", help="a page whose ratios to replace")
     return parser.parse_args()
@@ -119,7 +122,7 @@ def show_bulks(results: MemoryResults) -> None:
     table = Table(title=f"{MANY:,} memories at once, and the space of each")
     for name in ("memories there", "added a second", "bare", "ratio", "bytes each"):
         table.add_column(name, justify="right")
-    for bulk, space in zip(results.bulks, results.spaces, strict=True):
+    for bulk, space in zip(results.bulks, results.spaces, strict=False):
         rates = f"{bulk.ours_per_s:,.0f}", f"{bulk.bare_per_s:,.0f}", factor(bulk.ratio)
         table.add_row(f"{bulk.size:,}", *rates, f"{space.bytes_per_item:,.0f}")
     Console().print(table)
@@ -129,7 +132,9 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _measure(fleet: Fleet, server: Server, effort: Effort, results: MemoryResults, size: int) -> None:
+def _measure(
+    fleet: Fleet, server: Server, effort: Effort, results: MemoryResults, size: int, only: tuple[str, ...] = ()
+) -> None:
     url = server.urls["unix"]
     server.empty()
     _say(f"{size:,} memories, twice")
@@ -147,6 +152,8 @@ def _measure(fleet: Fleet, server: Server, effort: Effort, results: MemoryResult
         contests.append(("recall, exact index", "RediSearch", OURS, {EXACT: recall_exactly, OURS: recall}))
     contests.append(("add", "HSET", BARE, {OURS: add, WITHOUT_DEDUP: add_without_dedup, BARE: bare_add}))
     for name, command, rival, sides in contests:
+        if only and not name.startswith(only):
+            continue
         fleet.ask(1, open_sides, {side: partial(opener, url, size) for side, opener in sides.items()})
         for load in (ONE, FIFTY):
             _say(f"{size:,}: {name}, {load.name}")
@@ -157,13 +164,15 @@ def _measure(fleet: Fleet, server: Server, effort: Effort, results: MemoryResult
                     figures = compared.medians(side), compared.medians(rival), compared.ratios(side, rival)
                     results.rows.append(Row(told, command, load.name, "unix", rival, *figures))
         fleet.ask(1, close_sides)
+    if only:
+        return
     _say(f"{size:,}: {MANY:,} at once")
     results.bulks += fleet.ask(1, bulk, url, size, 1 if results.quick else 3)
 
 
 async def answered(_: Desk, url: str, size: int) -> None:
     """A job: put answers into the cache."""
-    async with _hub(url) as hub:
+    async with _hub(url, size) as hub:
         cache = hub.store(NAMESPACE).cache
         for first in range(0, size, 500):
             await asyncio.gather(*(cache.put(f"prompt number {first + number}", "an answer") for number in range(500)))
@@ -180,25 +189,25 @@ async def filled(_: Desk, url: str, namespace: str, size: int) -> None:
 
 
 @asynccontextmanager
-async def _hub(url: str) -> AsyncIterator[Hub]:
-    async with Hub.open(settings=settings_of(url), embedder=TableEmbedder()) as hub:
+async def _hub(url: str, size: int) -> AsyncIterator[Hub]:
+    async with Hub.open(settings=settings_of(url, size), embedder=TableEmbedder()) as hub:
         yield hub
 
 
 @asynccontextmanager
-async def recall(url: str, _: int) -> AsyncIterator[Call]:
+async def recall(url: str, size: int) -> AsyncIterator[Call]:
     """Recall through the library."""
     asked = queries(words())
-    async with _hub(url) as hub:
+    async with _hub(url, size) as hub:
         memory = hub.store(NAMESPACE).memory
         yield lambda number: memory.search(asked[number % len(asked)], filters=_of_user(number))
 
 
 @asynccontextmanager
-async def recall_exactly(url: str, _: int) -> AsyncIterator[Call]:
+async def recall_exactly(url: str, size: int) -> AsyncIterator[Call]:
     """The same through the index that needs no search module."""
     asked = queries(words())
-    async with _hub(url) as hub:
+    async with _hub(url, size) as hub:
         store = hub.store(NAMESPACE)
         minds = hub._thinking()  # noqa: SLF001  # only here does a server with search go without
         index = ExactIndex(minds.line, minds.keyspace, minds.memories.family, minds.clock)
@@ -207,9 +216,9 @@ async def recall_exactly(url: str, _: int) -> AsyncIterator[Call]:
 
 
 @asynccontextmanager
-async def bare_recall(url: str, _: int) -> AsyncIterator[Call]:
+async def bare_recall(url: str, size: int) -> AsyncIterator[Call]:
     """The two searches alone, in one pipeline, with nothing done about their answers."""
-    commands = await _pairs(url)
+    commands = await _pairs(url, size)
     async with Redis.from_url(url, protocol=2) as client:
 
         async def call(number: int) -> object:
@@ -221,10 +230,10 @@ async def bare_recall(url: str, _: int) -> AsyncIterator[Call]:
         yield call
 
 
-async def _pairs(url: str) -> list[list[Command]]:
+async def _pairs(url: str, size: int) -> list[list[Command]]:
     """The searches that the library sends for each question and user, in the namespace that is searched barely."""
     asked = queries(words())
-    async with _hub(url) as hub:
+    async with _hub(url, size) as hub:
         memory = hub.store(TWIN).memory
         with _overheard(hub) as found:
             for number in range(len(asked) * len(_FILTERS)):
@@ -252,17 +261,17 @@ def _overheard(hub: Hub) -> Iterator[list[list[Command]]]:
 
 
 @asynccontextmanager
-async def cache_check(url: str, _: int) -> AsyncIterator[Call]:
+async def cache_check(url: str, size: int) -> AsyncIterator[Call]:
     """Look for the answer to a prompt that nobody has asked: by its hash, then by its meaning."""
-    async with _hub(url) as hub:
+    async with _hub(url, size) as hub:
         cache = hub.store(NAMESPACE).cache
         yield lambda number: cache.check(f"question {number}")
 
 
 @asynccontextmanager
-async def bare_knn(url: str, _: int) -> AsyncIterator[Call]:
+async def bare_knn(url: str, size: int) -> AsyncIterator[Call]:
     """The search for the nearest alone."""
-    async with _hub(url) as hub:
+    async with _hub(url, size) as hub:
         with _overheard(hub) as found:
             for number in range(500):
                 await hub.store(NAMESPACE).cache.check(f"question {number}")
@@ -278,7 +287,7 @@ def _sent(client: Redis, command: Command) -> Awaitable[object]:
 @asynccontextmanager
 async def cache_hit(url: str, size: int) -> AsyncIterator[Call]:
     """Look for the answer to a prompt that was asked before."""
-    async with _hub(url) as hub:
+    async with _hub(url, size) as hub:
         cache = hub.store(NAMESPACE).cache
         yield lambda number: cache.check(f"prompt number {number % size}")
 
@@ -293,11 +302,11 @@ async def bare_hmget(url: str, size: int) -> AsyncIterator[Call]:
 
 
 @asynccontextmanager
-async def add(url: str, _: int, *, dedup: bool = True) -> AsyncIterator[Call]:
+async def add(url: str, size: int, *, dedup: bool = True) -> AsyncIterator[Call]:
     """Add memories that are new."""
     vocabulary = words()
     texts = [text_of(number, vocabulary) for number in range(1_000)]
-    async with _hub(url) as hub:
+    async with _hub(url, size) as hub:
         memory = hub.store(NAMESPACE).memory
 
         async def call(_: int) -> object:
@@ -343,7 +352,7 @@ async def _hset_of(client: Redis) -> Callable[[int], Command]:
 async def bulk(_: Desk, url: str, size: int, rounds: int) -> Bulk:
     """A job: ten thousand memories at once, and as many pipelined HSET, in turn."""
     vocabulary, ours, bare = words(), [], []
-    async with _hub(url) as hub, Redis.from_url(url, protocol=2) as client:
+    async with _hub(url, size) as hub, Redis.from_url(url, protocol=2) as client:
         memory, command = hub.store(NAMESPACE).memory, await _hset_of(client)
         for _round in range(rounds):
             items = [item_of(next(_numbers), vocabulary) for _ in range(MANY)]

@@ -78,6 +78,21 @@ async def test_each_waiting_embedding_is_made_by_one_of_several_hubs(settings: S
         assert up.calls == 2
 
 
+async def test_a_hub_that_only_searches_makes_the_embeddings_that_wait(settings: Settings) -> None:
+    import fakeredis
+
+    server, clock = fakeredis.FakeServer(), ManualClock()
+    down, up = Faulty(UnavailableError("provider", "down")), Faulty(None)
+    async with fake_hub(settings=settings, embedder=down, clock=clock, server=server) as one:
+        ids = [(await one.store("ns").memory.add("the zebra sleeps")).id]
+    async with fake_hub(settings=settings, embedder=up, clock=clock, server=server) as other:
+        memory = other.store("ns").memory
+
+        await memory.search("zebra")
+
+        await _embedded(memory, clock, ids)
+
+
 async def _embedded(memory: Memories, clock: ManualClock, ids: list[str]) -> None:
     """Let time pass until all of these have their vectors."""
 

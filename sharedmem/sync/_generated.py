@@ -65,6 +65,7 @@ from sharedmem.models import (
     MemoryFilter,
     MemoryItem,
     MemoryStats,
+    MemoryUse,
     MemoryVersion,
     Message,
     Missed,
@@ -1545,6 +1546,26 @@ class Memories(Face[AsyncMemories]):
         """
         return self._portal.run(self._async.find_similar(embedding, threshold=threshold, limit=limit, filters=filters))
 
+    def use(self, ids: Iterable[str] | None = None, *, limit: int = 100) -> list[MemoryUse]:
+        """How often memories were answered by searches and `get`, and when last.
+
+        What other hubs have answered within the last half second may be missing. Two round trips a page of 500
+        memories, and one before them to add up what this hub has answered.
+
+        Args:
+            ids: of which memories, told in this order; None for those of this scope that were used most.
+            limit: at most so many of the latter, 1 to 1,000.
+
+        Returns:
+            Most used first, or of the given ids those that are in this scope; `times` is 0 for what was never answered.
+
+        Raises:
+            InvalidError: an id cannot be one, or the limit is none.
+            AccessDeniedError: this actor may not read the namespace.
+            UnavailableError: the server stayed away.
+        """
+        return self._portal.run(self._async.use(ids, limit=limit))
+
     def stats(self, filters: MemoryFilter | Mapping[str, Any] | None = None) -> MemoryStats:
         """What the memories of this scope are. Three round trips, and two for each five hundred up to 2,000.
 
@@ -1687,6 +1708,9 @@ class Memories(Face[AsyncMemories]):
         on_progress: Callable[[int, int], None] | None = None,
     ) -> list[AddResult]:
         """Remember many things, as `add` does each, in their order. A few round trips for every 64.
+
+        Where 500 or more may have duplicates, the vectors of the namespace are fetched once, unless it is far larger
+        or they take more than 128 MiB; that is quicker than to search for each.
 
         Args:
             items: texts, items or mappings of their fields; all are checked before anything is written.

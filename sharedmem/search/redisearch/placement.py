@@ -14,10 +14,11 @@ from sharedmem.config import Settings
 from sharedmem.errors import AccessDeniedError, ConfigError
 from sharedmem.search.protocol import Family, IndexProgress
 from sharedmem.search.redisearch.layout import FIRST_BUILD, Algorithm, Facts, Layout, Spec
-from sharedmem.search.redisearch.server import IndexServer
+from sharedmem.search.redisearch.rendering import NO_FILTER, by_filters, narrowed
+from sharedmem.search.redisearch.server import IndexServer, is_missing
 from sharedmem.wire.keys import KeySpace
 from sharedmem.wire.line import Line
-from sharedmem.wire.replies import Reply
+from sharedmem.wire.replies import Reply, ServerError
 
 _PAGE = 200
 
@@ -266,6 +267,8 @@ class Placement:
 
     async def _leave_shared(self, namespace: str, total: int, stages: _Stages) -> bool:
         """Take the records out of the shared index, page by page; whether there were any in it."""
+        if await self._has_left_shared(namespace):
+            return False
         home = self._keyspace.records(self._family.name, namespace).encode()
         cursor, done, moved = b"0", 0, False
         while True:
@@ -276,6 +279,19 @@ class Placement:
             stages.second(min(done, total))
             if cursor == b"0":
                 return moved
+
+    async def _has_left_shared(self, namespace: str) -> bool:
+        """Whether the shared index is known to hold nothing of it, which saves looking at each record."""
+        query = by_filters(narrowed(NO_FILTER, namespace), newest=None, offset=0, limit=0)
+        try:
+            found = await self._line.call("FT.SEARCH", self._layout.alias, *query)
+        except AccessDeniedError:
+            return False  # a Redis user limited by ACL may not look there
+        except ServerError as error:
+            if is_missing(error):
+                return True
+            raise
+        return isinstance(found, list) and found[:1] == [0]
 
     async def _page(self, namespace: str, cursor: bytes) -> tuple[bytes, list[bytes]]:
         log = self._keyspace.record_log(self._family.name, namespace)
