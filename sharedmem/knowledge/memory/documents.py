@@ -37,6 +37,7 @@ _DEFAULTS: dict[str, Any] = {
     name: field.get_default(call_default_factory=True, validated_data={})
     for name, field in MemoryItem.model_fields.items()
 }
+_BLANK = MemoryItem.model_construct(None, **_DEFAULTS)
 _MESSAGE_DEFAULTS: dict[str, Any] = {"entity_id": None, "name": None, "timestamp": None, "embedding": None}
 _TIMES = ("timestamp", "created_at", "updated_at")
 _TUPLES = ("related_memory_ids", "tags", "collections", "turn_embedding")
@@ -163,7 +164,8 @@ def item_of_body(id_: str, namespace: str, body: dict[str, Any], version: int, t
     known = {name: value for name, value in body.items() if name in _DEFAULTS}
     # Mutable defaults are not shared between items.
     fresh: dict[str, Any] = {"metrics": {}, "metadata": {}}
-    return MemoryItem.model_construct(None, **{**_DEFAULTS, **fresh, **known, **beside})
+    # A copy takes a third of the time of construction, which looks at each field.
+    return _BLANK.model_copy(update={**fresh, **known, **beside})
 
 
 def _message(body: dict[str, Any]) -> MemoryMessage:

@@ -23,6 +23,7 @@ _ONE_OF = {
     "entity_id": "entity",
     "source_actor": "source",
 }
+_SINGLE = frozenset(_ONE_OF)
 _ALL_OF = ("tags", "collections")
 
 
@@ -36,11 +37,11 @@ def admits(filters: MemoryFilter, item: MemoryItem) -> bool:
     given = filters.model_fields_set
     if not given:
         return True
-    for name in given & _ONE_OF.keys():
+    for name in given & _SINGLE:
         wanted = getattr(filters, name)
         if wanted is not None and getattr(item, name) not in _several(wanted):
             return False
-    return (
+    return given <= _SINGLE or (
         all(set(_several(getattr(filters, name))) <= set(getattr(item, name)) for name in _ALL_OF)
         and _is_between(filters, item.timestamp)
         and all(_holds(item, key, value) for key, value in filters.metadata.items())
