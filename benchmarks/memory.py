@@ -109,9 +109,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="What semantic memory costs above the bare commands.")
     parser.add_argument("--quick", action="store_true", help="few and short rounds: a first impression")
     parser.add_argument("--sizes", type=int, nargs="*", metavar="N", help="memories that are there (10,000 100,000)")
-    parser.add_argument(
-        "--only", nargs="*", metavar="WORD", help="contests whose names begin so; no bulk, no page"
-    )
+    parser.add_argument("--only", nargs="*", metavar="WORD", help="contests whose names begin so; no bulk, no page")
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="PATH", help="where the figures go")
     parser.add_argument("--page", type=Path, metavar="PATH", help="a page whose ratios to replace")
     return parser.parse_args()

@@ -39,9 +39,9 @@ def wanted_neighbours(found: Found, recipe: Recipe) -> dict[str, list[tuple[int,
     """
     before, behind = len(recipe.following), len(recipe.previous)
     positions: dict[str, set[int]] = {}
-    for facts in _facts_by_id(found).values():
-        if facts.author is not None:
-            positions.setdefault(facts.thread, set()).add(facts.position)
+    known = map(decode_facts, [hit[2] for hits in (found.vector, found.text) for hit in hits])
+    for turn in [facts for facts in known if facts.author is not None]:
+        positions.setdefault(turn.thread, set()).add(turn.position)
     return {
         thread: _merged((max(0, at - before), at + behind) for at in sorted(places))
         for thread, places in positions.items()
