@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from sharedmem.errors import ConfigError, LimitedError, SharedMemoryError, UnavailableError
+from sharedmem.errors import AccessDeniedError, ConfigError, LimitedError, SharedMemoryError, UnavailableError
 from sharedmem.knowledge.memory.desk import Desk
 from sharedmem.knowledge.memory.drafts import Draft
 from sharedmem.knowledge.minds import Minds
@@ -117,6 +117,8 @@ class Pending:
                 found = await self._desk.claim(_CLAIMED_AT_ONCE, _LEASE_MS)
                 if isinstance(found, list):
                     await self._embed(found)
+            except AccessDeniedError:
+                return  # who may only read leaves them to others
             except (SharedMemoryError, OSError) as error:
                 await self._minds.clock.sleep(max(pause_s, _asked_for(error)))
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
