@@ -342,8 +342,9 @@ class TestOnOneServer(IndexFixtures):
         told = [problem for status in await index.status() for problem in status.problems]
         await index.rebuild()
 
-        assert len(told) == 1
-        assert "nobody searches it" in told[0]
+        # The server may still be at it.
+        assert [problem for problem in told if "half built" not in problem] == [told[-1]]
+        assert "nobody searches it" in told[-1]
         assert [status.problems for status in await index.status()] == [()]
 
     async def test_forgetting_a_namespace_drops_its_own_index(self, index: RediSearchIndex, shelves: Shelves) -> None:

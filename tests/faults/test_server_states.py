@@ -253,7 +253,8 @@ async def test_a_slow_server_is_waited_for_within_the_patience(proxy: ChaosProxy
     async with Hub.open(settings=persistent(proxy.url)) as hub:
         store = hub.store("team")
         with proxy.delayed(0.3):
-            assert await asyncio.gather(*(store.incr("n") for _ in range(50))) == list(range(1, 51))
+            # Those that are sent again may come behind others, each once all the same.
+    assert sorted(await asyncio.gather(*(store.incr("n") for _ in range(50)))) == list(range(1, 51))
         assert proxy.cuts == 0
 
 
@@ -329,7 +330,8 @@ async def test_forgotten_scripts_are_loaded_again_without_anybody_noticing(
         bare_server.tell("SCRIPT", "FLUSH")
         await act(store)
     bare_server.tell("SCRIPT", "FLUSH")
-    assert await asyncio.gather(*(store.incr("n") for _ in range(50))) == list(range(1, 51))
+    # Those that are sent again may come behind others, each once all the same.
+    assert sorted(await asyncio.gather(*(store.incr("n") for _ in range(50)))) == list(range(1, 51))
 
 
 async def test_a_flushed_server_is_an_empty_store_with_versions_that_still_rise(

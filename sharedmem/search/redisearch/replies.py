@@ -95,10 +95,8 @@ def pairs(reply: Reply) -> dict[str, Any]:
 
 def _ids(keys: list[bytes], home: bytes) -> list[str]:
     """What the keys of the namespace's records are named; nothing for those of others."""
-    head = home.decode()
-    start = len(head)
-    named = [key.decode(errors="replace") for key in keys]
-    return [name[start:] if name.startswith(head) else "" for name in named]
+    start = len(home)
+    return [key[start:].decode(errors="replace") if key.startswith(home) else "" for key in keys]
 
 
 def _distance_and_facts(fields: list[bytes]) -> tuple[float, bytes]:
