@@ -12,7 +12,7 @@ from sharedmem.wire.faults import translate
 from sharedmem.wire.line import Line
 from sharedmem.wire.replies import Argument, Reply, ServerError
 
-_STANDSTILL_S = 60.0
+_STANDSTILL_S = 300.0
 _LOOK_EVERY_S = 0.02
 _BEST_SCORER = "BM25STD"
 _OLDER_SCORER = "BM25"
@@ -114,12 +114,14 @@ class IndexServer:
             UnavailableError: it does not go on, or the index is gone.
         """
         clock = asyncio.get_running_loop()
-        seen, since = -1.0, clock.time()
+        seen, since = (-1.0, -1, -1), clock.time()
 
         def stands_still(facts: Facts) -> bool:
             nonlocal seen, since
-            if facts.percent != seen:
-                seen, since = facts.percent, clock.time()
+            # Of a graph with a hundred thousand vectors the percentage alone stands still for minutes.
+            now = (facts.percent, facts.documents, facts.bytes)
+            if now != seen:
+                seen, since = now, clock.time()
             return clock.time() - since > _STANDSTILL_S
 
         def tell(facts: Facts) -> None:
