@@ -90,7 +90,7 @@ class RemembersMixin(ABC):
             SharedMemoryError: it failed, and the context is strict.
         """
         context = self._remembering()
-        if context is None or context.store is None:
+        if context is None:
             return None
         fact = self.extract_memory(output)
         if not fact:
@@ -100,8 +100,9 @@ class RemembersMixin(ABC):
         given["metadata"] = {"actor_type": context.actor_type or context.name, **context.metadata} | dict(
             fields.get("metadata", {})
         )
-        store = context.store
-        return await self._tried("remember", context, lambda: store.memory.add(fact, importance=importance, **given))
+        return await self._tried(
+            "remember", context, lambda store: store.memory.add(fact, importance=importance, **given)
+        )
 
     async def recall(self, query: str, limit: int = 5, **options: Any) -> list[Hit]:
         """What the team remembers that helps with a question, best first.
@@ -116,12 +117,11 @@ class RemembersMixin(ABC):
             SharedMemoryError: it failed, and the context is strict.
         """
         context = self._remembering()
-        if context is None or context.store is None:
+        if context is None:
             return []
         if context.user_id is not None and "filters" not in options:
             options["filters"] = {"user_id": context.user_id}
-        store = context.store
-        found = await self._tried("recall", context, lambda: store.memory.search(query, limit=limit, **options))
+        found = await self._tried("recall", context, lambda store: store.memory.search(query, limit=limit, **options))
         return [] if found is None else found
 
     async def check_cache(self, query: str, **options: Any) -> CachedResult | None:
@@ -135,10 +135,9 @@ class RemembersMixin(ABC):
             SharedMemoryError: it failed, and the context is strict.
         """
         context = self._remembering()
-        if context is None or context.store is None:
+        if context is None:
             return None
-        store = context.store
-        return await self._tried("check_cache", context, lambda: store.cache.check(query, **options))
+        return await self._tried("check_cache", context, lambda store: store.cache.check(query, **options))
 
     def _remembering(self) -> ActorContext | None:
         context = self.context
@@ -146,15 +145,19 @@ class RemembersMixin(ABC):
             raise InvalidError("context", context, "give an ActorContext")
         return context if context is not None and context.remembers else None
 
-    async def _tried(self, what: str, context: ActorContext, call: Callable[[], Awaitable[T]]) -> T | None:
+    async def _tried(
+        self, what: str, context: ActorContext, call: Callable[[SharedMemoryStore], Awaitable[T]]
+    ) -> T | None:
+        store = context.store
+        if store is None:
+            return None
         try:
-            return await call()
+            return await call(store)
         except SharedMemoryError as error:
             if context.strict:
                 raise
             _log.warning("actor %s: %s failed: %s", context.name, what, error)
-            if context.store is not None:
-                context.store.counters.increment(_FAILED, call=what)
+            store.counters.increment(_FAILED, call=what)
             return None
 
 

@@ -51,7 +51,7 @@ def minds_of(parts: Parts, embedder: Embedder | None, model: LanguageModel | Non
         tier=parts.tier if settings.memory_durability else None,
     )
     means.when_cleared.extend((minds.memories.forget, minds.answers.forget))
-    means.when_swept.append(lambda namespace, remove: Desk(minds, namespace).sweep(remove=remove))
+    means.when_swept.append(lambda namespace, remove: Desk.of(minds, namespace).sweep(remove=remove))
     return minds
 
 

@@ -36,9 +36,9 @@ class Batches:
 
     def __init__(self, minds: Minds, namespace: str) -> None:
         self._minds = minds
-        self.desk = minds.shared(Desk, namespace, lambda: Desk(minds, namespace))
+        self.desk = Desk.of(minds, namespace)
         self.neighbours = Neighbours(minds, namespace)
-        self._pending = minds.shared(Pending, namespace, lambda: Pending(self.desk))
+        self._pending = Pending.of(minds, namespace)
         self._growth = Growth.of(minds, minds.memories, namespace)
         self._namespace = namespace
         self._waiting: list[Waiting] = []

@@ -81,6 +81,11 @@ class Desk:
         self._dimension = minds.memories.family.dimension
         self._written = 0
 
+    @classmethod
+    def of(cls, minds: Minds, namespace: str) -> Desk:
+        """The one that all stores of a namespace share in this hub."""
+        return minds.shared(cls, namespace, lambda: cls(minds, namespace))
+
     def history_key(self, id_: str) -> bytes:
         """The list of past versions of a memory."""
         return self._histories + id_.encode()

@@ -105,7 +105,7 @@ class Past(MemoryBase):
 
     @property
     def _desk(self) -> Desk:
-        return self._minds.shared(Desk, self._namespace, lambda: Desk(self._minds, self._namespace))
+        return Desk.of(self._minds, self._namespace)
 
     async def _versions(self, id_: str) -> _Story:
         held, past = await self._desk.held_with_past(id_)
@@ -191,7 +191,7 @@ class Past(MemoryBase):
         outcome = await self._desk.write(self._actor, writes, whole=True)
         assert not isinstance(outcome, Behind)
         if outcome.waiting:
-            self._minds.shared(Pending, self._namespace, lambda: Pending(self._desk)).wake()
+            Pending.of(self._minds, self._namespace).wake()
         word, rest = outcome.verdicts[0]
         if word != "ok":
             return None

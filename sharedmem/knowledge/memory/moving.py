@@ -91,7 +91,7 @@ class Moving(Shelf):
     async def _take_in(self, batch: Sequence[Given]) -> int:
         minds, now = self._minds, self._minds.clock.now()
         await minds.memories.ensure(self._namespace)
-        desk = minds.shared(Desk, self._namespace, lambda: Desk(minds, self._namespace))
+        desk = Desk.of(minds, self._namespace)
         left = self._drafts(batch, now)
         written = 0
         while left:
@@ -106,7 +106,7 @@ class Moving(Shelf):
             written += sum(settled)
             left = [one for one, is_settled in zip(left, settled, strict=True) if not is_settled]
             if outcome.waiting:
-                minds.shared(Pending, self._namespace, lambda: Pending(desk)).wake()
+                Pending.of(minds, self._namespace).wake()
         return written
 
     def _drafts(self, batch: Sequence[Given], now: datetime) -> list[Draft]:

@@ -89,6 +89,11 @@ class Pending:
         self._minds = desk.minds
         self._work: Work | None = None
 
+    @classmethod
+    def of(cls, minds: Minds, namespace: str) -> Pending:
+        """The one that all stores of a namespace share in this hub."""
+        return minds.shared(cls, namespace, lambda: cls(Desk.of(minds, namespace)))
+
     def wake(self) -> None:
         """Some wait: work until none do."""
         if self._minds.embedder is not None and (self._work is None or self._work.done):

@@ -49,7 +49,7 @@ class Revectored:
             UnavailableError, LimitedError, ConfigError: the provider does not; they go on waiting.
         """
         for namespace in self._namespaces:
-            await self._pending(namespace).work_off(progress)
+            await Pending.of(self._minds, namespace).work_off(progress)
 
     async def _searched(self) -> IndexStatus | None:
         found = await self._minds.memories.status()
@@ -88,11 +88,5 @@ class Revectored:
             return
         # They wait first: one without a vector that nobody knows of would stay without.
         waiting = [part for id_, _ in chosen for part in (0, id_)]
-        await line.call("ZADD", self._desk(namespace).pending_key, *waiting)
+        await line.call("ZADD", Desk.of(self._minds, namespace).pending_key, *waiting)
         await asyncio.gather(*(line.call("HDEL", key, "vector") for _, key in chosen))
-
-    def _desk(self, namespace: str) -> Desk:
-        return self._minds.shared(Desk, namespace, lambda: Desk(self._minds, namespace))
-
-    def _pending(self, namespace: str) -> Pending:
-        return self._minds.shared(Pending, namespace, lambda: Pending(self._desk(namespace)))

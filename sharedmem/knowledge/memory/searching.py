@@ -20,7 +20,6 @@ from sharedmem.knowledge.memory.asking import (
 )
 from sharedmem.knowledge.memory.base import check_filter
 from sharedmem.knowledge.memory.crowd import Crowd
-from sharedmem.knowledge.memory.desk import Desk
 from sharedmem.knowledge.memory.meaning import Meaning, meaning_of
 from sharedmem.knowledge.memory.narrowing import rendered
 from sharedmem.knowledge.memory.pending import Pending
@@ -243,9 +242,8 @@ class Searching(Shelf):
 
     def _unknown_crowd(self) -> Crowd:
         # The first search of this hub here: embeddings may wait though nobody writes any more.
-        desk = self._minds.shared(Desk, self._namespace, partial(Desk, self._minds, self._namespace))
         with suppress(SharedMemoryError):  # the hub closes
-            self._minds.shared(Pending, self._namespace, partial(Pending, desk)).wake()
+            Pending.of(self._minds, self._namespace).wake()
         return Crowd(self._minds.line, self._authors_key())
 
     async def _meet(self, crowd: Crowd) -> int:
