@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
@@ -110,4 +110,13 @@ class RememberingSettings(BaseModel):
     )
     hnsw_above: int = Field(
         20_000, ge=1, le=1_000_000_000, description="Memories above which such an index is approximate (HNSW)."
+    )
+    graph_backend: Literal["redis", "falkordb"] = Field(
+        "redis", description="Who keeps knowledge graphs: redis, or the FalkorDB module of the server."
+    )
+    graph_rules: str | None = Field(
+        None, description="File with the relations, vocabularies and rules by which facts are found offline (YAML)."
+    )
+    graph_summary_every: int = Field(
+        20, ge=0, le=10_000, description="Turns of a session after which the graph sums them up; 0 for never."
     )

@@ -25,6 +25,7 @@ def minds_of(parts: Parts, embedder: Embedder | None, model: LanguageModel | Non
         UnsupportedError: the settings name a provider that is not installed.
     """
     from sharedmem.knowledge.cache import cache_family  # noqa: PLC0415  # see above
+    from sharedmem.knowledge.graph.family import graph_family  # noqa: PLC0415
     from sharedmem.knowledge.memory.base import memory_family  # noqa: PLC0415
     from sharedmem.knowledge.memory.desk import Desk  # noqa: PLC0415
     from sharedmem.knowledge.minds import Minds  # noqa: PLC0415
@@ -41,6 +42,7 @@ def minds_of(parts: Parts, embedder: Embedder | None, model: LanguageModel | Non
         keyspace=parts.keyspace,
         memories=_index(parts, memory_family(name, dimension)),
         answers=_index(parts, cache_family(name, dimension)),
+        graphs=_index(parts, graph_family(name, dimension)),
         embedder=chosen,
         model=model or open_model(settings, clock, counters),
         background=means.background,
@@ -50,7 +52,7 @@ def minds_of(parts: Parts, embedder: Embedder | None, model: LanguageModel | Non
         settings=settings,
         tier=parts.tier if settings.memory_durability else None,
     )
-    means.when_cleared.extend((minds.memories.forget, minds.answers.forget))
+    means.when_cleared.extend((minds.memories.forget, minds.answers.forget, minds.graphs.forget))
     means.when_swept.append(lambda namespace, remove: Desk.of(minds, namespace).sweep(remove=remove))
     return minds
 

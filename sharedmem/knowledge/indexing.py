@@ -12,7 +12,7 @@ from sharedmem.wire.keys import check_name
 
 
 class Indexes:
-    """Every index of a hub: those of memories, and those of the semantic cache.
+    """Every index of a hub: of memories, of the semantic cache and of knowledge graphs.
 
     Args:
         minds: what the hub lends.
@@ -20,7 +20,7 @@ class Indexes:
 
     def __init__(self, minds: Minds) -> None:
         self._minds = minds
-        self._indexes = {index.family.name: index for index in (minds.memories, minds.answers)}
+        self._indexes = {index.family.name: index for index in (minds.memories, minds.answers, minds.graphs)}
 
     async def all(self) -> list[IndexStatus]:
         """Every index with its documents, failures and problems. A few round trips.
@@ -55,7 +55,7 @@ class Indexes:
 
         Args:
             namespace: which.
-            family: `memory` or `cache`.
+            family: `memory`, `cache` or `graph`.
             progress: called with (documents done, documents in all).
 
         Raises:
@@ -74,7 +74,7 @@ class Indexes:
 
         Args:
             namespace: in whose index it is searched, its own or the shared one; None for the shared one.
-            family: `memory` or `cache`.
+            family: `memory`, `cache` or `graph`.
             progress: called with (documents done, documents in all), then likewise for the vectors made anew.
 
         Raises:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Minds:
-    """What a hub lends to the memory and the cache of its stores."""
+    """What a hub lends to the memory, the cache and the graphs of its stores."""
 
     line: Line
     sender: Sender
@@ -33,6 +33,8 @@ class Minds:
     memories: Index
     answers: Index
     """Of the semantic cache."""
+    graphs: Index
+    """Of the knowledge graphs."""
     embedder: Embedder | None
     """None: what is remembered is found by its words alone."""
     model: LanguageModel

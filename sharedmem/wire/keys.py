@@ -32,15 +32,17 @@ EXPIRING_PARTS = (
     *("limit", "presence", "presence.facts"),
     *("queue.waiters", "queue.followers", "queue.counts", "queue.result", "queue.recent"),
     *("episode", "episode.summary", "episode.sessions", "episode.endings"),
-    *("kept.staged", "memory.embedding", "memory.tending", "cache.tending"),
+    *("kept.staged", "memory.embedding", "memory.tending", "cache.tending", "graph.tending"),
 )
 # Kinds of record that can be searched for, and the service keys beside them: a namespace has one of each, or one for
 # each thing that is named behind it (`KeySpace.record_item`).
-FAMILIES = ("memory", "cache")
+FAMILIES = ("memory", "cache", "graph")
 RECORD_PARTS = (
-    *(f"{family}.{part}" for family in FAMILIES for part in ("log", "place", "digests", "endings", "stats")),
+    *(f"{family}.{part}" for family in FAMILIES for part in ("log", "place", "stats")),
+    *(f"{family}.{part}" for family in ("memory", "cache") for part in ("digests", "endings")),
     *("memory.turns", "memory.history", "memory.authors", "memory.pending", "memory.used", "memory.touched"),
     "cache.gone",
+    *(f"graph.{part}" for part in ("groups", "edges", "claims", "names", "merges", "changed", "told")),
 )
 # These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
 LASTING_PARTS = (

@@ -1,0 +1,74 @@
+"""What every part of the graph stands on: whose graphs these are, where they are kept, and of which time is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sharedmem.errors import InvalidError
+from sharedmem.knowledge.graph.extraction import Extractor
+from sharedmem.knowledge.graph.family import GRAPH
+from sharedmem.knowledge.graph.naming import check_group
+from sharedmem.knowledge.graph.protocol import GraphBackend
+from sharedmem.knowledge.graph.records import When
+from sharedmem.knowledge.graph.relations import Vocabulary
+from sharedmem.knowledge.graph.times import LATEST, stamp_of
+from sharedmem.knowledge.minds import Minds
+from sharedmem.telemetry import Counters
+from sharedmem.wire.access import Need, Scope
+
+@dataclass(frozen=True)
+class Ways:
+    """By what rules a graph takes in what it is told."""
+
+    vocabulary: Vocabulary
+    extractor: Extractor
+
+
+class GraphBase:
+    """The graphs of one namespace, seen with the rights of one actor.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out keys within the actor's rights.
+        backend: keeps the graphs.
+        ways: vocabulary and extractor.
+    """
+
+    def __init__(self, minds: Minds, scope: Scope, backend: GraphBackend, ways: Ways) -> None:
+        self._minds = minds
+        self._scope = scope
+        self._backend = backend
+        self._ways = ways
+        self._namespace = scope.identity.namespace
+        self._actor = scope.signature
+
+    @property
+    def _counters(self) -> Counters:
+        return self._minds.counters
+
+    async def _enter(self, group_id: str, need: Need) -> str:
+        """The group, if it is one and this actor may read or write the namespace's graphs.
+
+        Raises:
+            InvalidError: it is no group.
+            AccessDeniedError: this actor.
+        """
+        self._scope.common(GRAPH, need)
+        return check_group(group_id)
+
+    def _when(self, as_of: datetime | None, known_at: datetime | None) -> When:
+        """Of which time is asked; now where nothing is said."""
+        world = stamp_of("as_of", as_of if as_of is not None else self._minds.clock.now())
+        return When(world, LATEST if known_at is None else stamp_of("known_at", known_at))
+
+
+def check_limit(limit: int, most: int) -> int:
+    """How many are wanted.
+
+    Raises:
+        InvalidError: none, or too many for one answer.
+    """
+    if not isinstance(limit, int) or not 1 <= limit <= most:
+        raise InvalidError("limit", limit, f"ask for 1 to {most}")
+    return limit

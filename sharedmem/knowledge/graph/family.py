@@ -1,0 +1,15 @@
+"""How the records of graphs are found."""
+
+from __future__ import annotations
+
+from sharedmem.search.protocol import Family
+
+GRAPH = "graph"
+TAGS = ("ns", "shelf", "session")
+NUMBERS = ("at",)
+"""`at`: milliseconds since 1970 of the start of a fact, or of when an episode occurred."""
+
+
+def graph_family(model: str, dimension: int) -> Family:
+    """How episodes, entities and facts are found, with the vectors of an embedder."""
+    return Family(GRAPH, TAGS, NUMBERS, model, dimension)

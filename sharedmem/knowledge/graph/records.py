@@ -1,0 +1,274 @@
+"""What a backend keeps: plain values of whole numbers and texts, without a rule in them.
+
+Three kinds of record can be searched for: episodes, entities and facts. What episodes say are claims; claims are the
+truth of the graph, and facts follow from them (`intervals`). Everything that lies beside a record (its edges, its
+claims, its names) follows from that record alone, so that a record which comes back brings all of it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from sharedmem.knowledge.graph.times import LATEST, OPEN
+
+Letter = Literal["e", "s", "m", "n", "f", "p"]
+"""Kinds of record as a search tells them apart: episode, summary, statement, entity, fact known to be true, past fact.
+
+`f` is a fact with a version that is known now and has an open or a future end; `p` any other.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One thing that one episode says of the world."""
+
+    episode: str
+    number: int
+    """Place among what the episode says."""
+    says: Literal["holds", "ends"]
+    """`ends`: from `start` on it does not hold any more."""
+    source: str
+    """Id of an entity, as it was when this was said; merges do not change it."""
+    source_name: str
+    type: str
+    """In canonical direction (see `relations`)."""
+    target: str
+    """Id of an entity; empty for an attribute, and for an `ends` of whatever holds."""
+    target_name: str
+    value: str
+    """JSON of an attribute's value; else empty."""
+    start: int
+    end: int
+    """OPEN when nothing is said of it."""
+    recorded: int
+    retracted: int = OPEN
+    """When the episode was undone."""
+    text: str = ""
+    """As a sentence."""
+
+    @property
+    def id(self) -> str:
+        """Its own, in the group."""
+        return f"{self.episode}#{self.number}"
+
+
+class Version(NamedTuple):
+    """A rectangle in the plane of world time and knowledge time, half-open on both axes."""
+
+    start: int
+    end: int
+    recorded: int
+    superseded: int
+
+    def holds(self, world: int, known: int) -> bool:
+        """Whether it was true at a moment, as known at a moment."""
+        return self.start <= world < self.end and self.recorded <= known < self.superseded
+
+
+@dataclass(frozen=True, slots=True)
+class FactRow:
+    """A fact with every version of what was known of it."""
+
+    id: str
+    lines: tuple[str, ...]
+    """The lines of claims from which it follows: one, or two where both ends are functional."""
+    source: str
+    """Id of the entity, after merges."""
+    source_name: str
+    type: str
+    target: str
+    target_name: str
+    value: str
+    text: str
+    versions: tuple[Version, ...]
+    """By `recorded`, then `start`; the knowledge intervals do not overlap."""
+    episodes: tuple[str, ...]
+    """The newest 64 that say so."""
+    version: int = 0
+    """Of its record; 0 for a new one."""
+    vector: bytes | None = field(default=None, repr=False)
+    """Half precision; None leaves the one that lies there."""
+
+    @property
+    def current(self) -> Version | None:
+        """What is known now; None when it is known to be wrong."""
+        newest = self.versions[-1] if self.versions else None
+        return newest if newest is not None and newest.superseded == OPEN else None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityRow:
+    """An entity."""
+
+    id: str
+    name: str
+    type: str
+    names: tuple[str, ...]
+    """Normalised names that lead to it, its own first, as the entity's own record tells; at most 100. More lie in the
+    backend's names alone."""
+    aliases: tuple[str, ...]
+    """As they were written, at most 100."""
+    alias_count: int
+    summary: str
+    recorded: int
+    merged_into: str = ""
+    version: int = 0
+    vector: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRow:
+    """An episode with what it says."""
+
+    id: str
+    body: bytes
+    """JSON of the `Episode`."""
+    digest: str
+    """Of its content, to tell a repetition."""
+    letter: Letter
+    occurred: int
+    recorded: int
+    session: str
+    user: str
+    source: str
+    text: str
+    """Whose words are found."""
+    claims: tuple[Claim, ...]
+    lines: tuple[tuple[str, ...], ...]
+    """Of each claim, the lines in which it stands."""
+    undone: int = OPEN
+    version: int = 0
+    vector: bytes | None = field(default=None, repr=False)
+
+
+Row = FactRow | EntityRow | EpisodeRow
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a look asks for, all in one round trip."""
+
+    names: tuple[str, ...] = ()
+    """Normalised."""
+    lines: tuple[str, ...] = ()
+    episodes: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a look found; what is not there is left out."""
+
+    version: int
+    """The group's newest change that it surely includes."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Entity id by normalised name, after merges."""
+    claims: dict[str, tuple[Claim, ...]] = field(default_factory=dict)
+    """By line; an empty line is an empty tuple."""
+    episodes: dict[str, EpisodeRow] = field(default_factory=dict)
+    entities: dict[str, EntityRow] = field(default_factory=dict)
+    facts: dict[str, FactRow] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one step writes, all or nothing."""
+
+    guards: tuple[str, ...]
+    """Lines, and `=<normalised name>`s, that must be as they were seen; they count as changed afterwards."""
+    episodes: tuple[EpisodeRow, ...] = ()
+    entities: tuple[EntityRow, ...] = ()
+    facts: tuple[FactRow, ...] = ()
+    """In full, as they are to be; `former` tells what they were."""
+    former: tuple[Row, ...] = ()
+    """The rows as they were seen that are replaced, so that a backend knows what lies beside them."""
+    names: tuple[tuple[str, str], ...] = ()
+    """(normalised name, entity id) to be set; an empty id takes the name away."""
+    merges: tuple[tuple[str, bytes], ...] = ()
+    """(id of the entity that was merged, JSON of the `EntityMerge`)."""
+    told: tuple[tuple[str, str], ...] = ()
+    """What the change stream says: (`graph.<what>`, id)."""
+
+
+class Committed(NamedTuple):
+    """It is written."""
+
+    version: int
+
+
+class Behind(NamedTuple):
+    """Nothing was written: something that was seen has changed since. Look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One search among the records of a group."""
+
+    letters: tuple[Letter, ...]
+    terms: tuple[str, ...] = ()
+    vector: Any = None
+    """`wire.vectors.Vector`, of unit length, or None."""
+    candidates: int = 50
+    session: str | None = None
+    since: int | None = None
+    until: int | None = None
+    """`start` of a fact, `occurred` of an episode; closed."""
+
+
+class Candidate(NamedTuple):
+    """A record that a search found, with what ranking needs of it."""
+
+    id: str
+    letter: Letter
+    score: float
+
+
+class Hits(NamedTuple):
+    """What one search found, best first."""
+
+    text: list[Candidate]
+    vector: list[Candidate]
+
+
+class Edge(NamedTuple):
+    """One version of a fact, seen from one of its ends."""
+
+    entity: str
+    """From where."""
+    other: str
+    """To where; empty for an attribute."""
+    forward: bool
+    type: str
+    fact: str
+    """Id."""
+    version: Version
+
+
+class Walked(NamedTuple):
+    """What a walk came along."""
+
+    edges: list[tuple[int, Edge]]
+    """Each with the distance of its far end, nearest first; the first edge to an entity lies on a shortest way."""
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """Of which time a call asks."""
+
+    world: int
+    known: int
+    """LATEST: as known now."""
+
+    @property
+    def is_past_knowledge(self) -> bool:
+        """Whether superseded versions may matter."""
+        return self.known != LATEST
+
+
+def rows_of(changes: Changes) -> Sequence[Row]:
+    """Every record that a step writes."""
+    return (*changes.episodes, *changes.entities, *changes.facts)
