@@ -31,6 +31,7 @@ from sharedmem.wire.access import Scope
 
 if TYPE_CHECKING:
     from sharedmem.knowledge.cache import SemanticCache
+    from sharedmem.knowledge.graph.graph import Graph
     from sharedmem.knowledge.memory.memories import Memories
     from sharedmem.knowledge.minds import Minds
 
@@ -103,6 +104,18 @@ class SharedMemoryStore(Shared, Agreed):
         from sharedmem.knowledge.cache import SemanticCache  # noqa: PLC0415  # likewise
 
         return SemanticCache(self._thinking(), self._scope, self._ground)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Temporal knowledge graphs of the namespace: entities and dated facts, as they were true and known at any time.
+
+        Raises:
+            UnsupportedError: the settings name an embedder or a backend that is not installed.
+            ConfigError: the file with rules cannot be read.
+        """
+        from sharedmem.knowledge.graph.opening import graph_of  # noqa: PLC0415  # likewise
+
+        return graph_of(self._thinking(), self._scope, self._ground)
 
     @property
     def remembers(self) -> bool:

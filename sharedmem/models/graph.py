@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, time
 from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field
@@ -197,8 +198,83 @@ class ContextItem(Record):
     """How the traversal came to it."""
     distance: int | None = None
     """Steps from the entities that the question names; None when not come to that way."""
+    tokens: int = 0
+    """Of its line in a prompt, estimated."""
     signals: dict[str, float] = Field(default_factory=dict)
     """With `explain=True`: what each signal added to the score."""
+
+    def as_line(self) -> str:
+        """The item as one line for people and models, with its dates and where it comes from."""
+        words = " ".join(self.text.split())
+        known = [part for part in (self._dates(), self._origin()) if part]
+        return f"- {words} ({'; '.join(known)})" if known else f"- {words}"
+
+    def _dates(self) -> str:
+        if self.occurred_at is not None:
+            return _day(self.occurred_at)
+        since = f"since {_day(self.valid_from)}" if self.valid_from is not None else ""
+        until = f"until {_day(self.valid_to)}" if self.valid_to is not None else ""
+        return " ".join(part for part in (since, until) if part)
+
+    def _origin(self) -> str:
+        shown = ", ".join(self.episode_ids[:_SHOWN_ORIGINS])
+        more = "..." if len(self.episode_ids) > _SHOWN_ORIGINS else ""
+        return f"from {shown}{more}" if shown else ""
+
+
+class ContextSet(Record):
+    """What is worth knowing for a question, best first, with where each thing comes from."""
+
+    query: str
+    group_id: str
+    items: tuple[ContextItem, ...] = ()
+    entities: dict[str, str] = Field(default_factory=dict)
+    """Names that the question names, as they are compared, and the ids of those who bear them."""
+    as_of: AwareDatetime | None = None
+    """Of which moment of the world was asked; None for now."""
+    known_at: AwareDatetime | None = None
+    """As known when; None for now."""
+    round_trips: int = 0
+    milliseconds: float = 0.0
+    degraded: str | None = None
+    """Why nothing was searched by meaning, where that is so."""
+
+    def as_prompt(self, max_tokens: int = 1_000) -> str:
+        """The context as text for a model: one line for each thing, best first, none of them cut.
+
+        What does not fit is left out, and what comes behind it may still fit.
+
+        Args:
+            max_tokens: how long the text may be, counted as the items' `tokens` are: an estimate, above the true
+                number for English prose.
+
+        Returns:
+            The text; empty when nothing fits.
+        """
+        left = max_tokens - _HEADING_TOKENS
+        lines = []
+        for item in self.items:
+            if item.tokens <= left:
+                left -= item.tokens
+                lines.append(item.as_line())
+        return "\n".join([self._heading(), *lines]) if lines else ""
+
+    def _heading(self) -> str:
+        of = f", as of {_day(self.as_of)}" if self.as_of is not None else ""
+        known = f", as known on {_day(self.known_at)}" if self.known_at is not None else ""
+        return f"What is known{of}{known}:"
+
+
+_SHOWN_ORIGINS = 2
+"""Ids of episodes in a line of a prompt: they are for looking up, not for reading."""
+_HEADING_TOKENS = 24
+"""Of the longest heading, with both dates."""
+
+
+def _day(moment: datetime) -> str:
+    """A date, with the time of day where there is one."""
+    whole = moment.time() == time.min
+    return moment.date().isoformat() if whole else f"{moment.date()} {moment.time().isoformat('minutes')}"
 
 
 class GraphStats(Record):
@@ -213,3 +289,65 @@ class GraphStats(Record):
     past_facts: int
     """Ended, or known to be wrong."""
     merges: int
+
+
+class DrawnEntity(Record):
+    """An entity in a drawing."""
+
+    id: str
+    name: str
+    type: str = ""
+    aliases: tuple[str, ...] = ()
+    summary: str = ""
+    recorded_at: AwareDatetime | None = None
+
+
+class DrawnVersion(Record):
+    """What was known of a fact for some time: one rectangle of world time and knowledge time."""
+
+    valid_from: AwareDatetime | None
+    """None when nobody knows."""
+    valid_to: AwareDatetime | None
+    """None while it holds."""
+    recorded_at: AwareDatetime
+    superseded_at: AwareDatetime | None
+    """None for what is known now."""
+
+
+class DrawnFact(Record):
+    """A fact in a drawing, with everything that was ever known of it."""
+
+    id: str
+    source_id: str
+    type: str
+    target_id: str | None
+    """None for an attribute, whose type begins with `@`."""
+    value: str
+    """Of an attribute, as text."""
+    fact: str
+    """As a sentence."""
+    versions: tuple[DrawnVersion, ...]
+    """Oldest knowledge first; at each moment one of them at most was known."""
+    episode_ids: tuple[str, ...] = ()
+
+
+class DrawnEpisode(Record):
+    """Who says so: the beginning of an episode's text."""
+
+    id: str
+    text: str
+    source: str
+    occurred_at: AwareDatetime
+
+
+class GraphDrawing(Record):
+    """A part of a graph with all its times, from which pictures are made (`as_mermaid`, `as_dot`, `as_html`)."""
+
+    group_id: str
+    drawn_at: AwareDatetime
+    """What the pictures take for now."""
+    entities: tuple[DrawnEntity, ...] = ()
+    facts: tuple[DrawnFact, ...] = ()
+    episodes: tuple[DrawnEpisode, ...] = ()
+    truncated: bool = False
+    """Whether there is more than was asked for."""

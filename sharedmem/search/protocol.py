@@ -113,6 +113,13 @@ class Index(Protocol):
             UnavailableError: the server cannot be reached, or could not finish in time; never part of the hits.
         """
 
+    async def search_each(self, namespace: str, queries: Sequence[Query]) -> list[Found]:
+        """As `search` does for each query, in one round trip for all; the same version for all.
+
+        Raises:
+            InvalidError, UnavailableError: as `search`.
+        """
+
     async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> Found:
         """The `k` nearest records by meaning alone, in `Found.vector`. One round trip.
 

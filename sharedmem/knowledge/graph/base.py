@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from sharedmem.coordination.ground import Ground
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge.graph.extraction import Extractor
 from sharedmem.knowledge.graph.family import GRAPH
@@ -16,6 +17,7 @@ from sharedmem.knowledge.graph.times import LATEST, stamp_of
 from sharedmem.knowledge.minds import Minds
 from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Need, Scope
+
 
 @dataclass(frozen=True)
 class Ways:
@@ -33,13 +35,15 @@ class GraphBase:
         scope: hands out keys within the actor's rights.
         backend: keeps the graphs.
         ways: vocabulary and extractor.
+        ground: for the task queue on which summaries wait.
     """
 
-    def __init__(self, minds: Minds, scope: Scope, backend: GraphBackend, ways: Ways) -> None:
+    def __init__(self, minds: Minds, scope: Scope, backend: GraphBackend, ways: Ways, ground: Ground) -> None:
         self._minds = minds
         self._scope = scope
         self._backend = backend
         self._ways = ways
+        self._ground = ground
         self._namespace = scope.identity.namespace
         self._actor = scope.signature
 

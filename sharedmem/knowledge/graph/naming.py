@@ -10,11 +10,17 @@ from sharedmem.errors import InvalidError
 
 LONGEST_NAME = 200
 LONGEST_GROUP_BYTES = 256
+LONGEST_ID_BYTES = 128
 _NOT_IN_GROUPS = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
+_NOT_IN_IDS = re.compile(r"[\s#\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
 _BLANKS = re.compile(r"\s+")
 _AROUND = " \t\r\n.,;:!?\"'`()[]<>\u201c\u201d\u2018\u2019\u00ab\u00bb"
 _NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
 _LONGEST_SLUG = 32
+_ID = re.compile(r"(?:[a-z0-9-]+-)?[0-9a-f]{10}")
+_TRIGRAM = "0ug"
+"""Words begin with `0u` only where hex digits follow (`search.analysis`), and `g` is none."""
+_PLAIN_RUN = re.compile(r"[a-z0-9]{3}")
 
 
 def normalised(name: str) -> str:
@@ -44,6 +50,11 @@ def entity_id(normal: str) -> str:
     return f"{slug}-{digest}" if slug else digest
 
 
+def is_like_an_id(name: str) -> bool:
+    """Whether a text could be the id of an entity."""
+    return isinstance(name, str) and _ID.fullmatch(name) is not None
+
+
 def check_group(group: str) -> str:
     """A group, `tenant:session`.
 
@@ -59,6 +70,33 @@ def check_group(group: str) -> str:
     return group
 
 
+def check_id(field: str, id_: str) -> str:
+    """An id that a caller gives to an episode.
+
+    Raises:
+        InvalidError: empty, over 128 bytes, or with blanks, braces or control characters in it.
+    """
+    if not isinstance(id_, str) or not id_ or _NOT_IN_IDS.search(id_):
+        raise InvalidError(field, id_, "give a text without blanks, braces, '#' and control characters")
+    if len(id_.encode()) > LONGEST_ID_BYTES:
+        raise InvalidError(field, f"{id_[:40]}...", f"keep it within {LONGEST_ID_BYTES} bytes")
+    return id_
+
+
 def spelled_group(group: str) -> str:
     """A group as a part of keys and ids: without `/`, which ends it there."""
     return group.replace("%", "%25").replace("/", "%2F")
+
+
+def trigrams(normal: str) -> list[str]:
+    """The distinct runs of three characters of a normalised name, blanks around it included, as words to search for.
+
+    `search.analysis` spells no word of a text like that, so that a word never finds an entity by its letters.
+    """
+    padded = f" {normal} "
+    return list(dict.fromkeys(_spelled(padded[place : place + 3]) for place in range(len(padded) - 2)))
+
+
+def _spelled(run: str) -> str:
+    # Shorter than any run of three that is spelled in hex: no two runs are spelled alike.
+    return f"{_TRIGRAM}{run if _PLAIN_RUN.fullmatch(run) else run.encode().hex()}"

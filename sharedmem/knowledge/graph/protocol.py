@@ -65,6 +65,13 @@ class GraphBackend(Protocol):
     ) -> list[Edge]:
         """The edges of an entity that hold at a time, or all versions, superseded ones too, with `when=None`.
 
+        Args:
+            group: whose graph.
+            entity: its id, after merges.
+            when: versions that held then, as known then; None for every version.
+            limit: edges at most, newest first.
+            types: only of these; `@` stands for every attribute. Empty: of any.
+
         Raises:
             UnavailableError: as `look`.
         """
@@ -76,10 +83,36 @@ class GraphBackend(Protocol):
 
         Args:
             group: whose graph.
-            kind: `episode` (by `occurred`, oldest first; a session's alone when given), `entity`, `fact` or `merge`.
+            kind: `episode` (letter `e`, by `occurred`, oldest first), `summary` (letter `s`, likewise), `entity`, `fact`
+                or `merge`.
             after: where the page begins, from the page before.
             limit: ids at most.
-            session: of episodes.
+            session: of episodes and summaries: only those of this one; empty for those of none, None for all.
+        """
+
+    async def lines_of(
+        self, group: str, said: Sequence[str], *, after: str = "", limit: int = 1000
+    ) -> tuple[list[str], str]:
+        """A page of the lines in which claims about some entities stand, and where the next page begins.
+
+        A claim is about the entities it was said with, its own `source` and `target`, whatever these were merged into
+        since: a backend keeps, for each claim of an `EpisodeRow`, its lines by both. Merging asks for them, with
+        page after page being moved: a page begins after the place that the one before told, whatever has gone.
+
+        Args:
+            group: whose graph.
+            said: ids of entities, as claims have them.
+            after: where the page begins, from the page before.
+            limit: lines at most; fewer are no sign that it was the last page.
+
+        Returns:
+            Lines (one that is about two of these entities may come twice), and the next `after`; empty at the end.
+        """
+
+    async def names_of(self, group: str, entity: str, *, after: str = "", limit: int = 1000) -> tuple[list[str], str]:
+        """A page of the normalised names that lead to an entity itself, sorted; and where the next page begins.
+
+        Names of entities that were merged into it are not among them; those are still theirs.
         """
 
     async def merges(self, group: str) -> list[bytes]:

@@ -165,7 +165,13 @@ class Seen:
     version: int
     """The group's newest change that it surely includes."""
     names: dict[str, str] = field(default_factory=dict)
-    """Entity id by normalised name, after merges."""
+    """Entity id by normalised name, after merges: where a name leads to an entity with `merged_into`, it leads on to
+    that one, however many there are one after the other. Thus one row redirects all names of an entity."""
+    owners: dict[str, str] = field(default_factory=dict)
+    """Entity id by normalised name, before merges: as `Changes.names` had it."""
+    into: dict[str, str] = field(default_factory=dict)
+    """Of the entities that claims in `claims` were said with, and of those in `Wanted.entities`: what they were merged
+    into in the end. Those that were not merged are left out."""
     claims: dict[str, tuple[Claim, ...]] = field(default_factory=dict)
     """By line; an empty line is an empty tuple."""
     episodes: dict[str, EpisodeRow] = field(default_factory=dict)
@@ -178,25 +184,33 @@ class Changes:
     """What one step writes, all or nothing."""
 
     guards: tuple[str, ...]
-    """Lines, and `=<normalised name>`s, that must be as they were seen; they count as changed afterwards."""
+    """Lines, `=<normalised name>`s and `@<entity id>`s (merges) that must be as they were seen; they count as changed
+    afterwards."""
     episodes: tuple[EpisodeRow, ...] = ()
     entities: tuple[EntityRow, ...] = ()
     facts: tuple[FactRow, ...] = ()
     """In full, as they are to be; `former` tells what they were."""
     former: tuple[Row, ...] = ()
-    """The rows as they were seen that are replaced, so that a backend knows what lies beside them."""
+    """The rows as they were seen that are replaced, so that a backend knows what lies beside them. A fact among them
+    that is not in `facts` goes, with all that lies beside it; one that was not there anyway may be among them."""
     names: tuple[tuple[str, str], ...] = ()
     """(normalised name, entity id) to be set; an empty id takes the name away."""
     merges: tuple[tuple[str, bytes], ...] = ()
     """(id of the entity that was merged, JSON of the `EntityMerge`)."""
     told: tuple[tuple[str, str], ...] = ()
     """What the change stream says: (`graph.<what>`, id)."""
+    steady: tuple[str, ...] = ()
+    """As guards, but they do not count as changed afterwards: `@<entity id>` of entities that the step relies on to be
+    merged nowhere, so that who tells of them does not stand in others' way, but a merge does."""
 
 
 class Committed(NamedTuple):
     """It is written."""
 
     version: int
+    turns: tuple[tuple[str, int], ...] = ()
+    """(session, how many episodes of letter `e` it has now) of each session to which the step has added one; episodes
+    without a session count as those of the session with an empty name."""
 
 
 class Behind(NamedTuple):

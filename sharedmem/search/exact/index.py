@@ -71,26 +71,19 @@ class ExactIndex:
 
     async def search(self, namespace: str, query: Query) -> Found:
         """See `Index.search`. One round trip, or a few when something has changed."""
-        if query.candidates < 1:
-            raise InvalidError("candidates", query.candidates, "ask for at least one")
-        vector = None if query.vector is None else check_vector("vector", query.vector, self._family.dimension)
-        prefix = prefix_of(namespace)
-        # What is no word is found nowhere.
-        terms = [prefix + term for term in query.terms if term.isascii()]
-        check_filter(self._family, query.filters)
+        return (await self.search_each(namespace, [query]))[0]
 
-        def ask(mirror: Mirror) -> tuple[list[Candidate], list[Candidate]]:
-            mask = passing(mirror, query.filters)
-            text = best_by_words(mirror, terms, mask, query.candidates)
-            near = [] if vector is None else best_by_meaning(mirror, vector, mask, query.candidates)
-            return text, near
-
+    async def search_each(self, namespace: str, queries: Sequence[Query]) -> list[Found]:
+        """See `Index.search_each`. Round trips as `search`."""
+        asks = [self._asking(namespace, query) for query in queries]
+        if not asks:
+            return []
         follower = self._follower(namespace)
         trips = await follower.catch_up()
         # Read before the search: what is taken in meanwhile is found, but was not surely seen.
         version = follower.version
-        text, near = await self._ask(follower, ask)
-        return Found(text, near, version, trips)
+        found = await self._ask(follower, lambda mirror: [ask(mirror) for ask in asks])
+        return [Found(text, near, version, trips) for text, near in found]
 
     async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> Found:
         """See `Index.nearest`. Round trips as `search`."""
@@ -161,6 +154,24 @@ class ExactIndex:
     async def forget(self, namespace: str) -> None:
         """Let go of the namespace's mirror."""
         self._followers.pop(namespace, None)
+
+    def _asking(self, namespace: str, query: Query) -> Callable[[Mirror], tuple[list[Candidate], list[Candidate]]]:
+        """What answers a query (by words, by meaning) from a mirror."""
+        if query.candidates < 1:
+            raise InvalidError("candidates", query.candidates, "ask for at least one")
+        vector = None if query.vector is None else check_vector("vector", query.vector, self._family.dimension)
+        prefix = prefix_of(namespace)
+        # What is no word is found nowhere.
+        terms = [prefix + term for term in query.terms if term.isascii()]
+        check_filter(self._family, query.filters)
+
+        def ask(mirror: Mirror) -> tuple[list[Candidate], list[Candidate]]:
+            mask = passing(mirror, query.filters)
+            text = best_by_words(mirror, terms, mask, query.candidates)
+            near = [] if vector is None else best_by_meaning(mirror, vector, mask, query.candidates)
+            return text, near
+
+        return ask
 
     # -- mirrors ------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from sharedmem.errors import InvalidError, UnavailableError
 from sharedmem.models import IndexStatus
 from sharedmem.search.analysis import prefix_of
 from sharedmem.search.filters import ALL, Every
-from sharedmem.search.protocol import Family, Found, IndexProgress, Page, Query
+from sharedmem.search.protocol import Candidate, Family, Found, IndexProgress, Page, Query
 from sharedmem.search.redisearch.layout import Layout, read_facts
 from sharedmem.search.redisearch.overview import Overview
 from sharedmem.search.redisearch.placement import Place, Placement
@@ -47,9 +48,11 @@ T = TypeVar("T")
 
 
 class _Legs(NamedTuple):
-    """The searches of one call."""
+    """The searches of one query."""
 
+    terms: list[str]
     words: Words
+    """The same, those apart that add nothing to a score."""
     vector: bytes | None
     filters: Rendered
     policy: str
@@ -107,13 +110,26 @@ class RediSearchIndex:
 
     async def search(self, namespace: str, query: Query) -> Found:
         """See `Index.search`. Where a namespace is searched is found out once a connection, and not counted."""
-        terms = _prefixed(query.terms, namespace)
-        vector = self._as_bytes(query.vector)
-        return await self._found(namespace, query.filters, terms, vector, query.candidates)
+        return (await self.search_each(namespace, [query]))[0]
+
+    async def search_each(self, namespace: str, queries: Sequence[Query]) -> list[Found]:
+        """See `Index.search_each`. One round trip; more where one query needs more, see `search`."""
+        if not queries:
+            return []
+        asked: list[_Legs] = []
+        spent = 0
+        for query in queries:
+            legs, more = await self._legs(namespace, query)
+            asked.append(legs)
+            spent += more
+        return [
+            await self._beyond_worn(namespace, legs, found)
+            for legs, found in zip(asked, await self._once(namespace, asked, spent), strict=True)
+        ]
 
     async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> Found:
         """See `Index.nearest`."""
-        return await self._found(namespace, filters, [], self._as_bytes(vector), k)
+        return await self.search(namespace, Query(vector=vector, filters=filters, candidates=k))
 
     async def nearest_each(
         self, namespace: str, vectors: Sequence[Vector], *, filters: Every = ALL, k: int = 10
@@ -185,40 +201,64 @@ class RediSearchIndex:
 
     # -- asking -------------------------------------------------------------------------------
 
-    async def _found(self, namespace: str, filters: Every, terms: list[str], vector: bytes | None, limit: int) -> Found:
-        if limit < 1:
-            raise InvalidError("candidates", limit, "ask for at least one")
-        wanted = rendered(filters, self._family)
+    async def _legs(self, namespace: str, query: Query) -> tuple[_Legs, int]:
+        """(the searches that answer a query, round trips that it took to decide on them)."""
+        if query.candidates < 1:
+            raise InvalidError("candidates", query.candidates, "ask for at least one")
+        terms = _prefixed(query.terms, namespace)
+        vector = self._as_bytes(query.vector)
+        wanted = rendered(query.filters, self._family)
         policy, spent = await self._policy(namespace, wanted) if vector else ("", 0)
-        legs = _Legs(self._worn.parted(terms, _now()), vector, wanted, policy, limit)
-        found = await self._once(namespace, legs, spent)
+        words = self._worn.parted(terms, _now())
+        return _Legs(terms, words, vector, wanted, policy, query.candidates), spent
+
+    async def _beyond_worn(self, namespace: str, legs: _Legs, found: Found) -> Found:
+        """What was found; found anew if there were worn words among these that nobody knew."""
         if not found.text or not self._worn.is_suspicious(namespace, found.text[0].score, _now()):
             return found
         if not await self._find_worn(namespace, legs.words.scoring):
             return found._replace(round_trips=found.round_trips + 1)
-        return await self._once(namespace, legs._replace(words=self._worn.parted(terms, _now())), found.round_trips + 1)
+        again = legs._replace(words=self._worn.parted(legs.terms, _now()))
+        return (await self._once(namespace, [again], found.round_trips + 1))[0]
 
-    async def _once(self, namespace: str, legs: _Legs, spent: int) -> Found:
+    async def _once(self, namespace: str, asked: Sequence[_Legs], spent: int) -> list[Found]:
         log = self._keyspace.record_log(self._family.name, namespace)
 
         def commands(place: Place) -> list[Command]:
-            asked: list[Command] = [("ZRANGE", log, 0, 0, "REV", "WITHSCORES")]
-            if legs.has_words:
-                query = by_words(*legs.words, legs.filters, scorer=self._server.scorer, limit=legs.limit)
-                asked.append(self._searching(place, query))
-            if legs.vector:
-                here = self._within(namespace, legs.filters, place)
-                near = by_meaning(legs.vector, here, k=legs.limit, policy=legs.policy, directed=legs.directed)
-                asked.append(self._searching(place, near))
-            return asked
+            each = (self._searches(namespace, legs, place) for legs in asked)
+            return [("ZRANGE", log, 0, 0, "REV", "WITHSCORES"), *chain.from_iterable(each)]
 
-        replies, trips = await self._asked(namespace, commands)
+        (newest, *replies), trips = await self._asked(namespace, commands)
+        version, spent, answers = newest_version(newest), spent + trips, iter(replies)
+        # In the order in which they were asked: the words of a query before its meaning.
+        read = [self._read(namespace, legs, answers) for legs in asked]
+        return [
+            (await self._once(namespace, [legs._replace(directed=True)], spent))[0]
+            if was_spoiled
+            else Found(text, near, version, spent)
+            for legs, (text, near, was_spoiled) in zip(asked, read, strict=True)
+        ]
+
+    def _searches(self, namespace: str, legs: _Legs, place: Place) -> Iterator[Command]:
+        if legs.has_words:
+            words = by_words(*legs.words, legs.filters, scorer=self._server.scorer, limit=legs.limit)
+            yield self._searching(place, words)
+        if legs.vector:
+            here = self._within(namespace, legs.filters, place)
+            near = by_meaning(legs.vector, here, k=legs.limit, policy=legs.policy, directed=legs.directed)
+            yield self._searching(place, near)
+
+    def _read(
+        self, namespace: str, legs: _Legs, answers: Iterator[Reply]
+    ) -> tuple[list[Candidate], list[Candidate], bool]:
+        """(hits by words, hits by meaning, whether vectors of zeros were in the way)."""
         home = self._home(namespace)
-        text = scored_hits(replies[1], home) if legs.has_words else []
-        near = near_hits(replies[-1], home) if legs.vector else []
-        if legs.vector and not legs.directed and is_spoiled(replies[-1], len(near)):
-            return await self._once(namespace, legs._replace(directed=True), spent + trips)
-        return Found(text, near, newest_version(replies[0]), trips + spent)
+        text = scored_hits(next(answers), home) if legs.has_words else []
+        if not legs.vector:
+            return text, [], False
+        reply = next(answers)
+        near = near_hits(reply, home)
+        return text, near, not legs.directed and is_spoiled(reply, len(near))
 
     async def _find_worn(self, namespace: str, terms: list[str]) -> bool:
         """Whether there are worn words among these; they are remembered."""

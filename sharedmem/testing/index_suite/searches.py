@@ -64,6 +64,39 @@ class SearchTests(IndexFixtures):
 
         assert set(await by_words(index, shelf, "apple pear")) == {"a", "b"}
 
+    async def test_several_searches_take_one_round_trip_and_find_what_each_alone_would(
+        self, index: Index, shelf: Shelf
+    ) -> None:
+        await shelf.put("a", "red apple", vector=direction(1), user="alice")
+        await shelf.put("b", "green apple", vector=direction(0, 1), user="bob")
+        await shelf.put("c", "blue plum", vector=direction(0, 0, 1), user="bob")
+        of_bob = Every((Tagged("user", ("bob",)),))
+        queries = [
+            Query(terms=("appl",)),
+            Query(),
+            Query(terms=("appl", "plum"), vector=direction(0, 1), filters=of_bob, candidates=1),
+            Query(vector=direction(0, 0, 1)),
+        ]
+        alone = [await index.search(shelf.namespace, query) for query in queries]
+
+        together = await index.search_each(shelf.namespace, queries)
+
+        assert [found[:3] for found in together] == [found[:3] for found in alone]
+        assert {found.round_trips for found in together} == {1}
+        assert ids(together[2].vector) == ["b"]
+        assert await index.search_each(shelf.namespace, []) == []
+
+    async def test_vectors_of_zeros_are_in_nobodys_way_in_several_searches(self, index: Index, shelf: Shelf) -> None:
+        await shelf.put("a", "apple", vector=direction(1))
+        for number in range(3):
+            await shelf.put(f"zero-{number}", "apple", vector=direction())
+        queries = [Query(terms=("appl",)), Query(vector=direction(1), candidates=2)]
+
+        words, near = await index.search_each(shelf.namespace, queries)
+
+        assert len(words.text) == 4
+        assert ids(near.vector) == ["a"]
+
     async def test_the_version_is_that_of_the_newest_change(self, index: Index, shelf: Shelf) -> None:
         before = await index.search(shelf.namespace, Query(terms=("appl",)))
         first = await shelf.put("a", "apple")

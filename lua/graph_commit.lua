@@ -1,0 +1,162 @@
+-- graph_commit: write all that a step changes in a group of a knowledge graph, or nothing.
+--
+-- INCLUDE time ledger mutation keeping graph
+-- KEYS keys...   any   the record of each row; then log, place, groups, edges, claims, names, merges, changed and told
+--                      (see include/graph.lua)
+-- ARGV group     text  as it stands in keys
+-- ARGV seen      int   the newest change that the caller has seen of the group
+-- ARGV words...  any   for each row: version it has (0: it is new), base64 of its vector for the durable tier, number of
+--                      words of its fields, and these, its body first (without fields it goes, if it is there at all);
+--                      then blocks with the number of words before them: guards, steady guards, members of edges that
+--                      go, those that come with a 0 before each, the same of claims, and of told; entities that are
+--                      not merged any more, those that are with what they were merged into; names with the id of each
+--                      or nothing; ids with the JSON of their merges; what is told of which key
+--
+-- RETURNS the version. `BEHIND`: something that was seen has changed, nothing was done. `UNFINISHED`: the group is to be
+--         deleted, and whoever was at it does not go on. COLD when some of it may lie in the durable tier alone
+-- FAILS   CLOSED, STALE, WRONGTYPE, GROUPCLOSED
+local SHARED, MOST_GUARDS, SPARE_GUARDS = 9, 4096, 512
+local group, seen = ARGV[6], tonumber(ARGV[7])
+local count = #KEYS - 3 - SHARED
+local own = #KEYS - SHARED
+local log, place, groups = KEYS[own + 1], KEYS[own + 2], KEYS[own + 3]
+local edges, claims, names = KEYS[own + 4], KEYS[own + 5], KEYS[own + 6]
+local merges, changed, told = KEYS[own + 7], KEYS[own + 8], KEYS[own + 9]
+
+local at = 8
+local function read_row(i)
+  local first = at + 3
+  local row = { key = KEYS[3 + i], expect = ARGV[at], vector = ARGV[at + 1], first = first }
+  row.last = first + tonumber(ARGV[at + 2]) - 1
+  at = row.last + 1
+  return row
+end
+
+local function read_block()
+  local first = at + 1
+  at = first + tonumber(ARGV[at])
+  return { first = first, last = at - 1 }
+end
+
+local function has_changed(guards)
+  for i = guards.first, guards.last do
+    local stamp = redis.call('ZSCORE', changed, ARGV[i])
+    if stamp and tonumber(stamp) > seen then return true end
+  end
+  return false
+end
+
+-- Of guards that were left out because there are too many, it is known that they are no newer than the others.
+local function guards_have_changed(guards, steady)
+  local newest = redis.call('ZSCORE', changed, '')
+  if not newest or tonumber(newest) <= seen then return false end
+  local oldest = redis.call('ZRANGE', changed, 0, 0, 'WITHSCORES')
+  if redis.call('ZCARD', changed) >= MOST_GUARDS and tonumber(oldest[2]) > seen then return true end
+  return has_changed(guards) or has_changed(steady)
+end
+
+local function rows_have_changed(rows)
+  for _, row in ipairs(rows) do
+    local held = redis.call('HGET', row.key, 'version') or '0'
+    local goes = row.last < row.first
+    if held ~= row.expect and not (goes and held == '0') then return true end
+    row.is_there = held ~= '0'
+  end
+  return false
+end
+
+local rows = {}
+for i = 1, count do rows[i] = read_row(i) end
+local guards, steady = read_block(), read_block()
+
+if lacks_memories() then return 'COLD' end
+local born, closed_until, _, gone = state_of_group(groups, group)
+if closed_until and closed_until > microseconds() then
+  return redis.error_reply('GROUPCLOSED the group is being deleted')
+end
+if closed_until then return 'UNFINISHED' end
+-- What was seen before the group began, or of one that has gone meanwhile, is void.
+if born and seen < tonumber(born) or not born and seen ~= tonumber(gone) then return 'BEHIND' end
+if guards_have_changed(guards, steady) or rows_have_changed(rows) then return 'BEHIND' end
+
+local edges_gone, edges_new, claims_gone, claims_new = read_block(), read_block(), read_block(), read_block()
+local told_gone, told_new, unmerged, merged = read_block(), read_block(), read_block(), read_block()
+local named, merges_new, spoken = read_block(), read_block(), read_block()
+
+local versions = math.max(1, (spoken.last - spoken.first + 1) / 2)
+local version = tick(versions)
+local stamp = whole(version + versions - 1)
+
+local function document(row)
+  local vector = row.vector ~= '' and ',"embedding":"' .. row.vector .. '"' or ''
+  return '{"version":' .. stamp .. vector .. ',' .. string.sub(ARGV[row.first + 1], 2)
+end
+
+local pool = redis.call('EXISTS', place) == 0 and '1' or nil
+local logged, unlogged = {}, {}
+local function store(row, i)
+  local id = string.match(row.key, '}:(.*)$')
+  logged[#logged + 1], logged[#logged + 2] = stamp, id
+  if pool then
+    redis.call('HSET', row.key, 'version', stamp, 'pool', pool, unpack(ARGV, row.first, row.last))
+  else
+    redis.call('HSET', row.key, 'version', stamp, unpack(ARGV, row.first, row.last))
+  end
+  if is_kept(i) then keep_head(i, 'graph', stamp, '0', document(row)) end
+end
+
+local function drop(row, i)
+  if not row.is_there then return end
+  redis.call('DEL', row.key)
+  unlogged[#unlogged + 1] = string.match(row.key, '}:(.*)$')
+  keep_gone(i, 'graph', stamp)
+end
+
+local function replace(key, gone_ones, new_ones)
+  in_parts(gone_ones.first, gone_ones.last, function(from, to) redis.call('ZREM', key, unpack(ARGV, from, to)) end)
+  in_parts(new_ones.first, new_ones.last, function(from, to) redis.call('ZADD', key, unpack(ARGV, from, to)) end)
+end
+
+local function put(key, pairs_of)
+  in_parts(pairs_of.first, pairs_of.last, function(from, to) redis.call('HSET', key, unpack(ARGV, from, to)) end)
+end
+
+local function set_name(name, id)
+  local before = redis.call('HGET', names, OF_NAME .. name)
+  if before == id then return end
+  if before then redis.call('ZREM', told, BY_OWNER .. before .. BETWEEN .. name) end
+  if id == '' then
+    redis.call('HDEL', names, OF_NAME .. name)
+  else
+    redis.call('HSET', names, OF_NAME .. name, id)
+    redis.call('ZADD', told, 0, BY_OWNER .. id .. BETWEEN .. name)
+  end
+end
+
+local function note_changed()
+  local scored = { stamp, '' }
+  for i = guards.first, guards.last do scored[#scored + 1], scored[#scored + 2] = stamp, ARGV[i] end
+  in_parts(1, #scored, function(from, to) redis.call('ZADD', changed, unpack(scored, from, to)) end)
+  if redis.call('ZCARD', changed) > MOST_GUARDS + SPARE_GUARDS then
+    redis.call('ZREMRANGEBYRANK', changed, 0, -MOST_GUARDS - 1)
+  end
+end
+
+if not born then redis.call('HSET', groups, group, stamp) end
+for i, row in ipairs(rows) do
+  if row.last < row.first then drop(row, i) else store(row, i) end
+end
+in_parts(1, #logged, function(from, to) redis.call('ZADD', log, unpack(logged, from, to)) end)
+in_parts(1, #unlogged, function(from, to) redis.call('ZREM', log, unpack(unlogged, from, to)) end)
+replace(edges, edges_gone, edges_new)
+replace(claims, claims_gone, claims_new)
+replace(told, told_gone, told_new)
+in_parts(unmerged.first, unmerged.last, function(from, to) redis.call('HDEL', names, unpack(ARGV, from, to)) end)
+put(names, merged)
+for i = named.first, named.last, 2 do set_name(ARGV[i], ARGV[i + 1]) end
+put(merges, merges_new)
+note_changed()
+for i = spoken.first, spoken.last, 2 do
+  announce(whole(version + (i - spoken.first) / 2), ARGV[i], ARGV[i + 1])
+end
+return done(stamp)

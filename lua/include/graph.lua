@@ -1,0 +1,33 @@
+-- graph: how a group of a knowledge graph lies at the server.
+--
+-- Needs time.lua before it. A field of `groups` is a group, and says with which version its first record was written, or
+-- `closed <until> <token>` while it is being deleted; the field without a name says when the last one has gone. In
+-- `names` lie `=<name>` and `><id of an entity that was merged>`, each with the id to which it leads. What lies in
+-- `edges`, `claims` and `told` is spelled by `knowledge/graph/redis/rows.py`.
+local OF_NAME, OF_MERGED, BY_OWNER, BETWEEN = '=', '>', 'a', '\31'
+local MOST_MERGES, PART = 1000, 1000
+
+-- Version of its first record, time until which it is closed, by whom, and when the last group went ('0' for never).
+local function state_of_group(groups, group)
+  local held = redis.call('HMGET', groups, group, '')
+  local gone = held[2] or '0'
+  if not held[1] then return nil, nil, nil, gone end
+  local closed_until, token = string.match(held[1], '^closed (%d+) (%S+)$')
+  if closed_until then return nil, tonumber(closed_until), token, gone end
+  return held[1], nil, nil, gone
+end
+
+-- What an entity was merged into, and that again, to the end.
+local function end_of_merges(names, id)
+  for _ = 1, MOST_MERGES do
+    local into = redis.call('HGET', names, OF_MERGED .. id)
+    if not into then break end
+    id = into
+  end
+  return id
+end
+
+-- Lua can hand over only so many arguments at once.
+local function in_parts(first, last, act)
+  for from = first, last, PART do act(from, math.min(from + PART - 1, last)) end
+end

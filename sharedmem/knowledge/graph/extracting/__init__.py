@@ -1,0 +1,1 @@
+"""How episodes become statements: by rules, or by a language model."""

@@ -1,0 +1,189 @@
+"""Taking in what was told: look, decide without I/O, write everything in one step; look again when somebody was faster.
+
+Without a language model an episode takes at most four round trips: names, candidates for names that nobody knows, the
+lines in which its claims stand, the write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sharedmem.errors import ConflictError
+from sharedmem.knowledge.graph.claiming import claims_of, mentions_of
+from sharedmem.knowledge.graph.meanings import Meanings
+from sharedmem.knowledge.graph.planning import (
+    Ground,
+    Said,
+    Shift,
+    changes_of,
+    episode_row,
+    lines_of,
+    newest_of,
+    rising,
+    shifted,
+)
+from sharedmem.knowledge.graph.projecting import further_lines
+from sharedmem.knowledge.graph.protocol import GraphBackend
+from sharedmem.knowledge.graph.records import Behind, Changes, Claim, EntityRow, EpisodeRow, FactRow, Seen, Wanted
+from sharedmem.knowledge.graph.relations import Vocabulary
+from sharedmem.knowledge.graph.resolving import Resolution, Resolver, entity_text
+from sharedmem.knowledge.graph.tales import Tale
+from sharedmem.knowledge.graph.times import stamp_of
+from sharedmem.knowledge.graph.turns import Turns
+from sharedmem.knowledge.minds import Minds
+
+_MOST_FURTHER = 3
+"""Looks at lines that follow from lines: relations that are functional at both ends form chains."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenIn:
+    """What became of some tales."""
+
+    rows: Mapping[str, EpisodeRow]
+    """By id; of those that were there already too."""
+    repeated: frozenset[str]
+    warnings: Mapping[str, tuple[str, ...]]
+    entities: Mapping[str, EntityRow]
+    """By canonical id: everything that is mentioned."""
+    shift: Shift
+    turns: tuple[tuple[str, int], ...] = ()
+    """Sessions that have got turns, with how many they have now."""
+
+
+class Ingestion:
+    """Takes tales into the graphs of a namespace.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose graphs.
+        backend: keeps them.
+        vocabulary: how relations behave.
+    """
+
+    def __init__(self, minds: Minds, namespace: str, backend: GraphBackend, vocabulary: Vocabulary) -> None:
+        self._clock = minds.clock
+        self._backend = backend
+        self._vocabulary = vocabulary
+        self._meanings = Meanings(minds, namespace)
+        self._resolver = Resolver(backend, self._meanings.of)
+        self._turns = Turns.of(minds, namespace)
+
+    async def take_in(self, group: str, tales: Sequence[Tale]) -> TakenIn:
+        """Make some episodes part of a group's graph, all in one step.
+
+        Raises:
+            ConflictError: an id is there with another content, or others change the same things without end.
+            UnavailableError: the server cannot be reached.
+        """
+        return await self._turns.until_written(group, lambda: self._attempt(group, tales))
+
+    async def _attempt(self, group: str, tales: Sequence[Tale]) -> TakenIn | Behind:
+        ids = tuple(tale.episode.id for tale in tales)
+        contradicted = tuple(id_ for tale in tales for id_ in tale.extraction.contradicted)
+        seen, resolution = await asyncio.gather(
+            self._backend.look(group, Wanted(episodes=ids, facts=contradicted)),
+            self._resolver.resolve(group, mentions_of(tales)),
+        )
+        told, repeated = sorted_out(tales, seen)
+        if not told:
+            return TakenIn(seen.episodes, frozenset(repeated), {}, {}, Shift((), ()))
+        now = stamp_of("now", self._clock.now())
+        saids, warnings = self._said(told, seen, resolution, now)
+        ground, entities, version = await self._ground(group, saids, resolution)
+        saids = rising(saids, newest_of(ground.lines))
+        shift = shifted([claim for said in saids for claim in said.claims], ground)
+        rows = [episode_row(said, ground, shift.after) for said in saids]
+        changes = changes_of(rows, shift, resolution, former=[said.former for said in saids if said.former])
+        embedded = await self._embedded(changes, shift)
+        first = min(seen.version, resolution.version, version)
+        committed = await self._backend.commit(group, embedded, seen=first)
+        if isinstance(committed, Behind):
+            return Behind()
+        known = {**entities, **{row.id: row for row in resolution.entities}}
+        after = {**seen.episodes, **{row.id: row for row in embedded.episodes}}
+        return TakenIn(after, frozenset(repeated), warnings, known, shift, committed.turns)
+
+    def _said(
+        self, told: Sequence[Tale], seen: Seen, resolution: Resolution, now: int
+    ) -> tuple[list[Said], dict[str, tuple[str, ...]]]:
+        saids, warnings = [], {}
+        for tale in told:
+            former = seen.episodes.get(tale.episode.id)
+            before = former.claims if former is not None else ()
+            found = claims_of(
+                tale,
+                recorded=now,
+                vocabulary=self._vocabulary,
+                own=resolution.own_of,
+                known=seen.facts,
+                first=len(before),
+            )
+            named = (resolution.canonical_of(mention.name) for mention in mentions_of([tale]))
+            moment = tale.episode.recorded_at
+            recorded = now if moment is None else stamp_of("recorded_at", moment)
+            saids.append(Said(tale, (*before, *found.claims), recorded, former, tuple(dict.fromkeys(named))))
+            warnings[tale.episode.id] = (*found.warnings, *resolution.warnings)
+        return saids, warnings
+
+    async def _ground(
+        self, group: str, saids: Sequence[Said], resolution: Resolution
+    ) -> tuple[Ground, dict[str, EntityRow], int]:
+        """The lines that a step touches as they are, the entities that it mentions, and the version of all that."""
+        empty = Ground(self._vocabulary, resolution.canonical, {})
+        claims = [claim for said in saids for claim in said.claims]
+        wanted = {line for claim in claims for line in lines_of(claim, empty)}
+        entities = tuple(dict.fromkeys(id_ for said in saids for id_ in said.entities))
+        seen = await self._backend.look(group, Wanted(lines=tuple(sorted(wanted)), entities=entities))
+        lines = dict(seen.claims)
+        for _ in range(_MOST_FURTHER):
+            missing = self._further(claims, lines, empty) - lines.keys()
+            if not missing:
+                break
+            lines |= (await self._backend.look(group, Wanted(lines=tuple(sorted(missing))))).claims
+        return replace(empty, lines=lines), seen.entities, seen.version
+
+    def _further(self, claims: Sequence[Claim], lines: Mapping[str, tuple[Claim, ...]], ground: Ground) -> set[str]:
+        known = [claim for each in lines.values() for claim in each]
+        return further_lines([*claims, *known], vocabulary=ground.vocabulary, canonical=ground.canonical)
+
+    async def _embedded(self, changes: Changes, shift: Shift) -> Changes:
+        """The same with vectors for what is new; what only changes keeps the one that it has."""
+        before = shift.known_before
+        fresh = [row for row in changes.facts if row.id not in before]
+        texts = [row.text for row in (*changes.episodes, *fresh)] + [entity_text(row) for row in changes.entities]
+        halves = await self._meanings.halves(texts)
+
+        def fact(row: FactRow) -> FactRow:
+            return row if row.id in before else replace(row, vector=halves.get(row.text))
+
+        return replace(
+            changes,
+            episodes=tuple(replace(row, vector=halves.get(row.text)) for row in changes.episodes),
+            entities=tuple(replace(row, vector=halves.get(entity_text(row))) for row in changes.entities),
+            facts=tuple(fact(row) for row in changes.facts),
+        )
+
+
+def sorted_out(tales: Sequence[Tale], seen: Seen) -> tuple[list[Tale], list[str]]:
+    """(tales that say something new, ids of those that were told before).
+
+    Raises:
+        ConflictError: another episode has the id of one.
+    """
+    fresh: dict[str, Tale] = {}
+    repeated = []
+    for tale in tales:
+        id_ = tale.episode.id
+        row = seen.episodes.get(id_)
+        # What was only told by statements under an id may still become the episode of that id.
+        held = fresh[id_].digest if id_ in fresh else None if row is None or row.letter == "m" else row.digest
+        if held is None or tale.adds:
+            fresh[id_] = tale
+        elif held != tale.digest:
+            raise ConflictError(f"an episode {id_!r} with another content is there already; give this one another id")
+        else:
+            repeated.append(id_)
+    return list(fresh.values()), repeated

@@ -1,0 +1,33 @@
+"""Opening the graphs of a namespace: on the backend, and by the rules, that the settings name."""
+
+from __future__ import annotations
+
+from sharedmem.coordination.ground import Ground
+from sharedmem.knowledge.graph.base import Ways
+from sharedmem.knowledge.graph.extracting.loading import open_ways
+from sharedmem.knowledge.graph.graph import Graph
+from sharedmem.knowledge.graph.protocol import GraphBackend
+from sharedmem.knowledge.minds import Minds
+from sharedmem.wire.access import Scope
+
+
+def graph_of(minds: Minds, scope: Scope, ground: Ground) -> Graph:
+    """The graphs of a namespace, with the rights of an actor. No round trip.
+
+    Raises:
+        ConfigError: the file with rules cannot be read.
+        UnsupportedError: the settings name a backend or rules for which something is not installed.
+    """
+    ways = minds.shared(Ways, "", lambda: open_ways(minds.settings, minds.model))
+    return Graph(minds, scope, _backend(minds, scope), ways, ground)
+
+
+def _backend(minds: Minds, scope: Scope) -> GraphBackend:
+    namespace = scope.identity.namespace
+    if minds.settings.graph_backend == "falkordb":
+        from sharedmem.knowledge.graph.falkordb import FalkorBackend  # noqa: PLC0415  # an extra
+
+        return minds.shared(FalkorBackend, namespace, lambda: FalkorBackend(minds, namespace))
+    from sharedmem.knowledge.graph.redis import RedisBackend  # noqa: PLC0415  # only where it is used
+
+    return RedisBackend(minds, namespace, scope.signature)

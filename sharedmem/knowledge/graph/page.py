@@ -1,0 +1,102 @@
+"""The page: a drawing as one HTML file that shows it at any moment of both times and asks nothing of any network."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import NamedTuple
+
+import orjson
+
+from sharedmem.models import DrawnFact, DrawnVersion, GraphDrawing
+
+_SCRIPTS = ("times.js", "layout.js", "picture.js", "panel.js", "main.js")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NOT_IN_MARKUP = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&'\u2028\u2029"})
+
+
+class _Parts(NamedTuple):
+    page: Template
+    style: str
+    script: str
+    policy: str
+
+
+def as_html(drawing: GraphDrawing) -> str:
+    """A drawing as a page with everything in it: search, details with their sources, a slider for each of the times.
+
+    It may do nothing but run its own script: a policy in the page forbids every request and every other script.
+    """
+    parts = _parts()
+    return parts.page.substitute(
+        policy=parts.policy,
+        title=escape(f"Graph of {drawing.group_id}"),
+        style=parts.style,
+        script=parts.script,
+        data=_data(drawing),
+    )
+
+
+@cache
+def _parts() -> _Parts:
+    folder = files("sharedmem.knowledge.graph") / "page_files"
+    read = {name: (folder / name).read_text(encoding="utf-8") for name in ("page.html", "style.css", *_SCRIPTS)}
+    script = "(() => {\n" + '"use strict";\n' + "".join(read[name] for name in _SCRIPTS) + "})();\n"
+    rules = (
+        "default-src 'none'",
+        f"script-src {_permitted(script)}",
+        f"style-src {_permitted(read['style.css'])}",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+    return _Parts(Template(read["page.html"]), read["style.css"], script, "; ".join(rules))
+
+
+def _permitted(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _data(drawing: GraphDrawing) -> str:
+    """JSON that neither ends the element it stands in nor begins another, whatever names are in it."""
+    content = {
+        "group_id": drawing.group_id,
+        "drawn_at": _milliseconds(drawing.drawn_at),
+        "truncated": drawing.truncated,
+        "entities": [
+            entity.model_dump(exclude={"recorded_at"}) | {"recorded_at": _milliseconds(entity.recorded_at)}
+            for entity in drawing.entities
+        ],
+        "facts": list(map(_fact, drawing.facts)),
+        "episodes": {
+            episode.id: {"text": episode.text, "source": episode.source, "at": _milliseconds(episode.occurred_at)}
+            for episode in drawing.episodes
+        },
+    }
+    return orjson.dumps(content).decode().translate(_NOT_IN_MARKUP)
+
+
+def _fact(fact: DrawnFact) -> dict[str, object]:
+    return {
+        "id": fact.id,
+        "source": fact.source_id,
+        "target": fact.target_id,
+        "type": fact.type,
+        "fact": fact.fact,
+        "versions": list(map(_version, fact.versions)),
+        "episodes": fact.episode_ids,
+    }
+
+
+def _version(version: DrawnVersion) -> tuple[float | None, ...]:
+    moments = (version.valid_from, version.valid_to, version.recorded_at, version.superseded_at)
+    return tuple(map(_milliseconds, moments))
+
+
+def _milliseconds(moment: datetime | None) -> float | None:
+    return None if moment is None else (moment - _EPOCH) / timedelta(milliseconds=1)

@@ -1,0 +1,210 @@
+"""What one step is to write: from claims, old and new, to rows and what they replace. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import orjson
+
+from sharedmem.knowledge.graph.projecting import project
+from sharedmem.knowledge.graph.records import (
+    Changes,
+    Claim,
+    EpisodeRow,
+    FactRow,
+    Letter,
+    Row,
+    Version,
+)
+from sharedmem.knowledge.graph.relations import Vocabulary
+from sharedmem.knowledge.graph.resolving import Resolution
+from sharedmem.knowledge.graph.tales import Tale, content_text
+from sharedmem.knowledge.graph.times import OPEN, moment_of, stamp_of
+from sharedmem.models import Episode
+
+LETTERS: Mapping[str, Letter] = {"episode": "e", "summary": "s", "statement": "m"}
+_MOST_FACTS_TOLD = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A tale with the claims that follow from it."""
+
+    tale: Tale
+    claims: tuple[Claim, ...]
+    """All that the episode claims, those of before too."""
+    recorded: int
+    """When the graph learns of it."""
+    former: EpisodeRow | None = None
+    """As it was, when it said something before."""
+    entities: tuple[str, ...] = ()
+    """Canonical ids of what it mentions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What stands in the lines that a step touches, and how ids are to be read."""
+
+    vocabulary: Vocabulary
+    canonical: Callable[[str], str]
+    lines: Mapping[str, tuple[Claim, ...]]
+    """Claims by line, as they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The facts that change, as they were and as they are to be."""
+
+    former: tuple[FactRow, ...]
+    after: tuple[FactRow, ...]
+
+    @property
+    def known_before(self) -> frozenset[str]:
+        """Ids of those that were there."""
+        return frozenset(row.id for row in self.former)
+
+
+def lines_of(claim: Claim, ground: Ground) -> tuple[str, ...]:
+    """The lines in which a claim stands, told by canonical ids."""
+    canonical = ground.canonical
+    source, target = canonical(claim.source), canonical(claim.target) if claim.target else ""
+    type_ = claim.type
+    if target:
+        type_, source, target = ground.vocabulary.canonical(type_, source, target)
+    return ground.vocabulary.lines(type_, source, target, claim.value)
+
+
+def shifted(claims: Iterable[Claim], ground: Ground) -> Shift:
+    """What becomes of the facts when claims come in, or take the place of those with the same id.
+
+    Args:
+        claims: new ones, and old ones that were retracted.
+        ground: how it was.
+    """
+    after: dict[str, dict[str, Claim]] = {
+        line: {claim.id: claim for claim in before} for line, before in ground.lines.items()
+    }
+    for claim in claims:
+        for line in lines_of(claim, ground):
+            after.setdefault(line, {})[claim.id] = claim
+    before = _projected(ground.lines, ground)
+    now = _projected({line: tuple(each.values()) for line, each in after.items()}, ground)
+    changed = [id_ for id_ in sorted(before.keys() | now.keys()) if before.get(id_) != now.get(id_)]
+    return Shift(
+        tuple(before[id_] for id_ in changed if id_ in before), tuple(now[id_] for id_ in changed if id_ in now)
+    )
+
+
+def _projected(lines: Mapping[str, tuple[Claim, ...]], ground: Ground) -> dict[str, FactRow]:
+    rows = project(lines, former={}, vocabulary=ground.vocabulary, canonical=ground.canonical)
+    return {row.id: row for row in rows}
+
+
+def episode_row(said: Said, ground: Ground, facts: Sequence[FactRow]) -> EpisodeRow:
+    """The row of an episode.
+
+    Args:
+        said: what it says.
+        ground: for its lines.
+        facts: that follow from what it says, among others.
+    """
+    episode = said.tale.episode
+    own = tuple(row.id for row in facts if episode.id in row.episodes)
+    before = said.former
+    if before is not None:
+        past = Episode.model_validate_json(before.body)
+        own = tuple(dict.fromkeys((*past.fact_ids, *own)))
+    told = episode.model_copy(
+        update={
+            "entity_ids": said.entities,
+            "fact_ids": own[:_MOST_FACTS_TOLD],
+            "recorded_at": moment_of(said.recorded),
+        }
+    )
+    return EpisodeRow(
+        id=episode.id,
+        body=orjson.dumps(told.model_dump(mode="json", exclude_defaults=True)),
+        digest=said.tale.digest,
+        letter=LETTERS[episode.kind],
+        occurred=said.recorded if told.occurred_at is None else stamp_of("occurred_at", told.occurred_at),
+        recorded=said.recorded,
+        session=episode.session or "",
+        user=episode.user or "",
+        source=episode.source,
+        text=content_text(episode.content),
+        claims=said.claims,
+        lines=tuple(lines_of(claim, ground) for claim in said.claims),
+    )
+
+
+def changes_of(
+    rows: Sequence[EpisodeRow], shift: Shift, resolution: Resolution, *, former: Sequence[EpisodeRow] = ()
+) -> Changes:
+    """What a step writes.
+
+    Args:
+        rows: the episodes.
+        shift: the facts that change.
+        resolution: what names lead to, and the entities that are new or have learnt something.
+        former: episodes as they were that are written anew.
+    """
+    lines = {line for row in rows for lines in row.lines for line in lines}
+    replaced: tuple[Row, ...] = (*former, *resolution.former, *shift.former)
+    return Changes(
+        guards=(*sorted(lines), *resolution.guards),
+        episodes=tuple(rows),
+        entities=resolution.entities,
+        facts=shift.after,
+        former=replaced,
+        names=resolution.names,
+        merges=resolution.merges,
+        told=told_of(rows, shift),
+    )
+
+
+def told_of(rows: Sequence[EpisodeRow], shift: Shift) -> tuple[tuple[str, str], ...]:
+    """What the change stream says of a step: its episodes, and each fact that begins or ends."""
+    before = {row.id: row.current for row in shift.former}
+    told = [("graph.episode" if row.undone == OPEN else "graph.undone", row.id) for row in rows]
+    for row in shift.after:
+        word = _word(before.get(row.id), row.current)
+        if word:
+            told.append((word, row.id))
+    return tuple(told)
+
+
+def _word(before: Version | None, after: Version | None) -> str:
+    if after is None:
+        return "graph.withdrawn" if before is not None else ""
+    if before is None:
+        return "graph.fact"
+    if before.end != after.end:
+        return "graph.closed" if after.end < before.end else "graph.reopened"
+    return ""
+
+
+def rising(saids: Sequence[Said], newest: int) -> list[Said]:
+    """The same, recorded one after the other, after everything that their lines know of; who says when, keeps it."""
+    risen = []
+    for said in saids:
+        if said.tale.episode.recorded_at is not None:
+            risen.append(said)
+            continue
+        newest = max(newest + 1, said.recorded)
+        risen.append(_recorded(said, newest))
+    return risen
+
+
+def _recorded(said: Said, recorded: int) -> Said:
+    kept = said.former.claims if said.former is not None else ()
+    claims = tuple(claim if claim in kept else replace(claim, recorded=recorded) for claim in said.claims)
+    return replace(said, claims=claims, recorded=recorded if said.former is None else said.former.recorded)
+
+
+def newest_of(lines: Mapping[str, tuple[Claim, ...]]) -> int:
+    """When something was last learnt in some lines."""
+    claims = [claim for each in lines.values() for claim in each]
+    recorded = (claim.recorded for claim in claims)
+    retracted = (claim.retracted for claim in claims if claim.retracted != OPEN)
+    return max((*recorded, *retracted), default=0)

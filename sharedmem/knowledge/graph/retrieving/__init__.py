@@ -1,0 +1,1 @@
+"""The context for a question, out of words, meaning and graph, without a language model."""

@@ -1,0 +1,64 @@
+"""Which entities a question may name: every run of its words is looked up among the names. Pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from sharedmem.knowledge.graph.naming import normalised
+from sharedmem.search.stop_words import STOP_WORDS
+
+LONGEST_RUN = 6
+"""Words of a name that are looked for together."""
+MOST_WORDS = 64
+"""Words of a question that are looked at: the first ones."""
+_POSSESSIVE = re.compile(r"['\u2019]s?$")
+
+
+class Run(NamedTuple):
+    """Words of a question that stand together."""
+
+    name: str
+    """As names are compared."""
+    first: int
+    """Place of its first word."""
+    length: int
+
+
+def runs_of(query: str) -> list[Run]:
+    """Every run of words of a question that could be a name, longest first; `Ada's` is looked for as `Ada` too."""
+    words = normalised(query).split(" ")[:MOST_WORDS]
+    return [
+        Run(name, first, length)
+        for length in range(min(LONGEST_RUN, len(words)), 0, -1)
+        for first in range(len(words) - length + 1)
+        for name in _spellings(" ".join(words[first : first + length]))
+    ]
+
+
+def recognised(runs: Iterable[Run], known: Mapping[str, str]) -> dict[str, str]:
+    """The ids of the entities that a question names, by name; of names within names the longest counts.
+
+    Args:
+        runs: longest first.
+        known: ids of entities by name.
+    """
+    taken: set[int] = set()
+    found: dict[str, str] = {}
+    for run in runs:
+        places = range(run.first, run.first + run.length)
+        if run.name in known and taken.isdisjoint(places):
+            taken.update(places)
+            found[run.name] = known[run.name]
+    return found
+
+
+def _spellings(words: str) -> Iterator[str]:
+    name = normalised(words)
+    if not name or name in STOP_WORDS:
+        return
+    yield name
+    bare = _POSSESSIVE.sub("", name)
+    if bare and bare != name and bare not in STOP_WORDS:
+        yield bare

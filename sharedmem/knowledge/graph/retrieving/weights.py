@@ -1,0 +1,35 @@
+"""How much each signal weighs in the context for a question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What each signal adds to a score at most; 0 takes it out."""
+
+    words: float = 0.6
+    """First place by BM25. More than meaning, as measured for memories (docs/retrieval.md): names and ids decide."""
+    meaning: float = 0.4
+    """First place by cosine similarity."""
+    rrf_k: int = 20
+    """Of the reciprocal ranks. With the usual 60 the last of 50 hits would keep more than half of what the first has,
+    and what stands in both lists anywhere would beat the best of either."""
+    near: float = 0.4
+    """A fact that touches an entity which the question names; half of it one step away, a third two steps away. As
+    much as the best meaning: being near alone must not beat what words and meaning agree on."""
+    answer: float = 0.6
+    """A fact that touches such an entity in the very relation that the question asks for. As much as the best words,
+    as the words of a relation (`lives_in`) rarely stand in the text of an episode."""
+    mention: float = 0.2
+    """An episode that mentions every entity which the question names; less for some of them. Below `near`: an episode
+    that mentions somebody says less of them than a fact does."""
+    fresh: float = 0.1
+    """What has just begun or happened; it decides among equals."""
+    recent: float = 0.2
+    """An episode of just now, told in its own words."""
+    distant: float = 0.2
+    """A summary of what is long past; with `recent` it lets summaries win where raw episodes have faded."""
+    half_life_s: float = 30 * 86_400.0
+    """Age at which what is fresh and recent has lost half; from there on a summary stands for what it sums up."""

@@ -1,0 +1,377 @@
+"""Telling the graph something: episodes, entities, relationships, and what is not true any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sharedmem.errors import InvalidError, NotFoundError, SharedMemoryError
+from sharedmem.knowledge.graph.claiming import check_interval, start_of
+from sharedmem.knowledge.graph.context import known_facts
+from sharedmem.knowledge.graph.extraction import Extraction, Known, Mention, Statement
+from sharedmem.knowledge.graph.ingesting import TakenIn
+from sharedmem.knowledge.graph.naming import check_entity_name, check_group, check_id, is_like_an_id
+from sharedmem.knowledge.graph.records import FactRow, Wanted
+from sharedmem.knowledge.graph.results import result_of
+from sharedmem.knowledge.graph.summarising import Summarising
+from sharedmem.knowledge.graph.tales import Tale, checked_episode, tale_of
+from sharedmem.knowledge.graph.times import OPEN, stamp_of
+from sharedmem.knowledge.graph.undoing import Undoing
+from sharedmem.knowledge.graph.views import episode_of, newest_fact_of
+from sharedmem.models import Entity, Episode, EpisodeResult, Fact, Unknown
+from sharedmem.telemetry import measured
+
+MOST_AT_ONCE = 32
+"""Episodes that one step takes in."""
+
+
+class Telling(Summarising):
+    """What actors tell the graphs of a namespace."""
+
+    @measured("graph.add_episode")
+    async def add_episode(  # noqa: PLR0913  # each is a fact of the episode
+        self,
+        content: str | Mapping[str, Any] | Episode,
+        *,
+        group_id: str | None = None,
+        id: str = "",  # noqa: A002  # as the specification has it
+        occurred_at: datetime | None = None,
+        recorded_at: datetime | None = None,
+        source: str = "",
+        session: str | None = None,
+        user: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        extract: bool = True,
+    ) -> EpisodeResult:
+        """Take in an episode: what it mentions and says becomes part of the graph, all in one atomic step.
+
+        Facts that it contradicts are closed, never deleted. Told again with the same id and content, nothing changes.
+        At most four round trips without a language model; more only while others change the same entities.
+
+        Args:
+            content: what happened, as text or data, or a whole `Episode`.
+            group_id: whose graph, `tenant:session`; may be left out with an `Episode`, which says it.
+            id: yours, for idempotence; made when empty.
+            occurred_at: when it happened, with a time zone; now when not given.
+            recorded_at: when the graph learned of it, to tell old news again; now when not given.
+            source: what or who it comes from; `message` when not given.
+            session, user: which conversation it belongs to, and whose it is.
+            metadata: anything that is to be kept with it.
+            extract: whether entities and facts are looked for in it.
+
+        Returns:
+            What it mentions and says, and what it closed. Where the model that extracts cannot be asked, the episode
+            is kept and found all the same, `episode.extraction` is `failed`, and `extract()` tries again.
+
+        Raises:
+            InvalidError: the content, id, group or a moment is none.
+            ConflictError: the id is there with another content, or the group is being deleted.
+            AccessDeniedError: this actor may not write the namespace's graphs.
+            UnavailableError: the server cannot be reached.
+        """
+        fields: dict[str, object] = {
+            "group_id": group_id,
+            "id": id,
+            "occurred_at": occurred_at,
+            "recorded_at": recorded_at,
+        }
+        fields |= {"source": source, "session": session, "user": user, "metadata": metadata}
+        episode = checked_episode(content, self._minds.clock, **fields)
+        (result,) = await self._told([episode], extract=extract)
+        return result
+
+    @measured("graph.add_episodes")
+    async def add_episodes(self, episodes: Sequence[Episode], *, extract: bool = True) -> list[EpisodeResult]:
+        """As `add_episode` for each, in their order, up to 32 of one group in one step.
+
+        Args:
+            episodes: any number, also of several groups.
+            extract: whether entities and facts are looked for in them.
+
+        Raises:
+            InvalidError: one of them is none; nothing was written then.
+            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`; those before are in the graph.
+        """
+        checked = [checked_episode(episode, self._minds.clock) for episode in episodes]
+        results: list[EpisodeResult] = []
+        for first in range(0, len(checked), MOST_AT_ONCE):
+            results += await self._told(checked[first : first + MOST_AT_ONCE], extract=extract)
+        return results
+
+    @measured("graph.extract")
+    async def extract(self, episode_id: str, *, group_id: str) -> EpisodeResult:
+        """Look again for entities and facts in an episode whose extraction has failed, or never was asked for.
+
+        Raises:
+            NotFoundError: there is no such episode.
+            InvalidError: its facts have been extracted already, or it was undone.
+            UnavailableError, LimitedError, ConfigError: the model cannot be asked.
+            AccessDeniedError, ConflictError: as `add_episode`.
+        """
+        group = await self._enter(group_id, "write")
+        episode, digest = await self._episode(group, episode_id)
+        if episode.extraction == "done" or episode.undone_at is not None:
+            raise InvalidError("episode_id", episode_id, "its facts have been extracted already, or it was undone")
+        extraction = await self._ways.extractor.extract(episode, await self._known(group, episode))
+        done = episode.model_copy(update={"extraction": "done"})
+        return await self._one(group, Tale(done, digest, extraction, adds=True))
+
+    @measured("graph.add_entity")
+    async def add_entity(  # each is a fact of the entity
+        self,
+        name: str,
+        *,
+        group_id: str,
+        type: str = "",  # noqa: A002  # as add_relationship has it
+        aliases: Sequence[str] = (),
+        attributes: Mapping[str, Any] | None = None,
+        summary: str = "",
+        at: datetime | None = None,
+    ) -> Entity:
+        """An entity: found by its name, an alias or a very similar name, or made.
+
+        Args:
+            name: as people write it.
+            group_id: whose graph.
+            type: one word, such as `person`.
+            aliases: further names that lead to it.
+            attributes: values by name, as JSON has them; each is a fact with a history of its own.
+            summary: what it is, in a sentence.
+            at: since when the attributes have these values; now when not given.
+
+        Returns:
+            The entity with all that is known of it now.
+
+        Raises:
+            InvalidError: a name, an attribute or a moment is none.
+            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
+        """
+        group = await self._enter(group_id, "write")
+        mention = Mention(
+            check_entity_name("name", name),
+            type.strip(),
+            tuple(check_entity_name("alias", alias) for alias in aliases),
+            dict(attributes or {}),
+            summary,
+        )
+        said = f"{mention.name}{f' is a {mention.type}' if mention.type else ''}"
+        tale = self._statement(group, said, Extraction((mention,)), occurred_at=at)
+        taken = await self._ingestion.take_in(group, [tale])
+        self._refuse(taken, tale)
+        (entity,) = await self._entities(group, list(taken.entities.values())[:1], self._when(None, None))
+        return entity
+
+    @measured("graph.add_relationship")
+    async def add_relationship(  # each is a fact of the relationship
+        self,
+        source: str,
+        type: str,  # noqa: A002  # as the specification has it
+        target: str,
+        *,
+        group_id: str,
+        valid_from: datetime | Unknown | None = None,
+        valid_to: datetime | None = None,
+        recorded_at: datetime | None = None,
+        episode: str | None = None,
+        fact: str | None = None,
+    ) -> Fact:
+        """Say that something holds between two entities, which are made where they are new.
+
+        A relation that is functional (`lives_in`) closes the fact that it contradicts at `valid_from`. Said again, the
+        fact is one fact with two episodes.
+
+        Args:
+            source, target: names, or ids of entities.
+            type: of the relation; turned around where it is declared as the inverse of another.
+            group_id: whose graph.
+            valid_from: since when; when it was said where nothing is given; `"unknown"` when nobody knows.
+            valid_to: until when, exclusive; None while it holds.
+            recorded_at: when the graph learned of it; now when not given.
+            episode: id of the episode that says so; made where there is none.
+            fact: as a sentence; made of the names when not given.
+
+        Returns:
+            The fact as it is known now.
+
+        Raises:
+            InvalidError: a name, a type or a moment is none, or it would end before it begins.
+            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
+        """
+        group = await self._enter(group_id, "write")
+        ways = self._ways.vocabulary
+        statement = Statement(
+            *(source, ways.normal(type), target),
+            valid_from=valid_from,
+            valid_to=valid_to,
+            text=(fact or "").strip(),
+        )
+        now = stamp_of("now", self._minds.clock.now())
+        check_interval(start_of(valid_from, now), OPEN if valid_to is None else stamp_of("valid_to", valid_to))
+        mentions = [await self._mention(group, name) for name in (source, target)]
+        statement = replace(statement, source=mentions[0].name, target=mentions[1].name)
+        said = statement.text or ways.sentence(statement.source, statement.type, statement.target)
+        extraction = Extraction(tuple(mentions), (statement,))
+        tale = await self._tale(group, episode, said, extraction, recorded_at)
+        taken = await self._ingestion.take_in(group, [tale])
+        self._refuse(taken, tale)
+        return await self._said_fact(group, taken, tale)
+
+    @measured("graph.invalidate")
+    async def invalidate(
+        self, fact_id: str, *, group_id: str, at: datetime | None = None, episode: str | None = None
+    ) -> Fact:
+        """Close a fact: it does not hold any more. Nothing is deleted, and `undo` of the episode opens it again.
+
+        Args:
+            fact_id: which.
+            group_id: whose graph.
+            at: since when it does not hold; now when not given.
+            episode: id of the episode that says so; made where there is none.
+
+        Returns:
+            The fact as it is known now; as it was when it had ended by then already.
+
+        Raises:
+            NotFoundError: there is no such fact.
+            InvalidError: it had not begun by then.
+            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
+        """
+        group = await self._enter(group_id, "write")
+        row = await self._fact_row(group, fact_id)
+        ended = self._minds.clock.now() if at is None else at
+        stamp, current = stamp_of("at", ended), row.current
+        if current is None or current.end <= stamp:
+            return newest_fact_of(row, group)
+        if current.start >= stamp:
+            raise InvalidError("at", ended, "the fact begins then or later; undo the episode that says so instead")
+        statement = Extraction(contradicted=(fact_id,))
+        tale = await self._tale(group, episode, f"Not any more: {row.text}", statement, None, occurred_at=ended)
+        await self._ingestion.take_in(group, [tale])
+        return newest_fact_of(await self._fact_row(group, fact_id), group)
+
+    @measured("graph.undo")
+    async def undo(self, episode_id: str, *, group_id: str) -> EpisodeResult:
+        """Take back all that an episode said: its facts go, and exactly what it had closed is open again.
+
+        What was known before stays known: asked with `known_at` before this call, the graph answers as ever. An
+        episode that was undone before stays as it is (`repeated`).
+
+        Returns:
+            The episode, and in `facts` what changed.
+
+        Raises:
+            NotFoundError: there is no such episode.
+            AccessDeniedError, UnavailableError, ConflictError: as `add_episode`.
+        """
+        group = await self._enter(group_id, "write")
+        undoing = Undoing(self._minds, self._namespace, self._backend, self._ways.vocabulary)
+        return await undoing.undo(group, episode_id)
+
+    async def _told(self, episodes: Sequence[Episode], *, extract: bool) -> list[EpisodeResult]:
+        by_group: dict[str, list[Episode]] = {}
+        for episode in episodes:
+            by_group.setdefault(check_group(episode.group_id), []).append(episode)
+        found: dict[tuple[str, str], EpisodeResult] = {}
+        for group, own in by_group.items():
+            await self._enter(group, "write")
+            tales = await asyncio.gather(*(self._extracted(group, episode, extract=extract) for episode in own))
+            taken = await self._ingestion.take_in(group, tales)
+            await self._note_turns(group, taken.turns, len(tales))
+            found |= {(group, tale.episode.id): result_of(taken, tale, group) for tale in tales}
+        return [found[episode.group_id, episode.id] for episode in episodes]
+
+    async def _extracted(self, group: str, episode: Episode, *, extract: bool) -> Tale:
+        if not extract:
+            return tale_of(episode)
+        try:
+            extraction = await self._ways.extractor.extract(episode, await self._known(group, episode))
+        except SharedMemoryError as error:
+            # The episode itself is never lost to a model's mood.
+            self._counters.increment("graph_extraction_failures", extractor=self._ways.extractor.name)
+            failed = episode.model_copy(update={"extraction": "failed"})
+            return tale_of(failed, Extraction(warnings=(f"nothing was extracted: {error}",)))
+        return tale_of(episode.model_copy(update={"extraction": "done"}), extraction)
+
+    async def _mention(self, group: str, name: str) -> Mention:
+        """An entity told by its name, or by its id."""
+        if is_like_an_id(name):
+            row = (await self._backend.look(group, Wanted(entities=(name,)))).entities.get(name)
+            if row is not None:
+                return Mention(row.name, id=row.id)
+        return Mention(check_entity_name("entity", name))
+
+    async def _known(self, group: str, episode: Episode) -> Known:
+        if not self._ways.extractor.wants_known:
+            return Known()
+        return await known_facts(self._backend, group, episode)
+
+    async def _one(self, group: str, tale: Tale) -> EpisodeResult:
+        return result_of(await self._ingestion.take_in(group, [tale]), tale, group)
+
+    async def _tale(
+        self,
+        group: str,
+        episode: str | None,
+        said: str,
+        extraction: Extraction,
+        recorded_at: datetime | None,
+        *,
+        occurred_at: datetime | None = None,
+    ) -> Tale:
+        """A statement of its own, or one more of an episode that is there."""
+        if episode is None:
+            return self._statement(group, said, extraction, occurred_at=occurred_at, recorded_at=recorded_at)
+        seen = await self._backend.look(group, Wanted(episodes=(check_id("episode", episode),)))
+        row = seen.episodes.get(episode)
+        if row is None:
+            moments = {"occurred_at": occurred_at, "recorded_at": recorded_at}
+            return self._statement(group, said, extraction, id_=episode, **moments)
+        held = episode_of(row)
+        if held.undone_at is not None:
+            raise InvalidError("episode", episode, "it was undone; say it with another episode")
+        moments = {"recorded_at": recorded_at, "occurred_at": occurred_at or held.occurred_at}
+        return Tale(held.model_copy(update=moments), row.digest, extraction, adds=True)
+
+    def _statement(
+        self,
+        group: str,
+        said: str,
+        extraction: Extraction,
+        *,
+        occurred_at: datetime | None = None,
+        recorded_at: datetime | None = None,
+        id_: str = "",
+    ) -> Tale:
+        episode = checked_episode(
+            said, self._minds.clock, group_id=group, id=id_, occurred_at=occurred_at, recorded_at=recorded_at
+        )
+        stated = episode.model_copy(update={"kind": "statement", "source": self._scope.identity.name})
+        return tale_of(stated, extraction)
+
+    def _refuse(self, taken: TakenIn, tale: Tale) -> None:
+        # What comes from a model may be wrong in parts; what a program says must be right.
+        warnings = taken.warnings.get(tale.episode.id, ())
+        if warnings and not taken.rows[tale.episode.id].claims and tale.extraction.statements:
+            raise InvalidError("relationship", tale.episode.content, warnings[0])
+
+    async def _said_fact(self, group: str, taken: TakenIn, tale: Tale) -> Fact:
+        result = result_of(taken, tale, group)
+        if result.facts:
+            return result.facts[-1]
+        (*_, id_) = episode_of(taken.rows[tale.episode.id]).fact_ids
+        return newest_fact_of(await self._fact_row(group, id_), group)
+
+    async def _episode(self, group: str, id_: str) -> tuple[Episode, str]:
+        row = (await self._backend.look(group, Wanted(episodes=(id_,)))).episodes.get(id_)
+        if row is None:
+            raise NotFoundError("episode", id_, f"group {group!r} has none of that id")
+        return episode_of(row), row.digest
+
+    async def _fact_row(self, group: str, id_: str) -> FactRow:
+        row = (await self._backend.look(group, Wanted(facts=(id_,)))).facts.get(id_)
+        if row is None:
+            raise NotFoundError("fact", id_, f"group {group!r} has none of that id")
+        return row

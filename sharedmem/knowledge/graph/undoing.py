@@ -1,0 +1,93 @@
+"""Undoing: all that an episode claims is retracted, and what follows from the other claims is true again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sharedmem.errors import NotFoundError
+from sharedmem.knowledge.graph.planning import Ground, Shift, newest_of, shifted, told_of
+from sharedmem.knowledge.graph.projecting import further_lines
+from sharedmem.knowledge.graph.protocol import GraphBackend
+from sharedmem.knowledge.graph.records import Behind, Changes, EpisodeRow, Seen, Wanted
+from sharedmem.knowledge.graph.relations import Vocabulary
+from sharedmem.knowledge.graph.times import OPEN, moment_of, stamp_of
+from sharedmem.knowledge.graph.turns import Turns
+from sharedmem.knowledge.graph.views import episode_of, newest_fact_of
+from sharedmem.knowledge.minds import Minds
+from sharedmem.models import EpisodeResult
+
+
+class Undoing:
+    """Takes episodes back.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose graphs.
+        backend: keeps them.
+        vocabulary: how relations behave.
+    """
+
+    def __init__(self, minds: Minds, namespace: str, backend: GraphBackend, vocabulary: Vocabulary) -> None:
+        self._clock = minds.clock
+        self._turns = Turns.of(minds, namespace)
+        self._backend = backend
+        self._vocabulary = vocabulary
+
+    async def undo(self, group: str, episode_id: str) -> EpisodeResult:
+        """Retract all that an episode claims. Three round trips.
+
+        Raises:
+            NotFoundError: there is no such episode.
+        """
+        return await self._turns.until_written(group, lambda: self._attempt(group, episode_id))
+
+    async def _attempt(self, group: str, id_: str) -> EpisodeResult | Behind:
+        seen = await self._backend.look(group, Wanted(episodes=(id_,)))
+        row = seen.episodes.get(id_)
+        if row is None:
+            raise NotFoundError("episode", id_, f"group {group!r} has none of that id")
+        if row.undone != OPEN:
+            return EpisodeResult(id=id_, episode=episode_of(row), repeated=True)
+        lines, canonical = await self._lines(group, row)
+        undone = max(stamp_of("now", self._clock.now()), newest_of(lines.claims) + 1, row.recorded + 1)
+        after = _retracted(row, undone)
+        shift = shifted(after.claims, Ground(self._vocabulary, canonical, lines.claims))
+        changes = _changes(row, after, shift)
+        if isinstance(await self._backend.commit(group, changes, seen=min(seen.version, lines.version)), Behind):
+            return Behind()
+        facts = tuple(newest_fact_of(fact, group) for fact in shift.after)
+        return EpisodeResult(id=id_, episode=episode_of(after), facts=facts)
+
+    async def _lines(self, group: str, row: EpisodeRow) -> tuple[Seen, Callable[[str], str]]:
+        """The lines in which an episode's claims stand, with those that follow from them."""
+        wanted = {line for lines in row.lines for line in lines}
+        found = Seen(OPEN)
+        while missing := wanted - found.claims.keys():
+            seen = await self._backend.look(group, Wanted(lines=tuple(sorted(missing))))
+            found.version = min(found.version, seen.version)
+            found.claims |= seen.claims
+            found.into |= seen.into
+
+            def canonical(id_: str) -> str:
+                return found.into.get(id_, id_)
+
+            claims = [claim for each in found.claims.values() for claim in each]
+            wanted |= further_lines(claims, vocabulary=self._vocabulary, canonical=canonical)
+        return found, lambda id_: found.into.get(id_, id_)
+
+
+def _retracted(row: EpisodeRow, undone: int) -> EpisodeRow:
+    claims = tuple(replace(claim, retracted=min(claim.retracted, undone)) for claim in row.claims)
+    told = episode_of(row).model_copy(update={"undone_at": moment_of(undone)})
+    return replace(row, claims=claims, undone=undone, body=told.model_dump_json(exclude_defaults=True).encode())
+
+
+def _changes(row: EpisodeRow, after: EpisodeRow, shift: Shift) -> Changes:
+    return Changes(
+        guards=tuple(sorted({line for lines in row.lines for line in lines})),
+        episodes=(after,),
+        facts=shift.after,
+        former=(row, *shift.former),
+        told=told_of([after], shift),
+    )

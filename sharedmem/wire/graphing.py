@@ -1,0 +1,128 @@
+"""The typed callers of the scripts on knowledge graphs: one method a file of `lua/`, with its name and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sharedmem.wire.keys import Space
+from sharedmem.wire.replies import Argument, Reply
+from sharedmem.wire.sender import Sender
+from sharedmem.wire.tier import Keep
+
+
+class LookKeys(NamedTuple):
+    """What a look reads besides records, in the order in which the script takes it."""
+
+    groups: bytes
+    changed: bytes
+    names: bytes
+    claims: bytes
+    told: bytes
+
+
+class CloseKeys(NamedTuple):
+    """What goes at once when a group is closed, in the order in which the script takes it."""
+
+    groups: bytes
+    edges: bytes
+    claims: bytes
+    names: bytes
+    merges: bytes
+    changed: bytes
+    told: bytes
+
+
+class Around(NamedTuple):
+    """Which edges a walk follows; times with leading zeros."""
+
+    world: str
+    world_back: str
+    """Counted from the end of time."""
+    known: str
+    past: int
+    """1: superseded versions matter."""
+    kinds: str
+    """`r` relations, `a` attributes, `ra` both."""
+    types: str
+    """With U+001F around each; empty for any."""
+    depth: int
+    fan_out: int
+    limit: int
+    patience: int
+    """Edges of one entity that are looked at."""
+
+
+class Graphing:
+    """Reads and changes the knowledge graphs of the actors of one hub."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    async def graph_look(
+        self,
+        keys: LookKeys,
+        *,
+        records: Sequence[bytes],
+        names_count: int,
+        lines_count: int,
+        has_vector: int,
+        asked: Sequence[str],
+    ) -> list[Reply]:
+        """Returns what the script says, as it says it."""
+        args: list[Argument] = [names_count, lines_count, has_vector, *asked]
+        return _list(await self._sender.run("graph_look", [*keys, *records], args))
+
+    async def graph_commit(
+        self,
+        space: Space,
+        actor: bytes,
+        *,
+        keys: Sequence[bytes],
+        group: str,
+        seen: int,
+        words: Sequence[Argument],
+        keep: Keep | None = None,
+    ) -> bytes:
+        """Returns the version, `BEHIND` or `UNFINISHED`."""
+        large = sum(8 if isinstance(word, int) else len(word) for word in words)
+        args: list[Argument] = [group, seen, *words]
+        return await self._sender.mutate("graph_commit", space, keys, actor, args, large=large, keep=keep)
+
+    async def graph_walk(self, edges: bytes, around: Around, *, starts: Sequence[str]) -> list[Reply]:
+        """Returns whether something was left out, then distance and member of each edge."""
+        return _list(await self._sender.run("graph_walk", [edges], [*around, *starts]))
+
+    async def graph_close(
+        self, space: Space, keys: CloseKeys, actor: bytes, *, group: str, token: str, lease_ms: int
+    ) -> tuple[str, int] | None:
+        """Returns (token, records that are left); None when there is no such group."""
+        reply = await self._sender.mutate("graph_close", space, keys, actor, [group, token, lease_ms])
+        if reply == b"absent":
+            return None
+        holder, _, left = reply.decode().partition(" ")
+        return holder, int(left)
+
+    async def graph_forget(
+        self,
+        space: Space,
+        actor: bytes,
+        *,
+        keys: Sequence[bytes],
+        group: str,
+        token: str,
+        lease_ms: int,
+        key: bytes,
+        members: Sequence[bytes],
+        keep: Keep | None = None,
+    ) -> tuple[str, int]:
+        """Returns (`more`, `done` or `over`, records deleted)."""
+        args: list[Argument] = [group, token, lease_ms, key, *members]
+        reply = await self._sender.mutate("graph_forget", space, keys, actor, args, large=len(args) * 64, keep=keep)
+        word, _, deleted = reply.decode().partition(" ")
+        return word, int(deleted or 0)
+
+
+def _list(reply: Reply) -> list[Reply]:
+    assert isinstance(reply, list)
+    return reply
