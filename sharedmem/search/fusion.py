@@ -8,6 +8,7 @@ score keep how sure it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from sharedmem.search.protocol import Candidate
 
@@ -15,7 +16,15 @@ RRF_K = 60
 """How little the first places stand out; the value that everybody uses."""
 
 
-def shares_by_rank(hits: Sequence[Candidate], weight: float = 1.0, *, k: int = RRF_K) -> dict[str, float]:
+class Placed(Protocol):
+    """A hit of whichever search."""
+
+    @property
+    def id(self) -> str:
+        """Of the record."""
+
+
+def shares_by_rank(hits: Sequence[Placed], weight: float = 1.0, *, k: int = RRF_K) -> dict[str, float]:
     """Reciprocal ranks, scaled so that the first hit gets the whole weight: weight * (k + 1) / (k + rank).
 
     Args:

@@ -42,7 +42,7 @@ RECORD_PARTS = (
     *(f"{family}.{part}" for family in ("memory", "cache") for part in ("digests", "endings")),
     *("memory.turns", "memory.history", "memory.authors", "memory.pending", "memory.used", "memory.touched"),
     "cache.gone",
-    *(f"graph.{part}" for part in ("groups", "edges", "claims", "names", "merges", "changed", "told")),
+    *(f"graph.{part}" for part in ("groups", "edges", "claims", "names", "merges", "changed", "told", "falkor")),
 )
 # These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
 LASTING_PARTS = (

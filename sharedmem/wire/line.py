@@ -130,6 +130,18 @@ class Line:
         except (LostError, ServerError) as error:
             return await self._persist(lambda: self._driver.send(args), error, args)
 
+    async def call_at(self, near: bytes, *args: Argument) -> Reply:
+        """As `call_aside`, for a command that names no key: to the server that has, or would have, the key `near`.
+
+        Raises:
+            UnavailableError, AccessDeniedError, ConfigError, ServerError: as `call`.
+        """
+        (server,) = await self._servers(near)
+        try:
+            return await self._driver.send_to(server, args)
+        except (LostError, ServerError) as error:
+            return await self._persist(lambda: self._driver.send_to(server, args), error, args)
+
     async def read_many(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
         """Send reading commands as one atomic transaction: one round trip.
 

@@ -56,6 +56,8 @@ memories = typer.Typer(help="What agents remember; `memories list` shows the new
 app.add_typer(memories, name="memories", rich_help_panel=MEMORY, epilog="Try:  sharedmem memories list")
 threads = typer.Typer(help="Conversations, and what was said in them.")
 app.add_typer(threads, name="thread", rich_help_panel=MEMORY, epilog="Try:  sharedmem thread stats main")
+graph = typer.Typer(help="What was true of the world, and what was known of it when; each group has a graph.")
+app.add_typer(graph, name="graph", rich_help_panel=MEMORY, epilog="Try:  sharedmem graph groups")
 cache = typer.Typer(help="Answers that somebody has paid for already.")
 app.add_typer(cache, name="cache", rich_help_panel=MEMORY, epilog="Try:  sharedmem cache stats")
 index = typer.Typer(help="The indexes by which memories and answers are found.")

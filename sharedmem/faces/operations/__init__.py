@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from sharedmem.faces.operations import cache, decisions, episodes, leases, limits, memory, presence, queues, store
+from sharedmem.faces.operations import (
+    cache,
+    decisions,
+    episodes,
+    graph,
+    leases,
+    limits,
+    memory,
+    presence,
+    queues,
+    store,
+)
 from sharedmem.faces.operations.row import Feed, Operation
 
 __all__ = ["FEEDS", "OPERATIONS", "Feed", "Operation"]
@@ -24,6 +35,7 @@ _ROWS = (
     *presence.ROWS,
     *queues.ROWS,
     *memory.ROWS,
+    *graph.ROWS,
     *cache.ROWS,
 )
 

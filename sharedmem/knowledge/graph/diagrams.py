@@ -95,7 +95,8 @@ def dot_text(text: str) -> str:
 def _one_line(text: str) -> str:
     """A text without controls, line breaks and halves of letters, at a length that a diagram can bear."""
     clean = "".join(" " if unicodedata.category(letter) in {"Cc", "Cs", "Zl", "Zp"} else letter for letter in text)
-    return clean if len(clean) <= _LONGEST_LABEL else f"{clean[: _LONGEST_LABEL - 1]}…"
+    # Mermaid takes no empty label.
+    return (clean if len(clean) <= _LONGEST_LABEL else f"{clean[: _LONGEST_LABEL - 1]}…") or " "
 
 
 # -- what is in a diagram -------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from sharedmem.errors import ConflictError
 from sharedmem.knowledge.graph.claiming import claims_of, mentions_of
+from sharedmem.knowledge.graph.judging import judge_of
 from sharedmem.knowledge.graph.meanings import Meanings
 from sharedmem.knowledge.graph.planning import (
     Ground,
@@ -65,10 +66,11 @@ class Ingestion:
 
     def __init__(self, minds: Minds, namespace: str, backend: GraphBackend, vocabulary: Vocabulary) -> None:
         self._clock = minds.clock
+        self._lasts = minds.tier is not None
         self._backend = backend
         self._vocabulary = vocabulary
         self._meanings = Meanings(minds, namespace)
-        self._resolver = Resolver(backend, self._meanings.of)
+        self._resolver = Resolver(backend, self._meanings.of, clock=minds.clock, judge=judge_of(minds))
         self._turns = Turns.of(minds, namespace)
 
     async def take_in(self, group: str, tales: Sequence[Tale]) -> TakenIn:
@@ -137,21 +139,25 @@ class Ingestion:
         wanted = {line for claim in claims for line in lines_of(claim, empty)}
         entities = tuple(dict.fromkeys(id_ for said in saids for id_ in said.entities))
         seen = await self._backend.look(group, Wanted(lines=tuple(sorted(wanted)), entities=entities))
-        lines = dict(seen.claims)
+        ground = _stood_on(empty, resolution, seen)
         for _ in range(_MOST_FURTHER):
-            missing = self._further(claims, lines, empty) - lines.keys()
+            known = [claim for each in ground.lines.values() for claim in each]
+            missing = further_lines([*claims, *known], self._vocabulary, ground.canonical) - ground.lines.keys()
             if not missing:
                 break
-            lines |= (await self._backend.look(group, Wanted(lines=tuple(sorted(missing))))).claims
-        return replace(empty, lines=lines), seen.entities, seen.version
-
-    def _further(self, claims: Sequence[Claim], lines: Mapping[str, tuple[Claim, ...]], ground: Ground) -> set[str]:
-        known = [claim for each in lines.values() for claim in each]
-        return further_lines([*claims, *known], vocabulary=ground.vocabulary, canonical=ground.canonical)
+            more = await self._backend.look(group, Wanted(lines=tuple(sorted(missing))))
+            seen.claims |= more.claims
+            seen.into |= more.into
+            seen.version = min(seen.version, more.version)
+            ground = _stood_on(empty, resolution, seen)
+        return ground, seen.entities, seen.version
 
     async def _embedded(self, changes: Changes, shift: Shift) -> Changes:
-        """The same with vectors for what is new; what only changes keeps the one that it has."""
-        before = shift.known_before
+        """The same with vectors for what is new; what only changes keeps the one that it has.
+
+        The durable tier takes records whole, so that there all of them bring their vectors along.
+        """
+        before = frozenset() if self._lasts else shift.known_before
         fresh = [row for row in changes.facts if row.id not in before]
         texts = [row.text for row in (*changes.episodes, *fresh)] + [entity_text(row) for row in changes.entities]
         halves = await self._meanings.halves(texts)
@@ -165,6 +171,12 @@ class Ingestion:
             entities=tuple(replace(row, vector=halves.get(entity_text(row))) for row in changes.entities),
             facts=tuple(fact(row) for row in changes.facts),
         )
+
+
+def _stood_on(ground: Ground, resolution: Resolution, seen: Seen) -> Ground:
+    """Lines that were seen, with what the entities in them were merged into, and are being merged into."""
+    into = {**seen.into, **resolution.into}
+    return replace(ground, lines=seen.claims, canonical=lambda id_: into.get(id_, id_))
 
 
 def sorted_out(tales: Sequence[Tale], seen: Seen) -> tuple[list[Tale], list[str]]:

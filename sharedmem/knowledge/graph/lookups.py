@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from sharedmem.errors import InvalidError, NotFoundError
@@ -39,7 +39,7 @@ class Lookups(GraphBase):
     async def _met(self, group: str, named: Sequence[str]) -> list[str]:
         """The ids of the entities that are meant by names or ids, followed to what they were merged into.
 
-        One round trip; one more for each merge of an entity that is told by its id.
+        One round trip.
 
         Raises:
             InvalidError: it can be no name.
@@ -51,19 +51,11 @@ class Lookups(GraphBase):
         found = []
         for name, normal in zip(names, normals, strict=True):
             # An id comes first: a name could be spelled like one.
-            id_ = name if name in seen.entities else seen.names.get(normal)
+            id_ = seen.into.get(name, name) if name in seen.entities else seen.names.get(normal)
             if id_ is None:
                 raise NotFoundError("entity", name, f"no episode of group {group!r} has named it")
             found.append(id_)
-        return await self._followed(group, found, seen.entities)
-
-    async def _followed(self, group: str, ids: Sequence[str], rows: Mapping[str, EntityRow]) -> list[str]:
-        """What some entities have become by merges; one round trip for each merge of a merge."""
-        into = {id_: row.merged_into for id_, row in rows.items()}
-        while unknown := tuple(set(into.values()) - into.keys() - {""}):
-            fetched = (await self._backend.look(group, Wanted(entities=unknown))).entities
-            into |= {id_: fetched[id_].merged_into if id_ in fetched else "" for id_ in unknown}
-        return [_end_of(id_, into) for id_ in ids]
+        return found
 
     async def _fact_rows(self, group: str, edges: Iterable[Edge]) -> dict[str, FactRow]:
         """The facts of some edges. One round trip; none where there are no edges."""
@@ -87,13 +79,6 @@ def facts_along(edges: Iterable[Edge], rows: dict[str, FactRow], group: str) -> 
     """The facts of some edges, each version once, in their order; those are left out that have gone meanwhile."""
     distinct = dict.fromkeys((edge.fact, edge.version) for edge in edges)
     return [fact_of(rows[id_], version, group) for id_, version in distinct if id_ in rows]
-
-
-def _end_of(id_: str, into: Mapping[str, str]) -> str:
-    """Where a chain of merges ends."""
-    for _ in into:
-        id_ = into.get(id_) or id_
-    return id_
 
 
 def _checked(name: Any) -> str:

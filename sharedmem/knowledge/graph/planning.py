@@ -159,6 +159,7 @@ def changes_of(
         former=replaced,
         names=resolution.names,
         merges=resolution.merges,
+        steady=resolution.steady,
         told=told_of(rows, shift),
     )
 

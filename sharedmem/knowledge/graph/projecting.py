@@ -67,7 +67,7 @@ def further_lines(claims: Iterable[Claim], vocabulary: Vocabulary, canonical: Ca
         canonical: from own ids to ids after merges.
     """
     ground = _Ground(vocabulary, canonical)
-    return {line for claim in claims for line, _ in ground.places(ground.pair(claim))}
+    return {line for claim in claims for line in ground.lines(ground.pair(claim))}
 
 
 def project(
@@ -122,6 +122,7 @@ class _Ground:
 
     vocabulary: Vocabulary
     canonical: Canonical
+    _places: dict[_Pair, Places] = field(default_factory=dict)
 
     def pair(self, said: Claim | FactRow) -> _Pair:
         """What a claim or fact says, told by ids after merges."""
@@ -132,13 +133,20 @@ class _Ground:
 
     def places(self, pair: _Pair) -> Places:
         """Its lines, each with the other end."""
-        return self.vocabulary.places(pair.type, pair.source, pair.target, pair.value)
+        places = self._places.get(pair)
+        if places is None:
+            places = self.vocabulary.places(pair.type, pair.source, pair.target, pair.value)
+            self._places[pair] = places
+        return places
+
+    def lines(self, pair: _Pair) -> tuple[str, ...]:
+        """Its lines alone."""
+        return tuple([line for line, _ in self.places(pair)])
 
     def has_moved(self, row: FactRow) -> bool:
         """Whether a stored fact would stand somewhere else now."""
         pair = self.pair(row)
-        lines = tuple(line for line, _ in self.places(pair))
-        return lines != row.lines or pair != (row.source, row.type, row.target, row.value)
+        return pair != (row.source, row.type, row.target, row.value) or self.lines(pair) != row.lines
 
     def is_newer(self, row: FactRow, since: int) -> bool:
         """Whether what a stored fact tells of the time before `since` is not to be relied on."""
@@ -152,13 +160,12 @@ class _Field:
         self._ground = ground
         self._lines: dict[str, list[Standing]] = {line: [] for line in claims_by_line}
         self._pairs: dict[_Pair, Places] = {}
-        distinct = {(claim.episode, claim.number): claim for claims in claims_by_line.values() for claim in claims}
-        for claim in distinct.values():
+        for claim in _distinct(claim for claims in claims_by_line.values() for claim in claims):
             self._place(claim)
 
     def _place(self, claim: Claim) -> None:
         pair = self._ground.pair(claim)
-        places = self._pairs.get(pair) or self._ground.places(pair)
+        places = self._ground.places(pair)
         for line, other in places:
             if line in self._lines:
                 self._lines[line].append(Standing(other, claim))
@@ -175,6 +182,16 @@ class _Field:
         for pair, places in self._pairs.items():
             each = [logs[line].get(other, ()) for line, other in places]
             yield pair, each[0] if len(each) == 1 else _where_both(*each)
+
+
+def _distinct(claims: Iterable[Claim]) -> Iterable[Claim]:
+    found: dict[tuple[str, int], Claim] = {}
+    for claim in claims:
+        held = found.setdefault((claim.episode, claim.number), claim)
+        # Claims are never brought back, so that of two copies the one that knows of its end is the newer.
+        if claim.retracted < held.retracted:
+            found[claim.episode, claim.number] = claim
+    return found.values()
 
 
 def _log(standings: Iterable[Standing], floor: int) -> dict[str, list[_Learned]]:
@@ -272,7 +289,7 @@ def _told(pair: _Pair, track: _Track, ground: _Ground) -> FactRow:
     text = head.text or ground.vocabulary.sentence(names[0], pair.type, names[1])
     return FactRow(
         id=fact_id(*pair, track.start) if former is None else former.id,
-        lines=tuple(line for line, _ in ground.places(pair)),
+        lines=ground.lines(pair),
         source=pair.source,
         source_name=names[0],
         type=pair.type,

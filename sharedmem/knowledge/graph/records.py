@@ -87,7 +87,7 @@ class FactRow:
     episodes: tuple[str, ...]
     """The newest 64 that say so."""
     version: int = 0
-    """Of its record; 0 for a new one."""
+    """Of its record; 0 where it was worked out and not looked at: what guards a fact are its lines."""
     vector: bytes | None = field(default=None, repr=False)
     """Half precision; None leaves the one that lies there."""
 

@@ -108,7 +108,7 @@ class Vocabulary:
         return tuple(line for line, _ in self.places(type_, source, target, value))
 
     def places(self, type_: str, source: str, target: str, value: str = "") -> Places:
-        """The lines of a claim, as `lines` tells them, each with its other end or its value: what claims differ in there.
+        """The lines of a claim, as `lines` tells them, each with its other end or value: what claims differ in there.
 
         The other end is empty for a claim that ends whatever holds.
         """
@@ -120,7 +120,7 @@ class Vocabulary:
         wanted: Places = (_place_of_triple(source, type_, target, value),)
         if known.functional or known.inverse_functional:
             wanted = (from_source,) * known.functional + (from_target,) * known.inverse_functional
-        return tuple(place for place in wanted if place[0][0] not in "<>" and place[0][-1] != ">")
+        return tuple([place for place in wanted if place[0][0] not in "<>" and place[0][-1] != ">"])
 
     def sentence(self, source_name: str, type_: str, target_name: str) -> str:
         """A relation in words, for people and for searches: `Anna lives in Berlin`, `Anna: tier is gold`."""
@@ -161,7 +161,7 @@ def _normal(type_: str) -> str:
 def _words(text: str) -> str:
     parts = [text[:1]]
     for before, letter in pairwise(text):
-        # `livesIn` and `CEOOf` hide where a word begins; LIVES_IN has no word inside a word.
+        # `livesIn` hides where a word begins; in LIVES_IN capitals say nothing.
         if letter.isupper() and (before.islower() or before.isdigit()):
             parts.append("_")
         parts.append(letter)

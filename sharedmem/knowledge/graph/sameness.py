@@ -31,6 +31,8 @@ _LONG_ENOUGH_FOR_ANY = 9
 """Letters from which any one wrong letter inside a word counts as a slip; `Boston` and `Bolton` are too short."""
 _ALIKE, _WITHIN = 80.0, 85.0
 """Of 100: from which likeness on a judge may be asked; of the whole names, and of what one has more than the other."""
+_FAR = 0.6
+"""Below this no rule can hold any more, and nothing else is looked at."""
 
 _IS_ADDRESS = re.compile(r"[@/\\_:]")
 _NUMBERED = re.compile(r"\S*\d\S*")
@@ -77,9 +79,10 @@ def likeness(a: str, b: str) -> Likeness:
     """
     if a == b:
         return Likeness("same", 1.0, "equal")
-    if _IS_ADDRESS.search(a) or _IS_ADDRESS.search(b):
-        return Likeness("other", 0.0)
     score = round(fuzz.ratio(a, b) / 100, 3)
+    is_far = score < _FAR and fuzz.token_set_ratio(a, b) < _WITHIN
+    if is_far or _IS_ADDRESS.search(a) or _IS_ADDRESS.search(b):
+        return Likeness("other", score)
     if not _squashed(a).isdisjoint(_squashed(b)):
         return Likeness("same", score, "spelling")
     if _NUMBERED.findall(a) != _NUMBERED.findall(b) or differs(a, b) in _TELLING:

@@ -33,6 +33,8 @@ class DateWords(NamedTuple):
     """In a date that is told to the hour."""
     future: str
     """In a sentence that speaks of what will be."""
+    past: str
+    """In a sentence that speaks of what went on, and whose "until" lies behind it."""
     no: str
 
 
@@ -74,6 +76,7 @@ ENGLISH = DateWords(
     this=r"this|current",
     exact=r"second|minute|hour|:|\d\s?[ap]m\b",
     future=r"will|\w{1,5}'ll|shall|going\sto|moving|starting|plans?|planning|next|tomorrow|soon",
+    past=r"lived|worked|stayed|served|resided|used\sto|had|belonged",
     no=r"not|never|rather\sthan|instead\sof",
 )
 
@@ -109,6 +112,7 @@ GERMAN = DateWords(
     this=r"diese[mnrs]?",
     exact=r"sekunde|minute|stunde|:",
     future=r"werden?|wirst|wird|ziehe|morgen|bald|n\u00e4chste[mnrs]?",
+    past=r"wohnten?|lebten?|arbeiteten?|blieb(?:en)?|hatten?|gewohnt|gelebt|gearbeitet",
     no=r"nicht|statt",
 )
 
@@ -143,6 +147,7 @@ FRENCH = DateWords(
     this=r"(?!)",
     exact=r"seconde|minute|heure|:",
     future=r"vais|va|demain|bient\u00f4t|prochaine?",
+    past=r"\w{2,20}(?:ait|aient)|habit\u00e9|v\u00e9cu|travaill\u00e9",
     no=r"pas",
 )
 
@@ -164,6 +169,7 @@ class DatePatterns(NamedTuple):
     second date the same with a `2`."""
     exact: re.Pattern[str]
     future: re.Pattern[str]
+    past: re.Pattern[str]
     no_before: re.Pattern[str]
 
 
@@ -189,5 +195,6 @@ def date_patterns(languages: Sequence[str]) -> DatePatterns:
         re.compile(rf"(?<![\w.#$\u20ac/-])(?:{two}|(?:{roles})?{date('')})", re.IGNORECASE),
         re.compile(either("exact"), re.IGNORECASE),
         re.compile(rf"(?<!\w)(?:{either('future')})(?!\w)", re.IGNORECASE),
+        re.compile(rf"(?<!\w)(?:{either('past')})(?!\w)", re.IGNORECASE),
         re.compile(rf"(?<!\w)(?:{either('no')})\s*$", re.IGNORECASE),
     )

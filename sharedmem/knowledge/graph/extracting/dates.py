@@ -94,13 +94,14 @@ class DateReader:
         return found
 
     def _dated(self, match: re.Match[str], moment: datetime) -> Dated | None:
-        looking = _Looking(match, moment, bool(self._patterns.future.search(match.string)))
+        patterns, text = self._patterns, match.string
+        looking = _Looking(match, moment, bool(patterns.future.search(text)), bool(patterns.past.search(text)))
         if match["first"]:
             return self._between(looking)
         role = _role(match)
         if role is None and not _stands_alone(match):
             return None
-        ahead = role == "until" or looking.future
+        ahead = looking.future or (role == "until" and not looking.past)
         period = self._edge(looking, "", "future" if ahead else "past")
         return None if period is None else _placed(match, period, role or "at", looking.moment)
 
@@ -187,6 +188,7 @@ class _Looking(NamedTuple):
     match: re.Match[str]
     moment: datetime
     future: bool
+    past: bool
 
 
 @lru_cache(8)

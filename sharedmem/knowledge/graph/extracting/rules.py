@@ -1,0 +1,223 @@
+"""Finding entities and facts by rules: a heuristic, which knows what it was told and guesses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+
+from sharedmem.errors import InvalidError
+from sharedmem.knowledge.graph.extracting.applying import (
+    Fit,
+    RuleSet,
+    names_of,
+    renamed,
+    spans_of,
+    statements_of,
+    types_of,
+)
+from sharedmem.knowledge.graph.extracting.dates import Dated, DateReader
+from sharedmem.knowledge.graph.extracting.forms import SHIPPED_FORMS, Form
+from sharedmem.knowledge.graph.extracting.grammar import Rule
+from sharedmem.knowledge.graph.extracting.masking import masked, sentences_of, without_signs
+from sharedmem.knowledge.graph.extracting.spots import AMOUNT, Found, Lexicon, Speaker, Spot
+from sharedmem.knowledge.graph.extracting.spots import Known as KnownName
+from sharedmem.knowledge.graph.extraction import Extraction, Known, Mention, Statement
+from sharedmem.knowledge.graph.naming import normalised
+from sharedmem.knowledge.graph.tales import content_text
+from sharedmem.models import Episode
+
+NAME = "rules (heuristic)"
+LONGEST_READ = 20_000
+"""Characters of an episode that are looked at."""
+_TOLD_TO_THE_USER = frozenset({"agent", "assistant", "system"})
+# What is only asked, thought of or wished for is not said.
+_NOT_SAID = re.compile(
+    r"\W*(?:if|unless|whether|suppose|supposing|imagine|assuming|maybe|perhaps|could|would|should|can|may|might|i wish)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleBook:
+    """What the rules of an application know."""
+
+    rules: tuple[Rule, ...] = ()
+    vocabulary: tuple[KnownName, ...] = ()
+    forms: tuple[Form, ...] = ()
+    languages: tuple[str, ...] = ("en",)
+    speaker: str = "user"
+    """Who "I" is where an episode names no user."""
+    builtin: bool = True
+    """Whether the shipped rules come behind the application's."""
+
+
+class RuleExtractor:
+    """Finds entities and facts by forms, vocabularies and rules. It is a heuristic.
+
+    Args:
+        book: the rules; without it those that are shipped.
+    """
+
+    def __init__(self, book: RuleBook | None = None) -> None:
+        self._book = book or RuleBook()
+        shipped = _shipped() if self._book.builtin else ()
+        forms = (*self._book.forms, *SHIPPED_FORMS)
+        words = {word for rule in (*self._book.rules, *shipped) for word in rule.words}
+        self._rules = RuleSet(self._book.rules, shipped, frozenset(form.type for form in forms))
+        self._lexicon = Lexicon(forms, self._book.vocabulary, words)
+        self._dates: DateReader | None = None
+
+    @property
+    def name(self) -> str:
+        """`rules (heuristic)`."""
+        return NAME
+
+    @property
+    def wants_known(self) -> bool:
+        """Rules look at nothing but the episode."""
+        return False
+
+    async def extract(self, episode: Episode, known: Known) -> Extraction:  # noqa: ARG002  # rules need none
+        """What an episode mentions and says. No round trip; the first 20,000 characters are read.
+
+        Raises:
+            UnsupportedError: dateparser is not installed; says how to get it.
+            InvalidError: the episode does not say when it happened.
+        """
+        if episode.occurred_at is None:
+            raise InvalidError("occurred_at", None, "an episode is read against the time when it happened")
+        if self._dates is None:
+            # The library and the words of a language are loaded once, for longer than an event loop may stand still.
+            self._dates = await asyncio.to_thread(DateReader, self._book.languages)
+        listening = episode.source in _TOLD_TO_THE_USER
+        speaker = Speaker(episode.user or self._book.speaker, is_listening=listening)
+        text = content_text(episode.content)
+        reading = _Reading(without_signs(text[:LONGEST_READ]), self._lexicon, self._rules)
+        reading.read(self._dates, speaker, episode.occurred_at)
+        left_out = [f"only the first {LONGEST_READ:,} characters were read"] if len(text) > LONGEST_READ else []
+        return reading.extraction(left_out)
+
+    def names(self, text: str) -> list[str]:
+        """The names in a text, such as a question, in their order; its dates are not looked for."""
+        found = self._lexicon.sure(without_signs(text[:LONGEST_READ]))
+        self._lexicon.likely(found, set(), Speaker(self._book.speaker, is_listening=False))
+        spots = sorted(found.spots, key=lambda spot: spot.begin)
+        return list(dict.fromkeys(spot.name for spot in spots if spot.type != AMOUNT))
+
+    def __repr__(self) -> str:
+        return f"<RuleExtractor {NAME}: {len(self._rules)} rules>"
+
+
+@lru_cache(1)
+def _shipped() -> tuple[Rule, ...]:
+    # Compiled when first needed: `import sharedmem` is light.
+    from sharedmem.knowledge.graph.extracting.shipped_rules import SHIPPED_RULES  # noqa: PLC0415
+
+    return SHIPPED_RULES
+
+
+@dataclass(slots=True)
+class _Mentioned:
+    name: str
+    type: str = ""
+    aliases: dict[str, None] = field(default_factory=dict)
+
+
+class _Reading:
+    """One episode, as it is read sentence by sentence."""
+
+    def __init__(self, text: str, lexicon: Lexicon, rules: RuleSet) -> None:
+        self._text = text
+        self._lexicon = lexicon
+        self._rules = rules
+        self._mentioned: dict[str, _Mentioned] = {}
+        self._statements: list[Statement] = []
+        self._types: dict[str, str] = {}
+        self._other_names: dict[str, str] = {}
+        """Name by another name of the same."""
+
+    def read(self, dates: DateReader, speaker: Speaker, occurred_at: datetime) -> None:
+        found = self._lexicon.sure(self._text)
+        spans = list(sentences_of(self._text, found.free))
+        dated = [self._dated(span, found, dates, occurred_at) for span in spans]
+        self._lexicon.likely(found, {begin for begin, _ in spans}, speaker)
+        found.spots.sort(key=lambda spot: spot.begin)
+        for span, times in zip(spans, dated, strict=True):
+            spots = [spot for spot in found.spots if span[0] <= spot.begin and spot.end <= span[1]]
+            self._sentence(span, spots, times)
+
+    def _dated(self, span: tuple[int, int], found: Found, dates: DateReader, occurred_at: datetime) -> list[Dated]:
+        times = []
+        for time in dates.read(self._text[slice(*span)], occurred_at):
+            place = (time.span[0] + span[0], time.span[1] + span[0])
+            if found.is_free(*place):
+                found.block(*place)
+                times.append(time._replace(span=place))
+        return times
+
+    def _sentence(self, span: tuple[int, int], spots: list[Spot], times: list[Dated]) -> None:
+        for spot in spots:
+            if spot.type != AMOUNT and spot.certainty != "beginning":
+                self._mention(spot.name, spot, "")
+        said = self._text[slice(*span)]
+        if not spots or said.rstrip("\"') ").endswith("?") or _NOT_SAID.match(said):
+            return
+        sentence = masked(self._text, span, spots, [time.span for time in times])
+        fits = self._rules.fits(self._text, sentence, self._types)
+        for fit, place in zip(fits, spans_of(fits, times), strict=True):
+            self._statements += statements_of(fit, place)
+            self._learn(fit)
+
+    def _learn(self, fit: Fit) -> None:
+        for name, type_ in types_of(fit):
+            self._types.setdefault(name, type_)
+        for name, spot, type_ in names_of(fit):
+            self._mention(name, spot, type_)
+        for name, other in renamed(fit):
+            self._other_names.setdefault(other, name)
+
+    def _mention(self, name: str, spot: Spot | None, type_: str) -> None:
+        if not normalised(name):
+            return
+        mentioned = self._mentioned.setdefault(name, _Mentioned(name))
+        mentioned.type = mentioned.type or type_ or (spot.type if spot is not None else "")
+        for alias in spot.aliases if spot is not None else ():
+            mentioned.aliases[alias] = None
+
+    def extraction(self, warnings: list[str]) -> Extraction:
+        mentions = [self._finished(mentioned) for mentioned in self._mentioned.values() if not self._is_other(mentioned)]
+        return Extraction(tuple(mentions), tuple(self._finished_statements()), (), tuple(warnings))
+
+    def _is_other(self, mentioned: _Mentioned) -> bool:
+        return self._same(mentioned.name) != mentioned.name
+
+    def _same(self, name: str) -> str:
+        """The name under which something is mentioned that has several."""
+        seen = {name}
+        while (first := self._other_names.get(name)) is not None and first not in seen:
+            seen.add(first)
+            name = first
+        return name if self._other_names.get(name) is None else min(seen)
+
+    def _finished(self, mentioned: _Mentioned) -> Mention:
+        others = [other for other in self._other_names if other != mentioned.name and self._same(other) == mentioned.name]
+        aliases = dict.fromkeys((*mentioned.aliases, *others))
+        type_ = mentioned.type if mentioned.type not in {"", "title"} else self._types.get(mentioned.name, mentioned.type)
+        return Mention(mentioned.name, type_, tuple(aliases))
+
+    def _finished_statements(self) -> Iterator[Statement]:
+        told: list[Statement] = []
+        for said in self._statements:
+            if not (normalised(said.source) and (normalised(said.target) or not said.target)):
+                continue
+            source, target = self._same(said.source), self._same(said.target) if said.target else ""
+            statement = Statement(
+                *(source, said.type, target, said.value, said.says), valid_from=said.valid_from, valid_to=said.valid_to
+            )
+            if source != target and statement not in told:
+                told.append(statement)
+                yield statement

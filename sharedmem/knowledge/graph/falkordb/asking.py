@@ -1,0 +1,165 @@
+"""Asks the graph module of a hub's server, through the hub's own line: same address, same log-in, same retries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from sharedmem.errors import InvalidError, SharedMemoryError, UnavailableError, UnsupportedError
+from sharedmem.wire.faults import translate
+from sharedmem.wire.line import Line
+from sharedmem.wire.replies import Argument, Reply, ServerError
+
+Cell: TypeAlias = Any
+"""A text, a number, a list of these, or None."""
+Parameter: TypeAlias = "str | int | list[Any] | dict[str, Any] | None"
+POWER = "the FalkorDB backend"
+NO_CLIENT = "pip install 'sharedmem-hub[falkordb]'"
+NO_MODULE = (
+    "the server lacks the graph module; set SHAREDMEM_EMBEDDED_MODULES=search,json,graph for the embedded server, load"
+    " the FalkorDB module into yours, or set SHAREDMEM_GRAPH_BACKEND=redis"
+)
+
+_EMPTY_KEY = "Invalid graph operation on empty key"
+_TIMED_OUT = "Query timed out"
+_DIMENSION = "Vector dimension mismatch"
+_THERE_ALREADY = "is already indexed"
+# The module takes texts for C strings, which end at NUL.
+_ESCAPE = "\ue000"
+_ESCAPED = {_ESCAPE: f"{_ESCAPE}1", "\x00": f"{_ESCAPE}0"}
+
+
+def graph_type() -> Any:
+    """The client's class of a graph.
+
+    Raises:
+        UnsupportedError: the client is not installed.
+    """
+    try:
+        from falkordb.asyncio.graph import AsyncGraph  # noqa: PLC0415  # an extra
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(POWER, NO_CLIENT) from error
+    return AsyncGraph
+
+
+class Asker:
+    """Sends Cypher to the graphs of one server.
+
+    Texts come in as parameters alone, never as a part of a query.
+
+    Args:
+        line: the way to the server. Queries take a connection aside: one that is at work holds back its connection.
+
+    Raises:
+        UnsupportedError: the client is not installed.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._type = graph_type()
+
+    async def read(
+        self, key: bytes, query: str, parameters: Mapping[str, Parameter], *, timeout_ms: int | None = None
+    ) -> list[list[Cell]]:
+        """The rows of a query that only looks; none where there is no graph. One round trip.
+
+        Raises:
+            UnavailableError: the server cannot be reached, or could not finish in time.
+            UnsupportedError: it lacks the module.
+            InvalidError: a vector has another dimension than the graph's.
+        """
+        try:
+            result = await self._graph(key).ro_query(query, _bare(parameters), timeout=timeout_ms)
+        except ServerError as error:
+            if _EMPTY_KEY in error.text:
+                return []
+            raise self._public(error) from error
+        return [[_worded(cell) for cell in row] for row in result.result_set]
+
+    async def write(self, key: bytes, query: str, parameters: Mapping[str, Parameter]) -> list[list[Cell]]:
+        """The rows of a query that changes something. One round trip; one that was lost is sent again.
+
+        Raises:
+            UnavailableError, UnsupportedError, InvalidError: as `read`.
+        """
+        try:
+            result = await self._graph(key).query(query, _bare(parameters))
+        except ServerError as error:
+            raise self._public(error) from error
+        return [[_worded(cell) for cell in row] for row in result.result_set]
+
+    async def index(self, key: bytes, statement: str) -> None:
+        """Make an index, unless it is there.
+
+        Raises:
+            UnavailableError, UnsupportedError: as `read`.
+        """
+        try:
+            await self._graph(key).query(statement)
+        except ServerError as error:
+            if _THERE_ALREADY not in error.text:
+                raise self._public(error) from error
+
+    async def delete(self, key: bytes) -> None:
+        """Delete a graph, if it is there.
+
+        Raises:
+            UnavailableError, UnsupportedError: as `read`.
+        """
+        try:
+            await self._graph(key).delete()
+        except ServerError as error:
+            if _EMPTY_KEY not in error.text:
+                raise self._public(error) from error
+
+    async def keys(self, near: bytes) -> list[bytes]:
+        """The keys of all graphs of the server that has, or would have, the key `near`.
+
+        Raises:
+            UnavailableError, UnsupportedError: as `read`.
+        """
+        try:
+            reply = await self._line.call_at(near, "GRAPH.LIST")
+        except ServerError as error:
+            raise self._public(error) from error
+        return [key for key in reply if isinstance(key, bytes)] if isinstance(reply, list) else []
+
+    async def execute_command(self, *args: Argument) -> Reply:
+        """What the client's graphs send their commands with."""
+        reply = await self._line.call_aside(*args)
+        # What fails while it runs comes at the end of an answer.
+        if isinstance(reply, list) and reply and isinstance(reply[-1], Exception):
+            raise ServerError(str(reply[-1]))
+        return reply
+
+    def _graph(self, key: bytes) -> Any:
+        return self._type(self, key.decode())
+
+    def _public(self, error: ServerError) -> SharedMemoryError:
+        if _TIMED_OUT in error.text:
+            return UnavailableError(f"FalkorDB at {self._line.address}", "it could not finish in time; ask for less")
+        if _DIMENSION in error.text:
+            return InvalidError("vector", "...", error.text)
+        public = translate(error, self._line.address)
+        return UnsupportedError(POWER, NO_MODULE) if isinstance(public, UnsupportedError) else public
+
+
+def _bare(value: Any) -> Any:
+    """A parameter without what the module cannot keep."""
+    if isinstance(value, str):
+        return value.translate(_TABLE) if _ESCAPE in value or "\x00" in value else value
+    if isinstance(value, Mapping):
+        return {name: _bare(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_bare(each) for each in value]
+    return value
+
+
+def _worded(cell: Cell) -> Cell:
+    """A cell as it was given to `_bare`."""
+    if isinstance(cell, str):
+        return cell.replace(f"{_ESCAPE}0", "\x00").replace(f"{_ESCAPE}1", _ESCAPE) if _ESCAPE in cell else cell
+    return [_worded(each) for each in cell] if isinstance(cell, list) else cell
+
+
+_TABLE = str.maketrans(_ESCAPED)

@@ -1,0 +1,284 @@
+"""Knowledge graphs in the FalkorDB module: a graph of its own for each group of a namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sharedmem.clock import new_id
+from sharedmem.errors import InvalidError
+from sharedmem.knowledge.graph.falkordb import queries
+from sharedmem.knowledge.graph.falkordb.asking import Asker
+from sharedmem.knowledge.graph.falkordb.rows import claim_of, entity_of, episode_of, fact_of, numbers_of
+from sharedmem.knowledge.graph.falkordb.walking import Walk, edges_of
+from sharedmem.knowledge.graph.falkordb.writing import any_of, parameters_of
+from sharedmem.knowledge.graph.protocol import GraphProgress
+from sharedmem.knowledge.graph.records import (
+    Behind,
+    Candidate,
+    Changes,
+    Committed,
+    Edge,
+    Hits,
+    Search,
+    Seen,
+    Walked,
+    Wanted,
+    When,
+)
+from sharedmem.knowledge.graph.times import LATEST, UNKNOWN_START, stamp_of
+from sharedmem.knowledge.minds import Minds
+from sharedmem.models import GraphStats
+
+FAMILY, PART = "graph", "falkor"
+_REMEMBERED_MS = 120_000
+"""For how long, beyond the time of retries, a commit is known that was sent twice."""
+_ATTRIBUTES = "@"
+
+
+class FalkorBackend:
+    """The graphs of one namespace, kept by the FalkorDB module of the hub's server.
+
+    A group is a graph at `$graph.falkor:<group>` in the slot of its namespace: what is asked of it cannot reach another
+    group, its indexes hold it alone, and deleting it is one command. A graph takes about 0.6 MB when there is little in
+    it, and its first commit some 25 round trips, which make its indexes.
+
+    It keeps no vector search waiting for a filter: by session or time, the records that are left are compared one by
+    one. Words are ranked by TF-IDF, not by BM25. What the Redis backend can do and this one cannot: the durable tier
+    does not get its records, and its commits are not told in the change stream of the namespace. A hub with 50,000
+    facts is looked through at each step (about 50 ms there), in a thread of the module and not in that of the server.
+
+    The module keeps the last queries of a graph, with their parameters, in a stream `telemetry{<key>}`, which goes with
+    the graph; `GRAPH.CONFIG SET CMD_INFO no` ends that.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose graphs.
+
+    Raises:
+        UnsupportedError: the client is not installed.
+    """
+
+    name = "falkordb"
+
+    def __init__(self, minds: Minds, namespace: str) -> None:
+        self._keyspace = minds.keyspace
+        self._namespace = namespace
+        self._clock = minds.clock
+        self._asker = Asker(minds.line)
+        self._dimension = minds.embedder.dimension if minds.embedder is not None else 0
+        self._patience_ms = minds.settings.search_timeout_ms
+        self._keep_ms = round(minds.settings.retry_for_s * 1000) + _REMEMBERED_MS
+
+    async def look(self, group: str, wanted: Wanted) -> Seen:
+        """See `GraphBackend.look`. One round trip."""
+        parameters: dict[str, Any] = {name: list(getattr(wanted, name)) for name in _WANTED}
+        seen = Seen(0, claims=dict.fromkeys(wanted.lines, ()))
+        for kind, id_, number, row, more in await self._read(group, queries.LOOK, parameters):
+            _TAKE[kind](seen, id_, number, row, more)
+        return seen
+
+    async def commit(self, group: str, changes: Changes, *, seen: int) -> Committed | Behind:
+        """See `GraphBackend.commit`. One round trip; two when it is behind, more when the group is new."""
+        key, token = self._key(group), new_id()
+        now = stamp_of("now", self._clock.now())
+        parameters = {**parameters_of(changes, now=now), "token": token, "keep": self._keep_ms}
+        while True:
+            written = await self._asker.write(key, queries.COMMIT, {**parameters, "seen": seen})
+            if written:
+                return Committed(written[0][0])
+            born, version = (await self._asker.read(key, queries.VERDICT, {"token": token}) or [[None, None]])[0]
+            if version is not None:
+                return Committed(version)
+            if born is not None or seen:
+                return Behind()
+            seen = await self._begin(key)
+
+    async def search(self, group: str, searches: Sequence[Search]) -> list[Hits]:
+        """See `GraphBackend.search`. One round trip for all; none where nothing is looked for."""
+        legs, parameters = self._legs(searches)
+        found = [Hits([], []) for _ in searches]
+        rows = await self._read(group, "UNION ALL".join(legs), parameters, patient=False) if legs else []
+        for number, leg, letter, id_, score in rows:
+            getattr(found[number], leg).append(Candidate(id_, letter, score))
+        return [Hits(*(_best(leg, one.candidates) for leg in hits)) for one, hits in zip(searches, found, strict=True)]
+
+    async def walk(
+        self, group: str, starts: Sequence[str], *, when: When, depth: int, fan_out: int, limit: int
+    ) -> Walked:
+        """See `GraphBackend.walk`. One round trip a step. Attributes are not walked along: they lead nowhere."""
+        walk = Walk(starts, when, fan_out=fan_out, limit=limit)
+        query = queries.WALK_THEN if when.is_past_knowledge else queries.WALK_NOW
+        for _ in range(depth):
+            if not walk.level:
+                break
+            parameters = {"at": walk.level, "most": fan_out + 1, **_times(when)}
+            walk.step(await self._read(group, query, parameters, patient=False))
+        return walk.walked
+
+    async def edges(
+        self, group: str, entity: str, *, when: When | None, limit: int, types: Sequence[str] = ()
+    ) -> list[Edge]:
+        """See `GraphBackend.edges`. One round trip."""
+        query = queries.EDGES_EVER
+        if when is not None:
+            query = queries.EDGES_THEN if when.is_past_knowledge else queries.EDGES_NOW
+        parameters = {"entity": entity, "types": list(types), "attributes": _ATTRIBUTES in types, "most": limit}
+        rows = await self._read(group, query, {**parameters, **_times(when)}, patient=False)
+        return edges_of(rows, when)[:limit]
+
+    async def listed(
+        self, group: str, kind: str, *, after: str = "", limit: int = 100, session: str | None = None
+    ) -> tuple[list[str], str]:
+        """See `GraphBackend.listed`. One round trip."""
+        if kind not in queries.LISTED:
+            raise InvalidError("kind", kind, f"give one of {', '.join(queries.LISTED)}")
+        by_session = kind == "episode" and session is not None
+        query = queries.LISTED["session" if by_session else kind]
+        return await self._page(group, query, {"session": session} if by_session else {}, after, limit)
+
+    async def lines_of(
+        self, group: str, said: Sequence[str], *, after: str = "", limit: int = 1000
+    ) -> tuple[list[str], str]:
+        """See `GraphBackend.lines_of`. One round trip."""
+        return await self._page(group, queries.LINES_OF, {"said": list(said)}, after, limit)
+
+    async def names_of(self, group: str, entity: str, *, after: str = "", limit: int = 1000) -> tuple[list[str], str]:
+        """See `GraphBackend.names_of`. One round trip."""
+        return await self._page(group, queries.NAMES_OF, {"entity": entity}, after, limit)
+
+    async def merges(self, group: str) -> list[bytes]:
+        """See `GraphBackend.merges`. One round trip."""
+        return [row.encode() for (row,) in await self._read(group, queries.MERGES, {})]
+
+    async def stats(self, group: str) -> GraphStats:
+        """See `GraphBackend.stats`. One round trip."""
+        counted = await self._read(group, queries.STATS, {}) or [[0] * 7]
+        episodes, summaries, _, entities, facts, past, merges = counted[0]
+        return GraphStats(
+            group_id=group,
+            episodes=episodes,
+            summaries=summaries,
+            entities=entities,
+            facts=facts,
+            past_facts=past,
+            merges=merges,
+        )
+
+    async def groups(self) -> list[str]:
+        """See `GraphBackend.groups`. One round trip, that names all graphs of the server."""
+        head = self._key("")
+        return sorted(key.removeprefix(head).decode() for key in await self._asker.keys(head) if key.startswith(head))
+
+    async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
+        """See `GraphBackend.delete`. Two round trips. Who has looked before and commits after it is `Behind`."""
+        counted = (await self._read(group, queries.STATS, {}) or [[0] * 7])[0]
+        count = sum(counted[:6])
+        await self._asker.delete(self._key(group))
+        if progress is not None:
+            progress(count, count)
+        return count
+
+    async def close(self) -> None:
+        """Nothing to give back: the connections are the hub's."""
+
+    def _key(self, group: str) -> bytes:
+        return self._keyspace.record_item(FAMILY, self._namespace, PART, group)
+
+    async def _read(
+        self, group: str, query: str, parameters: dict[str, Any], *, patient: bool = True
+    ) -> list[list[Any]]:
+        timeout_ms = None if patient else self._patience_ms
+        return await self._asker.read(self._key(group), query, parameters, timeout_ms=timeout_ms)
+
+    async def _begin(self, key: bytes) -> int:
+        """Make the graph of a group with its indexes, before there is anything in it; the version of its beginning."""
+        for statement in queries.indexes(self._dimension):
+            await self._asker.index(key, statement)
+        return int((await self._asker.write(key, queries.BEGIN, {}))[0][0])
+
+    async def _page(
+        self, group: str, query: str, parameters: dict[str, Any], after: str, limit: int
+    ) -> tuple[list[str], str]:
+        """A page of (id, place), and the place after which the next one begins."""
+        rows = await self._read(group, query, {**parameters, "after": after, "most": limit + 1})
+        return [id_ for id_, _ in rows[:limit]], rows[limit - 1][1] if len(rows) > limit else ""
+
+    def _legs(self, searches: Sequence[Search]) -> tuple[list[str], dict[str, Any]]:
+        legs: list[str] = []
+        parameters: dict[str, Any] = {}
+        for number, one in enumerate(searches):
+            vector = self._vector(one)
+            narrowing: dict[str, Any] = {
+                "is_narrowed": one.since is not None or one.until is not None,
+                "has_session": one.session is not None,
+            }
+            for letter in dict.fromkeys(one.letters):
+                legs += [queries.text_leg(number, letter, **narrowing)] if one.terms else []
+                legs += [queries.vector_leg(number, letter, **narrowing)] if vector is not None else []
+            parameters |= {f"words{number}": any_of(one.terms)} if one.terms else {}
+            parameters |= {f"vector{number}": vector, f"most{number}": one.candidates, **_narrow(number, one)}
+        return legs, parameters
+
+    def _vector(self, search: Search) -> str | None:
+        if search.vector is None or not self._dimension:
+            return None
+        if search.vector.shape != (self._dimension,):
+            shape = f"shape {search.vector.shape}"
+            raise InvalidError("vector", shape, f"this graph takes vectors of {self._dimension} numbers")
+        return numbers_of(search.vector)
+
+
+def _narrow(number: int, search: Search) -> dict[str, Any]:
+    since = UNKNOWN_START if search.since is None else search.since
+    until = LATEST if search.until is None else search.until
+    return {f"session{number}": search.session, f"since{number}": since, f"until{number}": until}
+
+
+def _times(when: When | None) -> dict[str, int]:
+    return {} if when is None else {"world": when.world, "known": when.known}
+
+
+def _best(found: list[Candidate], candidates: int) -> list[Candidate]:
+    return sorted(found, key=lambda one: (-one.score, one.id))[:candidates]
+
+
+def _take_name(seen: Seen, id_: str, _number: int, row: str, more: list[str]) -> None:
+    seen.owners[id_], seen.names[id_] = row, more[0]
+
+
+def _take_line(seen: Seen, id_: str, _number: int, _row: str, more: list[str]) -> None:
+    claims = map(claim_of, more)
+    seen.claims[id_] = tuple(sorted(claims, key=lambda claim: (claim.episode, claim.number)))
+
+
+def _take_version(seen: Seen, _id: str, number: int, _row: str, _more: list[str]) -> None:
+    seen.version = number
+
+
+def _take_into(seen: Seen, id_: str, _number: int, row: str, _more: list[str]) -> None:
+    seen.into[id_] = row
+
+
+def _take_episode(seen: Seen, id_: str, number: int, row: str, more: list[str]) -> None:
+    seen.episodes[id_] = episode_of(id_, row, number, more)
+
+
+def _take_entity(seen: Seen, id_: str, number: int, row: str, _more: list[str]) -> None:
+    seen.entities[id_] = entity_of(id_, row, number)
+
+
+def _take_fact(seen: Seen, id_: str, number: int, row: str, _more: list[str]) -> None:
+    seen.facts[id_] = fact_of(id_, row, number)
+
+
+_WANTED = ("names", "lines", "episodes", "entities", "facts")
+_TAKE: dict[str, Callable[[Seen, str, int, str, list[str]], None]] = {
+    "version": _take_version,
+    "name": _take_name,
+    "line": _take_line,
+    "into": _take_into,
+    "episode": _take_episode,
+    "entity": _take_entity,
+    "fact": _take_fact,
+}

@@ -1,0 +1,324 @@
+"""The Cypher of the backend: every query is a constant of this module, and what callers say comes as parameters.
+
+A graph holds one group:
+
+`(:Head)`                                   its version, and the version with which it began
+`(:Told:Episode|Summary|Statement)`         an episode, `-[:SAYS]->(:Claim)`
+`(:Claim)-[:IN]->(:Line)`                   the lines in which a claim stands; lines and names bear `changed`, as guards
+`(:Claim)-[:ABOUT]->(:Entity)`              whom a claim was said of, whatever these were merged into since
+`(:Name)-[:NAMES]->(:Entity)`               whom a normalised name means
+`(:Entity)-[:MERGED_INTO]->(:Entity)`       what turned out to be another
+`(:Entity)-[:FACT|PAST]->(:Entity|:Value)`  a fact with all its versions; an attribute leads to a value of its own
+`(:Merge)`                                  the log of merges
+`(:Done)`                                   commits of the last minutes, by which a repeated one is recognised
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sharedmem.knowledge.graph.records import Letter
+from sharedmem.knowledge.graph.times import OPEN
+
+EPISODES: dict[Letter, str] = {"e": "Episode", "s": "Summary", "m": "Statement"}
+FACTS: dict[Letter, str] = {"f": "FACT", "p": "PAST"}
+PLACES: dict[Letter, str] = {**EPISODES, "n": "Entity", **FACTS}
+"""What records of a letter are called in the graph."""
+
+# Recall of an HNSW index rises with the last number (see EVIDENCE); the module's own is 10.
+_HNSW = "similarityFunction: 'cosine', M: 16, efConstruction: 200, efRuntime: 100"
+_RANGES = (
+    "(n:Told) ON (n.id, n.place, n.session, n.start)",
+    "(n:Entity) ON (n.id)",
+    "(n:Name) ON (n.id)",
+    "(n:Line) ON (n.id)",
+    "(n:Value) ON (n.id)",
+    "(n:Merge) ON (n.id)",
+    "(n:Done) ON (n.id, n.until)",
+    "()-[n:FACT]->() ON (n.id, n.start)",
+    "()-[n:PAST]->() ON (n.id, n.start)",
+)
+
+BEGIN = """
+MERGE (h:Head)
+ON CREATE SET h.born = timestamp() * 1000 + 999, h.version = timestamp() * 1000 + 999
+RETURN h.born
+"""
+"""Later than anything that an earlier graph of this key had written: that was before this millisecond, or within it."""
+
+LOOK = """
+MATCH (h:Head) RETURN 'version' AS kind, '' AS id, h.version AS number, null AS row, null AS more
+UNION ALL
+UNWIND $names AS x MATCH (:Name {id: x})-[:NAMES]->(e:Entity)-[:MERGED_INTO*0..]->(z:Entity)
+WHERE NOT (z)-[:MERGED_INTO]->()
+RETURN 'name' AS kind, x AS id, null AS number, e.id AS row, [z.id] AS more
+UNION ALL
+UNWIND $lines AS x MATCH (:Line {id: x})<-[:IN]-(c:Claim)
+RETURN 'line' AS kind, x AS id, null AS number, null AS row, collect(c.row) AS more
+UNION ALL
+UNWIND $lines AS x MATCH (:Line {id: x})<-[:IN]-(:Claim)-[:ABOUT]->(e:Entity)-[:MERGED_INTO*1..]->(z:Entity)
+WHERE NOT (z)-[:MERGED_INTO]->()
+RETURN DISTINCT 'into' AS kind, e.id AS id, null AS number, z.id AS row, null AS more
+UNION ALL
+UNWIND $entities AS x MATCH (e:Entity {id: x})-[:MERGED_INTO*1..]->(z:Entity)
+WHERE NOT (z)-[:MERGED_INTO]->()
+RETURN 'into' AS kind, x AS id, null AS number, z.id AS row, null AS more
+UNION ALL
+UNWIND $episodes AS x MATCH (n:Told {id: x}) OPTIONAL MATCH (n)-[:SAYS]->(c:Claim)
+RETURN 'episode' AS kind, x AS id, n.version AS number, n.row AS row, collect(c.row) AS more
+UNION ALL
+UNWIND $entities AS x MATCH (n:Entity {id: x}) WHERE n.row IS NOT NULL
+RETURN 'entity' AS kind, x AS id, n.version AS number, n.row AS row, null AS more
+UNION ALL
+UNWIND $facts AS x MATCH ()-[r:FACT {id: x}]->()
+RETURN 'fact' AS kind, x AS id, r.version AS number, r.row AS row, null AS more
+UNION ALL
+UNWIND $facts AS x MATCH ()-[r:PAST {id: x}]->()
+RETURN 'fact' AS kind, x AS id, r.version AS number, r.row AS row, null AS more
+"""
+
+_VECTOR = "vecf32([y IN split(x.vector, ',') | toFloat(y)])"
+
+
+def _put_episodes(label: str) -> str:
+    return f"""
+CALL {{
+  WITH next UNWIND $put{label} AS x
+  MERGE (n:Told:{label} {{id: x.id}})
+  SET n += x.properties, n.version = next, n.vector = coalesce({_VECTOR}, n.vector)
+  WITH n OPTIONAL MATCH (n)-[:SAYS]->(c:Claim) DETACH DELETE c
+  RETURN count(n) AS put{label}
+}}"""
+
+
+def _put_facts(kind: str, other: str, far: str) -> str:
+    return f"""
+CALL {{
+  WITH next UNWIND $put{kind}{far} AS x
+  MATCH (a:Entity {{id: x.source}}) MATCH (b:{far} {{id: x.target}})
+  OPTIONAL MATCH (a)-[o:{other} {{id: x.id}}]->(b)
+  MERGE (a)-[r:{kind} {{id: x.id}}]->(b)
+  SET r += x.properties, r.version = next, r.vector = coalesce({_VECTOR}, r.vector, o.vector)
+  DELETE o
+  RETURN count(r) AS put{kind}{far}
+}}"""
+
+
+def _note_changed(label: str) -> str:
+    return f"""
+CALL {{
+  WITH next UNWIND $changed{label} AS x MERGE (g:{label} {{id: x}}) SET g.changed = next
+  RETURN count(g) AS changed{label}
+}}"""
+
+
+def _count_changed(label: str) -> str:
+    return f"""
+CALL {{
+  UNWIND $guarded{label} AS x MATCH (g:{label} {{id: x}}) WHERE g.changed > $seen
+  RETURN count(g) AS guarded{label}
+}}"""
+
+
+def _count_other(label: str) -> str:
+    return f"""
+CALL {{
+  UNWIND $had{label} AS x OPTIONAL MATCH (n:{label} {{id: x.id}})
+  WITH x, n WHERE coalesce(n.version, 0) <> x.version RETURN count(x) AS had{label}
+}}"""
+
+
+COMMIT = f"""
+MATCH (h:Head) WHERE h.born <= $seen
+OPTIONAL MATCH (d:Done {{id: $token}})
+WITH h, d WHERE d IS NULL
+{"".join(map(_count_changed, ("Line", "Name", "Entity")))}{"".join(map(_count_other, ("Told", "Entity")))}
+CALL {{
+  UNWIND $hadFacts AS x
+  OPTIONAL MATCH ()-[r:FACT {{id: x.id}}]->() OPTIONAL MATCH ()-[p:PAST {{id: x.id}}]->()
+  WITH x, coalesce(r.version, p.version, 0) AS found
+  WHERE found <> x.version AND NOT (x.goes AND found = 0) RETURN count(x) AS hadFacts
+}}
+WITH h, guardedLine + guardedName + guardedEntity + hadTold + hadEntity + hadFacts AS behind WHERE behind = 0
+WITH h, CASE WHEN h.version < timestamp() * 1000 THEN timestamp() * 1000 ELSE h.version + 1 END AS next
+SET h.version = next
+CREATE (:Done {{id: $token, version: next, until: timestamp() + $keep}})
+WITH next
+CALL {{ MATCH (d:Done) WHERE d.until < timestamp() DELETE d RETURN count(d) AS lapsed }}
+CALL {{ UNWIND $ends AS x MERGE (e:Entity {{id: x}}) RETURN count(e) AS ends }}
+CALL {{
+  WITH next UNWIND $putEntities AS x
+  MERGE (n:Entity {{id: x.id}})
+  SET n += x.properties, n.version = next, n.vector = coalesce({_VECTOR}, n.vector)
+  WITH n OPTIONAL MATCH (n)-[m:MERGED_INTO]->() DELETE m
+  RETURN count(n) AS putEntities
+}}
+CALL {{
+  UNWIND $into AS x MATCH (n:Entity {{id: x.id}}) MATCH (z:Entity {{id: x.into}})
+  CREATE (n)-[:MERGED_INTO]->(z) RETURN count(n) AS into
+}}
+{"".join(map(_put_episodes, EPISODES.values()))}
+CALL {{
+  UNWIND $claims AS x MATCH (n:Told {{id: x.episode}})
+  CREATE (n)-[:SAYS]->(c:Claim {{id: x.id, row: x.row}})
+  FOREACH (y IN x.lines | MERGE (l:Line {{id: y}}) CREATE (c)-[:IN]->(l))
+  FOREACH (y IN x.about | MERGE (e:Entity {{id: y}}) CREATE (c)-[:ABOUT]->(e))
+  RETURN count(c) AS claims
+}}
+CALL {{ UNWIND $goneFacts AS x MATCH ()-[r:FACT {{id: x}}]->() DELETE r RETURN count(r) AS goneNow }}
+CALL {{ UNWIND $goneFacts AS x MATCH ()-[r:PAST {{id: x}}]->() DELETE r RETURN count(r) AS gonePast }}
+CALL {{ UNWIND $goneFacts AS x MATCH (v:Value {{id: x}}) DELETE v RETURN count(v) AS goneValues }}
+CALL {{ UNWIND $values AS x MERGE (v:Value {{id: x.id}}) SET v.value = x.value RETURN count(v) AS values }}
+{_put_facts("FACT", "PAST", "Entity")}{_put_facts("FACT", "PAST", "Value")}
+{_put_facts("PAST", "FACT", "Entity")}{_put_facts("PAST", "FACT", "Value")}
+CALL {{
+  UNWIND $named AS x MERGE (n:Name {{id: x.name}})
+  WITH n OPTIONAL MATCH (n)-[m:NAMES]->() DELETE m RETURN count(n) AS unnamed
+}}
+CALL {{
+  UNWIND $named AS x WITH x WHERE x.entity <> ''
+  MATCH (n:Name {{id: x.name}}) MATCH (e:Entity {{id: x.entity}})
+  CREATE (n)-[:NAMES]->(e) RETURN count(n) AS named
+}}
+CALL {{
+  UNWIND $merged AS x MERGE (m:Merge {{id: x.id}}) SET m.entity = x.entity, m.at = x.at, m.row = x.row
+  RETURN count(m) AS merged
+}}
+{"".join(map(_note_changed, ("Line", "Name", "Entity")))}
+RETURN next
+"""
+
+VERDICT = """
+OPTIONAL MATCH (h:Head) OPTIONAL MATCH (d:Done {id: $token}) RETURN h.born, d.version
+"""
+
+_HOLDS_NOW = f"r.superseded = {OPEN} AND r.start <= $world AND $world < r.end"
+_HELD = """any(i IN range(0, size(r.versions) / 4 - 1) WHERE
+    r.versions[4 * i] <= $world AND $world < r.versions[4 * i + 1]
+    AND r.versions[4 * i + 2] <= $known AND $known < r.versions[4 * i + 3])"""
+_SHOWN = "r.id, r.type, r.source, r.target, r.versions"
+
+
+def _walk(holds: str) -> str:
+    return f"""
+UNWIND $at AS x MATCH (a:Entity {{id: x}})
+CALL {{
+  WITH a MATCH (a)-[r:FACT|PAST]-(:Entity) WHERE {holds}
+  WITH DISTINCT r ORDER BY r.start DESC, r.id LIMIT $most
+  RETURN r
+}}
+RETURN x, {_SHOWN}
+"""
+
+
+def _edges(holds: str) -> str:
+    return f"""
+MATCH (a:Entity {{id: $entity}})-[r:FACT|PAST]-()
+WHERE {holds} AND (size($types) = 0 OR r.type IN $types OR ($attributes AND r.target = ''))
+WITH DISTINCT r ORDER BY r.start DESC, r.id LIMIT $most
+RETURN $entity, {_SHOWN}
+"""
+
+
+WALK_NOW, WALK_THEN = _walk(_HOLDS_NOW), _walk(_HELD)
+EDGES_NOW, EDGES_THEN, EDGES_EVER = _edges(_HOLDS_NOW), _edges(_HELD), _edges("true")
+
+LISTED = {
+    "episode": """
+MATCH (n:Told) WHERE n.place > $after
+RETURN n.id, n.place ORDER BY n.place LIMIT $most
+""",
+    "session": """
+MATCH (n:Told) WHERE n.session = $session AND n.place > $after
+RETURN n.id, n.place ORDER BY n.place LIMIT $most
+""",
+    "entity": """
+MATCH (n:Entity) WHERE n.row IS NOT NULL AND n.id > $after
+RETURN n.id, n.id ORDER BY n.id LIMIT $most
+""",
+    "fact": """
+MATCH ()-[r:FACT|PAST]->() WHERE r.id > $after
+RETURN r.id, r.id ORDER BY r.id LIMIT $most
+""",
+    "merge": """
+MATCH (m:Merge) WHERE m.id > $after
+RETURN m.entity, m.id ORDER BY m.id LIMIT $most
+""",
+}
+LINES_OF = """
+UNWIND $said AS x MATCH (:Entity {id: x})<-[:ABOUT]-(:Claim)-[:IN]->(l:Line) WHERE l.id > $after
+RETURN DISTINCT l.id, l.id ORDER BY l.id LIMIT $most
+"""
+NAMES_OF = """
+MATCH (:Entity {id: $entity})<-[:NAMES]-(n:Name) WHERE n.id > $after
+RETURN n.id, n.id ORDER BY n.id LIMIT $most
+"""
+MERGES = "MATCH (m:Merge) RETURN m.row ORDER BY m.at, m.id"
+STATS = """
+OPTIONAL MATCH (n:Episode) WITH count(n) AS episodes
+OPTIONAL MATCH (n:Summary) WITH episodes, count(n) AS summaries
+OPTIONAL MATCH (n:Statement) WITH episodes, summaries, count(n) AS statements
+OPTIONAL MATCH (n:Entity) WHERE n.row IS NOT NULL WITH episodes, summaries, statements, count(n) AS entities
+OPTIONAL MATCH ()-[r:FACT]->() WITH episodes, summaries, statements, entities, count(r) AS facts
+OPTIONAL MATCH ()-[r:PAST]->() WITH episodes, summaries, statements, entities, facts, count(r) AS past
+OPTIONAL MATCH (m:Merge)
+RETURN episodes, summaries, statements, entities, facts, past, count(m)
+"""
+
+
+def indexes(dimension: int) -> Iterator[str]:
+    """What makes the indexes of a new graph; without those of vectors where there is no embedder."""
+    yield from (f"CREATE INDEX FOR {each}" for each in _RANGES)
+    for place in PLACES.values():
+        pattern = f"()-[n:{place}]->()" if place in FACTS.values() else f"(n:{place})"
+        yield f"CREATE FULLTEXT INDEX FOR {pattern} ON (n.words)"
+        if dimension:
+            yield f"CREATE VECTOR INDEX FOR {pattern} ON (n.vector) OPTIONS {{dimension: {dimension}, {_HNSW}}}"
+
+
+def text_leg(search: int, letter: Letter, *, is_narrowed: bool, has_session: bool) -> str:
+    """The part of a search that finds records of a letter by their words."""
+    call, it = _call("fulltext", letter, f"$words{search}")
+    narrowed = _narrowed(search, it, is_narrowed=is_narrowed, has_session=has_session)
+    where = f"WHERE {narrowed}" if narrowed else ""
+    return f"""
+CALL {{
+  CALL {call} YIELD {it}, score WITH {it}, score {where}
+  RETURN {it}.id AS id, score ORDER BY score DESC, id LIMIT $most{search}
+}}
+RETURN {search} AS search, 'text' AS leg, '{letter}' AS letter, id, score
+"""
+
+
+def vector_leg(search: int, letter: Letter, *, is_narrowed: bool, has_session: bool) -> str:
+    """The part of a search that finds records of a letter by their vectors: exactly among those that a filter leaves.
+
+    A filter behind the HNSW index would starve it, and those that it leaves are mostly few.
+    """
+    narrowed = _narrowed(search, "n", is_narrowed=is_narrowed, has_session=has_session)
+    vector = f"vecf32([y IN split($vector{search}, ',') | toFloat(y)])"
+    if narrowed:
+        label = PLACES[letter]
+        pattern = f"()-[n:{label}]->()" if letter in FACTS else f"(n:{label})"
+        found = f"""MATCH {pattern} WHERE n.vector IS NOT NULL AND {narrowed}
+  RETURN n.id AS id, vec.cosineDistance(n.vector, {vector}) AS distance ORDER BY distance, id LIMIT $most{search}"""
+    else:
+        call, it = _call("vector", letter, f"'vector', $most{search}, {vector}")
+        found = f"CALL {call} YIELD {it}, score RETURN {it}.id AS id, score AS distance"
+    return f"""
+CALL {{
+  {found}
+}}
+RETURN {search} AS search, 'vector' AS leg, '{letter}' AS letter, id, 1 - distance AS score
+"""
+
+
+def _call(index: str, letter: Letter, rest: str) -> tuple[str, str]:
+    """(call of a procedure, what it yields)."""
+    kind, it = ("Relationships", "relationship") if letter in FACTS else ("Nodes", "node")
+    return f"db.idx.{index}.query{kind}('{PLACES[letter]}', {rest})", it
+
+
+def _narrowed(search: int, it: str, *, is_narrowed: bool, has_session: bool) -> str:
+    times = [f"{it}.start >= $since{search}", f"{it}.start <= $until{search}"] if is_narrowed else []
+    return " AND ".join([*([f"{it}.session = $session{search}"] if has_session else []), *times])

@@ -1,0 +1,163 @@
+"""Writing what a step changes, all or nothing, unless something that it relies on has changed."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable
+from itertools import chain
+
+from sharedmem.errors import ConflictError, DurabilityPendingError, InternalError, InvalidError, SharedMemoryError
+from sharedmem.knowledge.graph.naming import spelled_group
+from sharedmem.knowledge.graph.records import Behind, Changes, Committed, FactRow, Row, rows_of
+from sharedmem.knowledge.graph.redis.deleting import Deleting
+from sharedmem.knowledge.graph.redis.rows import (
+    KINDS,
+    NOTHING,
+    Entries,
+    entries,
+    fields,
+    record_id,
+    record_named,
+    session_head,
+)
+from sharedmem.knowledge.graph.times import stamp_of
+from sharedmem.wire.replies import Argument, ServerError
+from sharedmem.wire.tier import UnsettledError
+
+MOST_AT_ONCE = 500
+"""Records that one call of a script writes: it holds up everybody for that long."""
+_SHARED = ("edges", "claims", "names", "merges", "changed", "told")
+_CLOSED = "GROUPCLOSED"
+
+
+class Committing(Deleting):
+    """Writes changes down."""
+
+    async def commit(self, group: str, changes: Changes, *, seen: int) -> Committed | Behind:
+        """See `GraphBackend.commit`. One round trip; more when somebody has left the deletion of the group undone.
+
+        Raises:
+            InvalidError: over `MOST_AT_ONCE` records.
+            ConflictError: the group is being deleted.
+            DurabilityPendingError: it is written, but the durable tier, which is waited for, does not have it.
+            UnavailableError: the server cannot be reached.
+        """
+        step = _Step(group, changes)
+        if len(step.named) > MOST_AT_ONCE:
+            raise InvalidError("changes", f"{len(step.named)} records", f"commit at most {MOST_AT_ONCE} at once")
+        reply = await self._written(group, step, self._words(group, step), seen)
+        if reply == b"UNFINISHED":
+            await self.delete(group)
+            return Behind()
+        if reply == b"BEHIND":
+            return Behind()
+        version, *turns = map(int, reply.split())
+        return Committed(version, tuple(zip(step.sessions, turns, strict=True)))
+
+    async def _written(self, group: str, step: _Step, words: list[Argument], seen: int) -> bytes:
+        log, place = self._common("log"), self._common("place")
+        shared = [log, place, self._groups, *self._parts(group, *_SHARED)]
+        try:
+            return await self._graphing.graph_commit(
+                self._space,
+                self._actor,
+                keys=[*map(self._record, step.named), *shared],
+                group=spelled_group(group),
+                seen=seen,
+                words=words,
+                keep=self._keep(step.named),
+            )
+        except ServerError as error:
+            raise self._refused(error, group) from error
+        except UnsettledError as error:
+            key = self._target(step.named[0]).key
+            raise DurabilityPendingError(key, int(error.reply.split()[0]), str(error.cause)) from error.cause
+
+    def _refused(self, error: ServerError, group: str) -> SharedMemoryError:
+        if error.code == _CLOSED:
+            return ConflictError(f"group {group!r} is being deleted; try again when that is done")
+        return self._explained(error, group)
+
+    def _words(self, group: str, step: _Step) -> list[Argument]:
+        now = stamp_of("now", self._minds.clock.now())
+        words: list[Argument] = []
+        for row in step.rows:
+            told = fields(row, self._namespace, group, now=now)
+            words += (step.expected(row), self._embedding(step, row), len(told), *told)
+        for gone in step.gone:
+            words += (ANY_VERSION, "", 0)
+        for block in step.blocks():
+            words.append(len(block))
+            words += block
+        spoken = [word for what, id_ in step.changes.told for word in (what, self._record(step.named_of(id_)))]
+        heads = [session_head(session, "e") for session in step.sessions]
+        return [*words, len(spoken), *spoken, len(heads), *heads]
+
+    def _embedding(self, step: _Step, row: Row) -> bytes:
+        """The vector as the durable tier has it: that which lies there when the row brings none."""
+        if self._minds.tier is None:
+            return b""
+        before = step.former.get((KINDS[type(row)], row.id))
+        vector = row.vector or (before.vector if before else None)
+        return b64encode(vector) if vector else b""
+
+
+ANY_VERSION = -1
+
+
+class _Step:
+    """What a step changes, as it lies in Redis."""
+
+    def __init__(self, group: str, changes: Changes) -> None:
+        self.changes = changes
+        self.rows = rows_of(changes)
+        self.former = {(KINDS[type(row)], row.id): row for row in changes.former}
+        stay = {row.id for row in changes.facts}
+        self.gone = [row for row in changes.former if isinstance(row, FactRow) and row.id not in stay]
+        self.named = [record_id(group, row) for row in (*self.rows, *self.gone)]
+        new = (row for row in changes.episodes if row.letter == "e" and ("e", row.id) not in self.former)
+        self.sessions = tuple(dict.fromkeys(row.session for row in new))
+        self._group = group
+
+    def expected(self, row: Row) -> int:
+        """The version that a record must have for this to be written; of facts any: their lines guard them.
+
+        Raises:
+            InternalError: it replaces a row that was not handed in: what lies beside that one would stay.
+        """
+        if isinstance(row, FactRow):
+            return ANY_VERSION
+        before = self.former.get((KINDS[type(row)], row.id))
+        if before is None and row.version:
+            raise InternalError(f"{row.id!r} replaces a record, so that record belongs in Changes.former")
+        return before.version if before else 0
+
+    def named_of(self, id_: str) -> str:
+        """The record that an announcement is about; an episode where it is none of these."""
+        for row in self.rows:
+            if row.id == id_:
+                return record_id(self._group, row)
+        return record_named(self._group, "e", id_)
+
+    def blocks(self) -> list[list[Argument]]:
+        """What else is written, in the order in which the script takes it."""
+        changes = self.changes
+        before = _together(entries(row) for row in self._replaced())
+        after = _together(entries(row) for row in self.rows)
+        members = zip(before[:3], after[:3], strict=True)
+        blocks: list[list[Argument]] = [list(changes.guards), list(changes.steady)]
+        for gone, there in members:
+            blocks += (sorted(gone - there), [word for member in sorted(there - gone) for word in (0, member)])
+        still = dict(after.into)
+        unmerged: list[Argument] = [f">{id_}" for id_, _ in sorted(before.into) if id_ not in still]
+        merged: list[Argument] = [word for id_, into in sorted(after.into) for word in (f">{id_}", into)]
+        return [*blocks, unmerged, merged, list(chain(*changes.names)), list(chain(*changes.merges))]
+
+    def _replaced(self) -> Iterable[Row]:
+        kept = {(KINDS[type(row)], row.id) for row in self.rows}
+        return (row for key, row in self.former.items() if key in kept or isinstance(row, FactRow))
+
+
+def _together(parts: Iterable[Entries]) -> Entries:
+    every = [NOTHING, *parts]
+    return Entries(*(frozenset().union(*column) for column in zip(*every, strict=True)))

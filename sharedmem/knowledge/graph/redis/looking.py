@@ -1,0 +1,70 @@
+"""Looking at what a group holds, all at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar, cast
+
+from sharedmem.knowledge.graph.records import EntityRow, EpisodeRow, FactRow, Row, Seen, Wanted
+from sharedmem.knowledge.graph.redis.ground import RedisGround
+from sharedmem.knowledge.graph.redis.rows import claim_of, decode, record_named
+from sharedmem.wire.graphing import LookKeys
+from sharedmem.wire.replies import Reply, ServerError
+
+R = TypeVar("R", EpisodeRow, EntityRow, FactRow)
+
+
+class Looking(RedisGround):
+    """Finds what is there of names, lines and records."""
+
+    async def look(self, group: str, wanted: Wanted) -> Seen:
+        """See `GraphBackend.look`. One round trip."""
+        asked = (("e", wanted.episodes), ("n", wanted.entities), ("f", wanted.facts))
+        named = [record_named(group, kind, id_) for kind, ids in asked for id_ in ids]
+        try:
+            found = await self._graphing.graph_look(
+                LookKeys(self._groups, *self._parts(group, "changed", "names", "claims", "told")),
+                records=[self._record(name) for name in named],
+                names_count=len(wanted.names),
+                lines_count=len(wanted.lines),
+                # The durable tier takes a record whole; only there a vector has to come along.
+                has_vector=int(self._minds.tier is not None),
+                asked=[*wanted.names, *wanted.lines, *wanted.entities],
+            )
+        except ServerError as error:
+            raise self._explained(error, group) from error
+        return _seen(wanted, found)
+
+
+def _seen(wanted: Wanted, found: Sequence[Reply]) -> Seen:
+    version, owners, lines, into, records = (cast("list[Reply]", part) for part in found)
+    seen = Seen(int(_text(cast("Reply", version))))
+    for name, (own, end) in zip(wanted.names, _pairs(owners), strict=True):
+        if own:
+            seen.owners[name], seen.names[name] = own, end
+    seen.into = dict(_pairs(into))
+    for line, members in zip(wanted.lines, lines, strict=True):
+        seen.claims[line] = tuple(claim_of(cast("bytes", member)) for member in cast("list[Reply]", members))
+    replies = iter(records)
+    seen.episodes = dict(_rows("e", wanted.episodes, replies, EpisodeRow))
+    seen.entities = dict(_rows("n", wanted.entities, replies, EntityRow))
+    seen.facts = dict(_rows("f", wanted.facts, replies, FactRow))
+    return seen
+
+
+def _rows(kind: str, ids: Sequence[str], replies: Iterator[Reply], type_: type[R]) -> Iterator[tuple[str, R]]:
+    for id_, reply in zip(ids, replies, strict=False):
+        body, version, vector = cast("list[bytes]", reply)
+        if body:
+            row: Row = decode(kind, body, version=int(version), vector=vector)
+            assert isinstance(row, type_)
+            yield id_, row
+
+
+def _pairs(reply: Sequence[Reply]) -> Iterator[tuple[str, str]]:
+    return ((_text(one), _text(other)) for one, other in zip(reply[::2], reply[1::2], strict=True))
+
+
+def _text(reply: Reply) -> str:
+    assert isinstance(reply, bytes)
+    return reply.decode()

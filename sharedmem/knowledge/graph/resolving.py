@@ -1,0 +1,443 @@
+"""Whom names mean: the entities that are known already, as far as that can be told, and new ones for the others.
+
+A ladder, from what is certain to what is likely: the same name; a declared alias; a slip of the pen (`sameness`); the
+same meaning, for entities whose types are known; a language model, where one is given and the names leave a doubt.
+What was not said but concluded is a merge: it is logged with its reason, and can be taken apart again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from sharedmem.clock import Clock, SystemClock
+from sharedmem.knowledge.graph.extraction import Mention
+from sharedmem.knowledge.graph.naming import entity_id, normalised, trigrams
+from sharedmem.knowledge.graph.protocol import GraphBackend
+from sharedmem.knowledge.graph.records import EntityRow, Hits, Search, Seen, Wanted
+from sharedmem.knowledge.graph.sameness import likeness, may_be_near, shares_word
+from sharedmem.knowledge.graph.times import moment_of, stamp_of
+from sharedmem.models import EntityMerge
+from sharedmem.wire.vectors import Vector
+
+Embed = Callable[[Iterable[str]], Awaitable[Mapping[str, Vector]]]
+
+SAME_MEANING = 0.95
+"""Cosine similarity from which two entities of one known type that share a word are one. So high, because to static
+embeddings names are near each other for the words they share: `Acme Berlin` and `Acme Munich` have 0.8."""
+MOST_NAMES = 100
+"""Names and aliases that an entity's own record holds."""
+_CANDIDATES = 8
+_MOST_RUNS = 8
+"""Runs of three letters that are searched for, spread over the name: one wrong letter spoils three of them at most."""
+_MOST_DOUBTS = 5
+"""Candidates for one name about which a judge is asked."""
+_KINS = (
+    frozenset({"company", "organization", "organisation", "org", "business", "vendor", "supplier", "client"}),
+    frozenset({"person", "people", "human", "user", "customer", "employee", "contact", "client"}),
+    frozenset({"place", "location", "city", "town", "country", "region", "address"}),
+)
+_ANY_TYPE = frozenset({"", "thing", "entity", "name", "other", "unknown", "concept"})
+
+
+class Near(NamedTuple):
+    """An entity whose name a search found near to one that nobody knows."""
+
+    row: EntityRow
+    similarity: float = 0.0
+    """Cosine; 0 where meanings were not compared."""
+
+
+class Doubt(NamedTuple):
+    """A name that may mean one of several entities."""
+
+    mention: Mention
+    candidates: tuple[EntityRow, ...]
+
+
+class Judge(Protocol):
+    """Decides where names leave a doubt."""
+
+    async def decide(self, doubts: Sequence[Doubt]) -> Sequence[str]:
+        """For each doubt the id of the candidate that is meant; empty for none of them. Never fails."""
+
+
+class Found(NamedTuple):
+    """What is known before names are resolved."""
+
+    seen: Seen
+    near: Mapping[str, Sequence[Near]] = {}
+    """By normalised name."""
+    decided: Mapping[str, str] = {}
+    """What a judge said: id by normalised name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """Whom names mean, and what that changes."""
+
+    version: int
+    """Of the group, as it was seen."""
+    own: Mapping[str, str]
+    """By name as it was mentioned: the id with which claims are said, whatever it was merged into."""
+    into: Mapping[str, str]
+    """Ids that lead on to another one."""
+    entities: tuple[EntityRow, ...] = ()
+    """To be written: new ones, and those that have learnt something."""
+    former: tuple[EntityRow, ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
+    merges: tuple[tuple[str, bytes], ...] = ()
+    guards: tuple[str, ...] = ()
+    steady: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    merged: tuple[EntityMerge, ...] = ()
+    """The merges, for people."""
+
+    def own_of(self, name: str) -> str:
+        """The id that a mentioned name gives by itself."""
+        return self.own[name] if name in self.own else entity_id(normalised(name))
+
+    def canonical(self, id_: str) -> str:
+        """The entity that an id leads to."""
+        return self.into.get(id_, id_)
+
+    def canonical_of(self, name: str) -> str:
+        """The entity that a mentioned name leads to."""
+        return self.canonical(self.own_of(name))
+
+
+def entity_text(row: EntityRow) -> str:
+    """The words by which an entity is found."""
+    names = ", ".join(dict.fromkeys((row.name, *row.aliases)))
+    kind = f" ({row.type})" if row.type else ""
+    return f"{names}{kind}: {row.summary}" if row.summary else f"{names}{kind}"
+
+
+def plan_resolution(mentions: Iterable[Mention], found: Found, *, recorded: int, by: str = "") -> Resolution:
+    """Whom some names mean. Pure, and the same for the same arguments.
+
+    Args:
+        mentions: in their order; later ones may mean what earlier ones have made.
+        found: what is known of them.
+        recorded: when the graph learns of them.
+        by: who tells of them, for the log of merges.
+    """
+    plan = _Plan(found, recorded, by)
+    for mention in mentions:
+        plan.take(mention)
+    return plan.resolution()
+
+
+class Resolver:
+    """Finds out whom names mean, with a backend.
+
+    Args:
+        backend: keeps the graphs.
+        embed: turns texts into vectors of unit length, leaving out those without one.
+        clock: what time it is.
+        judge: asked where names leave a doubt; None: such names mean new entities.
+        by: who tells of them.
+    """
+
+    def __init__(
+        self,
+        backend: GraphBackend,
+        embed: Embed,
+        *,
+        clock: Clock | None = None,
+        judge: Judge | None = None,
+        by: str = "graph",
+    ) -> None:
+        self._backend = backend
+        self._embed = embed
+        self._clock = clock or SystemClock()
+        self._judge = judge
+        self._by = by
+
+    async def resolve(self, group: str, mentions: Sequence[Mention]) -> Resolution:
+        """Whom all these names mean.
+
+        One round trip when all are known; a second one to search for those that are not, and a third one only when
+        something similar was found.
+
+        Raises:
+            UnavailableError: the server cannot be reached.
+        """
+        seen = await self._backend.look(group, _wanted(mentions))
+        unknown = [mention for mention in mentions if not _is_known(mention, seen)]
+        # In an empty group there is nobody to be found.
+        hits = await self._search(group, unknown) if seen.version else {}
+        rows = await self._rows(group, hits, _untold(mentions, seen))
+        near = {normal: _near(normal, found, rows.entities) for normal, found in hits.items()}
+        found = Found(_joined(seen, rows), near)
+        decided = await self._decided(unknown, found)
+        recorded = stamp_of("now", self._clock.now())
+        return plan_resolution(mentions, found._replace(decided=decided), recorded=recorded, by=self._by)
+
+    async def _search(self, group: str, unknown: Sequence[Mention]) -> dict[str, Hits]:
+        """What is near to each name that nobody knows, by normalised name."""
+        if not unknown:
+            return {}
+        texts = {normalised(mention.name): _mention_text(mention) for mention in unknown}
+        vectors = await self._embed([text for text in texts.values() if text])
+        searches = [
+            Search(("n",), _spread(trigrams(normal)), vectors.get(text) if text else None, candidates=_CANDIDATES)
+            for normal, text in texts.items()
+        ]
+        return dict(zip(texts, await self._backend.search(group, searches), strict=True))
+
+    async def _rows(self, group: str, hits: Mapping[str, Hits], further: set[str]) -> Seen:
+        wanted = {id_ for normal, found in hits.items() for id_ in _plausible(normal, found)} | further
+        if not wanted:
+            return Seen(0)
+        return await self._backend.look(group, Wanted(entities=tuple(sorted(wanted))))
+
+    async def _decided(self, unknown: Sequence[Mention], found: Found) -> dict[str, str]:
+        doubts = list(filter(None, (_doubt(mention, found) for mention in unknown)))
+        if self._judge is None or not doubts:
+            return {}
+        decisions = await self._judge.decide(doubts)
+        return {normalised(doubt.mention.name): id_ for doubt, id_ in zip(doubts, decisions, strict=True) if id_}
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A resolution in the making."""
+
+    found: Found
+    recorded: int
+    by: str
+    own: dict[str, str] = field(default_factory=dict)
+    into: dict[str, str] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+    """Entity id by normalised name: what was seen, and what is to be set."""
+    rows: dict[str, EntityRow] = field(default_factory=dict)
+    """To be written."""
+    names: dict[str, str] = field(default_factory=dict)
+    merged: list[EntityMerge] = field(default_factory=list)
+    steady: set[str] = field(default_factory=set)
+    warnings: dict[str, None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        seen = self.found.seen
+        self.owners |= seen.names | seen.owners
+        self.into |= {seen.owners[name]: id_ for name, id_ in seen.names.items() if seen.owners.get(name, id_) != id_}
+        self.into |= {row.id: row.merged_into for row in seen.entities.values() if row.merged_into} | seen.into
+
+    def take(self, mention: Mention) -> None:
+        normal = normalised(mention.name)
+        if not normal:
+            return
+        own = self._meant(mention, normal)
+        self.own[mention.name] = own
+        self.steady |= {own, self._end(own)}
+        self._learn_names(own, mention)
+        self._learn(self._end(own), mention)
+
+    def resolution(self) -> Resolution:
+        entities = self.found.seen.entities
+        return Resolution(
+            version=self.found.seen.version,
+            own=self.own,
+            into={id_: self._end(id_) for id_ in self.into},
+            entities=tuple(self.rows.values()),
+            former=tuple(entities[id_] for id_ in self.rows if id_ in entities),
+            names=tuple(self.names.items()),
+            merges=tuple((merge.source_id, merge.model_dump_json().encode()) for merge in self.merged),
+            guards=(*(f"={name}" for name in self.names), *(f"@{id_}" for id_ in self.rows if id_ in entities)),
+            steady=tuple(f"@{id_}" for id_ in sorted(self.steady - (self.rows.keys() - entities.keys()))),
+            warnings=tuple(self.warnings),
+            merged=tuple(self.merged),
+        )
+
+    def _meant(self, mention: Mention, normal: str) -> str:
+        """The entity that a name means by itself, made where there is none."""
+        if mention.id:
+            if self._row(mention.id) is not None:
+                self._call(normal, mention.id, mention.name)
+                return mention.id
+            self.warnings[f"there is no entity {mention.id!r}; {mention.name!r} was resolved by its name"] = None
+        if normal in self.owners:
+            return self.owners[normal]
+        for alias in mention.aliases:
+            if normalised(alias) in self.owners:
+                owner = self.owners[normalised(alias)]
+                self._call(normal, owner, mention.name)
+                return owner
+        return self._made(mention, normal)
+
+    def _made(self, mention: Mention, normal: str) -> str:
+        own = entity_id(normal)
+        self.names[normal] = self.owners[normal] = own
+        before = self._row(own)
+        if before is not None:
+            return own
+        target, reason = self._likely(mention, normal)
+        said = (mention.name, mention.type, (normal,), (), 0, mention.summary)
+        self.rows[own] = EntityRow(own, *said, self.recorded, merged_into=target)
+        if target:
+            self.into[own] = target
+            self.merged.append(self._merge(own, target, reason))
+        return own
+
+    def _likely(self, mention: Mention, normal: str) -> tuple[str, str]:
+        """The known entity that a name most likely means, and why; empty for none."""
+        near = [*self.found.near.get(normal, ()), *(Near(row) for row in self.rows.values())]
+        best = max((_rated(mention, normal, each) for each in near), default=None)
+        if best is not None and best.score:
+            return self._end(best.id), best.reason
+        decided = self.found.decided.get(normal, "")
+        return (self._end(decided), "a language model says so") if decided else ("", "")
+
+    def _merge(self, own: str, target: str, reason: str) -> EntityMerge:
+        at = moment_of(self.recorded)
+        return EntityMerge.model_validate(
+            {"source_id": own, "into_id": target, "at": at, "by": self.by, "reason": reason}
+        )
+
+    def _learn_names(self, own: str, mention: Mention) -> None:
+        for alias in mention.aliases:
+            self._call(normalised(alias), own, alias)
+
+    def _call(self, normal: str, own: str, spelled: str) -> None:
+        """Another name of an entity, unless it is that of another one."""
+        held = self.owners.get(normal)
+        if held is None and normal:
+            self.names[normal] = self.owners[normal] = own
+            row = self._row(own)
+            if row is not None:
+                self.rows[own] = with_alias(row, normal, spelled)
+        elif held is not None and self._end(held) != self._end(own):
+            self.warnings[f"{spelled!r} is the name of another entity; merge the two if they are one"] = None
+
+    def _learn(self, id_: str, mention: Mention) -> None:
+        row = self._row(id_)
+        if row is None:
+            return
+        taught = replace(row, type=row.type or mention.type, summary=mention.summary or row.summary)
+        if taught != row:
+            self.rows[id_] = taught
+
+    def _row(self, id_: str) -> EntityRow | None:
+        return self.rows.get(id_) or self.found.seen.entities.get(id_)
+
+    def _end(self, id_: str) -> str:
+        passed = {id_}
+        while id_ in self.into and self.into[id_] not in passed:
+            id_ = self.into[id_]
+            passed.add(id_)
+        return id_
+
+
+class _Rating(NamedTuple):
+    score: float
+    """0 when it is somebody else."""
+    id: str
+    reason: str
+
+
+def with_alias(row: EntityRow, normal: str, spelled: str) -> EntityRow:
+    """An entity with one more name; of more than a hundred its own record holds the first."""
+    names = row.names if normal in row.names else (*row.names, normal)[:MOST_NAMES]
+    aliases = row.aliases if spelled in (row.name, *row.aliases) else (*row.aliases, spelled)[:MOST_NAMES]
+    return replace(row, names=names, aliases=aliases, alias_count=row.alias_count + 1)
+
+
+def compatible(a: str, b: str) -> bool:
+    """Whether things of two types may be one; a type that says nothing goes with every other."""
+    one, other = a.casefold(), b.casefold()
+    return one == other or bool({one, other} & _ANY_TYPE) or any({one, other} <= kin for kin in _KINS)
+
+
+def _rated(mention: Mention, normal: str, near: Near) -> _Rating:
+    row = near.row
+    if not compatible(mention.type, row.type):
+        return _Rating(0, row.id, "")
+    for name in row.names:
+        alike = likeness(normal, name)
+        if alike.verdict == "same":
+            return _Rating(1 + alike.score, row.id, f"{alike.why} of {name!r} ({alike.score:.2f})")
+    is_typed = not {mention.type.casefold(), row.type.casefold()} & _ANY_TYPE
+    if is_typed and near.similarity >= SAME_MEANING and _speaks_of_same(normal, row):
+        return _Rating(near.similarity, row.id, f"meaning of {row.name!r} ({near.similarity:.2f})")
+    return _Rating(0, row.id, "")
+
+
+def _speaks_of_same(normal: str, row: EntityRow) -> bool:
+    own = normalised(row.name)
+    return shares_word(normal, own) and likeness(normal, own).verdict == "maybe"
+
+
+def _doubt(mention: Mention, found: Found) -> Doubt | None:
+    """Who a name may mean, where neither the letters nor the meaning settle it."""
+    normal = normalised(mention.name)
+    near = found.near.get(normal, ())
+    if not near or any(_rated(mention, normal, each).score for each in near):
+        return None
+    perhaps = [each.row for each in near if compatible(mention.type, each.row.type) and _may_be(normal, each.row)]
+    return Doubt(mention, tuple(perhaps[:_MOST_DOUBTS])) if perhaps else None
+
+
+def _may_be(normal: str, row: EntityRow) -> bool:
+    return any(likeness(normal, name).verdict == "maybe" for name in row.names)
+
+
+def _wanted(mentions: Iterable[Mention]) -> Wanted:
+    names: dict[str, None] = {}
+    entities: dict[str, None] = {}
+    for mention in mentions:
+        normal = normalised(mention.name)
+        names |= dict.fromkeys(filter(None, (normal, *map(normalised, mention.aliases))))
+        # Most names lead to the entity that they give the id to: then its row comes along.
+        entities |= dict.fromkeys(filter(None, (entity_id(normal) if normal else "", mention.id)))
+    return Wanted(names=tuple(names), entities=tuple(entities))
+
+
+def _is_known(mention: Mention, seen: Seen) -> bool:
+    normal = normalised(mention.name)
+    named = not normal or any(normalised(name) in seen.names for name in (mention.name, *mention.aliases))
+    return named or entity_id(normal) in seen.entities or mention.id in seen.entities
+
+
+def _untold(mentions: Iterable[Mention], seen: Seen) -> set[str]:
+    """Entities whose rows are to learn something and were not seen."""
+    wanted = set()
+    for mention in mentions:
+        if mention.type or mention.aliases or mention.summary:
+            names = [normalised(name) for name in (mention.name, *mention.aliases)]
+            wanted |= {leads[name] for name in names for leads in (seen.names, seen.owners) if name in leads}
+    return wanted - seen.entities.keys()
+
+
+def _plausible(normal: str, hits: Hits) -> list[str]:
+    """The ids of hits whose names may be near, told by their ids; so most searches end without fetching a row."""
+    slug = _slug(entity_id(normal))
+    nearest = [hit.id for hit in hits.vector if hit.score >= SAME_MEANING]
+    return [*(hit.id for hit in hits.text if may_be_near(slug, _slug(hit.id))), *nearest]
+
+
+def _slug(id_: str) -> str:
+    return id_.rpartition("-")[0].replace("-", " ")
+
+
+def _near(normal: str, hits: Hits, rows: Mapping[str, EntityRow]) -> list[Near]:
+    similar = {hit.id: hit.score for hit in hits.vector}
+    ids = dict.fromkeys(_plausible(normal, hits))
+    return [Near(rows[id_], similar.get(id_, 0.0)) for id_ in ids if id_ in rows]
+
+
+def _joined(seen: Seen, rows: Seen) -> Seen:
+    return replace(seen, entities=seen.entities | rows.entities, into=seen.into | rows.into)
+
+
+def _mention_text(mention: Mention) -> str:
+    """What the meaning of a mention is made of; nothing without a type, as meanings alone settle nothing then."""
+    if mention.type.casefold() in _ANY_TYPE:
+        return ""
+    return entity_text(EntityRow("", mention.name, mention.type, (), (), 0, "", 0))
+
+
+def _spread(runs: Sequence[str]) -> tuple[str, ...]:
+    step = max(1.0, len(runs) / _MOST_RUNS)
+    return tuple(dict.fromkeys(runs[int(place * step)] for place in range(min(len(runs), _MOST_RUNS))))

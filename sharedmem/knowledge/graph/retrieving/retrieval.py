@@ -1,0 +1,226 @@
+"""Retrieval: what words, meaning and graph find for a question, in three round trips at most."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import NamedTuple
+
+from sharedmem.knowledge.graph.paths import Reach
+from sharedmem.knowledge.graph.protocol import GraphBackend
+from sharedmem.knowledge.graph.records import Candidate, Edge, FactRow, Hits, Letter, Search, Seen, Walked, Wanted, When
+from sharedmem.knowledge.graph.relations import Vocabulary
+from sharedmem.knowledge.graph.retrieving.ranking import Pool, Question, Shares, rank
+from sharedmem.knowledge.graph.retrieving.recognising import recognised, runs_of
+from sharedmem.knowledge.graph.retrieving.telling import Around, items_of
+from sharedmem.knowledge.graph.retrieving.weights import Weights
+from sharedmem.knowledge.graph.times import OPEN
+from sharedmem.knowledge.graph.views import ATTRIBUTE
+from sharedmem.models import ContextItem, RelationType
+from sharedmem.search.analysis import query_terms
+from sharedmem.search.fusion import shares_by_rank, summed
+from sharedmem.wire.vectors import Vector
+
+FAN_OUT = 25
+"""Facts of one entity that are walked along; those that the question asks for are fetched beside them."""
+MOST_WALKED = 200
+MOST_STARTS = 8
+_CANDIDATES = 50
+_CANDIDATES_OF_THE_PAST = 200
+"""Most of what is found may hold at another time."""
+_GUESSED_STARTS = 2
+"""Where the walk begins when a question names nobody: at the entities that resemble it most."""
+_SPARE = 10
+"""How many more rows are fetched than answered: some say nothing new."""
+_EPISODES: tuple[Letter, ...] = ("e", "s")
+_NO_WALK = Walked([], truncated=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What is asked."""
+
+    query: str
+    group: str
+    when: When
+    until: int
+    """Episodes that occurred later are out."""
+    vector: Vector | None
+    k: int
+    depth: int
+    session: str | None = None
+    is_past: bool = False
+    """Whether facts that do not hold now may be meant."""
+    include_past: bool = False
+    explain: bool = False
+
+
+class Retrieved(NamedTuple):
+    """What was found."""
+
+    items: list[ContextItem]
+    entities: dict[str, str]
+    """Ids of those that the question names, by name."""
+    round_trips: int
+
+
+class _Heard(NamedTuple):
+    """What the first round trip tells."""
+
+    named: dict[str, str]
+    episodes: Hits
+    facts: Hits
+    entities: Hits
+
+
+class Retrieval:
+    """Finds the context for questions.
+
+    Args:
+        backend: keeps the graphs.
+        vocabulary: whose words tell which relation a question asks for.
+        weights: of the signals.
+    """
+
+    def __init__(self, backend: GraphBackend, vocabulary: Vocabulary, weights: Weights) -> None:
+        self._backend = backend
+        self._vocabulary = vocabulary
+        self._weights = weights
+
+    async def context(self, sought: Sought) -> Retrieved:
+        """What is worth knowing for a question, best first.
+
+        Raises:
+            UnavailableError: the server cannot be reached, or could not finish in time.
+        """
+        terms = query_terms(sought.query)
+        heard = await self._hear(sought, terms)
+        words, meaning = self._shares(heard, "text"), self._shares(heard, "vector")
+        named = list(dict.fromkeys(heard.named.values()))[:MOST_STARTS]
+        starts = named or [hit.id for hit in (heard.entities.vector or heard.entities.text)[:_GUESSED_STARTS]]
+        wanted = _wanted(heard, summed(words, meaning), sought)
+        walked, asked, seen = await asyncio.gather(
+            self._walk(sought, starts), self._asked(sought, named, terms), self._backend.look(sought.group, wanted)
+        )
+        reach = Reach(starts, walked.edges)
+        edges = [*chain.from_iterable(asked), *(edge for _, edge in walked.edges)]
+        rows, trips = await self._rows(sought, edges, reach, seen, terms)
+        question = Question(
+            frozenset(terms), frozenset(named), sought.when, sought.until, self._relation_terms, sought.include_past
+        )
+        ends = _nearer_ends(edges, reach)
+        distances = {fact: reach.distances.get(end, 0) + (not named) for fact, end in ends.items()}
+        pool = Pool(rows, seen.episodes, seen.entities, words, meaning, {**reach.distances, **distances})
+        ranked = rank(question, pool, self._weights, k=sought.k)
+        around = Around(reach, ends, rows) if named else Around()
+        return Retrieved(items_of(ranked, pool, around, sought.group, explain=sought.explain), heard.named, trips)
+
+    async def _hear(self, sought: Sought, terms: tuple[str, ...]) -> _Heard:
+        runs = runs_of(sought.query)
+        seen, hits = await asyncio.gather(
+            self._backend.look(sought.group, Wanted(names=tuple(dict.fromkeys(run.name for run in runs)))),
+            self._backend.search(sought.group, _searches(sought, terms)),
+        )
+        return _Heard(recognised(runs, seen.names), *hits)
+
+    async def _walk(self, sought: Sought, starts: Sequence[str]) -> Walked:
+        if not starts:
+            return _NO_WALK
+        return await self._backend.walk(
+            sought.group, starts, when=sought.when, depth=sought.depth, fan_out=FAN_OUT, limit=MOST_WALKED
+        )
+
+    async def _asked(self, sought: Sought, named: Sequence[str], terms: Iterable[str]) -> list[list[Edge]]:
+        """The attributes of whom a question names, and the facts of the relations that it asks for."""
+        asked = frozenset(terms)
+        types = (ATTRIBUTE, *(type_ for type_ in self._vocabulary.names() if asked & self._relation_terms(type_)))
+        return await asyncio.gather(
+            *(
+                self._backend.edges(sought.group, entity, when=sought.when, limit=FAN_OUT, types=types)
+                for entity in named
+            )
+        )
+
+    async def _rows(
+        self, sought: Sought, edges: Sequence[Edge], reach: Reach, seen: Seen, terms: Iterable[str]
+    ) -> tuple[Mapping[str, FactRow], int]:
+        """(the facts that were found in any way, round trips so far)."""
+        asked = frozenset(terms)
+        best = sorted(
+            edges,
+            key=lambda edge: (
+                reach.distance_of(edge),
+                -len(asked & self._relation_terms(edge.type)),
+                -edge.version.start,
+            ),
+        )[: 2 * sought.k]
+        ways = chain.from_iterable(reach.to(edge.entity) for edge in best)
+        missing = tuple(dict.fromkeys(edge.fact for edge in (*best, *ways) if edge.fact not in seen.facts))
+        if not missing:
+            return seen.facts, 2
+        further = await self._backend.look(sought.group, Wanted(facts=missing))
+        return {**seen.facts, **further.facts}, 3
+
+    def _shares(self, heard: _Heard, leg: str) -> dict[str, float]:
+        weight = self._weights.words if leg == "text" else self._weights.meaning
+        shares: dict[str, float] = {}
+        for hits in (heard.episodes, heard.facts, heard.entities):
+            found: list[Candidate] = getattr(hits, leg)
+            shares |= shares_by_rank(found, weight, k=self._weights.rrf_k)
+        return shares
+
+    def _relation_terms(self, type_: str) -> frozenset[str]:
+        return relation_terms(self._vocabulary.declared(type_))
+
+
+def relation_terms(type_: RelationType) -> frozenset[str]:
+    """The words by which a question asks for a relation: those of its name, and of its name from the other end."""
+    return _terms_of(f"{type_.name} {type_.inverse or ''}")
+
+
+def _searches(sought: Sought, terms: tuple[str, ...]) -> list[Search]:
+    most = _CANDIDATES_OF_THE_PAST if sought.is_past else _CANDIDATES
+    facts: tuple[Letter, ...] = ("f", "p") if sought.is_past else ("f",)
+    until = None if sought.until == OPEN else sought.until
+    return [
+        Search(_EPISODES, terms, sought.vector, most, session=sought.session, until=until),
+        Search(facts, terms, sought.vector, most, until=sought.when.world),
+        Search(("n",), terms, sought.vector, _CANDIDATES),
+    ]
+
+
+def _wanted(heard: _Heard, shares: Shares, sought: Sought) -> Wanted:
+    """The rows of the best hits; of all hits where many of them may hold at another time."""
+
+    def best(hits: Hits, most: int) -> tuple[str, ...]:
+        ids = {hit.id for hit in (*hits.text, *hits.vector)}
+        return tuple(sorted(ids, key=lambda id_: (-shares[id_], id_))[:most])
+
+    most = 2 * _CANDIDATES_OF_THE_PAST if sought.is_past else sought.k + _SPARE
+    entities = (*heard.named.values(), *best(heard.entities, _SPARE))
+    return Wanted(
+        episodes=best(heard.episodes, most),
+        facts=best(heard.facts, most),
+        entities=tuple(dict.fromkeys(entities)),
+    )
+
+
+def _nearer_ends(edges: Iterable[Edge], reach: Reach) -> dict[str, str]:
+    """Of each fact, the end through which a walk came to it, by its id."""
+    ends: dict[str, str] = {}
+    for edge in edges:
+        near = min((edge.entity, edge.other), key=lambda end: reach.distances.get(end, _FAR))
+        ends.setdefault(edge.fact, near)
+    return ends
+
+
+_FAR = 1_000_000
+"""Farther than any entity that was reached."""
+
+
+@lru_cache(maxsize=4096)
+def _terms_of(types: str) -> frozenset[str]:
+    return frozenset(query_terms(types.replace("_", " ").replace(ATTRIBUTE, " ")))
