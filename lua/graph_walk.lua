@@ -18,7 +18,7 @@ local edges = KEYS[1]
 local world, world_back, known, is_past, kinds = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5]
 local types, depth, fan_out = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 local limit, patience = tonumber(ARGV[9]), tonumber(ARGV[10])
-local BETWEEN, DIGITS, MOST_LOOKED_AT, FIRST = '\31', 18, 200000, 11
+local BETWEEN, DIGITS, MOST_LOOKED_AT, LARGEST_PAGE, FIRST = '\31', 18, 100000, 1000, 11
 local truncated, looked = 0, 0
 
 -- Behind the letter of its section a member has: of `c` start (counted back) and recorded; of `e` end, start, recorded;
@@ -30,9 +30,9 @@ end
 
 -- The start of an edge, counted back, if it holds at the time.
 local function start_if_holds(section, member, from)
-  local start_at = section == 'c' and 1 or 2
-  local start = time_at(member, from, start_at)
-  if start < world_back or time_at(member, from, WORDS[section]) > known then return nil end
+  if is_past and time_at(member, from, WORDS[section]) > known then return nil end
+  local start = time_at(member, from, section == 'c' and 1 or 2)
+  if start < world_back then return nil end
   if section == 's' and time_at(member, from, 3) <= world then return nil end
   return start
 end
@@ -43,29 +43,30 @@ local function is_of_type(kind, type)
   return string.find(types, BETWEEN .. type .. BETWEEN, 1, true) ~= nil
 end
 
--- Read one section of an entity's edges from where those begin that may hold.
+-- Read one section of an entity's edges from where those begin that may hold, in growing steps.
 local function scan(entity, kind, section, low, found)
   local head = entity .. BETWEEN .. kind .. section
-  local from = #head + 1
-  local next_low, high, taken, left = '[' .. head .. low, '(' .. head .. ':', 0, patience
+  local from, behind = #head + 1, #head + 1 + WORDS[section] * DIGITS
+  local next_low, high, taken, left, most = '[' .. head .. low, '(' .. head .. ':', 0, patience, fan_out + 1
   while true do
-    local page = redis.call('ZRANGEBYLEX', edges, next_low, high, 'LIMIT', 0, fan_out + 1)
+    local page = redis.call('ZRANGEBYLEX', edges, next_low, high, 'LIMIT', 0, most)
     looked, left = looked + #page, left - #page
     for _, member in ipairs(page) do
       local start = start_if_holds(section, member, from)
-      local type, other, fact = string.match(member, '^[<>]([^\31]*)\31([^\31]*)\31(.*)$', from + WORDS[section] * DIGITS)
+      local type, other, fact
+      if start then type, other, fact = string.match(member, '^[<>]([^\31]*)\31([^\31]*)\31(.*)$', behind) end
       if start and is_of_type(kind, type) then
         taken = taken + 1
         found[#found + 1] = { member = member, start = start, other = other, fact = fact }
         if taken > fan_out then return end
       end
     end
-    if #page <= fan_out then return end
+    if #page < most then return end
     if left <= 0 or looked > MOST_LOOKED_AT then
       truncated = 1
       return
     end
-    next_low = '(' .. page[#page]
+    next_low, most = '(' .. page[#page], math.max(most, math.min(2 * most, LARGEST_PAGE))
   end
 end
 

@@ -27,6 +27,9 @@ ABOUT_EARLIER = {"plans resolve", "queue ack", "queue retry", "queue fail", "que
 BEFORE = {
     "cache check": "cache put 'what is the capital of France?' Paris",
     "get": "set plan 1",
+    "graph entity": "graph add 'Ada lives in Oslo.' --group acme:ada --at 2024-03-01",
+    "graph merge": "graph add 'Lovelace works for Acme.' --group acme:ada",
+    "graph undo": "graph add 'Ada works for Acme.' --group acme:ada --id first-call",
     "hash get": "hash set agent:planner role lead",
     "members pop": "members add topics tides",
 }

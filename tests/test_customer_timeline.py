@@ -78,6 +78,12 @@ def test_every_question_is_answered_without_a_server(data_dir: Path) -> None:
     assert done.stdout.splitlines()[-1] == "40 of 40"
 
 
+def test_the_answers_are_the_same_when_the_year_is_told_from_its_end(data_dir: Path) -> None:
+    done = run(data_dir, "--fake", "--backwards", "--json")
+
+    assert (done.returncode, wrong(json.loads(done.stdout))) == (0, []), done.stderr
+
+
 async def test_nothing_of_it_stays_on_the_server(data_dir: Path) -> None:
     done = await asyncio.to_thread(run, data_dir, "--json")
 

@@ -13,6 +13,7 @@ from support.graph_rows import GROUP, day, edge, entity_row, episode_row, fact_r
 from sharedmem.knowledge.graph.paths import Reach
 from sharedmem.knowledge.graph.records import EntityRow, EpisodeRow, FactRow, When
 from sharedmem.knowledge.graph.relations import Vocabulary
+from sharedmem.knowledge.graph.retrieving.asking import Asking
 from sharedmem.knowledge.graph.retrieving.ranking import Pool, Question, Ranked, rank
 from sharedmem.knowledge.graph.retrieving.recognising import recognised, runs_of
 from sharedmem.knowledge.graph.retrieving.telling import Around, items_of
@@ -27,11 +28,8 @@ WEIGHTS = Weights()
 
 def question(text: str = "", *names: str, now: float = 100, known: float | None = None, past: bool = False) -> Question:
     when = When(stamp(now), LATEST if known is None else stamp(known))
-    return Question(frozenset(query_terms(text)), frozenset(names), when, OPEN, _words_of, include_past=past)
-
-
-def _words_of(type_: str) -> frozenset[str]:
-    return frozenset(query_terms(type_.replace("_", " ")))
+    asking = Asking(Vocabulary(), query_terms(text))
+    return Question(frozenset(names), when, OPEN, asking.overlap, include_past=past)
 
 
 def pool(
@@ -226,10 +224,19 @@ def test_any_text_can_be_a_question(text: str) -> None:
     assert [run.length for run in runs] == sorted((run.length for run in runs), reverse=True)
 
 
-def test_the_words_of_the_inverse_ask_for_a_relation_too() -> None:
-    from sharedmem.knowledge.graph.retrieving.retrieval import relation_terms
-
-    assert relation_terms(Vocabulary().declared("employs")) == {"work", "employ"}
+@pytest.mark.parametrize(
+    ("query", "type_", "share"),
+    [
+        ("Where does Bo work?", "works_for", 1),
+        ("Who employs Bo?", "works_for", 1),
+        ("Who employs Bo?", "lives_in", 0),
+        ("In which home town?", "home_town_of_birth", 2 / 3),
+        ("What is the tier of Bo?", "@tier", 1),
+        ("Is it in?", "in", 0),
+    ],
+)
+def test_a_question_asks_for_a_relation_by_its_words_told_from_either_end(query: str, type_: str, share: float) -> None:
+    assert Asking(Vocabulary(), query_terms(query)).overlap(type_) == pytest.approx(share)
 
 
 # -- what is told ---------------------------------------------------------------------------------

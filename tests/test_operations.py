@@ -25,6 +25,11 @@ def receipt(told: dict[str, Any]) -> dict[str, Any]:
 
 PLAN = {"session": "desk", "symbol": "BTC", "action": "BUY", "reasoning": "the trend is strong"}
 ON_PLAN = {"session": "desk", "plan_hash": plan_hash("BTC", "BUY", "the trend is strong")}
+A_GROUP = {"group_id": "acme:ada"}
+OSLO, ROME = (
+    {"id": id_, "content": f"Ada lives in {place}.", "occurred_at": f"{year}-01-01T00:00:00Z", **A_GROUP}
+    for id_, place, year in (("first", "Oslo", 2020), ("second", "Rome", 2022))
+)
 # In order, on one store: row, its request (a function makes it of earlier answers), its answer (a function judges
 # where it cannot be foretold).
 STEPS: list[tuple[str, Any, Any]] = [
@@ -142,6 +147,25 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("cache.stats", {}, lambda stats: (stats.exact_hits, stats.false_hits, stats.entries) == (1, 1, 1)),
     ("cache.invalidate", {"tag": "t"}, 1),
     ("cache.clear", {}, 0),
+    ("graph.add", {"episode": OSLO}, lambda result: [fact.target_name for fact in result.facts] == ["Oslo"]),
+    ("graph.add_many", {"episodes": [OSLO, ROME]}, lambda results: [one.repeated for one in results] == [True, False]),
+    (
+        "graph.ask",
+        {"query": "Where does Ada live?", **A_GROUP},
+        lambda found: any("Rome" in it.text for it in found.items),
+    ),
+    ("graph.entity", {"entity": "ada", **A_GROUP}, lambda told: [fact.target_name for fact in told.facts] == ["Rome"]),
+    ("graph.history", {"entity": "Ada", **A_GROUP}, lambda versions: len(versions) == 3),
+    ("graph.path", {"a": "Rome", "b": "Ada", **A_GROUP}, lambda steps: [step.forward for step in steps] == [False]),
+    ("graph.as_of", {"when": "2021-01-01T00:00:00Z", **A_GROUP}, lambda page: page.items[0].target_name == "Oslo"),
+    ("graph.draw", A_GROUP, lambda drawing: len(drawing.facts) == 2),
+    ("graph.episodes", A_GROUP, lambda page: [one.id for one in page.items] == ["first", "second"]),
+    ("graph.undo", {"episode_id": "second", **A_GROUP}, lambda result: result.id == "second"),
+    ("graph.stats", A_GROUP, lambda stats: (stats.episodes, stats.facts) == (2, 1)),
+    ("graph.merge", {"source": "Oslo", "into": "Rome", **A_GROUP}, lambda merge: merge.undone_at is None),
+    ("graph.unmerge", {"entity": "Oslo", **A_GROUP}, lambda merge: merge.undone_at is not None),
+    ("graph.groups", {}, ["acme:ada"]),
+    ("graph.delete", A_GROUP, lambda gone: gone > 0),
 ]
 
 

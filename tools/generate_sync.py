@@ -37,6 +37,7 @@ from sharedmem.knowledge.cache.semantic import SemanticCache
 from sharedmem.knowledge.decisions import Decisions
 from sharedmem.knowledge.episodes import Episodes
 from sharedmem.knowledge.executing import Execution
+from sharedmem.knowledge.graph.graph import Graph
 from sharedmem.knowledge.indexing import Indexes
 from sharedmem.knowledge.memory.memories import Memories
 from sharedmem.knowledge.memory.standing import StandingQuery
@@ -64,6 +65,7 @@ FACES: tuple[type, ...] = (
     StandingQuery,
     Memories,
     SemanticCache,
+    Graph,
     SharedMemoryStore,
     Durability,
     Archives,

@@ -2,6 +2,7 @@
 
 python examples/customer_timeline/timeline.py                   take in the year, ask 40 questions, tell the score
 python examples/customer_timeline/timeline.py --fake            the same without any server
+python examples/customer_timeline/timeline.py --backwards       from the last message to the first: the answers are the same
 python examples/customer_timeline/timeline.py --graph year.html the graph as a page with two sliders of time
 """
 
@@ -54,6 +55,8 @@ class Question(BaseModel):
     known_at: AwareDatetime | None = None
     expect: tuple[str, ...]
     """Nothing, where nothing is known."""
+    wrong: tuple[str, ...] = ()
+    """Of a retrieval: what held at another time, or turned out not to hold."""
     because: tuple[str, ...]
     """Ids of the episodes that say so."""
     about: str
@@ -196,12 +199,13 @@ class Desk:
         return [asked.entity, *ends] if way else []
 
     async def _retrieve(self, asked: Question) -> Sequence[str]:
-        """What of the expected stands in the context that a language model would be given."""
+        """What the facts say that a language model would be given as context."""
         context = await self._graph.retrieve(
             asked.question, group_id=self._group, as_of=asked.as_of, known_at=asked.known_at
         )
         prompt = context.as_prompt()
-        return [name for name in asked.expect if name in prompt]
+        facts = [item.text for item in context.items if item.kind == "fact" and item.text in prompt]
+        return [name for name in (*asked.expect, *asked.wrong) if any(name in fact for fact in facts)]
 
 
 def day(moment: datetime | None) -> str:
@@ -209,14 +213,16 @@ def day(moment: datetime | None) -> str:
     return "open" if moment is None else moment.astimezone(ZONE).date().isoformat()
 
 
-async def live(store: SharedMemoryStore, group: str, *, quiet: bool) -> Year:
-    """Take in the year in the order in which it was recorded, then ask."""
+async def live(store: SharedMemoryStore, group: str, asked: argparse.Namespace) -> Year:
+    """Take in the year, then ask. Each message tells when it was recorded, so their order makes no difference."""
     desk = Desk(store, group)
     told, questions = await asyncio.gather(
         asyncio.to_thread(read, "episodes.jsonl", Told), asyncio.to_thread(read, "questions.jsonl", Question)
     )
+    if asked.backwards:
+        told.reverse()
     portions = [told[first : first + AT_ONCE] for first in range(0, len(told), AT_ONCE)]
-    for portion in track(portions, "taking in the year", console=Console(stderr=True), disable=quiet):
+    for portion in track(portions, "taking in the year", console=Console(stderr=True), disable=asked.json):
         await desk.take_in(portion)
     answers = [await desk.answer(question) for question in questions]
     stats = await store.graph.stats(group_id=group)
@@ -253,7 +259,7 @@ async def run(asked: argparse.Namespace) -> Year:
         store = hub.store(NAMESPACE, actor="shop")
         group = f"shop:mara-{uuid4().hex[:8]}"
         try:
-            year = await live(store, group, quiet=asked.json)
+            year = await live(store, group, asked)
             if asked.graph:
                 await draw(store, group, asked.graph)
         finally:
@@ -300,6 +306,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", help="a server of yours; without it a private one is started or joined")
     parser.add_argument("--fake", action="store_true", help="on no server at all: fakeredis, as in unit tests")
+    parser.add_argument("--backwards", action="store_true", help="take in the last message first")
     parser.add_argument("--json", action="store_true", help="answers and score as JSON")
     parser.add_argument("--graph", type=Path, metavar="FILE.html", help="draw the graph into this file")
     parser.add_argument("--keep", action="store_true", help="leave the graph on the server")

@@ -22,6 +22,7 @@ from sharedmem.models.durable import (
 )
 from sharedmem.models.episodes import EpisodeEvent
 from sharedmem.models.graph import (
+    UNKNOWN,
     ContextItem,
     ContextSet,
     Direction,
@@ -42,7 +43,6 @@ from sharedmem.models.graph import (
     RelationType,
     Step,
     Traversal,
-    UNKNOWN,
     Unknown,
 )
 from sharedmem.models.leases import Holder, LeaseState
@@ -77,6 +77,7 @@ from sharedmem.models.shared import Change, Entry, Gap, Health, Message, Missed,
 from sharedmem.models.tasks import Backoff, PutResult, QueueCounters, QueuedTask, QueueStats, Receipt, Task, TaskOutcome
 
 __all__ = [
+    "UNKNOWN",
     "AddResult",
     "Arrival",
     "Backoff",
@@ -156,7 +157,6 @@ __all__ = [
     "ThreadStats",
     "Traversal",
     "TypeUsage",
-    "UNKNOWN",
     "Unknown",
     "Usage",
     "Verification",

@@ -39,27 +39,31 @@ def said(
     until: int = OPEN,
     recorded: int | None = None,
     retracted: int = OPEN,
-    by: str = "e1#0",
+    by: str = "",
     says: Literal["holds", "ends"] = "holds",
     text: str = "",
 ) -> Claim:
-    """A claim such as `anna lives_in rome`; `anna lives_in` names no target, `anna @tier 1` has a value."""
+    """A claim such as `anna lives_in rome`; `anna lives_in` names no target, `anna @tier 1` has a value.
+
+    It comes from an episode of its own unless `by` names one and the number in it.
+    """
     source, type_, other = (*statement.split(), "")[:3]
     if not type_.startswith("@"):
         type_, source, other = VOCABULARY.canonical(type_, source, other)
     target, value = ("", other) if type_.startswith("@") else (other, "")
-    episode, number = by.split("#")
+    recorded = day if recorded is None else recorded
+    episode, number = by.split("#") if by else (f"{recorded:04} {day:04} {statement} {says}", "0")
     return Claim(
         *(episode, int(number), says),
         *(source, source.title(), type_, target, (target or value).title(), value),
-        *(day, until, day if recorded is None else recorded, retracted),
+        *(day, until, recorded, retracted),
         text=text,
     )
 
 
-def ended(statement: str, *, day: int, recorded: int | None = None, by: str = "e9#0", retracted: int = OPEN) -> Claim:
+def ended(statement: str, *, day: int, recorded: int | None = None, retracted: int = OPEN) -> Claim:
     """A claim that something does not hold any more."""
-    return said(statement, day=day, recorded=recorded, by=by, says="ends", retracted=retracted)
+    return said(statement, day=day, recorded=recorded, says="ends", retracted=retracted)
 
 
 def by_line(claims: Iterable[Claim]) -> dict[str, list[Claim]]:

@@ -78,7 +78,7 @@ def graph_undo(
 
 
 @command(
-    "merge", None, group=graph, example="sharedmem graph merge 'Ada L.' Ada --group acme:ada --reason 'one person'"
+    "merge", None, group=graph, example="sharedmem graph merge Lovelace Ada --group acme:ada --reason 'one person'"
 )
 def graph_merge(
     context: typer.Context,
@@ -95,7 +95,7 @@ def graph_merge(
     answer(options, merge, lambda: pictures.merge_picture(merge))
 
 
-@command("unmerge", None, group=graph, example="sharedmem graph unmerge 'Ada L.' --group acme:ada")
+@command("unmerge", None, group=graph, example="sharedmem graph unmerge Lovelace --group acme:ada")
 def graph_unmerge(context: typer.Context, name: Name, *, group: Group) -> None:
     """Take an entity that was merged apart again."""
     options = options_of(context)

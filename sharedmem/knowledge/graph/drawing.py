@@ -15,7 +15,7 @@ from sharedmem.knowledge.graph.times import moment_of
 from sharedmem.models import DrawnEntity, DrawnEpisode, DrawnFact, DrawnVersion, GraphDrawing
 from sharedmem.telemetry import measured
 
-MOST_DRAWN, DEEPEST = 5_000, 6
+MOST_DRAWN, DEEPEST = 2_000, 6
 _AT_ONCE = 64
 """Entities whose edges are asked for at the same time."""
 _TOLD_BY = 8
@@ -39,7 +39,7 @@ class Drawing(Lookups):
             group_id: whose graph.
             entity: name or id of whom it is drawn around; None for the whole group.
             depth: steps from the entity, at any time, at most 6; of no account without one.
-            limit: facts at most, and entities at most, up to 5,000.
+            limit: facts at most, and entities at most, up to 2,000.
 
         Raises:
             InvalidError: an argument is out of its bounds.

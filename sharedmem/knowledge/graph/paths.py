@@ -30,11 +30,6 @@ class Reach:
         """The edges of one shortest way to an entity that was reached, in their order."""
         return tuple(reversed(list(self._back_from(entity))))
 
-    def distance_of(self, edge: Edge) -> int:
-        """How far the nearer end of an edge is."""
-        ends = [self.distances[end] for end in (edge.entity, edge.other) if end in self.distances]
-        return min(ends, default=0)
-
     def _back_from(self, entity: str) -> Iterator[Edge]:
         while (edge := self._edges.get(entity)) is not None:
             yield edge

@@ -265,7 +265,8 @@ class Walked(NamedTuple):
     """What a walk came along."""
 
     edges: list[tuple[int, Edge]]
-    """Each with the distance of its far end, nearest first; the first edge to an entity lies on a shortest way."""
+    """Each with the distance of its far end, nearest first, told from its nearer end; the first edge to an entity lies
+    on a shortest way."""
     truncated: bool
 
 

@@ -25,7 +25,8 @@ Embed = Callable[[Iterable[str]], Awaitable[Mapping[str, Vector]]]
 
 SAME_MEANING = 0.95
 """Cosine similarity from which two entities of one known type that share a word are one. So high, because to static
-embeddings names are near each other for the words they share: `Acme Berlin` and `Acme Munich` have 0.8."""
+embeddings names are near each other for the words they share: `Martin Luther` and `Martin Luther King` have 0.88,
+`New York` and `New York City` 0.91, and `Bank of America` and `Bank America` 0.99."""
 MOST_NAMES = 100
 """Names and aliases that an entity's own record holds."""
 _CANDIDATES = 8

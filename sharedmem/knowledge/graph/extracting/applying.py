@@ -163,8 +163,10 @@ def _statement(fit: Fit, conclusion: Conclusion, span: Span) -> Statement | None
         return None
     if conclusion.says == "ends":
         ended = span.start or span.end
-        return None if ended is None and fit.rule.since == "required" else Statement(
-            source, conclusion.type, target, says="ends", valid_from=ended
+        return (
+            None
+            if ended is None and fit.rule.since == "required"
+            else Statement(source, conclusion.type, target, says="ends", valid_from=ended)
         )
     since: datetime | Unknown | None = span.start
     if since is None and span.end is None and fit.rule.since == "required":

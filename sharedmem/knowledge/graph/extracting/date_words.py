@@ -61,14 +61,16 @@ ENGLISH = DateWords(
     ending=r"(?:the\s)?end\sof\s(?:the\s)?|late\s",
     middle=r"(?:the\s)?middle\sof\s(?:the\s)?|mid[- ]",
     opening=r"(?:the\s)?(?:beginning|start)\sof\s(?:the\s)?|early\s",
-    whole="|".join((
-        rf"{_ORDINAL_EN}(?:\sof)?\s{_MONTH_EN}(?:,?\s{_YEAR})?{_CLOCK}",
-        rf"{_MONTH_EN}\s{_ORDINAL_EN}\b(?:,?\s{_YEAR})?{_CLOCK}",
-        rf"{_MONTH_EN},?\s(?:of\s)?{_YEAR}",
-        rf"(?:last|past|previous|next|coming|this|current)\s(?:week|month|quarter|year|weekend)",
-        rf"the\sday\s(?:before\syesterday|after\stomorrow)|yesterday|today|tonight|tomorrow",
-        rf"{_NUMBER_EN}\s{_UNIT_EN}\sago|in\s{_NUMBER_EN}\s{_UNIT_EN}(?!\sago)",
-    )),
+    whole="|".join(
+        (
+            rf"{_ORDINAL_EN}(?:\sof)?\s{_MONTH_EN}(?:,?\s{_YEAR})?{_CLOCK}",
+            rf"{_MONTH_EN}\s{_ORDINAL_EN}\b(?:,?\s{_YEAR})?{_CLOCK}",
+            rf"{_MONTH_EN},?\s(?:of\s)?{_YEAR}",
+            r"(?:last|past|previous|next|coming|this|current)\s(?:week|month|quarter|year|weekend)",
+            r"the\sday\s(?:before\syesterday|after\stomorrow)|yesterday|today|tonight|tomorrow",
+            rf"{_NUMBER_EN}\s{_UNIT_EN}\sago|in\s{_NUMBER_EN}\s{_UNIT_EN}(?!\sago)",
+        )
+    ),
     weekday=_WEEKDAY_EN,
     month=_MONTH_EN,
     last=r"last|past|previous",
@@ -98,13 +100,15 @@ GERMAN = DateWords(
     ending=r"ende\s(?:des\s)?",
     middle=r"mitte\s(?:des\s)?",
     opening=r"(?:anfang|beginn)\s(?:des\s)?",
-    whole="|".join((
-        rf"(?:dem\s|den\s)?{_DAY}\.\s?{_MONTH_DE}(?:\s{_YEAR})?",
-        rf"{_MONTH_DE}\s{_YEAR}",
-        r"(?:letzte|vorige|n\u00e4chste|kommende|diese)[mnrs]?\s(?:woche|monat|jahr)",
-        r"vorgestern|gestern|heute|morgen|\u00fcbermorgen",
-        rf"(?:vor|in)\s{_NUMBER_DE}\s{_UNIT_DE}",
-    )),
+    whole="|".join(
+        (
+            rf"(?:dem\s|den\s)?{_DAY}\.\s?{_MONTH_DE}(?:\s{_YEAR})?",
+            rf"{_MONTH_DE}\s{_YEAR}",
+            r"(?:letzte|vorige|n\u00e4chste|kommende|diese)[mnrs]?\s(?:woche|monat|jahr)",
+            r"vorgestern|gestern|heute|morgen|\u00fcbermorgen",
+            rf"(?:vor|in)\s{_NUMBER_DE}\s{_UNIT_DE}",
+        )
+    ),
     weekday=_WEEKDAY_DE,
     month=_MONTH_DE,
     last=r"letzte[mnrs]?|vorige[mnrs]?",
@@ -116,9 +120,7 @@ GERMAN = DateWords(
     no=r"nicht|statt",
 )
 
-_MONTH_FR = (
-    r"(?:janvier|f\u00e9vrier|mars|avril|mai|juin|juillet|ao\u00fbt|septembre|octobre|novembre|d\u00e9cembre)\b"
-)
+_MONTH_FR = r"(?:janvier|f\u00e9vrier|mars|avril|mai|juin|juillet|ao\u00fbt|septembre|octobre|novembre|d\u00e9cembre)\b"
 _WEEKDAY_FR = r"(?:lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche)"
 _NUMBER_FR = r"(?:\d{1,3}|une?|deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze)"
 _UNIT_FR = r"(?:secondes?|minutes?|heures?|jours?|semaines?|mois|ans?|ann\u00e9es?)"
@@ -133,13 +135,15 @@ FRENCH = DateWords(
     ending=r"(?:la\s)?fin\s(?:de\s|du\s)?",
     middle=r"mi-",
     opening=r"(?:le\s)?d\u00e9but\s(?:de\s|du\s)?",
-    whole="|".join((
-        rf"(?:le\s)?(?:1er|{_DAY})\s{_MONTH_FR}(?:\s{_YEAR})?",
-        rf"{_MONTH_FR}\s{_YEAR}",
-        r"(?:la\ssemaine|le\smois|l'ann\u00e9e)\s(?:derni\u00e8re?|dernier|prochaine?)",
-        r"avant-hier|hier|aujourd'hui|apr\u00e8s-demain|demain",
-        rf"(?:il\sy\sa|dans)\s{_NUMBER_FR}\s{_UNIT_FR}",
-    )),
+    whole="|".join(
+        (
+            rf"(?:le\s)?(?:1er|{_DAY})\s{_MONTH_FR}(?:\s{_YEAR})?",
+            rf"{_MONTH_FR}\s{_YEAR}",
+            r"(?:la\ssemaine|le\smois|l'ann\u00e9e)\s(?:derni\u00e8re?|dernier|prochaine?)",
+            r"avant-hier|hier|aujourd'hui|apr\u00e8s-demain|demain",
+            rf"(?:il\sy\sa|dans)\s{_NUMBER_FR}\s{_UNIT_FR}",
+        )
+    ),
     weekday=_WEEKDAY_FR,
     month=_MONTH_FR,
     last=r"(?!)",
@@ -153,11 +157,13 @@ FRENCH = DateWords(
 
 LANGUAGES = {"en": ENGLISH, "de": GERMAN, "fr": FRENCH}
 
-_EVERYWHERE = "|".join((
-    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:?\d\d)?)?\b(?![-/]\d)",
-    rf"{_DAY}[./](?:0?[1-9]|1[0-2]|[12]\d|3[01])[./]{_YEAR}\b(?![./]\d)",
-    rf"q[1-4]\s{_YEAR}",
-))
+_EVERYWHERE = "|".join(
+    (
+        r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:?\d\d)?)?\b(?![-/]\d)",
+        rf"{_DAY}[./](?:0?[1-9]|1[0-2]|[12]\d|3[01])[./]{_YEAR}\b(?![./]\d)",
+        rf"q[1-4]\s{_YEAR}",
+    )
+)
 _ON_ITS_OWN = rf"{_YEAR}\b(?![-/.,:%]?\d|[-/]\w)"
 
 

@@ -199,7 +199,7 @@ def _patterns(languages: tuple[str, ...]) -> DatePatterns:
 def _role(match: re.Match[str]) -> Literal["since", "until", "after", "at"] | None:
     for role in ("since", "until", "after", "at"):
         if match[role]:
-            return cast("Literal['since', 'until', 'after', 'at']", role)
+            return role
     return None
 
 
@@ -256,12 +256,14 @@ def _period(parse: _Parse, *, exact: bool) -> Period:
     return _around(parse.moment, granularity, 0)
 
 
-_COUNTED = re.compile(r"(last|past|previous|this|current|next|coming)\s(week|month|quarter|year|weekend)", re.IGNORECASE)
+_COUNTED = re.compile(
+    r"(last|past|previous|this|current|next|coming)\s(week|month|quarter|year|weekend)", re.IGNORECASE
+)
 _STEPS = {"last": -1, "past": -1, "previous": -1, "this": 0, "current": 0, "next": 1, "coming": 1}
 
 
 def _counted(text: str, base: datetime) -> Period | None:
-    """ "last quarter": what the calendar alone tells."""
+    """What the calendar alone tells, such as "last quarter"."""
     match = _COUNTED.fullmatch(text)
     if match is None:
         return None
@@ -295,4 +297,3 @@ def _stepped(start: datetime, granularity: Granularity, steps: int) -> datetime:
         return start + timedelta(days=days * steps)
     months = start.year * 12 + start.month - 1 + steps * {"month": 1, "quarter": 3, "year": 12}[granularity]
     return start.replace(year=months // 12, month=months % 12 + 1)
-

@@ -65,7 +65,9 @@ def possessive(pattern: str) -> str:
     for (part, is_repetition), (after, _) in pairwise([*parts, ("", False)]):
         made.append(part)
         if is_repetition and after == "?":
-            raise InvalidError("pattern", pattern, "a lazy repetition such as *? is not known here; say what it must not take")
+            raise InvalidError(
+                "pattern", pattern, "a lazy repetition such as *? is not known here; say what it must not take"
+            )
         if is_repetition and after != "+":
             made.append("+")
     return "".join(made)
@@ -80,7 +82,7 @@ def _parts(pattern: str) -> list[tuple[str, bool]]:
         part = pattern[at:end]
         if part[0] == "\\" and (part[1:].isdigit() and part[1:] != "0"):
             raise InvalidError("pattern", pattern, "it refers back to a group; that is not known here")
-        if part.startswith("(?P=") or part.startswith("(?("):
+        if part.startswith(("(?P=", "(?(")):
             raise InvalidError("pattern", pattern, "it refers back to a group; that is not known here")
         after_repetition = bool(parts) and parts[-1][1]
         repeats = (part in _REPEATING or _COUNT.fullmatch(part) is not None) and not after_repetition
@@ -139,7 +141,9 @@ def _order(match: re.Match[str]) -> str:
 
 
 SHIPPED_FORMS: tuple[Form, ...] = (
-    _shipped("email", r"(?<![\w.+-])[\w+-]{1,64}(?:\.[\w+-]{1,64}){0,8}@(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}(?![\w-])"),
+    _shipped(
+        "email", r"(?<![\w.+-])[\w+-]{1,64}(?:\.[\w+-]{1,64}){0,8}@(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}(?![\w-])"
+    ),
     _shipped("url", r"\bhttps?://[^\s<>\"')]{1,500}(?<![.,;:!?])"),
     Form(
         "amount",
@@ -148,7 +152,7 @@ SHIPPED_FORMS: tuple[Form, ...] = (
             rf"(?(before)|\s?(?P<after>[\u20ac$\u00a3\u00a5]|(?:{_CODES})\b))",
             re.IGNORECASE,
         ),
-        lambda match: _amount(match),
+        _amount,
     ),
     _shipped("invoice", r"\bINV(?:OICE)?[-/]?\d{2,12}(?:[-/]\d{1,12}){0,3}(?![\w-])"),
     _shipped(

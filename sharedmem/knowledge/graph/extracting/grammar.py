@@ -22,10 +22,13 @@ _ARROW = "->"
 _KINDS: Mapping[str, Kind] = {"me": "me", "amount": "amount", "number": "number", "words": "words"}
 _ME = "{me}"
 
-_PIECE = re.compile(r"\{(?P<slot>[^{}]*)\}(?P<own>'s)?|\[(?P<maybe>[^\[\]]*)\]|\((?P<either>[^()]*)\)|(?P<word>[^\s{}\[\]()]+)|(?P<bad>\S)")
+_PIECE = re.compile(
+    r"\{(?P<slot>[^{}]*)\}(?P<own>'s)?|\[(?P<maybe>[^\[\]]*)\]|\((?P<either>[^()]*)\)|(?P<word>[^\s{}\[\]()]+)|(?P<bad>\S)"
+)
 _SLOT = re.compile(r"\s*(?P<name>[^\W\d]\w*)\s*(?::\s*(?P<types>[\w-]+(?:\s*\|\s*[\w-]+)*)\s*)?")
 _SAYS = re.compile(
-    r"(?P<ends>ends\s+)?(?P<type>@?[^\W\d][\w -]*?)\s*\(\s*(?P<source>\"[^\"]*\"|\w+)\s*(?:,\s*(?P<target>\"[^\"]*\"|\w+)\s*)?\)"
+    r"(?P<ends>ends\s+)?(?P<type>@?[^\W\d][\w -]*?)\s*"
+    r"\(\s*(?P<source>\"[^\"]*\"|\w+)\s*(?:,\s*(?P<target>\"[^\"]*\"|\w+)\s*)?\)"
     r"(?:\s*=\s*(?P<value>\S.*))?",
     re.DOTALL,
 )
@@ -121,7 +124,9 @@ def compiled(when: str, then: Sequence[str], *, since: Since = "episode") -> Rul
     _check_slots(slots, pieces, text)
     anchor = _anchor(pieces, text)
     names = {slot.name: slot for slot in slots}
-    conclusions = tuple(_conclusion(part, names, text) for each in then for part in _SEMICOLON.split(each) if part.strip())
+    conclusions = tuple(
+        _conclusion(part, names, text) for each in then for part in _SEMICOLON.split(each) if part.strip()
+    )
     if not conclusions:
         raise InvalidError("rule", text, "say behind -> what follows, as in lives_in(person, city)")
     words = frozenset(word for piece in pieces for choice in piece.choices for word in choice.split())
@@ -141,7 +146,9 @@ def _pieces(when: str, text: str) -> Iterator[_Element]:
     found = list(_PIECE.finditer(when))
     for number, match in enumerate(found):
         if match["bad"]:
-            raise InvalidError("rule", text, f"{match['bad']!r} has no partner; brackets hold only words, and are not nested")
+            raise InvalidError(
+                "rule", text, f"{match['bad']!r} has no partner; brackets hold only words, and are not nested"
+            )
         if match["slot"] is not None:
             yield _Element((), slot=_slot(match["slot"], text), owns=match["own"] is not None)
             if match["own"]:
@@ -213,14 +220,18 @@ def _regex(piece: _Element) -> str:
         alone = "" if piece.owns else "(?!'s )"
         whose = f"(?:{_NAME} 's )?" if piece.slot.kind == "thing" else ""
         return f"{whose}({_PATTERNS[piece.slot.kind]}){alone}{_BETWEEN}"
-    words = "|".join(" ".join(map(re.escape, choice.split())) for choice in sorted(piece.choices, key=len, reverse=True))
+    words = "|".join(
+        " ".join(map(re.escape, choice.split())) for choice in sorted(piece.choices, key=len, reverse=True)
+    )
     return f"(?:(?:{words}) {_BETWEEN}){'?' if piece.optional else ''}"
 
 
 def _conclusion(part: str, slots: Mapping[str, Slot], text: str) -> Conclusion:
     match = _SAYS.fullmatch(part.strip())
     if match is None:
-        raise InvalidError("rule", text, f"{part.strip()!r} is no conclusion; write it as lives_in(person, city) or @tier(me) = gold")
+        raise InvalidError(
+            "rule", text, f"{part.strip()!r} is no conclusion; write it as lives_in(person, city) or @tier(me) = gold"
+        )
     type_, source, target = match["type"], match["source"], match["target"] or ""
     for name in (source, target):
         _check_end(name, slots, text)
@@ -246,9 +257,13 @@ def _check_end(name: str, slots: Mapping[str, Slot], text: str) -> None:
 def _check_shape(match: re.Match[str], text: str) -> None:
     is_attribute, is_alias = match["type"].startswith("@"), match["type"] == "alias"
     if is_attribute and (match["target"] or bool(match["value"]) == bool(match["ends"])):
-        raise InvalidError("rule", text, "an attribute is said as @tier(person) = gold, and ended as: ends @tier(person)")
+        raise InvalidError(
+            "rule", text, "an attribute is said as @tier(person) = gold, and ended as: ends @tier(person)"
+        )
     if not is_attribute and (match["value"] or not (match["target"] or match["ends"])):
-        raise InvalidError("rule", text, "a relation is said as lives_in(person, city), and ended as: ends lives_in(person)")
+        raise InvalidError(
+            "rule", text, "a relation is said as lives_in(person, city), and ended as: ends lives_in(person)"
+        )
     if is_alias and (match["ends"] or not match["target"]):
         raise InvalidError("rule", text, "another name is said as alias(company, new), and does not end")
 
@@ -264,4 +279,3 @@ def _value(said: str, slots: Mapping[str, Slot], text: str) -> tuple[Any, str]:
         return orjson.loads(said), ""
     except orjson.JSONDecodeError:
         return said, ""
-

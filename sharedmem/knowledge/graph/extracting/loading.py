@@ -8,16 +8,22 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, ValidationError, field_validator
 
+from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, InvalidError
+from sharedmem.knowledge.graph.base import Ways
 from sharedmem.knowledge.graph.extracting.forms import Form, form
 from sharedmem.knowledge.graph.extracting.grammar import Rule, compiled, rule
+from sharedmem.knowledge.graph.extracting.model import ModelExtractor
 from sharedmem.knowledge.graph.extracting.rules import RuleBook, RuleExtractor
 from sharedmem.knowledge.graph.extracting.spots import Known
 from sharedmem.knowledge.graph.naming import check_entity_name
+from sharedmem.knowledge.graph.relations import Vocabulary
 from sharedmem.models import RelationType
 from sharedmem.models.record import Record
+from sharedmem.providers.protocol import LanguageModel
 
 SETTING = "graph_rules"
+OFFLINE = "extractive"
 _MOST_RULES, _MOST_NAMES, _MOST_ALIASES = 2_000, 50_000, 1_000
 _LARGEST_FILE = 20_000_000
 
@@ -65,6 +71,26 @@ class Loaded(NamedTuple):
     relations: list[RelationType]
     """Beside the shipped ones."""
     extractor: RuleExtractor
+
+
+def open_ways(settings: Settings, model: LanguageModel | None) -> Ways:
+    """By what rules a graph takes in what it is told. Reads the rules file, if one is named; no round trip.
+
+    Args:
+        settings: `llm` and `graph_rules`.
+        model: who reads the episodes; where it is the offline one, which reads nothing, rules do.
+
+    Raises:
+        ConfigError: the rules file cannot be read, or something in it is wrong; names the place.
+    """
+    rules = load_rules(settings.graph_rules)
+    try:
+        vocabulary = Vocabulary(rules.relations)
+    except InvalidError as error:
+        raise ConfigError(SETTING, str(settings.graph_rules), f"relations: {error}") from error
+    if model is None or settings.llm == OFFLINE:
+        return Ways(vocabulary, rules.extractor)
+    return Ways(vocabulary, ModelExtractor(model, vocabulary))
 
 
 def load_rules(path: str | Path | None = None) -> Loaded:

@@ -21,8 +21,37 @@ _TOKEN = re.compile(r"'(?:s|m|ve|ll|d|re)\b|\d+(?:[.,:]\d+)*|[^\W\d_]\w*(?:[-']\
 _SHORT = {"'m": "am", "'ve": "have", "'ll": "will", "'d": "would", "'re": "are"}
 _NOT = {"won't": "will", "can't": "can", "shan't": "shall", "cannot": "can"}
 FILLERS = frozenset(
-    "a an the just now recently already also finally currently actually really very still then today so well please"
-    " presently lately newly officially permanently temporarily eventually soon again too".split()
+    [
+        "a",
+        "an",
+        "the",
+        "just",
+        "now",
+        "recently",
+        "already",
+        "also",
+        "finally",
+        "currently",
+        "actually",
+        "really",
+        "very",
+        "still",
+        "then",
+        "today",
+        "so",
+        "well",
+        "please",
+        "presently",
+        "lately",
+        "newly",
+        "officially",
+        "permanently",
+        "temporarily",
+        "eventually",
+        "soon",
+        "again",
+        "too",
+    ]
 )
 _BREAKS = re.compile(r"(?<=[.!?])[\"')\]\u201d]?\s+(?=[\"'(\u201c]?[^\W_a-z])|\s*\n\s*|;\s")
 _ABBREVIATION = re.compile(

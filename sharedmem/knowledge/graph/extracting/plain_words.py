@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-PLAIN_WORDS = frozenset(
-    """
+_WORDS = """
     a about above accordingly actually after afterwards again all almost already also although always am among an and
     another any anybody anyone anything anyway apart apparently are around as at away back be because been before behind
     being below beside besides best better between both but by bye can cannot cheers clearly congratulations correct
@@ -26,5 +25,5 @@ PLAIN_WORDS = frozenset(
     invoice ticket customer email mail phone address user agent note subject
     monday tuesday wednesday thursday friday saturday sunday january february march april june july august september
     october november december
-    """.split()
-)
+    """
+PLAIN_WORDS = frozenset(_WORDS.split())

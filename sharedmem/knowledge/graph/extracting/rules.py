@@ -36,7 +36,8 @@ LONGEST_READ = 20_000
 _TOLD_TO_THE_USER = frozenset({"agent", "assistant", "system"})
 # What is only asked, thought of or wished for is not said.
 _NOT_SAID = re.compile(
-    r"\W*(?:if|unless|whether|suppose|supposing|imagine|assuming|maybe|perhaps|could|would|should|can|may|might|i wish)\b",
+    r"\W*(?:if|unless|whether|suppose|supposing|imagine|assuming|maybe|perhaps|could|would|should|can|may|might|i wish)"
+    r"\b",
     re.IGNORECASE,
 )
 
@@ -189,7 +190,9 @@ class _Reading:
             mentioned.aliases[alias] = None
 
     def extraction(self, warnings: list[str]) -> Extraction:
-        mentions = [self._finished(mentioned) for mentioned in self._mentioned.values() if not self._is_other(mentioned)]
+        mentions = [
+            self._finished(mentioned) for mentioned in self._mentioned.values() if not self._is_other(mentioned)
+        ]
         return Extraction(tuple(mentions), tuple(self._finished_statements()), (), tuple(warnings))
 
     def _is_other(self, mentioned: _Mentioned) -> bool:
@@ -204,9 +207,13 @@ class _Reading:
         return name if self._other_names.get(name) is None else min(seen)
 
     def _finished(self, mentioned: _Mentioned) -> Mention:
-        others = [other for other in self._other_names if other != mentioned.name and self._same(other) == mentioned.name]
+        others = [
+            other for other in self._other_names if other != mentioned.name and self._same(other) == mentioned.name
+        ]
         aliases = dict.fromkeys((*mentioned.aliases, *others))
-        type_ = mentioned.type if mentioned.type not in {"", "title"} else self._types.get(mentioned.name, mentioned.type)
+        type_ = (
+            mentioned.type if mentioned.type not in {"", "title"} else self._types.get(mentioned.name, mentioned.type)
+        )
         return Mention(mentioned.name, type_, tuple(aliases))
 
     def _finished_statements(self) -> Iterator[Statement]:

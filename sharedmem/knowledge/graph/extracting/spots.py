@@ -16,7 +16,28 @@ Certainty = Literal["sure", "title", "capitals", "beginning"]
 AMOUNT, PERSON, TITLE = "amount", "person", "title"
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 _QUOTED = re.compile(r"\"([^\"\n]{2,80})\"|\u201c([^\u201d\n]{2,80})\u201d|\u00ab\s?([^\u00bb\n]{2,80}?)\s?\u00bb")
-_PARTICLES = frozenset("de van von der den del della di da dos du la le bin al of & zu".split())
+_PARTICLES = frozenset(
+    [
+        "de",
+        "van",
+        "von",
+        "der",
+        "den",
+        "del",
+        "della",
+        "di",
+        "da",
+        "dos",
+        "du",
+        "la",
+        "le",
+        "bin",
+        "al",
+        "of",
+        "&",
+        "zu",
+    ]
+)
 _SPEAKING = frozenset({"i", "me", "my", "mine", "myself"})
 _SPOKEN_TO = frozenset({"you", "your", "yours", "yourself"})
 POSSESSIVES = frozenset({"my", "your"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -24,9 +25,10 @@ _EMPTY_KEY = "Invalid graph operation on empty key"
 _TIMED_OUT = "Query timed out"
 _DIMENSION = "Vector dimension mismatch"
 _THERE_ALREADY = "is already indexed"
-# The module takes texts for C strings, which end at NUL.
 _ESCAPE = "\ue000"
-_ESCAPED = {_ESCAPE: f"{_ESCAPE}1", "\x00": f"{_ESCAPE}0"}
+# The module takes texts for C strings, which end at NUL; its indexes drop blanks around a text and split it at others.
+_UNKEPT = re.compile(rf"[\x00-\x1f\x7f{_ESCAPE}]|\A\s|\s\Z")
+_KEPT = re.compile(rf"{_ESCAPE}([0-9a-f]{{4}})")
 
 
 def graph_type() -> Any:
@@ -120,13 +122,18 @@ class Asker:
         """
         try:
             reply = await self._line.call_at(near, "GRAPH.LIST")
+        except UnsupportedError as error:
+            raise UnsupportedError(POWER, NO_MODULE) from error
         except ServerError as error:
             raise self._public(error) from error
         return [key for key in reply if isinstance(key, bytes)] if isinstance(reply, list) else []
 
     async def execute_command(self, *args: Argument) -> Reply:
         """What the client's graphs send their commands with."""
-        reply = await self._line.call_aside(*args)
+        try:
+            reply = await self._line.call_aside(*args)
+        except UnsupportedError as error:
+            raise UnsupportedError(POWER, NO_MODULE) from error
         # What fails while it runs comes at the end of an answer.
         if isinstance(reply, list) and reply and isinstance(reply[-1], Exception):
             raise ServerError(str(reply[-1]))
@@ -140,14 +147,13 @@ class Asker:
             return UnavailableError(f"FalkorDB at {self._line.address}", "it could not finish in time; ask for less")
         if _DIMENSION in error.text:
             return InvalidError("vector", "...", error.text)
-        public = translate(error, self._line.address)
-        return UnsupportedError(POWER, NO_MODULE) if isinstance(public, UnsupportedError) else public
+        return translate(error, self._line.address)
 
 
 def _bare(value: Any) -> Any:
     """A parameter without what the module cannot keep."""
     if isinstance(value, str):
-        return value.translate(_TABLE) if _ESCAPE in value or "\x00" in value else value
+        return _UNKEPT.sub(lambda found: f"{_ESCAPE}{ord(found[0]):04x}", value)
     if isinstance(value, Mapping):
         return {name: _bare(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -158,8 +164,5 @@ def _bare(value: Any) -> Any:
 def _worded(cell: Cell) -> Cell:
     """A cell as it was given to `_bare`."""
     if isinstance(cell, str):
-        return cell.replace(f"{_ESCAPE}0", "\x00").replace(f"{_ESCAPE}1", _ESCAPE) if _ESCAPE in cell else cell
+        return _KEPT.sub(lambda found: chr(int(found[1], 16)), cell) if _ESCAPE in cell else cell
     return [_worded(each) for each in cell] if isinstance(cell, list) else cell
-
-
-_TABLE = str.maketrans(_ESCAPED)

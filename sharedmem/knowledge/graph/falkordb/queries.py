@@ -226,32 +226,32 @@ EDGES_NOW, EDGES_THEN, EDGES_EVER = _edges(_HOLDS_NOW), _edges(_HELD), _edges("t
 LISTED = {
     "episode": """
 MATCH (n:Told) WHERE n.place > $after
-RETURN n.id, n.place ORDER BY n.place LIMIT $most
+RETURN n.id AS id, n.place AS place ORDER BY place LIMIT $most
 """,
     "session": """
 MATCH (n:Told) WHERE n.session = $session AND n.place > $after
-RETURN n.id, n.place ORDER BY n.place LIMIT $most
+RETURN n.id AS id, n.place AS place ORDER BY place LIMIT $most
 """,
     "entity": """
 MATCH (n:Entity) WHERE n.row IS NOT NULL AND n.id > $after
-RETURN n.id, n.id ORDER BY n.id LIMIT $most
+RETURN n.id AS id, n.id AS place ORDER BY place LIMIT $most
 """,
     "fact": """
 MATCH ()-[r:FACT|PAST]->() WHERE r.id > $after
-RETURN r.id, r.id ORDER BY r.id LIMIT $most
+RETURN r.id AS id, r.id AS place ORDER BY place LIMIT $most
 """,
     "merge": """
 MATCH (m:Merge) WHERE m.id > $after
-RETURN m.entity, m.id ORDER BY m.id LIMIT $most
+RETURN m.entity AS id, m.id AS place ORDER BY place LIMIT $most
 """,
 }
 LINES_OF = """
 UNWIND $said AS x MATCH (:Entity {id: x})<-[:ABOUT]-(:Claim)-[:IN]->(l:Line) WHERE l.id > $after
-RETURN DISTINCT l.id, l.id ORDER BY l.id LIMIT $most
+RETURN DISTINCT l.id AS id, l.id AS place ORDER BY place LIMIT $most
 """
 NAMES_OF = """
 MATCH (:Entity {id: $entity})<-[:NAMES]-(n:Name) WHERE n.id > $after
-RETURN n.id, n.id ORDER BY n.id LIMIT $most
+RETURN n.id AS id, n.id AS place ORDER BY place LIMIT $most
 """
 MERGES = "MATCH (m:Merge) RETURN m.row ORDER BY m.at, m.id"
 STATS = """

@@ -28,15 +28,13 @@ _LONGEST_STATEMENT = 300
 class Question:
     """What is asked."""
 
-    terms: frozenset[str]
-    """Its words, as `search.analysis` spells them."""
     entities: frozenset[str]
     """Ids of those whom it names."""
     when: When
     until: int
     """Episodes that occurred later are out; OPEN when nothing is said of a time."""
-    relation_terms: Callable[[str], frozenset[str]]
-    """The words of a type of relation."""
+    asks_for: Callable[[str], float]
+    """How much it asks for a type of relation: the share of the type's words that are among its own."""
     include_past: bool = False
 
 
@@ -129,8 +127,7 @@ class _Judge:
         if distance is not None:
             signals["near"] = weights.near / (1 + distance)
         if is_named:
-            asked = question.relation_terms(row.type)
-            signals["answer"] = weights.answer * len(asked & question.terms) / max(len(asked), 1)
+            signals["answer"] = weights.answer * question.asks_for(row.type)
         if version.start != UNKNOWN_START:
             signals["fresh"] = weights.fresh * self._freshness(version.start)
         return signals

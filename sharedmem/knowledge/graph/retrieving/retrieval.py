@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -13,20 +12,22 @@ from sharedmem.knowledge.graph.paths import Reach
 from sharedmem.knowledge.graph.protocol import GraphBackend
 from sharedmem.knowledge.graph.records import Candidate, Edge, FactRow, Hits, Letter, Search, Seen, Walked, Wanted, When
 from sharedmem.knowledge.graph.relations import Vocabulary
+from sharedmem.knowledge.graph.retrieving.asking import Asking
 from sharedmem.knowledge.graph.retrieving.ranking import Pool, Question, Shares, rank
 from sharedmem.knowledge.graph.retrieving.recognising import recognised, runs_of
 from sharedmem.knowledge.graph.retrieving.telling import Around, items_of
 from sharedmem.knowledge.graph.retrieving.weights import Weights
 from sharedmem.knowledge.graph.times import OPEN
 from sharedmem.knowledge.graph.views import ATTRIBUTE
-from sharedmem.models import ContextItem, RelationType
+from sharedmem.models import ContextItem
 from sharedmem.search.analysis import query_terms
 from sharedmem.search.fusion import shares_by_rank, summed
 from sharedmem.wire.vectors import Vector
 
 FAN_OUT = 25
-"""Facts of one entity that are walked along; those that the question asks for are fetched beside them."""
-MOST_WALKED = 200
+"""Facts of one entity that are walked along."""
+MOST_WALKED = 100
+"""Facts in all, nearest first: more than are ever answered."""
 MOST_STARTS = 8
 _CANDIDATES = 50
 _CANDIDATES_OF_THE_PAST = 200
@@ -97,23 +98,25 @@ class Retrieval:
             UnavailableError: the server cannot be reached, or could not finish in time.
         """
         terms = query_terms(sought.query)
+        asking = Asking(self._vocabulary, terms)
         heard = await self._hear(sought, terms)
         words, meaning = self._shares(heard, "text"), self._shares(heard, "vector")
         named = list(dict.fromkeys(heard.named.values()))[:MOST_STARTS]
         starts = named or [hit.id for hit in (heard.entities.vector or heard.entities.text)[:_GUESSED_STARTS]]
         wanted = _wanted(heard, summed(words, meaning), sought)
-        walked, asked, seen = await asyncio.gather(
-            self._walk(sought, starts), self._asked(sought, named, terms), self._backend.look(sought.group, wanted)
+        walked, attributes, seen = await asyncio.gather(
+            self._walk(sought, starts), self._attributes(sought, named), self._backend.look(sought.group, wanted)
         )
         reach = Reach(starts, walked.edges)
-        edges = [*chain.from_iterable(asked), *(edge for _, edge in walked.edges)]
-        rows, trips = await self._rows(sought, edges, reach, seen, terms)
-        question = Question(
-            frozenset(terms), frozenset(named), sought.when, sought.until, self._relation_terms, sought.include_past
-        )
-        ends = _nearer_ends(edges, reach)
-        distances = {fact: reach.distances.get(end, 0) + (not named) for fact, end in ends.items()}
-        pool = Pool(rows, seen.episodes, seen.entities, words, meaning, {**reach.distances, **distances})
+        edges = [*chain.from_iterable(attributes), *(edge for _, edge in walked.edges)]
+        rows, trips = await self._rows(sought, edges, reach, seen, asking)
+        question = Question(frozenset(named), sought.when, sought.until, asking.overlap, sought.include_past)
+        ends = {edge.fact: edge.entity for edge in reversed(edges)}
+        distances = reach.distances | {fact: reach.distances.get(end, 0) for fact, end in ends.items()}
+        if not named:
+            # Who is only guessed to be meant is as far away as a neighbour of somebody named.
+            distances = {id_: distance + 1 for id_, distance in distances.items()}
+        pool = Pool(rows, seen.episodes, seen.entities, words, meaning, distances)
         ranked = rank(question, pool, self._weights, k=sought.k)
         around = Around(reach, ends, rows) if named else Around()
         return Retrieved(items_of(ranked, pool, around, sought.group, explain=sought.explain), heard.named, trips)
@@ -133,29 +136,23 @@ class Retrieval:
             sought.group, starts, when=sought.when, depth=sought.depth, fan_out=FAN_OUT, limit=MOST_WALKED
         )
 
-    async def _asked(self, sought: Sought, named: Sequence[str], terms: Iterable[str]) -> list[list[Edge]]:
-        """The attributes of whom a question names, and the facts of the relations that it asks for."""
-        asked = frozenset(terms)
-        types = (ATTRIBUTE, *(type_ for type_ in self._vocabulary.names() if asked & self._relation_terms(type_)))
+    async def _attributes(self, sought: Sought, named: Sequence[str]) -> list[list[Edge]]:
+        """The attributes of whom a question names. Other facts that it asks for are found by their words: an entity
+        may have so many that looking for those of one type would hold up the server."""
         return await asyncio.gather(
             *(
-                self._backend.edges(sought.group, entity, when=sought.when, limit=FAN_OUT, types=types)
+                self._backend.edges(sought.group, entity, when=sought.when, limit=FAN_OUT, types=(ATTRIBUTE,))
                 for entity in named
             )
         )
 
     async def _rows(
-        self, sought: Sought, edges: Sequence[Edge], reach: Reach, seen: Seen, terms: Iterable[str]
+        self, sought: Sought, edges: Sequence[Edge], reach: Reach, seen: Seen, asking: Asking
     ) -> tuple[Mapping[str, FactRow], int]:
         """(the facts that were found in any way, round trips so far)."""
-        asked = frozenset(terms)
+        distances = reach.distances
         best = sorted(
-            edges,
-            key=lambda edge: (
-                reach.distance_of(edge),
-                -len(asked & self._relation_terms(edge.type)),
-                -edge.version.start,
-            ),
+            edges, key=lambda edge: (distances.get(edge.entity, 0), -asking.overlap(edge.type), -edge.version.start)
         )[: 2 * sought.k]
         ways = chain.from_iterable(reach.to(edge.entity) for edge in best)
         missing = tuple(dict.fromkeys(edge.fact for edge in (*best, *ways) if edge.fact not in seen.facts))
@@ -172,14 +169,6 @@ class Retrieval:
             shares |= shares_by_rank(found, weight, k=self._weights.rrf_k)
         return shares
 
-    def _relation_terms(self, type_: str) -> frozenset[str]:
-        return relation_terms(self._vocabulary.declared(type_))
-
-
-def relation_terms(type_: RelationType) -> frozenset[str]:
-    """The words by which a question asks for a relation: those of its name, and of its name from the other end."""
-    return _terms_of(f"{type_.name} {type_.inverse or ''}")
-
 
 def _searches(sought: Sought, terms: tuple[str, ...]) -> list[Search]:
     most = _CANDIDATES_OF_THE_PAST if sought.is_past else _CANDIDATES
@@ -188,7 +177,7 @@ def _searches(sought: Sought, terms: tuple[str, ...]) -> list[Search]:
     return [
         Search(_EPISODES, terms, sought.vector, most, session=sought.session, until=until),
         Search(facts, terms, sought.vector, most, until=sought.when.world),
-        Search(("n",), terms, sought.vector, _CANDIDATES),
+        Search(("n",), terms, sought.vector, _SPARE),
     ]
 
 
@@ -206,21 +195,3 @@ def _wanted(heard: _Heard, shares: Shares, sought: Sought) -> Wanted:
         facts=best(heard.facts, most),
         entities=tuple(dict.fromkeys(entities)),
     )
-
-
-def _nearer_ends(edges: Iterable[Edge], reach: Reach) -> dict[str, str]:
-    """Of each fact, the end through which a walk came to it, by its id."""
-    ends: dict[str, str] = {}
-    for edge in edges:
-        near = min((edge.entity, edge.other), key=lambda end: reach.distances.get(end, _FAR))
-        ends.setdefault(edge.fact, near)
-    return ends
-
-
-_FAR = 1_000_000
-"""Farther than any entity that was reached."""
-
-
-@lru_cache(maxsize=4096)
-def _terms_of(types: str) -> frozenset[str]:
-    return frozenset(query_terms(types.replace("_", " ").replace(ATTRIBUTE, " ")))
