@@ -134,12 +134,14 @@ local function set_name(name, id)
 end
 
 local function note_changed()
-  local scored = { stamp, '' }
+  local scored = {}
   for i = guards.first, guards.last do scored[#scored + 1], scored[#scored + 2] = stamp, ARGV[i] end
   in_parts(1, #scored, function(from, to) redis.call('ZADD', changed, unpack(scored, from, to)) end)
   if redis.call('ZCARD', changed) > MOST_GUARDS + SPARE_GUARDS then
     redis.call('ZREMRANGEBYRANK', changed, 0, -MOST_GUARDS - 1)
   end
+  -- Last, since of all that have changed now it is the first to be left out.
+  redis.call('ZADD', changed, stamp, '')
 end
 
 if not born then redis.call('HSET', groups, group, stamp) end

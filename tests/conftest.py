@@ -26,6 +26,7 @@ pytest.register_assert_rewrite(
     "sharedmem.testing.decision_suite",
     "sharedmem.testing.durable_suite",
     "sharedmem.testing.episode_suite",
+    "sharedmem.testing.graph_suite",
     "sharedmem.testing.index_suite",
     "sharedmem.testing.memory_suite",
     "sharedmem.testing.provider_suite",

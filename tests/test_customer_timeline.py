@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.private_server import need_module
 
 from sharedmem import Hub, Settings
 
@@ -38,9 +39,10 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("t")
 
 
-def run(data_dir: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(data_dir: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """What the example prints, with a data folder of its own."""
     environment = os.environ | {"SHAREDMEM_DATA_DIR": str(data_dir), "PYTHONWARNINGS": "error::RuntimeWarning"}
+    environment |= {f"SHAREDMEM_{name.upper()}": value for name, value in settings.items()}
     return subprocess.run(
         [sys.executable, str(EXAMPLE / "timeline.py"), *words],
         capture_output=True,
@@ -82,6 +84,16 @@ def test_the_answers_are_the_same_when_the_year_is_told_from_its_end(data_dir: P
     done = run(data_dir, "--fake", "--backwards", "--json")
 
     assert (done.returncode, wrong(json.loads(done.stdout))) == (0, []), done.stderr
+
+
+def test_the_answers_are_the_same_on_the_falkordb_module(tmp_path_factory: pytest.TempPathFactory) -> None:
+    need_module("graph")
+    modules = {"graph_backend": "falkordb", "embedded_modules": "search,json,graph"}
+
+    done = run(tmp_path_factory.mktemp("f"), "--json", **modules)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert wrong(json.loads(done.stdout)) == []
 
 
 async def test_nothing_of_it_stays_on_the_server(data_dir: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharedmem.errors import UnsupportedError
+from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.knowledge.graph.extracting.dates import DateReader
 from sharedmem.knowledge.graph.times import stamp_of
 
@@ -139,6 +139,18 @@ def test_what_falls_out_of_all_years_is_no_time(text: str, year: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "moment",
+    [
+        datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=12))),
+        datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-12))),
+    ],
+)
+def test_what_falls_out_of_all_years_in_utc_has_no_stamp(moment: datetime) -> None:
+    with pytest.raises(InvalidError, match="falls out of the years 1 to 9999"):
+        stamp_of("valid_from", moment)
+
+
+@pytest.mark.parametrize(
     ("text", "role", "start", "end"),
     [
         ("gestern", "at", "2024-05-14", "2024-05-15"),
@@ -171,16 +183,17 @@ def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.Monk
         DateReader()
 
 
-WORDS = st.sampled_from(
-    "since until from to between and in on by the end of last next this week month year quarter Monday May March 3 31 0 99 "
-    "1st 2021 9999 0001 99999 2024-02-30 ago two hours days yesterday tomorrow , . - / : 12/12/1212 Q4 mid- not will "
-    "31.12.9999 beginning at 5pm seit bis vor zwei Tagen depuis mars jusqu'\u00e0".split(" ")
-)
+WORDS = """
+    since until from to between and in on by the end of last next this week month year quarter Monday May March 3 31 0
+    99 1st 2021 9999 0001 99999 2024-02-30 ago two hours days yesterday tomorrow , . - / : 12/12/1212 Q4 mid- not will
+    31.12.9999 beginning at 5pm seit bis vor zwei Tagen depuis mars jusqu'\u00e0
+"""
+SAYINGS = st.one_of(st.lists(st.sampled_from(WORDS.split()), max_size=12).map(" ".join), st.text(max_size=80))
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.one_of(st.lists(WORDS, max_size=12).map(" ".join), st.text(max_size=80)),
+    SAYINGS,
     st.datetimes(timezones=st.sampled_from([UTC, ZONE, timezone(timedelta(hours=-12))])).filter(
         lambda moment: 2 <= moment.year <= 9998
     ),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import graph_grounds
 
-from sharedmem import SharedMemoryStore
 from sharedmem.errors import UnavailableError
 from sharedmem.knowledge.graph.extraction import Mention
 from sharedmem.knowledge.graph.graph import Graph
@@ -31,10 +31,11 @@ from sharedmem.knowledge.graph.sameness import likeness
 from sharedmem.knowledge.graph.times import stamp_of
 from sharedmem.providers.protocol import ChatMessage, Model
 from sharedmem.search.analysis import document_terms
-from sharedmem.testing import fake_hub
 
 NOW = stamp_of("now", datetime(2026, 1, 1, tzinfo=UTC))
 GROUP = "acme:names"
+graph, fake_graph, real_graph = graph_grounds.graph, graph_grounds.fake_graph, graph_grounds.real_graph
+falkor_graph, falkor_server = graph_grounds.falkor_graph, graph_grounds.falkor_server
 
 SAME = [
     ("Jon Smith", "John Smith"),
@@ -190,7 +191,7 @@ def test_a_known_name_writes_nothing_unless_it_teaches_something() -> None:
     again = resolved([Mention("ANNA  WEBER")], seen_with(known))
     taught = resolved([Mention("anna weber", "person")], seen_with(known))
 
-    assert not again.entities and not again.names and not again.guards
+    assert (again.entities, again.names, again.guards) == ((), (), ())
     assert again.steady == (f"@{known.id}",)
     assert [each.type for each in taught.entities] == ["person"]
     assert taught.former == (known,)
@@ -302,7 +303,7 @@ def test_resolving_is_the_same_each_time_and_once_is_enough(mentions: list[Menti
     then = resolved(mentions, seen)
 
     assert first == again
-    assert not then.names and not then.merges
+    assert (then.names, then.merges) == ((), ())
     assert [then.canonical_of(mention.name) for mention in mentions] == [
         first.canonical_of(mention.name) for mention in mentions
     ]
@@ -367,26 +368,6 @@ def test_an_entity_is_found_by_its_names_type_and_summary() -> None:
     known = EntityRow("a", "Anna", "person", ("anna",), ("Annie",), 1, "Buys shoes", NOW)
 
     assert entity_text(known) == "Anna, Annie (person): Buys shoes"
-
-
-@pytest.fixture
-async def fake_graph() -> AsyncIterator[Graph]:
-    """Graphs on fakeredis."""
-    async with fake_hub() as hub:
-        yield hub.store("names").graph
-
-
-@pytest.fixture
-def real_graph(store: SharedMemoryStore) -> Graph:
-    """Graphs on the real server."""
-    return store.graph
-
-
-@pytest.fixture(params=["fake_graph", "real_graph"])
-def graph(request: pytest.FixtureRequest) -> Graph:
-    """Graphs on both kinds of server."""
-    found: Graph = request.getfixturevalue(request.param)
-    return found
 
 
 async def test_an_alias_a_slip_and_another_case_all_find_the_entity(graph: Graph) -> None:

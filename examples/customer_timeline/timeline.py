@@ -2,7 +2,7 @@
 
 python examples/customer_timeline/timeline.py                   take in the year, ask 40 questions, tell the score
 python examples/customer_timeline/timeline.py --fake            the same without any server
-python examples/customer_timeline/timeline.py --backwards       from the last message to the first: the answers are the same
+python examples/customer_timeline/timeline.py --backwards       last message first: the answers are the same
 python examples/customer_timeline/timeline.py --graph year.html the graph as a page with two sliders of time
 """
 
@@ -214,7 +214,7 @@ def day(moment: datetime | None) -> str:
 
 
 async def live(store: SharedMemoryStore, group: str, asked: argparse.Namespace) -> Year:
-    """Take in the year, then ask. Each message tells when it was recorded, so their order makes no difference."""
+    """Take in the year, then ask. Each message tells when it was recorded, so that it may come in late."""
     desk = Desk(store, group)
     told, questions = await asyncio.gather(
         asyncio.to_thread(read, "episodes.jsonl", Told), asyncio.to_thread(read, "questions.jsonl", Question)

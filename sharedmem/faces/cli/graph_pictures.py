@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, time
 from typing import TYPE_CHECKING
 
-from sharedmem.faces.cli.output import ago, cell, counted, harmless, nothing, pairs, said, table
+from sharedmem.faces.cli.output import cell, counted, harmless, nothing, pairs, said, table
 from sharedmem.faces.operations import graph as table_of
 from sharedmem.models import ContextItem, ContextSet, EntityMerge, Episode, EpisodeResult, Fact, GraphStats, Step
 
@@ -203,7 +203,7 @@ def _kind(item: ContextItem) -> Text:
 def _times(item: ContextItem) -> str:
     if item.kind == "fact":
         return _interval(item.valid_from, item.valid_to)
-    return ago(item.occurred_at) if item.occurred_at else ""
+    return day(item.occurred_at, otherwise="")
 
 
 def _origin(item: ContextItem) -> Text:

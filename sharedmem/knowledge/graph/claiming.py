@@ -109,11 +109,14 @@ class _Teller:
         if target:
             type_, source, target = self._vocabulary.canonical(type_, source, target)
         start, end = self._interval(statement)
+        value = coded_value(statement, type_)
+        if not self._vocabulary.lines(type_, source, target, value):
+            raise InvalidError("target", "", "say of whom it does not hold any more: this relation may hold of many")
         shown = _shown(statement.value) if type_.startswith("@") else names[target]
         text = statement.text or self._vocabulary.sentence(names[source], type_, shown)
         return Claim(
             *(self._tale.episode.id, next(self._numbers), statement.says),
-            *(source, names[source], type_, target, shown, coded_value(statement, type_)),
+            *(source, names[source], type_, target, shown, value),
             *(start, end, self._recorded),
             text=text[:LONGEST_TEXT],
         )
@@ -134,7 +137,7 @@ def start_of(valid_from: datetime | Unknown | None, occurred: int) -> int:
         return occurred
     if valid_from == UNKNOWN:
         return UNKNOWN_START
-    return stamp_of("valid_from", valid_from)  # type: ignore[arg-type]  # it says what is wrong with what is no moment
+    return stamp_of("valid_from", valid_from)
 
 
 def check_interval(start: int, end: int) -> None:

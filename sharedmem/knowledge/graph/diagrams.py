@@ -154,4 +154,3 @@ def _label(fact: DrawnFact, version: DrawnVersion) -> str:
 def _day(moment: datetime) -> str:
     is_midnight = moment.timetz().replace(tzinfo=None) == time.min
     return f"{moment.date()}" if is_midnight else f"{moment.date()} {moment:%H:%M}"
-

@@ -27,7 +27,7 @@ from sharedmem.knowledge.graph.planning import (
 )
 from sharedmem.knowledge.graph.projecting import further_lines
 from sharedmem.knowledge.graph.protocol import GraphBackend
-from sharedmem.knowledge.graph.records import Behind, Changes, Claim, EntityRow, EpisodeRow, FactRow, Seen, Wanted
+from sharedmem.knowledge.graph.records import Behind, Changes, EntityRow, EpisodeRow, FactRow, Seen, Wanted
 from sharedmem.knowledge.graph.relations import Vocabulary
 from sharedmem.knowledge.graph.resolving import Resolution, Resolver, entity_text
 from sharedmem.knowledge.graph.tales import Tale
@@ -45,7 +45,8 @@ class TakenIn:
 
     rows: Mapping[str, EpisodeRow]
     """By id; of those that were there already too."""
-    repeated: frozenset[str]
+    fresh: frozenset[str]
+    """Ids of those that said something new."""
     warnings: Mapping[str, tuple[str, ...]]
     entities: Mapping[str, EntityRow]
     """By canonical id: everything that is mentioned."""
@@ -89,9 +90,9 @@ class Ingestion:
             self._backend.look(group, Wanted(episodes=ids, facts=contradicted)),
             self._resolver.resolve(group, mentions_of(tales)),
         )
-        told, repeated = sorted_out(tales, seen)
+        told = fresh_among(tales, seen)
         if not told:
-            return TakenIn(seen.episodes, frozenset(repeated), {}, {}, Shift((), ()))
+            return TakenIn(seen.episodes, frozenset(), {}, {}, Shift((), ()))
         now = stamp_of("now", self._clock.now())
         saids, warnings = self._said(told, seen, resolution, now)
         ground, entities, version = await self._ground(group, saids, resolution)
@@ -106,7 +107,7 @@ class Ingestion:
             return Behind()
         known = {**entities, **{row.id: row for row in resolution.entities}}
         after = {**seen.episodes, **{row.id: row for row in embedded.episodes}}
-        return TakenIn(after, frozenset(repeated), warnings, known, shift, committed.turns)
+        return TakenIn(after, frozenset(tale.episode.id for tale in told), warnings, known, shift, committed.turns)
 
     def _said(
         self, told: Sequence[Tale], seen: Seen, resolution: Resolution, now: int
@@ -157,10 +158,10 @@ class Ingestion:
 
         The durable tier takes records whole, so that there all of them bring their vectors along.
         """
-        before = frozenset() if self._lasts else shift.known_before
+        before: frozenset[str] = frozenset() if self._lasts else shift.known_before
         fresh = [row for row in changes.facts if row.id not in before]
-        texts = [row.text for row in (*changes.episodes, *fresh)] + [entity_text(row) for row in changes.entities]
-        halves = await self._meanings.halves(texts)
+        texts = [row.text for row in changes.episodes] + [row.text for row in fresh]
+        halves = await self._meanings.halves([*texts, *(entity_text(row) for row in changes.entities)])
 
         def fact(row: FactRow) -> FactRow:
             return row if row.id in before else replace(row, vector=halves.get(row.text))
@@ -179,14 +180,13 @@ def _stood_on(ground: Ground, resolution: Resolution, seen: Seen) -> Ground:
     return replace(ground, lines=seen.claims, canonical=lambda id_: into.get(id_, id_))
 
 
-def sorted_out(tales: Sequence[Tale], seen: Seen) -> tuple[list[Tale], list[str]]:
-    """(tales that say something new, ids of those that were told before).
+def fresh_among(tales: Sequence[Tale], seen: Seen) -> list[Tale]:
+    """The tales that say something new: one a id, and none that was told before.
 
     Raises:
         ConflictError: another episode has the id of one.
     """
     fresh: dict[str, Tale] = {}
-    repeated = []
     for tale in tales:
         id_ = tale.episode.id
         row = seen.episodes.get(id_)
@@ -196,6 +196,4 @@ def sorted_out(tales: Sequence[Tale], seen: Seen) -> tuple[list[Tale], list[str]
             fresh[id_] = tale
         elif held != tale.digest:
             raise ConflictError(f"an episode {id_!r} with another content is there already; give this one another id")
-        else:
-            repeated.append(id_)
-    return list(fresh.values()), repeated
+    return list(fresh.values())

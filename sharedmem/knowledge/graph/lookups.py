@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.knowledge.graph.base import GraphBase
-from sharedmem.knowledge.graph.naming import LONGEST_NAME, normalised
+from sharedmem.knowledge.graph.naming import LONGEST_NAME, check_whole, normalised
 from sharedmem.knowledge.graph.records import Edge, EntityRow, FactRow, Wanted, When
 from sharedmem.knowledge.graph.views import ATTRIBUTE, attributes_of, entity_of, fact_of
 from sharedmem.models import Entity, Fact
@@ -84,4 +84,4 @@ def facts_along(edges: Iterable[Edge], rows: dict[str, FactRow], group: str) -> 
 def _checked(name: Any) -> str:
     if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
         raise InvalidError("entity", name, f"give its name or its id, within {LONGEST_NAME} characters")
-    return " ".join(name.split())
+    return check_whole("entity", " ".join(name.split()))

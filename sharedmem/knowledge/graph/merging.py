@@ -9,7 +9,7 @@ from sharedmem.errors import ConflictError, InvalidError, NotFoundError
 from sharedmem.knowledge.graph.base import check_limit
 from sharedmem.knowledge.graph.lookups import Lookups, Page
 from sharedmem.knowledge.graph.meanings import Meanings
-from sharedmem.knowledge.graph.naming import check_entity_name, normalised
+from sharedmem.knowledge.graph.naming import check_entity_name, check_whole, normalised
 from sharedmem.knowledge.graph.protocol import GraphProgress
 from sharedmem.knowledge.graph.records import Behind, Changes, EntityRow, Seen, Wanted
 from sharedmem.knowledge.graph.relocating import Move, Relocation
@@ -42,7 +42,7 @@ class Merging(Lookups):
     ) -> EntityMerge:
         """Say that two entities are one: all that is and will be said of the first holds of the second.
 
-        Its names lead to the other one at once, in one atomic step; then its facts move there, in steps of 200 lines of
+        Its names lead to the other one at once, in one atomic step; then its facts move there, in steps of 100 lines of
         facts, each atomic. When that was cut off, the same call goes on with it. Nothing is lost: `unmerge` takes the
         two apart again. Four round trips, and about five for each step.
 
@@ -77,7 +77,7 @@ class Merging(Lookups):
         """Take a merge back: the entity's names lead to itself again, and what was said with them is said of it.
 
         What was said with the names of the other one stays there. As with `merge`, the same call goes on with what was
-        cut off. Four round trips, and about five for each step of 200 lines of facts.
+        cut off. Four round trips, and about five for each step of 100 lines of facts.
 
         Args:
             entity: name or id of the one that was merged, by a call of `merge` or because of its name.
@@ -163,7 +163,7 @@ class Merging(Lookups):
         """Let one entity's names lead to another one."""
         seen = await self._seen(group, source, into)
         first, second = _meant(source, group, seen), _meant(into, group, seen)
-        if first.row.merged_into and first.end == second.end:
+        if first.row.merged_into and first.row.id != second.row.id and first.end == second.end:
             return await self._log_of(group, first.row)
         _check_merge(first, second)
         now = self._minds.clock.now()
@@ -214,7 +214,7 @@ class Merging(Lookups):
 
     async def _seen(self, group: str, *named: str) -> Seen:
         """What names or ids lead to, with the rows of their owners. One round trip; two where an alias is told."""
-        names = tuple(filter(None, map(normalised, named)))
+        names = tuple(filter(None, (normalised(check_whole("entity", name)) for name in named)))
         seen = await self._backend.look(group, Wanted(names=names, entities=named))
         further = {*seen.owners.values(), *seen.names.values(), *seen.into.values()} - seen.entities.keys()
         if further:

@@ -13,6 +13,7 @@ LONGEST_GROUP_BYTES = 256
 LONGEST_ID_BYTES = 128
 _NOT_IN_GROUPS = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
 _NOT_IN_IDS = re.compile(r"[\s#\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
+_HALVES = re.compile(r"[\ud800-\udfff]")
 _BLANKS = re.compile(r"\s+")
 _AROUND = " \t\r\n.,;:!?\"'`()[]<>\u201c\u201d\u2018\u2019\u00ab\u00bb"
 _NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
@@ -29,6 +30,17 @@ def normalised(name: str) -> str:
     return _BLANKS.sub(" ", folded).strip(_AROUND)
 
 
+def check_whole(field: str, text: str) -> str:
+    """A text that UTF-8 can hold.
+
+    Raises:
+        InvalidError: there is half a character in it, as of an argument that was not decoded properly.
+    """
+    if _HALVES.search(text):
+        raise InvalidError(field, text, "it holds half a character (a lone surrogate); decode it properly")
+    return text
+
+
 def check_entity_name(field: str, name: str) -> str:
     """A name, without blanks around it.
 
@@ -39,7 +51,7 @@ def check_entity_name(field: str, name: str) -> str:
         raise InvalidError(field, name, "give a name with a letter or digit in it")
     if len(name) > LONGEST_NAME:
         raise InvalidError(field, f"{name[:40]}...", f"keep it within {LONGEST_NAME} characters")
-    return _BLANKS.sub(" ", name).strip()
+    return check_whole(field, _BLANKS.sub(" ", name).strip())
 
 
 def entity_id(normal: str) -> str:

@@ -48,6 +48,7 @@ class Reading(Lookups):
         group = await self._enter(group_id, "read")
         if not isinstance(id_, str) or not id_:
             raise InvalidError("id", id_, "give the id of an episode, an entity or a fact")
+        check_whole("id", id_)
         seen = await self._backend.look(group, Wanted(episodes=(id_,), entities=(id_,), facts=(id_,)))
         if id_ in seen.episodes:
             return episode_of(seen.episodes[id_])

@@ -60,6 +60,17 @@ class Vocabulary:
         self._types = {type_.name: type_ for type_ in _left_of_shipped({*own, *inverses})} | own
         self._inverses = _inverses(self._types.values())
 
+    def extended(self, types: Iterable[RelationType]) -> Vocabulary:
+        """The same with further types, which come before those of their names or inverses here.
+
+        Raises:
+            InvalidError: as for a vocabulary.
+        """
+        added = [_spelled(type_) for type_ in types]
+        replaced = {type_.name for type_ in added} | {type_.inverse for type_ in added}
+        kept = [type_ for name, type_ in self._types.items() if name not in replaced and type_.inverse not in replaced]
+        return Vocabulary([*kept, *added])
+
     def names(self) -> tuple[str, ...]:
         """Every declared type in alphabetical order, under its own name; `declared` tells its inverse."""
         return tuple(sorted(self._types))

@@ -23,8 +23,10 @@ from sharedmem.knowledge.graph.relations import Vocabulary
 from sharedmem.knowledge.graph.times import OPEN
 from sharedmem.knowledge.graph.turns import Turns
 
-LINES_AT_ONCE = 200
+LINES_AT_ONCE = 100
 """Lines that one step moves, besides those that depend on them."""
+RECORDS_AT_ONCE = 400
+"""Records that one commit writes, of a step that has to write more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,24 @@ def _body(row: EpisodeRow, ended: set[str], come: Iterable[str]) -> bytes:
     return orjson.dumps(told)
 
 
+def pieces(changes: Changes) -> list[Changes]:
+    """The same in parts of so many records as one commit may write: the episodes first, then the facts."""
+    former = {(type(row), row.id): row for row in changes.former}
+    left: list[Row] = [*changes.episodes, *changes.facts]
+    taken = {(type(row), row.id) for row in left}
+    gone = [row for key, row in former.items() if key not in taken]
+    every = [*left, *gone]
+    return [
+        replace(
+            changes,
+            episodes=tuple(row for row in some if isinstance(row, EpisodeRow)),
+            facts=tuple(row for row in some if isinstance(row, FactRow) and (FactRow, row.id) in taken),
+            former=tuple(former[type(row), row.id] for row in some if (type(row), row.id) in former),
+        )
+        for some in (every[first : first + RECORDS_AT_ONCE] for first in range(0, len(every), RECORDS_AT_ONCE))
+    ]
+
+
 class Relocation:
     """Moves the claims of some entities, page by page.
 
@@ -160,7 +180,7 @@ class Relocation:
         self._meanings = meanings
 
     async def move(self, group: str, move: Move, progress: GraphProgress | None = None) -> None:
-        """Move all of them. About four round trips a page of 200 lines; one where nothing is to be done.
+        """Move all of them. About four round trips a page of 100 lines; one where nothing is to be done.
 
         Raises:
             ConflictError: somebody merges or parts the same entities meanwhile.
@@ -191,9 +211,18 @@ class Relocation:
         changes = changes_of_move(found, rows.facts)
         if changes is None:
             return True
-        seen = min(found.seen.version, rows.version)
-        outcome = await self._backend.commit(group, await self._embedded(changes, rows.facts), seen=seen)
-        return outcome if isinstance(outcome, Behind) else True
+        embedded = await self._embedded(changes, rows.facts)
+        return await self._written(group, embedded, min(found.seen.version, rows.version))
+
+    async def _written(self, group: str, changes: Changes, seen: int) -> bool | Behind:
+        """Write a step. Cut off between two commits, it is begun again and finds what is still to be done."""
+        for piece in pieces(changes):
+            outcome = await self._backend.commit(group, piece, seen=seen)
+            if isinstance(outcome, Behind):
+                return outcome
+            # Nobody was between: else this piece would have found its lines changed.
+            seen = outcome.version
+        return True
 
     async def _found(self, group: str, move: Move, lines: Sequence[str]) -> Found:
         """Some lines with all on which they depend, before and after the move."""

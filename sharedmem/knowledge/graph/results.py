@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sharedmem.knowledge.graph.ingesting import TakenIn
 from sharedmem.knowledge.graph.records import EpisodeRow, FactRow
 from sharedmem.knowledge.graph.tales import Tale
@@ -9,15 +11,24 @@ from sharedmem.knowledge.graph.views import entity_of, episode_of, newest_fact_o
 from sharedmem.models import EpisodeResult
 
 
-def result_of(taken: TakenIn, tale: Tale, group: str) -> EpisodeResult:
-    """What became of one tale.
+def results_of(taken: TakenIn, tales: Sequence[Tale], group: str) -> list[EpisodeResult]:
+    """What became of some tales, in their order; of one that comes twice, the second time tells nothing new."""
+    fresh = set(taken.fresh)
+    results = []
+    for tale in tales:
+        results.append(_result(taken, tale.episode.id, group, is_new=tale.episode.id in fresh))
+        fresh.discard(tale.episode.id)
+    return results
+
+
+def _result(taken: TakenIn, id_: str, group: str, *, is_new: bool) -> EpisodeResult:
+    """What became of one.
 
     Entities are told without attributes, which `entity` answers; of an episode that was there already only itself.
     """
-    id_ = tale.episode.id
     row = taken.rows[id_]
     episode = episode_of(row)
-    if id_ in taken.repeated:
+    if not is_new:
         return EpisodeResult(id=id_, episode=episode, repeated=True)
     said = [fact for fact in taken.shift.after if id_ in fact.episodes]
     return EpisodeResult(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,7 @@ from sharedmem.knowledge.graph.extraction import Extraction, Known, Mention, Sta
 from sharedmem.knowledge.graph.ingesting import TakenIn
 from sharedmem.knowledge.graph.naming import check_entity_name, check_group, check_id, is_like_an_id
 from sharedmem.knowledge.graph.records import FactRow, Wanted
-from sharedmem.knowledge.graph.results import result_of
+from sharedmem.knowledge.graph.results import results_of
 from sharedmem.knowledge.graph.summarising import Summarising
 from sharedmem.knowledge.graph.tales import Tale, checked_episode, tale_of
 from sharedmem.knowledge.graph.times import OPEN, stamp_of
@@ -274,14 +274,14 @@ class Telling(Summarising):
         by_group: dict[str, list[Episode]] = {}
         for episode in episodes:
             by_group.setdefault(check_group(episode.group_id), []).append(episode)
-        found: dict[tuple[str, str], EpisodeResult] = {}
+        found: dict[str, Iterator[EpisodeResult]] = {}
         for group, own in by_group.items():
             await self._enter(group, "write")
             tales = await asyncio.gather(*(self._extracted(group, episode, extract=extract) for episode in own))
             taken = await self._ingestion.take_in(group, tales)
             await self._note_turns(group, taken.turns, len(tales))
-            found |= {(group, tale.episode.id): result_of(taken, tale, group) for tale in tales}
-        return [found[episode.group_id, episode.id] for episode in episodes]
+            found[group] = iter(results_of(taken, tales, group))
+        return [next(found[episode.group_id]) for episode in episodes]
 
     async def _extracted(self, group: str, episode: Episode, *, extract: bool) -> Tale:
         if not extract:
@@ -309,7 +309,8 @@ class Telling(Summarising):
         return await known_facts(self._backend, group, episode)
 
     async def _one(self, group: str, tale: Tale) -> EpisodeResult:
-        return result_of(await self._ingestion.take_in(group, [tale]), tale, group)
+        (result,) = results_of(await self._ingestion.take_in(group, [tale]), [tale], group)
+        return result
 
     async def _tale(
         self,
@@ -358,7 +359,7 @@ class Telling(Summarising):
             raise InvalidError("relationship", tale.episode.content, warnings[0])
 
     async def _said_fact(self, group: str, taken: TakenIn, tale: Tale) -> Fact:
-        result = result_of(taken, tale, group)
+        (result,) = results_of(taken, [tale], group)
         if result.facts:
             return result.facts[-1]
         (*_, id_) = episode_of(taken.rows[tale.episode.id]).fact_ids

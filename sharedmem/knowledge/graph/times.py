@@ -33,7 +33,8 @@ def stamp_of(field: str, moment: datetime) -> int:
     if moment.utcoffset() is None:
         raise InvalidError(field, moment.isoformat(), "give it a time zone, such as datetime.UTC")
     try:
-        return (moment - _BEGINNING) // _MICROSECOND + 1
+        # A difference of moments never overflows, whatever their zones are; only the way to UTC does.
+        return (moment.astimezone(UTC) - _BEGINNING) // _MICROSECOND + 1
     except OverflowError:
         raise InvalidError(field, moment.isoformat(), "in UTC it falls out of the years 1 to 9999") from None
 

@@ -43,7 +43,7 @@ class Undoing:
         return await self._turns.until_written(group, lambda: self._attempt(group, episode_id))
 
     async def _attempt(self, group: str, id_: str) -> EpisodeResult | Behind:
-        seen = await self._backend.look(group, Wanted(episodes=(id_,)))
+        seen = await self._backend.look(group, Wanted(episodes=(check_whole("episode", id_),)))
         row = seen.episodes.get(id_)
         if row is None:
             raise NotFoundError("episode", id_, f"group {group!r} has none of that id")

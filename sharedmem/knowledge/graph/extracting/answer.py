@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
-import orjson
 from pydantic import BaseModel, BeforeValidator, Field
 
 
 def _plain(value: Any) -> Any:
     """Models put lists and objects where one value belongs."""
-    return orjson.dumps(value).decode() if isinstance(value, list | dict) else value
+    return json.dumps(value, default=str) if isinstance(value, list | dict) else value
 
 
 def _text(value: Any) -> Any:

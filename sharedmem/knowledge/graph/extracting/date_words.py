@@ -192,7 +192,7 @@ def date_patterns(languages: Sequence[str]) -> DatePatterns:
         return (
             rf"(?:{edges})?(?:(?P<whole{suffix}>{either('whole')}|{_EVERYWHERE})"
             rf"|(?:{sides})?(?P<name{suffix}>{either('weekday')}|{either('month')})"
-            rf"|(?P<year{suffix}>{_ON_ITS_OWN})|(?P<unit{suffix}>week|month|quarter|year))(?!\w)"
+            rf"|(?P<year{suffix}>{_ON_ITS_OWN})|(?P<unit{suffix}>week|month|quarter|year))(?!\w|,?\s\d{{5}})"
         )
 
     roles = "|".join(f"(?P<{role}>(?:{either(role)}))\\s" for role in ("since", "until", "after", "at"))

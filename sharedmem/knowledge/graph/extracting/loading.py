@@ -164,7 +164,7 @@ def _content(path: Path) -> object:
 
 
 def _told(error: ValidationError) -> str:
-    first = error.errors()[0]
-    # Of `rules`, pydantic also tells which kind of rule it tried.
+    # Of a rule, pydantic tells for each kind of rule what is wrong with it; the deepest problem says most.
+    first = max(error.errors(), key=lambda problem: len(problem["loc"]))
     place = [part + 1 if isinstance(part, int) else part for part in first["loc"] if part not in {"str", "_Rule"}]
     return f"{' '.join(map(str, place)) or 'the file'}: {first['msg']}"

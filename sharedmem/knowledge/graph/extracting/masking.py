@@ -53,7 +53,7 @@ FILLERS = frozenset(
         "too",
     ]
 )
-_BREAKS = re.compile(r"(?<=[.!?])[\"')\]\u201d]?\s+(?=[\"'(\u201c]?[^\W_a-z])|\s*\n\s*|;\s")
+_BREAKS = re.compile(r"(?<=[.!?])[\"')\]\u201d]?\s+(?=[\"'(\u201c]?[^\W_a-z])|\n\s*|;\s")
 _ABBREVIATION = re.compile(
     r"(?:\b(?:mr|mrs|ms|dr|prof|st|no|nr|vs|etc|e\.g|i\.e|jr|sr|[a-z])|^\d{1,2})\.$", re.IGNORECASE
 )

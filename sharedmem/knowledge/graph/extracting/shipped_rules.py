@@ -43,7 +43,7 @@ _SAID: tuple[tuple[str, str], ...] = (
     ("{person} (do|does) not work (for|at) {company} [anymore]", "ends works_for(person, company)"),
     ("{company} (fired|dismissed|laid off) {person}", "ends works_for(person, company)"),
     (
-        "{person} (is|am|became|was appointed|was named) (CEO|chief executive|chief executive officer) of {company}",
+        "{person} (is|am|became|was appointed|was named) [new|our new] (CEO|chief executive) of {company}",
         "has_ceo(company, person)",
     ),
     ("{person} is no longer (CEO|chief executive) of {company}", "ends has_ceo(company, person)"),

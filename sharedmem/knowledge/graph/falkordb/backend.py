@@ -9,7 +9,7 @@ from sharedmem.clock import new_id
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge.graph.falkordb import queries
 from sharedmem.knowledge.graph.falkordb.asking import Asker
-from sharedmem.knowledge.graph.falkordb.rows import claim_of, entity_of, episode_of, fact_of, numbers_of
+from sharedmem.knowledge.graph.falkordb.rows import claim_of, entity_of, episode_of, fact_of, numbers_of, within
 from sharedmem.knowledge.graph.falkordb.walking import Walk, edges_of
 from sharedmem.knowledge.graph.falkordb.writing import any_of, parameters_of
 from sharedmem.knowledge.graph.protocol import GraphProgress
@@ -86,10 +86,11 @@ class FalkorBackend:
         while True:
             written = await self._asker.write(key, queries.COMMIT, {**parameters, "seen": seen})
             if written:
-                return Committed(written[0][0])
-            born, version = (await self._asker.read(key, queries.VERDICT, {"token": token}) or [[None, None]])[0]
+                return _committed(*written[0])
+            asked = {"token": token, "turns": parameters["turns"]}
+            born, version, turns = (await self._asker.read(key, queries.VERDICT, asked) or [[None] * 3])[0]
             if version is not None:
-                return Committed(version)
+                return _committed(version, turns)
             if born is not None or seen:
                 return Behind()
             seen = await self._begin(key)
@@ -133,9 +134,8 @@ class FalkorBackend:
         """See `GraphBackend.listed`. One round trip."""
         if kind not in queries.LISTED:
             raise InvalidError("kind", kind, f"give one of {', '.join(queries.LISTED)}")
-        by_session = kind == "episode" and session is not None
-        query = queries.LISTED["session" if by_session else kind]
-        return await self._page(group, query, {"session": session} if by_session else {}, after, limit)
+        parameters = {"within": None if session is None else within(session)}
+        return await self._page(group, queries.LISTED[kind], parameters, after, limit)
 
     async def lines_of(
         self, group: str, said: Sequence[str], *, after: str = "", limit: int = 1000
@@ -153,15 +153,14 @@ class FalkorBackend:
 
     async def stats(self, group: str) -> GraphStats:
         """See `GraphBackend.stats`. One round trip."""
-        counted = await self._read(group, queries.STATS, {}) or [[0] * 7]
-        episodes, summaries, _, entities, facts, past, merges = counted[0]
+        episodes, summaries, _, entities, merged, facts, lapsed, past, merges = await self._counted(group)
         return GraphStats(
             group_id=group,
             episodes=episodes,
             summaries=summaries,
-            entities=entities,
-            facts=facts,
-            past_facts=past,
+            entities=entities - merged,
+            facts=facts - lapsed,
+            past_facts=past + lapsed,
             merges=merges,
         )
 
@@ -172,8 +171,8 @@ class FalkorBackend:
 
     async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
         """See `GraphBackend.delete`. Two round trips. Who has looked before and commits after it is `Behind`."""
-        counted = (await self._read(group, queries.STATS, {}) or [[0] * 7])[0]
-        count = sum(counted[:6])
+        episodes, summaries, statements, entities, _, facts, _, past, _ = await self._counted(group)
+        count = episodes + summaries + statements + entities + facts + past
         await self._asker.delete(self._key(group))
         if progress is not None:
             progress(count, count)
@@ -190,6 +189,10 @@ class FalkorBackend:
     ) -> list[list[Any]]:
         timeout_ms = None if patient else self._patience_ms
         return await self._asker.read(self._key(group), query, parameters, timeout_ms=timeout_ms)
+
+    async def _counted(self, group: str) -> list[int]:
+        now = stamp_of("now", self._clock.now())
+        return (await self._read(group, queries.STATS, {"now": now}) or [[0] * 9])[0]
 
     async def _begin(self, key: bytes) -> int:
         """Make the graph of a group with its indexes, before there is anything in it; the version of its beginning."""
@@ -232,7 +235,12 @@ class FalkorBackend:
 def _narrow(number: int, search: Search) -> dict[str, Any]:
     since = UNKNOWN_START if search.since is None else search.since
     until = LATEST if search.until is None else search.until
-    return {f"session{number}": search.session, f"since{number}": since, f"until{number}": until}
+    session = None if search.session is None else within(search.session)
+    return {f"within{number}": session, f"since{number}": since, f"until{number}": until}
+
+
+def _committed(version: int, turns: list[list[Any]]) -> Committed:
+    return Committed(version, tuple((session, count) for session, count in turns))
 
 
 def _times(when: When | None) -> dict[str, int]:

@@ -28,14 +28,18 @@ PLACES: dict[Letter, str] = {**EPISODES, "n": "Entity", **FACTS}
 # Recall of an HNSW index rises with the last number (see EVIDENCE); the module's own is 10.
 _HNSW = "similarityFunction: 'cosine', M: 16, efConstruction: 200, efRuntime: 100"
 _RANGES = (
-    "(n:Told) ON (n.id, n.place, n.session, n.start)",
-    "(n:Entity) ON (n.id)",
+    "(n:Told) ON (n.id)",
+    "(n:Episode) ON (n.place, n.within, n.start)",
+    "(n:Summary) ON (n.place, n.within, n.start)",
+    "(n:Statement) ON (n.within, n.start)",
+    "(n:Entity) ON (n.id, n.start)",
     "(n:Name) ON (n.id)",
     "(n:Line) ON (n.id)",
     "(n:Value) ON (n.id)",
     "(n:Merge) ON (n.id)",
+    "(n:Session) ON (n.id)",
     "(n:Done) ON (n.id, n.until)",
-    "()-[n:FACT]->() ON (n.id, n.start)",
+    "()-[n:FACT]->() ON (n.id, n.start, n.end)",
     "()-[n:PAST]->() ON (n.id, n.start)",
 )
 
@@ -49,22 +53,22 @@ RETURN h.born
 LOOK = """
 MATCH (h:Head) RETURN 'version' AS kind, '' AS id, h.version AS number, null AS row, null AS more
 UNION ALL
-UNWIND $names AS x MATCH (:Name {id: x})-[:NAMES]->(e:Entity)-[:MERGED_INTO*0..]->(z:Entity)
-WHERE NOT (z)-[:MERGED_INTO]->()
+UNWIND $names AS x MATCH (:Name {id: x})-[:NAMES]->(e)
+WITH x, e MATCH (e)-[:MERGED_INTO*0..]->(z) WHERE NOT (z)-[:MERGED_INTO]->()
 RETURN 'name' AS kind, x AS id, null AS number, e.id AS row, [z.id] AS more
 UNION ALL
-UNWIND $lines AS x MATCH (:Line {id: x})<-[:IN]-(c:Claim)
+UNWIND $lines AS x MATCH (:Line {id: x})<-[:IN]-(c)
 RETURN 'line' AS kind, x AS id, null AS number, null AS row, collect(c.row) AS more
 UNION ALL
-UNWIND $lines AS x MATCH (:Line {id: x})<-[:IN]-(:Claim)-[:ABOUT]->(e:Entity)-[:MERGED_INTO*1..]->(z:Entity)
-WHERE NOT (z)-[:MERGED_INTO]->()
-RETURN DISTINCT 'into' AS kind, e.id AS id, null AS number, z.id AS row, null AS more
+UNWIND $lines AS x MATCH (:Line {id: x})<-[:IN]-()-[:ABOUT]->(e)
+WITH DISTINCT e MATCH (e)-[:MERGED_INTO*1..]->(z) WHERE NOT (z)-[:MERGED_INTO]->()
+RETURN 'into' AS kind, e.id AS id, null AS number, z.id AS row, null AS more
 UNION ALL
-UNWIND $entities AS x MATCH (e:Entity {id: x})-[:MERGED_INTO*1..]->(z:Entity)
-WHERE NOT (z)-[:MERGED_INTO]->()
+UNWIND $entities AS x MATCH (e:Entity {id: x})
+WITH x, e MATCH (e)-[:MERGED_INTO*1..]->(z) WHERE NOT (z)-[:MERGED_INTO]->()
 RETURN 'into' AS kind, x AS id, null AS number, z.id AS row, null AS more
 UNION ALL
-UNWIND $episodes AS x MATCH (n:Told {id: x}) OPTIONAL MATCH (n)-[:SAYS]->(c:Claim)
+UNWIND $episodes AS x MATCH (n:Told {id: x}) OPTIONAL MATCH (n)-[:SAYS]->(c)
 RETURN 'episode' AS kind, x AS id, n.version AS number, n.row AS row, collect(c.row) AS more
 UNION ALL
 UNWIND $entities AS x MATCH (n:Entity {id: x}) WHERE n.row IS NOT NULL
@@ -133,13 +137,7 @@ MATCH (h:Head) WHERE h.born <= $seen
 OPTIONAL MATCH (d:Done {{id: $token}})
 WITH h, d WHERE d IS NULL
 {"".join(map(_count_changed, ("Line", "Name", "Entity")))}{"".join(map(_count_other, ("Told", "Entity")))}
-CALL {{
-  UNWIND $hadFacts AS x
-  OPTIONAL MATCH ()-[r:FACT {{id: x.id}}]->() OPTIONAL MATCH ()-[p:PAST {{id: x.id}}]->()
-  WITH x, coalesce(r.version, p.version, 0) AS found
-  WHERE found <> x.version AND NOT (x.goes AND found = 0) RETURN count(x) AS hadFacts
-}}
-WITH h, guardedLine + guardedName + guardedEntity + hadTold + hadEntity + hadFacts AS behind WHERE behind = 0
+WITH h, guardedLine + guardedName + guardedEntity + hadTold + hadEntity AS behind WHERE behind = 0
 WITH h, CASE WHEN h.version < timestamp() * 1000 THEN timestamp() * 1000 ELSE h.version + 1 END AS next
 SET h.version = next
 CREATE (:Done {{id: $token, version: next, until: timestamp() + $keep}})
@@ -181,15 +179,22 @@ CALL {{
   CREATE (n)-[:NAMES]->(e) RETURN count(n) AS named
 }}
 CALL {{
-  UNWIND $merged AS x MERGE (m:Merge {{id: x.id}}) SET m.entity = x.entity, m.at = x.at, m.row = x.row
+  UNWIND $merged AS x MERGE (m:Merge {{id: x.id}}) SET m.at = x.at, m.row = x.row
   RETURN count(m) AS merged
 }}
+CALL {{
+  UNWIND $turns AS x MERGE (s:Session {{id: x.id}}) SET s.turns = coalesce(s.turns, 0) + x.more
+  RETURN count(s) AS counted
+}}
+CALL {{ UNWIND $turns AS x MATCH (s:Session {{id: x.id}}) RETURN collect([x.session, s.turns]) AS turns }}
 {"".join(map(_note_changed, ("Line", "Name", "Entity")))}
-RETURN next
+RETURN next, turns
 """
 
 VERDICT = """
-OPTIONAL MATCH (h:Head) OPTIONAL MATCH (d:Done {id: $token}) RETURN h.born, d.version
+OPTIONAL MATCH (h:Head) OPTIONAL MATCH (d:Done {id: $token})
+CALL { UNWIND $turns AS x MATCH (s:Session {id: x.id}) RETURN collect([x.session, s.turns]) AS turns }
+RETURN h.born, d.version, turns
 """
 
 _HOLDS_NOW = f"r.superseded = {OPEN} AND r.start <= $world AND $world < r.end"
@@ -223,15 +228,17 @@ RETURN $entity, {_SHOWN}
 WALK_NOW, WALK_THEN = _walk(_HOLDS_NOW), _walk(_HELD)
 EDGES_NOW, EDGES_THEN, EDGES_EVER = _edges(_HOLDS_NOW), _edges(_HELD), _edges("true")
 
+
+def _listed(label: str) -> str:
+    return f"""
+MATCH (n:{label}) WHERE ($within IS NULL OR n.within = $within) AND n.place > $after
+RETURN n.id AS id, n.place AS place ORDER BY place LIMIT $most
+"""
+
+
 LISTED = {
-    "episode": """
-MATCH (n:Told) WHERE n.place > $after
-RETURN n.id AS id, n.place AS place ORDER BY place LIMIT $most
-""",
-    "session": """
-MATCH (n:Told) WHERE n.session = $session AND n.place > $after
-RETURN n.id AS id, n.place AS place ORDER BY place LIMIT $most
-""",
+    "episode": _listed("Episode"),
+    "summary": _listed("Summary"),
     "entity": """
 MATCH (n:Entity) WHERE n.row IS NOT NULL AND n.id > $after
 RETURN n.id AS id, n.id AS place ORDER BY place LIMIT $most
@@ -242,7 +249,7 @@ RETURN r.id AS id, r.id AS place ORDER BY place LIMIT $most
 """,
     "merge": """
 MATCH (m:Merge) WHERE m.id > $after
-RETURN m.entity AS id, m.id AS place ORDER BY place LIMIT $most
+RETURN m.id AS id, m.id AS place ORDER BY place LIMIT $most
 """,
 }
 LINES_OF = """
@@ -255,14 +262,16 @@ RETURN n.id AS id, n.id AS place ORDER BY place LIMIT $most
 """
 MERGES = "MATCH (m:Merge) RETURN m.row ORDER BY m.at, m.id"
 STATS = """
-OPTIONAL MATCH (n:Episode) WITH count(n) AS episodes
-OPTIONAL MATCH (n:Summary) WITH episodes, count(n) AS summaries
-OPTIONAL MATCH (n:Statement) WITH episodes, summaries, count(n) AS statements
-OPTIONAL MATCH (n:Entity) WHERE n.row IS NOT NULL WITH episodes, summaries, statements, count(n) AS entities
-OPTIONAL MATCH ()-[r:FACT]->() WITH episodes, summaries, statements, entities, count(r) AS facts
-OPTIONAL MATCH ()-[r:PAST]->() WITH episodes, summaries, statements, entities, facts, count(r) AS past
-OPTIONAL MATCH (m:Merge)
-RETURN episodes, summaries, statements, entities, facts, past, count(m)
+CALL { MATCH (n:Episode) RETURN count(n) AS episodes }
+CALL { MATCH (n:Summary) RETURN count(n) AS summaries }
+CALL { MATCH (n:Statement) RETURN count(n) AS statements }
+CALL { MATCH (n:Entity) WHERE n.row IS NOT NULL RETURN count(n) AS entities }
+CALL { MATCH (n:Entity)-[:MERGED_INTO]->() RETURN count(n) AS merged }
+CALL { MATCH ()-[r:FACT]->() RETURN count(r) AS facts }
+CALL { MATCH ()-[r:FACT]->() WHERE r.end <= $now RETURN count(r) AS lapsed }
+CALL { MATCH ()-[r:PAST]->() RETURN count(r) AS past }
+CALL { MATCH (m:Merge) RETURN count(m) AS merges }
+RETURN episodes, summaries, statements, entities, merged, facts, lapsed, past, merges
 """
 
 
@@ -321,4 +330,4 @@ def _call(index: str, letter: Letter, rest: str) -> tuple[str, str]:
 
 def _narrowed(search: int, it: str, *, is_narrowed: bool, has_session: bool) -> str:
     times = [f"{it}.start >= $since{search}", f"{it}.start <= $until{search}"] if is_narrowed else []
-    return " AND ".join([*([f"{it}.session = $session{search}"] if has_session else []), *times])
+    return " AND ".join([*([f"{it}.within = $within{search}"] if has_session else []), *times])

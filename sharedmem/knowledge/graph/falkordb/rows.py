@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
+from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -30,13 +31,21 @@ def episode_properties(row: EpisodeRow, words: str) -> Properties:
         "place": place_of(row),
         "start": row.occurred,
         "session": row.session,
+        "within": within(row.session),
         "words": words,
     }
 
 
 def entity_properties(row: EntityRow, words: str) -> Properties:
     """Of the node of an entity."""
-    return {"id": row.id, "row": _json(_plain(row)), "name": row.name, "type": row.type, "words": words}
+    return {
+        "id": row.id,
+        "row": _json(_plain(row)),
+        "name": row.name,
+        "type": row.type,
+        "start": row.recorded,
+        "words": words,
+    }
 
 
 def fact_properties(row: FactRow, words: str) -> Properties:
@@ -97,6 +106,11 @@ def versions_of(numbers: list[int]) -> tuple[Version, ...]:
 def place_of(row: EpisodeRow) -> str:
     """What episodes are listed by: when they occurred, then their ids."""
     return f"{sortable(row.occurred)}/{row.id}"
+
+
+def within(session: str) -> str:
+    """What the episodes of a session have in common: short, and a text even for those without a session."""
+    return blake2b(session.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def letter_of(row: FactRow, now: int) -> Letter:

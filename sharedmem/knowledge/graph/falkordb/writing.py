@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sharedmem.knowledge.graph.falkordb.queries import EPISODES, FACTS
@@ -13,11 +14,11 @@ from sharedmem.knowledge.graph.falkordb.rows import (
     fact_properties,
     letter_of,
     vector_of,
+    within,
 )
 from sharedmem.knowledge.graph.naming import trigrams
-from sharedmem.knowledge.graph.records import Changes, EntityRow, EpisodeRow, FactRow
-from sharedmem.knowledge.graph.resolving import entity_text
-from sharedmem.knowledge.graph.times import sortable, stamp_of
+from sharedmem.knowledge.graph.records import Changes, EntityRow, EpisodeRow, FactRow, Row
+from sharedmem.knowledge.graph.times import stamp_of
 from sharedmem.models import EntityMerge
 from sharedmem.search.analysis import document_terms
 
@@ -33,11 +34,11 @@ def parameters_of(changes: Changes, *, now: int) -> dict[str, Any]:
         now: by which facts are past or not.
     """
     gone = list(_gone(changes))
+    former = {(type(row), row.id): row for row in changes.former}
     return {
         **_guards(changes),
-        "hadTold": [{"id": row.id, "version": row.version} for row in changes.episodes],
-        "hadEntity": [{"id": row.id, "version": row.version} for row in changes.entities],
-        "hadFacts": [*_had(changes.facts, goes=False), *_had(gone, goes=True)],
+        "hadTold": _had(changes.episodes, former),
+        "hadEntity": _had(changes.entities, former),
         "ends": sorted(set(_ends(changes))),
         "putEntities": [_entity(row) for row in changes.entities],
         "into": [{"id": row.id, "into": row.merged_into} for row in changes.entities if row.merged_into],
@@ -51,6 +52,7 @@ def parameters_of(changes: Changes, *, now: int) -> dict[str, Any]:
         **_facts(changes.facts, now),
         "named": [{"name": name, "entity": entity} for name, entity in changes.names],
         "merged": [_merge(entity, told) for entity, told in changes.merges],
+        "turns": [{"id": within(session), "session": session, "more": more} for session, more in _turns(changes)],
     }
 
 
@@ -89,9 +91,16 @@ def _gone(changes: Changes) -> Iterator[FactRow]:
     return (row for row in changes.former if isinstance(row, FactRow) and row.id not in stay)
 
 
-def _had(rows: Iterable[FactRow], *, goes: bool) -> list[Put]:
-    # Facts that were told by their lines alone have no version: these lines guard them.
-    return [{"id": row.id, "version": row.version, "goes": goes} for row in rows if row.version]
+def _had(rows: Iterable[EpisodeRow | EntityRow], former: Mapping[tuple[type, str], Row]) -> list[Put]:
+    """The versions that records must have to be replaced. Of facts any: their lines guard them."""
+    return [{"id": row.id, "version": former.get((type(row), row.id), row).version} for row in rows]
+
+
+def _turns(changes: Changes) -> Iterable[tuple[str, int]]:
+    """How many episodes each session gets."""
+    known = {row.id for row in changes.former if isinstance(row, EpisodeRow)}
+    new = (row for row in changes.episodes if row.letter == "e" and row.id not in known)
+    return Counter(row.session for row in new).items()
 
 
 def _ends(changes: Changes) -> Iterator[str]:
@@ -108,8 +117,8 @@ def _episode(row: EpisodeRow) -> Put:
 
 
 def _entity(row: EntityRow) -> Put:
-    letters = (run for name in row.names for run in trigrams(name))
-    words = words_of([*document_terms(entity_text(row)), *dict.fromkeys(letters)])
+    told = document_terms(" ".join((row.name, *row.aliases, row.summary)))
+    words = words_of([*told, *dict.fromkeys(run for name in row.names for run in trigrams(name))])
     return {"id": row.id, "properties": entity_properties(row, words), "vector": vector_of(row)}
 
 
@@ -144,6 +153,4 @@ def _fact(row: FactRow) -> Put:
 
 
 def _merge(entity: str, told: bytes) -> Put:
-    """An entity may be merged, taken apart and merged again: each time is an entry of its own in the log."""
-    at = sortable(stamp_of("at", EntityMerge.model_validate_json(told).at))
-    return {"id": f"{entity}/{at}", "entity": entity, "at": at, "row": told.decode()}
+    return {"id": entity, "at": stamp_of("at", EntityMerge.model_validate_json(told).at), "row": told.decode()}

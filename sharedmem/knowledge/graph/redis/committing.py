@@ -28,6 +28,7 @@ MOST_AT_ONCE = 500
 """Records that one call of a script writes: it holds up everybody for that long."""
 _SHARED = ("edges", "claims", "names", "merges", "changed", "told")
 _CLOSED = "GROUPCLOSED"
+_ANY_VERSION = -1
 
 
 class Committing(Deleting):
@@ -84,8 +85,7 @@ class Committing(Deleting):
         for row in step.rows:
             told = fields(row, self._namespace, group, now=now)
             words += (step.expected(row), self._embedding(step, row), len(told), *told)
-        for gone in step.gone:
-            words += (ANY_VERSION, "", 0)
+        words += (_ANY_VERSION, "", 0) * len(step.gone)
         for block in step.blocks():
             words.append(len(block))
             words += block
@@ -100,9 +100,6 @@ class Committing(Deleting):
         before = step.former.get((KINDS[type(row)], row.id))
         vector = row.vector or (before.vector if before else None)
         return b64encode(vector) if vector else b""
-
-
-ANY_VERSION = -1
 
 
 class _Step:
@@ -126,7 +123,7 @@ class _Step:
             InternalError: it replaces a row that was not handed in: what lies beside that one would stay.
         """
         if isinstance(row, FactRow):
-            return ANY_VERSION
+            return _ANY_VERSION
         before = self.former.get((KINDS[type(row)], row.id))
         if before is None and row.version:
             raise InternalError(f"{row.id!r} replaces a record, so that record belongs in Changes.former")

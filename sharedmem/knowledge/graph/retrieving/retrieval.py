@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -137,8 +137,11 @@ class Retrieval:
         )
 
     async def _attributes(self, sought: Sought, named: Sequence[str]) -> list[list[Edge]]:
-        """The attributes of whom a question names. Other facts that it asks for are found by their words: an entity
-        may have so many that looking for those of one type would hold up the server."""
+        """The attributes of those whom a question names.
+
+        Facts of the relation that it asks for are found by their words alone: an entity may have so many facts that
+        looking among them for those of one type would hold up the server.
+        """
         return await asyncio.gather(
             *(
                 self._backend.edges(sought.group, entity, when=sought.when, limit=FAN_OUT, types=(ATTRIBUTE,))

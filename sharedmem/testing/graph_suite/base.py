@@ -1,0 +1,51 @@
+"""What the parts of the graph suite share: graphs of a namespace, groups, and days to speak of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
+
+import pytest
+
+from sharedmem.hub import Hub
+from sharedmem.knowledge.graph.graph import Graph
+from sharedmem.models import Fact
+from sharedmem.store import SharedMemoryStore
+from sharedmem.testing.store_suite.base import StoreFixtures
+
+GROUP = "acme:talk"
+OTHER = "acme:talk-2"
+
+
+def day(year: int, month: int = 1, date: int = 1) -> datetime:
+    """The beginning of a day."""
+    return datetime(year, month, date, tzinfo=UTC)
+
+
+class GraphFixtures(StoreFixtures):
+    """The graphs of one namespace, and those of another tenant; `hub` comes from the backend."""
+
+    @pytest.fixture
+    def graph(self, ada: SharedMemoryStore) -> Graph:
+        """What ada's team knows."""
+        return ada.graph
+
+    @pytest.fixture
+    def elsewhere(self, hub: Hub, namespace: str) -> Graph:
+        """The graphs of another tenant, whose name begins like the first one's."""
+        return hub.store(f"{namespace}0", actor="ada").graph
+
+    @pytest.fixture(autouse=True)
+    async def _emptied(self, hub: Hub, namespace: str) -> AsyncIterator[None]:
+        yield
+        await hub.store(f"{namespace}0").clear()
+
+
+def spoken(facts: Iterable[Fact]) -> list[str]:
+    """Facts as sentences, in order of their letters."""
+    return sorted(fact.fact for fact in facts)
+
+
+def targets(facts: Iterable[Fact]) -> list[str]:
+    """Where facts lead to, in order of their letters."""
+    return sorted(fact.target_name for fact in facts)
