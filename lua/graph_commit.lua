@@ -5,16 +5,17 @@
 --                      (see include/graph.lua)
 -- ARGV group     text  as it stands in keys
 -- ARGV seen      int   the newest change that the caller has seen of the group
--- ARGV words...  any   for each row: version it has (0: it is new; -1: any), base64 of its vector for the durable tier, number of
---                      words of its fields, and these, its body first (without fields it goes, if it is there at all);
---                      then blocks with the number of words before them: guards, steady guards, members of edges that
---                      go, those that come with a 0 before each, the same of claims, and of told; entities that are
---                      not merged any more, those that are with what they were merged into; names with the id of each
---                      or nothing; ids with the JSON of their merges; what is told of which key; beginnings of
---                      members of told
+-- ARGV words...  any   for each row: version it has (0: it is new; -1: whichever), base64 of its vector for the durable
+--                      tier, number of words of its fields, and these, its body first (without fields it goes, if it is
+--                      there at all); then blocks with the number of words before them: guards, steady guards, members
+--                      of edges that go, those that come with a 0 before each, the same of claims, and of told;
+--                      entities that are not merged any more, those that are with what they were merged into; names
+--                      with the id of each or nothing; ids with the JSON of their merges; what is told of which key;
+--                      beginnings of members of told
 --
--- RETURNS the version, and how many members there are that begin with each of these. `BEHIND`: something that was seen has changed, nothing was done. `UNFINISHED`: the group is to be
---         deleted, and whoever was at it does not go on. COLD when some of it may lie in the durable tier alone
+-- RETURNS the version, and how many members there are that begin with each of these. `BEHIND`: something that was seen
+--         has changed, nothing was done. `UNFINISHED`: the group is to be deleted, and whoever was at it does not go on.
+--         COLD when some of it may lie in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE, GROUPCLOSED
 local SHARED, MOST_GUARDS, SPARE_GUARDS = 9, 4096, 512
 local group, seen = ARGV[6], tonumber(ARGV[7])
@@ -59,8 +60,7 @@ end
 local function rows_have_changed(rows)
   for i, row in ipairs(rows) do
     local held = redis.call('HGET', KEYS[3 + i], 'version') or '0'
-    local goes = row.last < row.first
-    if row.expect ~= '-1' and held ~= row.expect and not (goes and held == '0') then return true end
+    if row.expect ~= '-1' and held ~= row.expect then return true end
     row.is_there = held ~= '0'
   end
   return false

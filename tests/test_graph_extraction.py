@@ -137,10 +137,6 @@ async def test_data_is_read_as_its_names_and_values() -> None:
     assert "order 1234" in {mention.name for mention in found.mentions}
 
 
-async def test_names_of_a_question_are_found_without_an_episode() -> None:
-    assert SHIPPED.names("Where did Anna Smith live before order #1234 for EUR 12?") == ["Anna Smith", "order 1234"]
-
-
 # -- the shipped rules ----------------------------------------------------------------------------
 
 
@@ -230,6 +226,13 @@ async def test_each_date_belongs_to_what_was_said_before_it() -> None:
 
 async def test_a_correction_counts_with_the_date_that_is_meant() -> None:
     assert await times("Actually, I moved to Berlin in March, not in May.") == [(day(3, 1), None)]
+
+
+async def test_a_correction_in_the_next_sentence_changes_the_date() -> None:
+    assert await times("Anna left Acme. I moved to Berlin in May. Sorry, it was in March.") == [
+        (None, None),
+        (day(3, 1), None),
+    ]
 
 
 async def test_a_rule_says_since_when_it_holds_without_a_date() -> None:
@@ -405,7 +408,7 @@ async def test_without_the_library_for_dates_an_episode_says_what_to_install(mon
     monkeypatch.setitem(sys.modules, "dateparser", None)
 
     with pytest.raises(UnsupportedError, match=r"sharedmem-hub\[graph\]"):
-        await RuleExtractor().extract(episode("Anna moved"), Known())
+        await rules(languages=["fr", "de"]).extract(episode("Anna moved"), Known())
 
 
 async def test_an_episode_without_a_time_is_refused() -> None:

@@ -6,13 +6,13 @@ import random
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
+from support.graph_rows import fact_row, stamp
 
 from sharedmem import Hub
 from sharedmem.knowledge.graph.records import Changes, Committed, Edge, FactRow, Version, Wanted, When
 from sharedmem.knowledge.graph.redis import RedisBackend
 from sharedmem.knowledge.graph.times import LATEST, OPEN, UNKNOWN_START
 from sharedmem.testing.fakes import fake_hub
-from tests.support.graph_rows import fact_row, stamp
 
 GROUP = "acme:walks"
 PEOPLE = "abcdefgh"

@@ -9,6 +9,7 @@ from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.knowledge.graph.base import check_limit
 from sharedmem.knowledge.graph.family import GRAPH
 from sharedmem.knowledge.graph.lookups import Lookups, Page, facts_along
+from sharedmem.knowledge.graph.naming import check_whole
 from sharedmem.knowledge.graph.protocol import GraphProgress
 from sharedmem.knowledge.graph.records import Edge, FactRow, Wanted, When
 from sharedmem.knowledge.graph.relations import Vocabulary

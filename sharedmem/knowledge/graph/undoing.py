@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sharedmem.errors import NotFoundError
+from sharedmem.knowledge.graph.naming import check_whole
 from sharedmem.knowledge.graph.planning import Ground, Shift, newest_of, shifted, told_of
 from sharedmem.knowledge.graph.projecting import further_lines
 from sharedmem.knowledge.graph.protocol import GraphBackend

@@ -1,4 +1,5 @@
 """Searching and retrieving: what is found, at which time, and within which walls."""
+# ruff: noqa: D102  # a test's name is its sentence
 
 from __future__ import annotations
 

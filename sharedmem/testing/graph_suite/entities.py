@@ -1,4 +1,5 @@
 """Entities: whom names mean, and what happens when two turn out to be one."""
+# ruff: noqa: D102  # a test's name is its sentence
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """What is refused, before anything is written."""
+# ruff: noqa: D102  # a test's name is its sentence
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """Telling the graph something: what is kept, what it closes, and what happens when it is told again."""
+# ruff: noqa: D102  # a test's name is its sentence
 
 from __future__ import annotations
 
@@ -134,16 +135,16 @@ class TellingSuite(GraphFixtures):
         for year, town in ((2024, "Hamar"), (2020, "Oslo"), (2022, "Bergen")):
             await graph.add_relationship("Ann", "lives_in", town, group_id=GROUP, valid_from=day(year))
 
-        found = {
-            year: targets(await graph.facts("Ann", group_id=GROUP, as_of=day(year, 6))) for year in range(2019, 2026)
-        }
-
-        assert found == {
-            2019: [],
-            **dict.fromkeys((2020, 2021), ["Oslo"]),
-            **dict.fromkeys((2022, 2023), ["Bergen"]),
-            **dict.fromkeys((2024, 2025), ["Hamar"]),
-        }
+        lived = (
+            (2019, []),
+            (2020, ["Oslo"]),
+            (2021, ["Oslo"]),
+            (2022, ["Bergen"]),
+            (2024, ["Hamar"]),
+            (2026, ["Hamar"]),
+        )
+        for year, towns in lived:
+            assert targets(await graph.facts("Ann", group_id=GROUP, as_of=day(year, 6))) == towns
 
     async def test_undoing_an_episode_opens_exactly_what_it_closed(self, graph: Graph) -> None:
         await graph.add_relationship("Ann", "lives_in", "Oslo", group_id=GROUP, valid_from=day(2020))

@@ -1,4 +1,5 @@
 """Two axes of time: what was true, and what was known of it."""
+# ruff: noqa: D102  # a test's name is its sentence
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """Traversal: what lies around entities, how far, and at what time."""
+# ruff: noqa: D102  # a test's name is its sentence
 
 from __future__ import annotations
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
+from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 
@@ -36,10 +38,11 @@ LONGEST_READ = 20_000
 _TOLD_TO_THE_USER = frozenset({"agent", "assistant", "system"})
 # What is only asked, thought of or wished for is not said.
 _NOT_SAID = re.compile(
-    r"\W*(?:if|unless|whether|suppose|supposing|imagine|assuming|maybe|perhaps|could|would|should|can|may|might|i wish)"
-    r"\b",
+    r"\W*(?:if|unless|whether|suppose|supposing|imagine|assuming|maybe|perhaps|could|would|should|can|might|i wish"
+    r"|may (?:i|you|we|he|she|it|they))\b",
     re.IGNORECASE,
 )
+_CORRECTION = re.compile(r"\W*(?:sorry|correction|actually|no|oops|pardon|rather|i mean|i meant)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class RuleExtractor:
             raise InvalidError("occurred_at", None, "an episode is read against the time when it happened")
         if self._dates is None:
             # The library and the words of a language are loaded once, for longer than an event loop may stand still.
-            self._dates = await asyncio.to_thread(DateReader, self._book.languages)
+            self._dates = await asyncio.to_thread(_dates, self._book.languages)
         listening = episode.source in _TOLD_TO_THE_USER
         speaker = Speaker(episode.user or self._book.speaker, is_listening=listening)
         text = content_text(episode.content)
@@ -101,13 +104,6 @@ class RuleExtractor:
         reading.read(self._dates, speaker, episode.occurred_at)
         left_out = [f"only the first {LONGEST_READ:,} characters were read"] if len(text) > LONGEST_READ else []
         return reading.extraction(left_out)
-
-    def names(self, text: str) -> list[str]:
-        """The names in a text, such as a question, in their order; its dates are not looked for."""
-        found = self._lexicon.sure(without_signs(text[:LONGEST_READ]))
-        self._lexicon.likely(found, set(), Speaker(self._book.speaker, is_listening=False))
-        spots = sorted(found.spots, key=lambda spot: spot.begin)
-        return list(dict.fromkeys(spot.name for spot in spots if spot.type != AMOUNT))
 
     def __repr__(self) -> str:
         return f"<RuleExtractor {NAME}: {len(self._rules)} rules>"
@@ -119,6 +115,15 @@ def _shipped() -> tuple[Rule, ...]:
     from sharedmem.knowledge.graph.extracting.shipped_rules import SHIPPED_RULES  # noqa: PLC0415
 
     return SHIPPED_RULES
+
+
+def _dates(languages: tuple[str, ...]) -> DateReader:
+    with _OPENING:  # many episodes may be the first one
+        return _opened(languages)
+
+
+_OPENING = threading.Lock()
+_opened = lru_cache(8)(DateReader)
 
 
 @dataclass(slots=True)
@@ -137,6 +142,8 @@ class _Reading:
         self._rules = rules
         self._mentioned: dict[str, _Mentioned] = {}
         self._statements: list[Statement] = []
+        self._last = 0
+        """Number of the first statement of the sentence that said something last."""
         self._types: dict[str, str] = {}
         self._other_names: dict[str, str] = {}
         """Name by another name of the same."""
@@ -147,9 +154,10 @@ class _Reading:
         dated = [self._dated(span, found, dates, occurred_at) for span in spans]
         self._lexicon.likely(found, {begin for begin, _ in spans}, speaker)
         found.spots.sort(key=lambda spot: spot.begin)
+        begins = [spot.begin for spot in found.spots]
         for span, times in zip(spans, dated, strict=True):
-            spots = [spot for spot in found.spots if span[0] <= spot.begin and spot.end <= span[1]]
-            self._sentence(span, spots, times)
+            inside = found.spots[bisect_left(begins, span[0]) : bisect_left(begins, span[1])]
+            self._sentence(span, [spot for spot in inside if spot.end <= span[1]], times)
 
     def _dated(self, span: tuple[int, int], found: Found, dates: DateReader, occurred_at: datetime) -> list[Dated]:
         times = []
@@ -165,13 +173,25 @@ class _Reading:
             if spot.type != AMOUNT and spot.certainty != "beginning":
                 self._mention(spot.name, spot, "")
         said = self._text[slice(*span)]
-        if not spots or said.rstrip("\"') ").endswith("?") or _NOT_SAID.match(said):
+        if said.rstrip("\"') ").endswith("?") or _NOT_SAID.match(said):
             return
         sentence = masked(self._text, span, spots, [time.span for time in times])
-        fits = self._rules.fits(self._text, sentence, self._types)
+        fits = self._rules.fits(self._text, sentence, self._types) if spots else []
+        if fits:
+            self._last = len(self._statements)
+        elif times and _CORRECTION.match(said):
+            self._correct(times)
         for fit, place in zip(fits, spans_of(fits, times), strict=True):
             self._statements += statements_of(fit, place)
             self._learn(fit)
+
+    def _correct(self, times: list[Dated]) -> None:
+        """What the last sentence said holds since another time: "Sorry, it was in March"."""
+        start = next((time.start for time in times if time.start is not None), None)
+        if start is not None:
+            self._statements[self._last :] = [
+                replace(statement, valid_from=start) for statement in self._statements[self._last :]
+            ]
 
     def _learn(self, fit: Fit) -> None:
         for name, type_ in types_of(fit):
