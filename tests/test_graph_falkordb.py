@@ -7,10 +7,13 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.bare_server import BareServer
+from support.private_server import need_module
 
 from sharedmem import Hub, InvalidError, Settings, UnsupportedError
 from sharedmem.clock import new_id
@@ -35,8 +38,6 @@ from sharedmem.knowledge.minds import Minds
 from sharedmem.models import EntityMerge
 from sharedmem.search.analysis import query_terms
 from sharedmem.wire.vectors import Vector, to_half, unit
-from support.bare_server import BareServer
-from support.private_server import need_module
 
 DIMENSION = 64
 GROUP = "acme:s1"
@@ -45,10 +46,21 @@ YEAR_1 = stamp_of("t", datetime(1, 1, 1, tzinfo=UTC))
 YEAR_9999 = stamp_of("t", datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
 NOW = When(stamp_of("t", datetime.now(UTC)), LATEST)
 NASTY = (
-    "'", '"', "\\", "\\'", '\\"}) DETACH DELETE n //', "`x`", "$group", "{a: 1}", "]->() DELETE", "a\nb\tc\r", "\x00", "a\x00b",
-    "\ue000", "\ue0000\x00", "CYPHER x=1 RETURN 1", "*/ /*", "%s", "@a:{b}|c", "(foo|bar)", "-zebra", "日本語 😀", "\u2028", "\x7f", " a ", "a\x01b\x1fc",
-    "\u3000", "a,b", "A", "a;b|c", "x" * 2000,
-)  # fmt: skip
+    *("'", '"', "\\", "\\'", '\\"}) DETACH DELETE n //', "`x`", "$group", "{a: 1}", "]->() DELETE", "a\nb\tc\r"),
+    *(
+        "\x00",
+        "a\x00b",
+        "\ue000",
+        "\ue0000\x00",
+        "CYPHER x=1 RETURN 1",
+        "*/ /*",
+        "%s",
+        "@a:{b}|c",
+        "(foo|bar)",
+        "-zebra",
+    ),
+    *("日本語 😀", "\u2028", "\x7f", " a ", "a\x01b\x1fc", "\u3000", "a,b", "A", "a;b|c", "x" * 2000),
+)
 
 
 @pytest.fixture(scope="module")
@@ -452,8 +464,8 @@ async def test_a_hub_with_50000_edges_is_walked_within_bounds_newest_first(
     await put(graph, fact("hub", "one", Version(1, OPEN, 1, OPEN)))
     key = minds.keyspace.record_item("graph", namespace, "falkor", GROUP)
     more = f"""MATCH (h:Entity {{id: 'hub'}}) UNWIND range(2, 50000) AS x
-        CREATE (h)-[:FACT {{id: 'f' + x, source: 'hub', target: 'n' + x, type: 'knows', versions: [x, {OPEN}, 1, {OPEN}],
-            start: x, end: {OPEN}, recorded: 1, superseded: {OPEN}}}]->(:Entity {{id: 'n' + x}})"""
+        CREATE (h)-[:FACT {{id: 'f' + x, source: 'hub', target: 'n' + x, type: 'knows',
+            versions: [x, {OPEN}, 1, {OPEN}], start: x, end: {OPEN}, recorded: 1, superseded: {OPEN}}}]->(:Entity {{id: 'n' + x}})"""
     with server.client() as client:
         client.execute_command("GRAPH.QUERY", key, more)
 
@@ -565,9 +577,24 @@ async def test_lists_come_page_by_page_in_their_order(graph: FalkorBackend) -> N
     assert await pages("episode", "") == [[]]
     assert await pages("summary") == [["s1"]]
     assert await pages("entity") == [["n0", "n1"], ["n2"]]
-    assert await pages("fact") == [["n0-z", "n1-z"], ["n2-z"]]
+    assert [len(page) for page in await pages("fact")] == [2, 1]
+    assert sorted(id_ for page in await pages("fact") for id_ in page) == ["n0-z", "n1-z", "n2-z"]
     with pytest.raises(InvalidError, match="give one of"):
         await graph.listed(GROUP, "secret")
+
+
+async def test_facts_are_listed_each_once_in_the_order_of_their_ids(graph: FalkorBackend) -> None:
+    ids = [blake2b(str(x).encode(), digest_size=10).hexdigest() for x in range(300)]
+    ends = Version(1, 2, 1, OPEN), EVER
+    await put(graph, *(fact("ann", f"n{x}", ends[x % 2], id=id_) for x, id_ in enumerate(ids)))
+
+    listed, after = await graph.listed(GROUP, "fact", limit=7)
+    while after:
+        page, after = await graph.listed(GROUP, "fact", after=after, limit=7)
+        assert len(page) == 7 or not after
+        listed += page
+
+    assert listed == sorted(ids)
 
 
 async def test_merges_are_told_oldest_first_and_an_undone_one_replaces_itself(graph: FalkorBackend) -> None:

@@ -21,6 +21,7 @@ from sharedmem.knowledge.graph.extracting.model import ModelExtractor
 from sharedmem.knowledge.graph.extraction import Extraction, Known, Mention, Statement
 from sharedmem.knowledge.graph.relations import Vocabulary
 from sharedmem.models import UNKNOWN, Entity, Episode, Fact, RelationType
+from sharedmem.providers.extractive import ExtractiveSummarizer
 from sharedmem.providers.opening import open_model
 from sharedmem.providers.protocol import ChatMessage, LanguageModel, Model
 from sharedmem.telemetry import Counters
@@ -309,7 +310,7 @@ async def test_of_a_long_episode_the_beginning_is_shown(extractor: ModelExtracto
 
 async def test_with_a_model_in_the_settings_the_model_reads(given_settings: Settings, model: LanguageModel) -> None:
     assert open_ways(given_settings, model).extractor.name == "openai:gpt-4o-mini"
-    assert open_ways(given_settings.replace(llm="extractive"), model).extractor.name == "rules (heuristic)"
+    assert open_ways(given_settings, ExtractiveSummarizer()).extractor.name == "rules (heuristic)"
 
 
 # -- anything at all ------------------------------------------------------------------------------

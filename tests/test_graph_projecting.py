@@ -273,6 +273,29 @@ def test_a_merge_moves_facts_to_the_entity_that_stays() -> None:
     }
 
 
+def test_after_a_merge_stored_rows_are_no_ground_to_carry_on_from() -> None:
+    claims = [said("anna lives_in rome", day=1), said("ann lives_in oslo", day=5)]
+
+    rows = project(
+        by_line(claims), former=projected(claims), vocabulary=VOCABULARY, canonical=lambda id_: id_[:3], since=TODAY
+    )
+
+    told = {(row.source, row.target): row.versions for row in rows if row.versions}
+    assert told == {
+        ("ann", "rom"): (Version(1, OPEN, 1, 5), Version(1, 5, 5, OPEN)),
+        ("ann", "osl"): (Version(5, OPEN, 5, OPEN),),
+    }
+
+
+def test_who_carries_on_at_the_very_moment_of_an_undoing_tells_it_right() -> None:
+    undone = said("anna lives_in rome", day=1, retracted=5)
+    stored = projected([undone])
+
+    claims = [undone, said("anna lives_in oslo", day=9, recorded=5)]
+
+    assert projected(claims, former=stored.values(), since=5) == projected(claims)
+
+
 def test_undoing_a_merge_gives_the_facts_of_before_back() -> None:
     claims = [said("anna lives_in rome", day=1), said("ann lives_in oslo", day=5)]
     before = projected(claims)

@@ -10,10 +10,7 @@ from support.graph_redis import GROUP, changes_of, keys_left, said, told_by, wri
 from support.graph_rows import entity_row, fact_row
 
 from sharedmem import ConflictError, Hub
-from sharedmem.knowledge.graph.records import (
-    Behind,
-    Wanted,
-)
+from sharedmem.knowledge.graph.records import Behind, Search, Wanted
 from sharedmem.knowledge.graph.redis import RedisBackend
 
 any_hub, backend = graph_redis.any_hub, graph_redis.backend

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import graph_grounds
 
-from sharedmem.errors import UnavailableError
+from sharedmem import Hub, Settings, SharedMemoryStore
+from sharedmem.errors import InvalidError, NotFoundError, UnavailableError
 from sharedmem.knowledge.graph.extraction import Mention
 from sharedmem.knowledge.graph.graph import Graph
 from sharedmem.knowledge.graph.judging import ModelJudge
@@ -27,7 +28,7 @@ from sharedmem.knowledge.graph.resolving import (
     entity_text,
     plan_resolution,
 )
-from sharedmem.knowledge.graph.sameness import likeness
+from sharedmem.knowledge.graph.sameness import likeness, neighbourhood
 from sharedmem.knowledge.graph.times import stamp_of
 from sharedmem.providers.protocol import ChatMessage, Model
 from sharedmem.search.analysis import document_terms
@@ -101,6 +102,7 @@ def test_spellings_of_one_name_are_the_same(a: str, b: str) -> None:
 
     assert likeness(mine, yours).verdict == "same"
     assert likeness(mine, yours) == likeness(yours, mine)
+    assert neighbourhood(mine) == neighbourhood(yours)
 
 
 @pytest.mark.parametrize(("a", "b"), DIFFERENT)
@@ -124,6 +126,7 @@ def test_names_with_other_digits_are_never_the_same(a: str, b: str) -> None:
     found = likeness(mine, yours)
 
     assert found.verdict != "same" or digits[0] == digits[1]
+    assert found.verdict != "same" or neighbourhood(mine) == neighbourhood(yours)
     assert found == likeness(yours, mine)
 
 
@@ -181,7 +184,7 @@ def test_a_name_that_nobody_knows_makes_an_entity() -> None:
         "Buys shoes",
     )
     assert resolution.names == (("anna weber", made.id),)
-    assert resolution.guards == ("=anna weber",)
+    assert resolution.guards == ("=anna weber", "~ar")
     assert resolution.own_of("Anna Weber") == resolution.canonical_of("Anna Weber") == made.id
 
 
@@ -407,3 +410,30 @@ async def test_many_tellers_of_one_new_name_make_one_entity(graph: Graph) -> Non
 
     assert len({entity.id for entity in entities}) == 1
     assert (await graph.stats(group_id=GROUP)).entities == 1
+
+
+async def test_two_spellings_that_are_told_at_once_become_one_entity(
+    store: SharedMemoryStore, redis_url: str, namespace: str, settings: Settings
+) -> None:
+    async with Hub.open(redis_url, settings=settings) as other:
+        graphs = [store.graph, other.store(namespace).graph]
+        spellings = ["Jonathan Smith", "Johnathan Smith"]
+
+        await asyncio.gather(
+            *(
+                each.add_entity(name, group_id=f"group:{number}")
+                for number in range(20)
+                for each, name in zip(graphs, spellings, strict=True)
+            )
+        )
+
+    stats = [await store.graph.stats(group_id=f"group:{number}") for number in range(20)]
+    assert {(each.entities, each.merges) for each in stats} == {(1, 1)}
+
+
+@pytest.mark.parametrize("name", ["", "  ", "...", "x" * 201, "a\ud800b"])
+async def test_what_can_be_no_name_is_refused(graph: Graph, name: str) -> None:
+    with pytest.raises(InvalidError):
+        await graph.add_entity(name, group_id=GROUP)
+    with pytest.raises((InvalidError, NotFoundError)):
+        await graph.merge(name, "Anna", group_id=GROUP)

@@ -14,6 +14,7 @@ LONGEST_ID_BYTES = 128
 _NOT_IN_GROUPS = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
 _NOT_IN_IDS = re.compile(r"[\s#\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
 _HALVES = re.compile(r"[\ud800-\udfff]")
+_HALF_LETTERS = re.compile(r"[\ud800-\udfff]")
 _BLANKS = re.compile(r"\s+")
 _AROUND = " \t\r\n.,;:!?\"'`()[]<>\u201c\u201d\u2018\u2019\u00ab\u00bb"
 _NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
@@ -49,6 +50,8 @@ def check_entity_name(field: str, name: str) -> str:
     """
     if not isinstance(name, str) or not normalised(name):
         raise InvalidError(field, name, "give a name with a letter or digit in it")
+    if _HALF_LETTERS.search(name):
+        raise InvalidError(field, "...", "it holds half a character (a lone surrogate); decode it properly")
     if len(name) > LONGEST_NAME:
         raise InvalidError(field, f"{name[:40]}...", f"keep it within {LONGEST_NAME} characters")
     return check_whole(field, _BLANKS.sub(" ", name).strip())

@@ -184,8 +184,8 @@ class Changes:
     """What one step writes, all or nothing."""
 
     guards: tuple[str, ...]
-    """Lines, `=<normalised name>`s and `@<entity id>`s (merges) that must be as they were seen; they count as changed
-    afterwards."""
+    """Lines, `=<normalised name>`s, `@<entity id>`s (merges) and `~<letters>` (new names that begin and end with them)
+    that must be as they were seen; they count as changed afterwards."""
     episodes: tuple[EpisodeRow, ...] = ()
     entities: tuple[EntityRow, ...] = ()
     facts: tuple[FactRow, ...] = ()

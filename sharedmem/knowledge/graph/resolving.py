@@ -7,7 +7,7 @@ What was not said but concluded is a merge: it is logged with its reason, and ca
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -16,7 +16,7 @@ from sharedmem.knowledge.graph.extraction import Mention
 from sharedmem.knowledge.graph.naming import entity_id, normalised, trigrams
 from sharedmem.knowledge.graph.protocol import GraphBackend
 from sharedmem.knowledge.graph.records import EntityRow, Hits, Search, Seen, Wanted
-from sharedmem.knowledge.graph.sameness import likeness, may_be_near, shares_word
+from sharedmem.knowledge.graph.sameness import likeness, may_be_near, neighbourhood, shares_word
 from sharedmem.knowledge.graph.times import moment_of, stamp_of
 from sharedmem.models import EntityMerge
 from sharedmem.wire.vectors import Vector
@@ -246,11 +246,19 @@ class _Plan:
             former=tuple(entities[id_] for id_ in self.rows if id_ in entities),
             names=tuple(self.names.items()),
             merges=tuple((merge.source_id, merge.model_dump_json().encode()) for merge in self.merged),
-            guards=(*(f"={name}" for name in self.names), *(f"@{id_}" for id_ in self.rows if id_ in entities)),
+            guards=tuple(self._guards()),
             steady=tuple(f"@{id_}" for id_ in sorted(self.steady - (self.rows.keys() - entities.keys()))),
             warnings=tuple(self.warnings),
             merged=tuple(self.merged),
         )
+
+    def _guards(self) -> Iterator[str]:
+        entities = self.found.seen.entities
+        yield from (f"={name}" for name in self.names)
+        yield from (f"@{id_}" for id_ in self.rows if id_ in entities)
+        # Two names that are one must not come to be at the same time, each without seeing the other.
+        fresh = (row.names[0] for id_, row in self.rows.items() if id_ not in entities)
+        yield from sorted({f"~{neighbourhood(name)}" for name in fresh})
 
     def _meant(self, mention: Mention, normal: str) -> str:
         """The entity that a name means by itself, made where there is none."""

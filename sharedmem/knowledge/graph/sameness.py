@@ -90,6 +90,13 @@ def likeness(a: str, b: str) -> Likeness:
     return _by_words(a, b, score)
 
 
+def neighbourhood(name: str) -> str:
+    """What all names share that `likeness` takes for the same as this one, among others: first and last letter."""
+    after, comma, before = name.partition(",")
+    letters = "".join(_parts(f"{before} {after}" if comma else name).core) or name
+    return letters[0] + letters[-1]
+
+
 def shares_word(a: str, b: str) -> bool:
     """Whether two normalised names have a word of at least four letters in common, legal forms and titles aside."""
     return any(len(word) >= _SHORTEST_SQUASHED for word in {*_parts(a).core} & {*_parts(b).core})

@@ -77,8 +77,8 @@ def open_ways(settings: Settings, model: LanguageModel | None) -> Ways:
     """By what rules a graph takes in what it is told. Reads the rules file, if one is named; no round trip.
 
     Args:
-        settings: `llm` and `graph_rules`.
-        model: who reads the episodes; where it is the offline one, which reads nothing, rules do.
+        settings: `graph_rules`.
+        model: who reads the episodes; where it is the offline one, which cannot, rules do.
 
     Raises:
         ConfigError: the rules file cannot be read, or something in it is wrong; names the place.
@@ -88,7 +88,7 @@ def open_ways(settings: Settings, model: LanguageModel | None) -> Ways:
         vocabulary = Vocabulary(rules.relations)
     except InvalidError as error:
         raise ConfigError(SETTING, str(settings.graph_rules), f"relations: {error}") from error
-    if model is None or settings.llm == OFFLINE:
+    if model is None or model.name == OFFLINE:
         return Ways(vocabulary, rules.extractor)
     return Ways(vocabulary, ModelExtractor(model, vocabulary))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from sharedmem.clock import new_id
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge.graph.falkordb import queries
 from sharedmem.knowledge.graph.falkordb.asking import Asker
-from sharedmem.knowledge.graph.falkordb.rows import claim_of, entity_of, episode_of, fact_of, numbers_of, within
+from sharedmem.knowledge.graph.falkordb.rows import PLACES, claim_of, entity_of, episode_of, fact_of, numbers_of, within
 from sharedmem.knowledge.graph.falkordb.walking import Walk, edges_of
 from sharedmem.knowledge.graph.falkordb.writing import any_of, parameters_of
 from sharedmem.knowledge.graph.protocol import GraphProgress
@@ -34,6 +35,7 @@ FAMILY, PART = "graph", "falkor"
 _REMEMBERED_MS = 120_000
 """For how long, beyond the time of retries, a commit is known that was sent twice."""
 _ATTRIBUTES = "@"
+_PLACE_DIGITS = len(str(PLACES))
 
 
 class FalkorBackend:
@@ -131,9 +133,11 @@ class FalkorBackend:
     async def listed(
         self, group: str, kind: str, *, after: str = "", limit: int = 100, session: str | None = None
     ) -> tuple[list[str], str]:
-        """See `GraphBackend.listed`. One round trip."""
+        """See `GraphBackend.listed`. One round trip; of facts at least two."""
+        if kind == "fact":
+            return await self._listed_facts(group, after, limit)
         if kind not in queries.LISTED:
-            raise InvalidError("kind", kind, f"give one of {', '.join(queries.LISTED)}")
+            raise InvalidError("kind", kind, f"give one of {', '.join((*queries.LISTED, 'fact'))}")
         parameters = {"within": None if session is None else within(session)}
         return await self._page(group, queries.LISTED[kind], parameters, after, limit)
 
@@ -153,15 +157,15 @@ class FalkorBackend:
 
     async def stats(self, group: str) -> GraphStats:
         """See `GraphBackend.stats`. One round trip."""
-        episodes, summaries, _, entities, merged, facts, lapsed, past, merges = await self._counted(group)
+        count = await self._counted(group)
         return GraphStats(
             group_id=group,
-            episodes=episodes,
-            summaries=summaries,
-            entities=entities - merged,
-            facts=facts - lapsed,
-            past_facts=past + lapsed,
-            merges=merges,
+            episodes=count["episodes"],
+            summaries=count["summaries"],
+            entities=count["entities"] - count["merged"],
+            facts=count["facts"] - count["lapsed"],
+            past_facts=count["past"] + count["lapsed"],
+            merges=count["merges"],
         )
 
     async def groups(self) -> list[str]:
@@ -171,8 +175,8 @@ class FalkorBackend:
 
     async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
         """See `GraphBackend.delete`. Two round trips. Who has looked before and commits after it is `Behind`."""
-        episodes, summaries, statements, entities, _, facts, _, past, _ = await self._counted(group)
-        count = episodes + summaries + statements + entities + facts + past
+        counts = await self._counted(group)
+        count = sum(counts[what] for what in ("episodes", "summaries", "statements", "entities", "facts", "past"))
         await self._asker.delete(self._key(group))
         if progress is not None:
             progress(count, count)
@@ -190,9 +194,22 @@ class FalkorBackend:
         timeout_ms = None if patient else self._patience_ms
         return await self._asker.read(self._key(group), query, parameters, timeout_ms=timeout_ms)
 
-    async def _counted(self, group: str) -> list[int]:
+    async def _counted(self, group: str) -> Counter[str]:
         now = stamp_of("now", self._clock.now())
-        return (await self._read(group, queries.STATS, {"now": now}) or [[0] * 9])[0]
+        return Counter(dict(await self._read(group, queries.STATS, {"now": now})))
+
+    async def _listed_facts(self, group: str, after: str, limit: int) -> tuple[list[str], str]:
+        """A page of facts by their places, of which no more are looked at than about as many as are wanted."""
+        count = sum(number for (number,) in await self._read(group, queries.COUNTED_FACTS, {}))
+        low, last = (int(after[:_PLACE_DIGITS]), after[_PLACE_DIGITS:]) if after else (0, "")
+        width = PLACES * (limit + 1) // max(1, count)
+        found: list[list[Any]] = []
+        while count and low < PLACES and len(found) <= limit:
+            parameters = {"low": low, "high": low + width, "last": last, "most": limit + 1}
+            found += sorted(await self._read(group, queries.LISTED_FACTS, parameters))
+            low, last, width = low + width, "", 2 * width
+        place, id_ = found[limit - 1] if len(found) > limit else (0, "")
+        return [id_ for _, id_ in found[:limit]], f"{place:0{_PLACE_DIGITS}d}{id_}" if id_ else ""
 
     async def _begin(self, key: bytes) -> int:
         """Make the graph of a group with its indexes, before there is anything in it; the version of its beginning."""

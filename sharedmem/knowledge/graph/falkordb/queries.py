@@ -39,8 +39,8 @@ _RANGES = (
     "(n:Merge) ON (n.id)",
     "(n:Session) ON (n.id)",
     "(n:Done) ON (n.id, n.until)",
-    "()-[n:FACT]->() ON (n.id, n.start, n.end)",
-    "()-[n:PAST]->() ON (n.id, n.start)",
+    "()-[n:FACT]->() ON (n.id, n.place, n.start, n.end)",
+    "()-[n:PAST]->() ON (n.id, n.place, n.start)",
 )
 
 BEGIN = """
@@ -243,10 +243,6 @@ LISTED = {
 MATCH (n:Entity) WHERE n.row IS NOT NULL AND n.id > $after
 RETURN n.id AS id, n.id AS place ORDER BY place LIMIT $most
 """,
-    "fact": """
-MATCH ()-[r:FACT|PAST]->() WHERE r.id > $after
-RETURN r.id AS id, r.id AS place ORDER BY place LIMIT $most
-""",
     "merge": """
 MATCH (m:Merge) WHERE m.id > $after
 RETURN m.id AS id, m.id AS place ORDER BY place LIMIT $most
@@ -261,17 +257,30 @@ MATCH (:Entity {id: $entity})<-[:NAMES]-(n:Name) WHERE n.id > $after
 RETURN n.id AS id, n.id AS place ORDER BY place LIMIT $most
 """
 MERGES = "MATCH (m:Merge) RETURN m.row ORDER BY m.at, m.id"
+# A part of a query that does nothing but count looks nothing through.
 STATS = """
-CALL { MATCH (n:Episode) RETURN count(n) AS episodes }
-CALL { MATCH (n:Summary) RETURN count(n) AS summaries }
-CALL { MATCH (n:Statement) RETURN count(n) AS statements }
-CALL { MATCH (n:Entity) WHERE n.row IS NOT NULL RETURN count(n) AS entities }
-CALL { MATCH (n:Entity)-[:MERGED_INTO]->() RETURN count(n) AS merged }
-CALL { MATCH ()-[r:FACT]->() RETURN count(r) AS facts }
-CALL { MATCH ()-[r:FACT]->() WHERE r.end <= $now RETURN count(r) AS lapsed }
-CALL { MATCH ()-[r:PAST]->() RETURN count(r) AS past }
-CALL { MATCH (m:Merge) RETURN count(m) AS merges }
-RETURN episodes, summaries, statements, entities, merged, facts, lapsed, past, merges
+MATCH (n:Episode) RETURN 'episodes' AS what, count(n) AS number
+UNION ALL MATCH (n:Summary) RETURN 'summaries' AS what, count(n) AS number
+UNION ALL MATCH (n:Statement) RETURN 'statements' AS what, count(n) AS number
+UNION ALL MATCH (n:Entity) WHERE n.row IS NOT NULL RETURN 'entities' AS what, count(n) AS number
+UNION ALL MATCH (n:Entity)-[:MERGED_INTO]->() RETURN 'merged' AS what, count(n) AS number
+UNION ALL MATCH ()-[r:FACT]->() RETURN 'facts' AS what, count(r) AS number
+UNION ALL MATCH ()-[r:FACT]->() WHERE r.end <= $now RETURN 'lapsed' AS what, count(r) AS number
+UNION ALL MATCH ()-[r:PAST]->() RETURN 'past' AS what, count(r) AS number
+UNION ALL MATCH (n:Merge) RETURN 'merges' AS what, count(n) AS number
+"""
+
+
+def _listed_facts(kind: str) -> str:
+    return f"""
+MATCH ()-[r:{kind}]->() WHERE r.place >= $low AND r.place < $high AND (r.place > $low OR r.id > $last)
+RETURN r.place AS place, r.id AS id ORDER BY place, id LIMIT $most
+"""
+
+
+LISTED_FACTS = "UNION ALL".join(map(_listed_facts, FACTS.values()))
+COUNTED_FACTS = """
+MATCH ()-[r:FACT]->() RETURN count(r) AS number UNION ALL MATCH ()-[r:PAST]->() RETURN count(r) AS number
 """
 
 

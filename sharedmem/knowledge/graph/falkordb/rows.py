@@ -5,6 +5,7 @@ Each record carries itself whole as JSON in `row`; the other properties are what
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import fields
 from hashlib import blake2b
@@ -19,6 +20,9 @@ from sharedmem.wire.vectors import Vector, from_half
 Properties = dict[str, Any]
 _BESIDE = frozenset({"id", "version", "vector", "claims", "lines", "body"})
 """What is kept as a property or a node of its own, or is no text yet."""
+_PLACE_DIGITS = 12
+_DIGEST = re.compile(rf"[0-9a-f]{{{_PLACE_DIGITS},}}")
+PLACES: int = 16**_PLACE_DIGITS
 _NEVER = Version(0, 0, 0, 0)
 
 
@@ -54,6 +58,7 @@ def fact_properties(row: FactRow, words: str) -> Properties:
     return {
         "id": row.id,
         "row": _json({**_plain(row), "lines": row.lines, "versions": [list(each) for each in row.versions]}),
+        "place": fact_place(row.id),
         "source": row.source,
         "target": row.target,
         "type": row.type,
@@ -106,6 +111,12 @@ def versions_of(numbers: list[int]) -> tuple[Version, ...]:
 def place_of(row: EpisodeRow) -> str:
     """What episodes are listed by: when they occurred, then their ids."""
     return f"{sortable(row.occurred)}/{row.id}"
+
+
+def fact_place(id_: str) -> int:
+    """What facts are listed by: a number below `PLACES`, in the order of ids where these are digests, as the graph's."""
+    digest = id_ if _DIGEST.fullmatch(id_) else blake2b(id_.encode()).hexdigest()
+    return int(digest[:_PLACE_DIGITS], 16)
 
 
 def within(session: str) -> str:
