@@ -467,6 +467,27 @@ async def test_no_text_stops_the_extractor(text: str) -> None:
         assert statement.target in {*names, ""}
 
 
+WORDS_OF_RULES = r"""
+    { } [ ] ( ) | : ; ' " = -> , @ {a} {b:x|thing} moved ends alias is(a, b) @s(a) = 1
+"""
+PIECES_OF_PATTERNS = r"""
+    a b ( ) [ ] { } | * + ? . ^ $ \ - , : < > = ! P 1 2 & ~ (?: (?P<n> (?i) {2,3} \d [^a-z] (?= *+
+"""
+LINES = st.lists(st.sampled_from(WORDS_OF_RULES.split()), max_size=12)
+PATTERNS = st.lists(st.sampled_from(PIECES_OF_PATTERNS.split()), max_size=15)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(LINES.map(" ".join), st.text(max_size=60)), st.one_of(PATTERNS.map("".join), st.text(max_size=30)))
+def test_whatever_a_file_says_is_taken_or_refused(line: str, pattern: str) -> None:
+    for content in ({"rules": [f"{{a}} moved to {{b}} {line}"]}, {"patterns": [{"type": "a", "pattern": pattern}]}):
+        try:
+            extractor = loaded(content).extractor
+        except ConfigError:
+            continue
+        assert "rules" in repr(extractor)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -13,7 +13,8 @@ from sharedmem.providers.protocol import ChatMessage
 LONGEST_READ = 50_000
 """Characters of an episode that a model is shown."""
 SPEAKERS = frozenset({"i", "me", "my", "myself", "user", "the user", "speaker", "the speaker"})
-_MOST_KNOWN = 100
+MOST_KNOWN = 100
+"""Entities, and facts, that a model is shown."""
 _LONGEST_FACT = 300
 
 _TASK = """\
@@ -41,7 +42,7 @@ def messages_of(episode: Episode, known: Known, vocabulary: Vocabulary) -> list[
 
     Args:
         episode: with the time when it happened.
-        known: what the graph knows; the first 100 of each are shown, and numbered from 1.
+        known: what the graph knows; it is numbered from 1.
         vocabulary: whose relations are offered.
     """
     speaker = "the user named in `user`" if episode.user else 'the entity "user"'
@@ -58,11 +59,11 @@ def _shown(episode: Episode, known: Known) -> dict[str, object]:
         "user": episode.user,
         "known_entities": [
             {"number": number, "name": each.name, "type": each.type, "aliases": each.aliases[:5]}
-            for number, each in enumerate(known.entities[:_MOST_KNOWN], start=1)
+            for number, each in enumerate(known.entities, start=1)
         ],
         "known_facts": [
             {"number": number, "fact": each.fact[:_LONGEST_FACT], **_times(each)}
-            for number, each in enumerate(known.facts[:_MOST_KNOWN], start=1)
+            for number, each in enumerate(known.facts, start=1)
         ],
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -41,8 +42,9 @@ def form(type_: str, pattern: str, name: str | None = None) -> Form:
     if len(pattern) > LONGEST_PATTERN:
         raise InvalidError("pattern", pattern, f"keep it within {LONGEST_PATTERN} characters")
     try:
-        compiled = re.compile(possessive(pattern), re.IGNORECASE)
-    except (re.error, RecursionError, OverflowError) as error:
+        with warnings.catch_warnings(action="error"):  # what Python may read otherwise one day is no pattern to keep
+            compiled = re.compile(possessive(pattern), re.IGNORECASE)
+    except (re.error, RecursionError, OverflowError, Warning) as error:
         raise InvalidError("pattern", pattern, f"it is no regular expression: {error}") from error
     if compiled.search(""):
         raise InvalidError("pattern", pattern, "it finds the empty text; let it ask for a letter or digit")

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge.graph.extracting.answer import Answer, Ended, Found, Related
-from sharedmem.knowledge.graph.extracting.asking import LONGEST_READ, SPEAKERS, messages_of
+from sharedmem.knowledge.graph.extracting.asking import LONGEST_READ, MOST_KNOWN, SPEAKERS, messages_of
 from sharedmem.knowledge.graph.extraction import Extraction, Known, Mention, Statement
 from sharedmem.knowledge.graph.naming import check_entity_name, normalised
 from sharedmem.knowledge.graph.relations import Vocabulary
@@ -42,7 +42,9 @@ class ModelExtractor:
         return True
 
     async def extract(self, episode: Episode, known: Known) -> Extraction:
-        """What an episode mentions and says. One request; the first 50,000 characters are read.
+        """What an episode mentions and says. One request.
+
+        The model reads the first 50,000 characters, and the first 100 known entities and facts.
 
         What the model invents or says wrongly becomes a warning.
 
@@ -51,6 +53,7 @@ class ModelExtractor:
                 no usable form.
         """
         text = content_text(episode.content)
+        known = Known(known.entities[:MOST_KNOWN], known.facts[:MOST_KNOWN])
         answer = await self._model.complete(messages_of(episode, known, self._vocabulary), Answer)
         checking = _Checking(episode, text, known, self._vocabulary)
         extraction = checking.extraction(answer)
