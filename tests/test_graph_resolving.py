@@ -419,7 +419,7 @@ async def test_two_spellings_that_are_told_at_once_become_one_entity(
         graphs = [store.graph, other.store(namespace).graph]
         spellings = ["Jonathan Smith", "Johnathan Smith"]
         for number in range(20):
-            await graphs[0].add_entity("Anna Weber", group_id=f"group:{number}")
+            await asyncio.gather(*(each.add_entity("Anna Weber", group_id=f"group:{number}") for each in graphs))
 
         await asyncio.gather(
             *(

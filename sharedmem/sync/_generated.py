@@ -36,6 +36,12 @@ from sharedmem.knowledge.decisions import Decisions as AsyncDecisions
 from sharedmem.knowledge.episodes import Episodes as AsyncEpisodes
 from sharedmem.knowledge.executing import Execution as AsyncExecution
 from sharedmem.knowledge.executions import Policy
+from sharedmem.knowledge.graph.extraction import Extractor
+from sharedmem.knowledge.graph.graph import Graph as AsyncGraph
+from sharedmem.knowledge.graph.lookups import Page
+from sharedmem.knowledge.graph.protocol import GraphProgress
+from sharedmem.knowledge.graph.retrieving.weights import Weights
+from sharedmem.knowledge.graph.traversing import DEEPEST
 from sharedmem.knowledge.indexing import Indexes as AsyncIndexes
 from sharedmem.knowledge.memory.answers import Hits, Listing
 from sharedmem.knowledge.memory.memories import Memories as AsyncMemories
@@ -50,15 +56,26 @@ from sharedmem.models import (
     CachedResult,
     CacheStats,
     Change,
+    ContextSet,
     DeadLetter,
+    Direction,
     DurableLag,
     DurableRecord,
     DurableStatus,
+    Entity,
+    EntityMerge,
     Entry,
+    Episode,
     EpisodeEvent,
+    EpisodeResult,
     ExecutionClaim,
     ExecutionRecord,
     ExecutionStats,
+    Fact,
+    GraphDrawing,
+    GraphHit,
+    GraphKind,
+    GraphStats,
     Health,
     IndexStatus,
     MemoryEvent,
@@ -71,9 +88,13 @@ from sharedmem.models import (
     Missed,
     PlanRecord,
     Powers,
+    RelationType,
     SaveResult,
     SearchMode,
+    Step,
     ThreadStats,
+    Traversal,
+    Unknown,
     Usage,
     Verification,
 )
@@ -2024,6 +2045,709 @@ class SemanticCache(Face[AsyncSemanticCache]):
         return self._portal.run(self._async.stats())
 
 
+class Graph(Face[AsyncGraph]):
+    """The temporal knowledge graphs of one namespace, a graph for each group, with the rights of one actor.
+
+    A group (`tenant:session`) is part of every call: nothing can be asked or written across groups, nor across
+    namespaces. It is a `MemoryStore`, on any backend.
+    """
+
+    def using(self, *, relations: Iterable[RelationType] = (), extractor: Extractor | None = None) -> Graph:
+        """The same graphs, with an application's own relations, or another way to find facts in episodes.
+
+        All processes that tell a group something should use the same relations: these decide what contradicts what.
+        No round trip.
+
+        Args:
+            relations: how relations behave; these come before the declared and the shipped ones.
+            extractor: who finds entities and facts; None leaves it as it is.
+
+        Raises:
+            InvalidError: the relations contradict each other.
+        """
+        return Graph(self._portal, self._async.using(relations=relations, extractor=extractor))
+
+    def add_episode(
+        self,
+        content: str | Mapping[str, Any] | Episode,
+        *,
+        group_id: str | None = None,
+        id: str = "",
+        occurred_at: datetime | None = None,
+        recorded_at: datetime | None = None,
+        source: str = "",
+        session: str | None = None,
+        user: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        extract: bool = True,
+    ) -> EpisodeResult:
+        """Take in an episode: what it mentions and says becomes part of the graph, all in one atomic step.
+
+        Facts that it contradicts are closed, never deleted. Told again with the same id and content, nothing changes.
+        At most four round trips without a language model; more only while others change the same entities.
+
+        Args:
+            content: what happened, as text or data, or a whole `Episode`.
+            group_id: whose graph, `tenant:session`; may be left out with an `Episode`, which says it.
+            id: yours, for idempotence; made when empty.
+            occurred_at: when it happened, with a time zone; now when not given.
+            recorded_at: when the graph learned of it, to tell old news again; now when not given.
+            source: what or who it comes from; `message` when not given.
+            session, user: which conversation it belongs to, and whose it is.
+            metadata: anything that is to be kept with it.
+            extract: whether entities and facts are looked for in it.
+
+        Returns:
+            What it mentions and says, and what it closed. Where the model that extracts cannot be asked, the episode
+            is kept and found all the same, `episode.extraction` is `failed`, and `extract()` tries again.
+
+        Raises:
+            InvalidError: the content, id, group or a moment is none.
+            ConflictError: the id is there with another content, or the group is being deleted.
+            AccessDeniedError: this actor may not write the namespace's graphs.
+            UnavailableError: the server cannot be reached.
+        """
+        return self._portal.run(
+            self._async.add_episode(
+                content,
+                group_id=group_id,
+                id=id,
+                occurred_at=occurred_at,
+                recorded_at=recorded_at,
+                source=source,
+                session=session,
+                user=user,
+                metadata=metadata,
+                extract=extract,
+            )
+        )
+
+    def add_episodes(self, episodes: Sequence[Episode], *, extract: bool = True) -> list[EpisodeResult]:
+        """As `add_episode` for each, in their order, up to 32 of one group in one step.
+
+        Args:
+            episodes: any number, also of several groups.
+            extract: whether entities and facts are looked for in them.
+
+        Raises:
+            InvalidError: one of them is none; nothing was written then.
+            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`; those before are in the graph.
+        """
+        return self._portal.run(self._async.add_episodes(episodes, extract=extract))
+
+    def extract(self, episode_id: str, *, group_id: str) -> EpisodeResult:
+        """Look again for entities and facts in an episode whose extraction has failed, or never was asked for.
+
+        Raises:
+            NotFoundError: there is no such episode.
+            InvalidError: its facts have been extracted already, or it was undone.
+            UnavailableError, LimitedError, ConfigError: the model cannot be asked.
+            AccessDeniedError, ConflictError: as `add_episode`.
+        """
+        return self._portal.run(self._async.extract(episode_id, group_id=group_id))
+
+    def add_entity(
+        self,
+        name: str,
+        *,
+        group_id: str,
+        type: str = "",
+        aliases: Sequence[str] = (),
+        attributes: Mapping[str, Any] | None = None,
+        summary: str = "",
+        at: datetime | None = None,
+    ) -> Entity:
+        """An entity: found by its name, an alias or a very similar name, or made.
+
+        Args:
+            name: as people write it.
+            group_id: whose graph.
+            type: one word, such as `person`.
+            aliases: further names that lead to it.
+            attributes: values by name, as JSON has them; each is a fact with a history of its own.
+            summary: what it is, in a sentence.
+            at: since when the attributes have these values; now when not given.
+
+        Returns:
+            The entity with all that is known of it now.
+
+        Raises:
+            InvalidError: a name, an attribute or a moment is none.
+            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
+        """
+        return self._portal.run(
+            self._async.add_entity(
+                name, group_id=group_id, type=type, aliases=aliases, attributes=attributes, summary=summary, at=at
+            )
+        )
+
+    def add_relationship(
+        self,
+        source: str,
+        type: str,
+        target: str,
+        *,
+        group_id: str,
+        valid_from: datetime | Unknown | None = None,
+        valid_to: datetime | None = None,
+        recorded_at: datetime | None = None,
+        episode: str | None = None,
+        fact: str | None = None,
+    ) -> Fact:
+        """Say that something holds between two entities, which are made where they are new.
+
+        A relation that is functional (`lives_in`) closes the fact that it contradicts at `valid_from`. Said again, the
+        fact is one fact with two episodes.
+
+        Args:
+            source, target: names, or ids of entities.
+            type: of the relation; turned around where it is declared as the inverse of another.
+            group_id: whose graph.
+            valid_from: since when; when it was said where nothing is given; `"unknown"` when nobody knows.
+            valid_to: until when, exclusive; None while it holds.
+            recorded_at: when the graph learned of it; now when not given.
+            episode: id of the episode that says so; made where there is none.
+            fact: as a sentence; made of the names when not given.
+
+        Returns:
+            The fact as it is known now.
+
+        Raises:
+            InvalidError: a name, a type or a moment is none, or it would end before it begins.
+            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
+        """
+        return self._portal.run(
+            self._async.add_relationship(
+                source,
+                type,
+                target,
+                group_id=group_id,
+                valid_from=valid_from,
+                valid_to=valid_to,
+                recorded_at=recorded_at,
+                episode=episode,
+                fact=fact,
+            )
+        )
+
+    def invalidate(
+        self, fact_id: str, *, group_id: str, at: datetime | None = None, episode: str | None = None
+    ) -> Fact:
+        """Close a fact: it does not hold any more. Nothing is deleted, and `undo` of the episode opens it again.
+
+        Args:
+            fact_id: which.
+            group_id: whose graph.
+            at: since when it does not hold; now when not given.
+            episode: id of the episode that says so; made where there is none.
+
+        Returns:
+            The fact as it is known now; as it was when it had ended by then already.
+
+        Raises:
+            NotFoundError: there is no such fact.
+            InvalidError: it had not begun by then.
+            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
+        """
+        return self._portal.run(self._async.invalidate(fact_id, group_id=group_id, at=at, episode=episode))
+
+    def undo(self, episode_id: str, *, group_id: str) -> EpisodeResult:
+        """Take back all that an episode said: its facts go, and exactly what it had closed is open again.
+
+        What was known before stays known: asked with `known_at` before this call, the graph answers as ever. An
+        episode that was undone before stays as it is (`repeated`).
+
+        Returns:
+            The episode, and in `facts` what changed.
+
+        Raises:
+            NotFoundError: there is no such episode.
+            AccessDeniedError, UnavailableError, ConflictError: as `add_episode`.
+        """
+        return self._portal.run(self._async.undo(episode_id, group_id=group_id))
+
+    def summarize(self, *, group_id: str, session: str | None = None) -> list[Episode]:
+        """Make the summaries that are due: of each N turns of a session, and of each N summaries of one level.
+
+        Nobody has to call this: it is done in the background when turns are added (setting `graph_summary_every`).
+        What was summed up is not touched; `retrieve` prefers summaries for what is long ago.
+
+        Args:
+            group_id: whose graph.
+            session: which conversation; None for the turns that belong to none.
+
+        Returns:
+            The new summaries, oldest first; none when none are due.
+
+        Raises:
+            InvalidError: the group is none, or summaries are switched off.
+            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be asked.
+            AccessDeniedError: this actor may not write the namespace's graphs.
+        """
+        return self._portal.run(self._async.summarize(group_id=group_id, session=session))
+
+    def merge(
+        self, source: str, into: str, *, group_id: str, reason: str = "", progress: GraphProgress | None = None
+    ) -> EntityMerge:
+        """Say that two entities are one: all that is and will be said of the first holds of the second.
+
+        Its names lead to the other one at once, in one atomic step; then its facts move there, in steps of 100 lines of
+        facts, each atomic. When that was cut off, the same call goes on with it. Nothing is lost: `unmerge` takes the
+        two apart again. Four round trips, and about five for each step.
+
+        Args:
+            source: name or id of the entity that is the other one.
+            into: name or id of the one that stays; what that was merged into itself counts.
+            group_id: whose graph.
+            reason: why, for the log.
+            progress: called with (lines done, lines known so far).
+
+        Returns:
+            The merge; the one of before when both were merged already.
+
+        Raises:
+            InvalidError: both are the same, or the second was merged into the first.
+            NotFoundError: the group knows nobody of that name or id.
+            ConflictError: the first was merged into a third one, or others merge the same entities meanwhile.
+            AccessDeniedError: this actor may not write the namespace's graphs.
+            UnavailableError: the server stayed away.
+        """
+        return self._portal.run(self._async.merge(source, into, group_id=group_id, reason=reason, progress=progress))
+
+    def unmerge(self, entity: str, *, group_id: str, progress: GraphProgress | None = None) -> EntityMerge:
+        """Take a merge back: the entity's names lead to itself again, and what was said with them is said of it.
+
+        What was said with the names of the other one stays there. As with `merge`, the same call goes on with what was
+        cut off. Four round trips, and about five for each step of 100 lines of facts.
+
+        Args:
+            entity: name or id of the one that was merged, by a call of `merge` or because of its name.
+            group_id: whose graph.
+            progress: called with (lines done, lines known so far).
+
+        Returns:
+            The merge, with `undone_at`; the one of before when it was taken back already.
+
+        Raises:
+            InvalidError: it was merged into nothing.
+            NotFoundError: the group knows nobody of that name or id.
+            ConflictError: others merge the same entities meanwhile.
+            AccessDeniedError: this actor may not write the namespace's graphs.
+            UnavailableError: the server stayed away.
+        """
+        return self._portal.run(self._async.unmerge(entity, group_id=group_id, progress=progress))
+
+    def aliases(self, entity: str, *, group_id: str, after: str = "", limit: int = 1000) -> Page[str]:
+        """A page of all names that lead to an entity, those of entities that were merged into it too.
+
+        Two round trips, and one for each of the entities whose names are on the page.
+
+        Args:
+            entity: its name or id.
+            group_id: whose graph.
+            after: the `cursor` of the page before.
+            limit: names at most, up to 10,000.
+
+        Returns:
+            Names as they are compared: in small letters, without punctuation around them.
+
+        Raises:
+            InvalidError: the limit is none.
+            NotFoundError: the group knows nobody of that name or id.
+            AccessDeniedError: this actor may not read the namespace's graphs.
+            UnavailableError: the server stayed away.
+        """
+        return self._portal.run(self._async.aliases(entity, group_id=group_id, after=after, limit=limit))
+
+    def add_alias(self, entity: str, alias: str, *, group_id: str) -> Entity:
+        """Another name that leads to an entity. Five round trips; three when it leads there already.
+
+        Args:
+            entity: its name or id.
+            alias: the other name, as people write it.
+            group_id: whose graph.
+
+        Raises:
+            InvalidError: it can be no name.
+            NotFoundError: the group knows nobody of the entity's name or id.
+            ConflictError: the alias is the name of another entity.
+            AccessDeniedError: this actor may not write the namespace's graphs.
+            UnavailableError: the server stayed away.
+        """
+        return self._portal.run(self._async.add_alias(entity, alias, group_id=group_id))
+
+    def get(self, id_: str, *, group_id: str) -> Episode | Entity | Fact:
+        """A record by its id: a fact as it is known now, an entity with its attributes of now.
+
+        One round trip; three for an entity.
+
+        Args:
+            id_: of an episode, an entity or a fact.
+            group_id: whose graph.
+
+        Raises:
+            InvalidError: it can be no id.
+            NotFoundError: the group has none of that id.
+            AccessDeniedError: this actor may not read the namespace's graphs.
+            UnavailableError: the server stayed away.
+        """
+        return self._portal.run(self._async.get(id_, group_id=group_id))
+
+    def entity(
+        self, name_or_id: str, *, group_id: str, as_of: datetime | None = None, known_at: datetime | None = None
+    ) -> Entity:
+        """An entity with its attributes at a time; of one that was merged, what it became. Four round trips.
+
+        Args:
+            name_or_id: any of its names, in any case, or its id.
+            group_id: whose graph.
+            as_of: the attributes that it had then; None for now.
+            known_at: as they were known then; None for now.
+
+        Raises:
+            InvalidError: it can be no name, or a moment has no time zone.
+            NotFoundError: the group knows nobody of that name.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(self._async.entity(name_or_id, group_id=group_id, as_of=as_of, known_at=known_at))
+
+    def entities(self, *, group_id: str, after: str = "", limit: int = 100) -> Page[Entity]:
+        """Entities page by page, those that were merged too, with their attributes of now. Four round trips.
+
+        Args:
+            group_id: whose graph.
+            after: `cursor` of the page before.
+            limit: at most so many, 1 to 1,000.
+
+        Raises:
+            InvalidError: an argument is none.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(self._async.entities(group_id=group_id, after=after, limit=limit))
+
+    def episodes(
+        self, *, group_id: str, session: str | None = None, after: str = "", limit: int = 100
+    ) -> Page[Episode]:
+        """Episodes page by page as they occurred, oldest first, with summaries and those that were undone.
+
+        Two round trips.
+
+        Args:
+            group_id: whose graph.
+            session: only of this one.
+            after: `cursor` of the page before.
+            limit: at most so many, 1 to 1,000.
+
+        Raises:
+            InvalidError: an argument is none.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(self._async.episodes(group_id=group_id, session=session, after=after, limit=limit))
+
+    def facts(
+        self,
+        entity: str,
+        *,
+        group_id: str,
+        as_of: datetime | None = None,
+        known_at: datetime | None = None,
+        type: str | None = None,
+        direction: Direction = "both",
+        limit: int = 1000,
+    ) -> list[Fact]:
+        """What holds of an entity at a time, as known at a time: now and now, when nothing is said.
+
+        Three round trips.
+
+        Args:
+            entity: its name or id; of one that was merged, what it became is meant.
+            group_id: whose graph.
+            as_of: what was true then.
+            known_at: as it was known then, whatever has been learned since.
+            type: only of this type of relation, or `@name` for an attribute.
+            direction: `out` for those of which it is the source, `in` for those of which it is the target.
+            limit: at most so many, 1 to 10,000; the newest.
+
+        Raises:
+            InvalidError: an argument is none, or a moment has no time zone.
+            NotFoundError: the group knows nobody of that name.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(
+            self._async.facts(
+                entity, group_id=group_id, as_of=as_of, known_at=known_at, type=type, direction=direction, limit=limit
+            )
+        )
+
+    def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
+        """Every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first.
+
+        Three round trips.
+
+        Args:
+            entity: its name or id.
+            group_id: whose graph.
+            limit: versions at most, 1 to 10,000; of more, those of the newest facts.
+
+        Raises:
+            InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `facts`.
+        """
+        return self._portal.run(self._async.history(entity, group_id=group_id, limit=limit))
+
+    def as_of(
+        self, when: datetime, *, group_id: str, known_at: datetime | None = None, limit: int = 1000, after: str = ""
+    ) -> Page[Fact]:
+        """All that was true at a moment in a group, page by page. Two round trips for each 1,000 facts looked at.
+
+        Args:
+            when: the moment.
+            group_id: whose graph.
+            known_at: as it was known then; None for what is known now.
+            limit: at most so many, 1 to 10,000.
+            after: `cursor` of the page before.
+
+        Raises:
+            InvalidError: an argument is none, or a moment has no time zone.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(self._async.as_of(when, group_id=group_id, known_at=known_at, limit=limit, after=after))
+
+    def stats(self, *, group_id: str) -> GraphStats:
+        """What a group holds. One round trip.
+
+        Raises:
+            InvalidError: the group is none.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(self._async.stats(group_id=group_id))
+
+    def groups(self) -> list[str]:
+        """The names of the namespace's groups, and nothing of what they hold. One round trip.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(self._async.groups())
+
+    def delete_by_group(self, group_id: str, *, progress: GraphProgress | None = None) -> int:
+        """Delete everything of a group. Its episodes, entities and facts are gone for good. Several round trips.
+
+        Args:
+            group_id: whose graph.
+            progress: called with (records deleted, records in all).
+
+        Returns:
+            How many records were deleted; 0 where there was nothing.
+
+        Raises:
+            InvalidError: the group is none.
+            AccessDeniedError: this actor may not write the namespace's graphs.
+            UnavailableError: the server stayed away; call it again to go on.
+        """
+        return self._portal.run(self._async.delete_by_group(group_id, progress=progress))
+
+    def relations(self) -> tuple[RelationType, ...]:
+        """The vocabulary: every relation that is declared, with how it behaves. No round trip."""
+        return self._async.relations()
+
+    def vector_search(
+        self,
+        query: str | Sequence[float],
+        *,
+        group_id: str,
+        limit: int = 10,
+        kinds: Sequence[GraphKind] = ("episode",),
+        as_of: datetime | None = None,
+        known_at: datetime | None = None,
+    ) -> list[GraphHit]:
+        """What is near in meaning, nearest first; a score is the cosine similarity.
+
+        Two round trips; two more where entities are found, and where many hits hold at another time.
+
+        Args:
+            query: a text, or a vector as long as the embedder's.
+            group_id: whose graph.
+            limit: at most so many, 1 to 100.
+            kinds: of what: `episode`, `summary`, `entity`, `fact`.
+            as_of: facts that were true then, episodes until then; None for now.
+            known_at: what was known then; None for now.
+
+        Raises:
+            InvalidError: an argument is none, or a moment has no time zone.
+            UnsupportedError: there is no embedder.
+            UnavailableError: the embedder or the server cannot be reached.
+            AccessDeniedError: this actor may not read the namespace's graphs.
+        """
+        return self._portal.run(
+            self._async.vector_search(
+                query, group_id=group_id, limit=limit, kinds=kinds, as_of=as_of, known_at=known_at
+            )
+        )
+
+    def text_search(
+        self,
+        query: str,
+        *,
+        group_id: str,
+        limit: int = 10,
+        kinds: Sequence[GraphKind] = ("episode",),
+        as_of: datetime | None = None,
+        known_at: datetime | None = None,
+    ) -> list[GraphHit]:
+        """What holds any of the words of a text, best first; a score is that of BM25. Round trips as `vector_search`.
+
+        Args:
+            query: the words; inflected forms count as the same, and nothing in it has a meaning of its own.
+            group_id, limit, kinds, as_of, known_at: as `vector_search` takes them.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `vector_search`.
+        """
+        return self._portal.run(
+            self._async.text_search(query, group_id=group_id, limit=limit, kinds=kinds, as_of=as_of, known_at=known_at)
+        )
+
+    def retrieve(
+        self,
+        query: str,
+        *,
+        group_id: str,
+        k: int = 20,
+        as_of: datetime | None = None,
+        known_at: datetime | None = None,
+        depth: int = 2,
+        session: str | None = None,
+        include_past: bool = False,
+        explain: bool = False,
+        weights: Weights | None = None,
+    ) -> ContextSet:
+        """The context for a question: facts, episodes and summaries that help to answer it, best first.
+
+        Found by words, by meaning, and along the facts of the entities that the question names; without a language
+        model. At most three round trips. Without an embedder, or while it is down, words and graph decide, and
+        `degraded` says why.
+
+        Args:
+            query: the question, in everyday language.
+            group_id: whose graph.
+            k: items at most, 1 to 100.
+            as_of: facts that were true then, and episodes until then; None for now.
+            known_at: what was known then, whatever has been learned since; None for now.
+            depth: steps from the entities that the question names, 1 to 6.
+            session: episodes of this one only; facts are those of the group.
+            include_past: facts that have ended too, as far as they were not found to be wrong.
+            explain: whether each item tells what every signal added to its score.
+            weights: other ones than the usual.
+
+        Raises:
+            InvalidError: an argument is none, or a moment has no time zone.
+            AccessDeniedError: this actor may not read the namespace's graphs.
+            UnavailableError: the server cannot be reached, or could not finish in time.
+        """
+        return self._portal.run(
+            self._async.retrieve(
+                query,
+                group_id=group_id,
+                k=k,
+                as_of=as_of,
+                known_at=known_at,
+                depth=depth,
+                session=session,
+                include_past=include_past,
+                explain=explain,
+                weights=weights,
+            )
+        )
+
+    def traverse_from_entities(
+        self,
+        entities: Sequence[str],
+        *,
+        group_id: str,
+        depth: int = 2,
+        fan_out: int = 25,
+        limit: int = 200,
+        as_of: datetime | None = None,
+        known_at: datetime | None = None,
+    ) -> Traversal:
+        """What lies around some entities, nearest first, along facts that hold at a time. Three round trips.
+
+        Facts are walked along in both directions. Distances are those of the shortest ways, and one of these is told.
+
+        Args:
+            entities: names or ids, 1 to 100.
+            group_id: whose graph.
+            depth: steps at most, 1 to 6.
+            fan_out: how many facts of one entity are followed at most, 1 to 1,000: the newest.
+            limit: facts in all, 1 to 5,000.
+            as_of: along what was true then; None for now.
+            known_at: as it was known then; None for now.
+
+        Raises:
+            InvalidError: an argument is none, or a moment has no time zone.
+            NotFoundError: the group knows nobody of one of the names.
+            AccessDeniedError: this actor may not read the namespace's graphs.
+            UnavailableError: the server stayed away.
+        """
+        return self._portal.run(
+            self._async.traverse_from_entities(
+                entities, group_id=group_id, depth=depth, fan_out=fan_out, limit=limit, as_of=as_of, known_at=known_at
+            )
+        )
+
+    def path(
+        self,
+        a: str,
+        b: str,
+        *,
+        group_id: str,
+        max_depth: int = DEEPEST,
+        as_of: datetime | None = None,
+        known_at: datetime | None = None,
+    ) -> tuple[Step, ...]:
+        """A shortest way from one entity to another, along facts that hold at a time.
+
+        Walks from both ends, a step further each round trip: at most three of them, and two more. Of an entity with
+        more than 1,000 facts the newest are followed.
+
+        Args:
+            a, b: names or ids.
+            group_id: whose graph.
+            max_depth: steps at most, 1 to 6.
+            as_of: along what was true then; None for now.
+            known_at: as it was known then; None for now.
+
+        Returns:
+            The steps from `a` to `b`; none when there is no way, or both are the same.
+
+        Raises:
+            InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `traverse_from_entities`.
+        """
+        return self._portal.run(
+            self._async.path(a, b, group_id=group_id, max_depth=max_depth, as_of=as_of, known_at=known_at)
+        )
+
+    def drawing(self, *, group_id: str, entity: str | None = None, depth: int = 2, limit: int = 500) -> GraphDrawing:
+        """A part of a graph with every version of its facts, for `as_mermaid`, `as_dot` and `as_html`.
+
+        About four round trips, and one more for each page of ids or, around an entity, for each 64 neighbours of a
+        depth.
+
+        Args:
+            group_id: whose graph.
+            entity: name or id of whom it is drawn around; None for the whole group.
+            depth: steps from the entity, at any time, at most 6; of no account without one.
+            limit: facts at most, and entities at most, up to 2,000.
+
+        Raises:
+            InvalidError: an argument is out of its bounds.
+            NotFoundError: there is no such entity.
+            AccessDeniedError: this actor must not read graphs of the namespace.
+            UnavailableError: the server cannot be reached.
+        """
+        return self._portal.run(self._async.drawing(group_id=group_id, entity=entity, depth=depth, limit=limit))
+
+
 class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
     """Shared memory of one namespace, with the rights of one actor. Made by `Hub.store`; immutable.
 
@@ -2073,6 +2797,16 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
             UnsupportedError: the settings name an embedder that is not installed.
         """
         return SemanticCache(self._portal, self._async.cache)
+
+    @property
+    def graph(self) -> Graph:
+        """Temporal knowledge graphs of the namespace: entities and dated facts, as they were true and known at any time.
+
+        Raises:
+            UnsupportedError: the settings name an embedder or a backend that is not installed.
+            ConfigError: the file with rules cannot be read.
+        """
+        return Graph(self._portal, self._async.graph)
 
     @property
     def remembers(self) -> bool:
@@ -3065,7 +3799,7 @@ class Archives(Face[AsyncArchives]):
 
 
 class Indexes(Face[AsyncIndexes]):
-    """Every index of a hub: those of memories, and those of the semantic cache.
+    """Every index of a hub: of memories, of the semantic cache and of knowledge graphs.
 
     Args:
         minds: what the hub lends.
@@ -3087,7 +3821,7 @@ class Indexes(Face[AsyncIndexes]):
 
         Args:
             namespace: which.
-            family: `memory` or `cache`.
+            family: `memory`, `cache` or `graph`.
             progress: called with (documents done, documents in all).
 
         Raises:
@@ -3106,7 +3840,7 @@ class Indexes(Face[AsyncIndexes]):
 
         Args:
             namespace: in whose index it is searched, its own or the shared one; None for the shared one.
-            family: `memory` or `cache`.
+            family: `memory`, `cache` or `graph`.
             progress: called with (documents done, documents in all), then likewise for the vectors made anew.
 
         Raises:

@@ -135,7 +135,7 @@ class TellingSuite(GraphFixtures):
         for year, town in ((2024, "Hamar"), (2020, "Oslo"), (2022, "Bergen")):
             await graph.add_relationship("Ann", "lives_in", town, group_id=GROUP, valid_from=day(year))
 
-        lived = (
+        lived: tuple[tuple[int, list[str]], ...] = (
             (2019, []),
             (2020, ["Oslo"]),
             (2021, ["Oslo"]),
