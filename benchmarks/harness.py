@@ -15,7 +15,7 @@ import os
 import time
 import traceback
 from array import array
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -160,10 +160,10 @@ class Server:
 
 
 @contextmanager
-def private_server() -> Iterator[Server]:
+def private_server(*, modules: Collection[str] = ("search", "json")) -> Iterator[Server]:
     """An embedded server with a socket, a TCP port and data of its own, gone when the block ends."""
     with TemporaryDirectory(prefix="sm-bench-") as folder, asyncio.Runner() as runner:
-        embedded = runner.run(EmbeddedServer.join(Path(folder), port=_free_port()))
+        embedded = runner.run(EmbeddedServer.join(Path(folder), modules=modules, port=_free_port()))
         server = Server(embedded.url, str(embedded.tcp_url))
         try:
             yield server

@@ -13,7 +13,7 @@ from support import graph_grounds
 
 from sharedmem import Hub, SharedMemoryStore
 from sharedmem.config import Settings
-from sharedmem.errors import AccessDeniedError, ConflictError, InvalidError, NotFoundError
+from sharedmem.errors import ConflictError, InvalidError, NotFoundError
 from sharedmem.knowledge.graph.graph import Graph
 from sharedmem.models import Episode, Fact
 from sharedmem.testing import fake_hub
@@ -359,14 +359,6 @@ async def test_what_is_told_while_entities_are_merged_lands_at_the_target(
     facts = await graph.facts("Old Hall", group_id=GROUP, as_of=day(2))
     assert len(facts) == 200
     assert {fact.source_id for fact in facts} == {hall.id}
-
-
-async def test_who_may_not_write_merges_nothing(hub: Hub, namespace: str) -> None:
-    await people(hub.store(namespace).graph)
-    guest = hub.store("elsewhere", actor="guest")
-
-    with pytest.raises((AccessDeniedError, NotFoundError)):
-        await guest.graph.merge("Bob", "Robert Miller", group_id=GROUP)
 
 
 WHO = ("Ada Byron", "Ben Curie", "Cay Dirac", "Dov Euler")

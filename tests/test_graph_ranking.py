@@ -29,7 +29,7 @@ WEIGHTS = Weights()
 def question(text: str = "", *names: str, now: float = 100, known: float | None = None, past: bool = False) -> Question:
     when = When(stamp(now), LATEST if known is None else stamp(known))
     asking = Asking(Vocabulary(), query_terms(text))
-    return Question(frozenset(names), when, OPEN, asking.overlap, include_past=past)
+    return Question({name: name for name in names}, when, OPEN, asking.overlap, include_past=past)
 
 
 def pool(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 import pytest
@@ -24,6 +24,7 @@ from sharedmem.knowledge.graph.resolving import (
     Found,
     Near,
     Resolution,
+    Resolver,
     compatible,
     entity_text,
     plan_resolution,
@@ -32,6 +33,7 @@ from sharedmem.knowledge.graph.sameness import likeness, neighbourhood
 from sharedmem.knowledge.graph.times import stamp_of
 from sharedmem.providers.protocol import ChatMessage, Model
 from sharedmem.search.analysis import document_terms
+from sharedmem.wire.vectors import Vector
 
 NOW = stamp_of("now", datetime(2026, 1, 1, tzinfo=UTC))
 GROUP = "acme:names"
@@ -93,6 +95,8 @@ DIFFERENT = [
     ("東京", "東亰"),
     ("x1", "x2"),
     ("Bob", "Rob"),
+    ("J. Smith", "John Smith"),
+    ("J. Smith", "Jane S."),
 ]
 
 
@@ -365,6 +369,26 @@ def test_what_a_judge_says_is_a_merge() -> None:
     resolution = plan_resolution([Mention("New York City", "city")], found, recorded=NOW)
 
     assert resolution.merged[0].reason == "a language model says so"
+
+
+async def test_a_model_is_asked_once_and_only_where_names_leave_a_doubt(fake_graph: Graph) -> None:
+    known = await fake_graph.add_entity("John Smith", group_id=GROUP, type="person")
+    model = Told({"name": 1, "entity": 1})
+    resolver = Resolver(fake_graph._backend, meaningless, judge=ModelJudge(model))
+
+    clear = await resolver.resolve(GROUP, [Mention("Jon Smith"), Mention("JOHN SMITH"), Mention("Order 17")])
+    asked_before = len(model.asked)
+    doubtful = await resolver.resolve(GROUP, [Mention("J. Smith", "person")])
+
+    assert (asked_before, len(model.asked)) == (0, 1)
+    assert clear.canonical_of("Jon Smith") == doubtful.canonical_of("J. Smith") == known.id
+    assert doubtful.merged[0].reason == "a language model says so"
+
+
+async def meaningless(texts: Iterable[str]) -> dict[str, Vector]:
+    """An embedder for which nothing means anything."""
+    del texts
+    return {}
 
 
 def test_an_entity_is_found_by_its_names_type_and_summary() -> None:

@@ -250,7 +250,7 @@ def opened(asked: argparse.Namespace) -> AbstractAsyncContextManager[Hub]:
         from sharedmem.testing import fake_hub  # noqa: PLC0415  # only this way needs fakeredis
 
         return fake_hub(settings=Settings(graph_rules=rules))
-    return Hub.open(asked.url, settings=Settings.load(graph_rules=rules))
+    return Hub.open(asked.url, settings=Settings.load(graph_rules=rules, llm="extractive"))
 
 
 async def run(asked: argparse.Namespace) -> Year:

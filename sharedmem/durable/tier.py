@@ -149,7 +149,7 @@ class DurableTier:
 
     async def recall(self, target: Target, mode: str) -> bool:
         """Bring back a key that is not in Redis; whether it is there now. Memories come back all together."""
-        if _is_in(target.key, MEMORIES):
+        if _is_in(target.key, MEMORIES) or _is_in(target.key, "$graph"):
             await self.gather(target.space.namespace, again=True)
             return True
         return await self.loader.recall(target, mode)

@@ -22,6 +22,7 @@ from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.durable.tier import Behind, DurableTier
 from sharedmem.errors import AccessDeniedError, UnsupportedError
 from sharedmem.knowledge.decision_image import SessionImager
+from sharedmem.knowledge.graph.image import GraphImager
 from sharedmem.knowledge.memory.image import MemoryImager
 from sharedmem.models import Powers
 from sharedmem.tasks import Background
@@ -130,7 +131,8 @@ async def assembled(
     ledger = Ledger(clock, retry_for_s=settings.retry_for_s)
     sender = Sender(line, ledger, change_log_length=settings.change_log_length)
     memories = MemoryImager(keyspace, embeds=settings.embedder != "none")
-    logs: dict[str, Imager] = {"$plan": SessionImager(keyspace), "$memory": memories}
+    graphs = GraphImager(keyspace, clock)
+    logs: dict[str, Imager] = {"$plan": SessionImager(keyspace), "$memory": memories, "$graph": graphs}
     behind = Behind(
         line, keyspace, sender, background, counters, clock, settings, lifetimes.rule, logs=logs, memories=memories
     )

@@ -1,4 +1,4 @@
-"""A small graph that was told a few things, on each backend; a module takes the fixtures by giving them a name there."""
+"""A small graph that was told a few things, on each backend; a module names these fixtures to have them."""
 
 from __future__ import annotations
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
-from sharedmem.knowledge.graph.tales import content_text
+from sharedmem.knowledge.graph.tales import LONGEST_CONTENT, content_text
+from sharedmem.knowledge.graph.times import stamp_of
 from sharedmem.models import Episode
 from sharedmem.providers.protocol import ChatMessage
 
@@ -18,24 +20,39 @@ _ASKED = (
 )
 
 
-def due(turns: Sequence[Episode], summaries: Iterable[Episode], *, every: int) -> list[tuple[int, tuple[Episode, ...]]]:
-    """What is to be summed up now, oldest first: (level of the summary, what it covers).
+class Due(NamedTuple):
+    """What is to be summed up in one summary."""
+
+    level: int
+    """Of the summary."""
+    covers: tuple[Episode, ...]
+    """Oldest first."""
+
+
+def next_due(turns: Iterable[Episode], summaries: Iterable[Episode], *, every: int) -> Due | None:
+    """What is to be summed up next: turns before summaries, the oldest first; None when nothing is due.
+
+    What was undone is not summed up. A summary that was undone is not made again: whoever took it back has seen it.
 
     Args:
-        turns: of one session, by when they occurred.
-        summaries: of that session that are there.
+        turns: of one session; those that are summed up already may be missing.
+        summaries: every one of that session.
         every: how many turns, or summaries of one level, make a summary.
     """
     by_level: dict[int, list[Episode]] = {0: list(turns)}
     for summary in summaries:
         by_level.setdefault(summary.level, []).append(summary)
-    found = []
-    for level in range(MOST_LEVELS):
-        covered = {id_ for summary in by_level.get(level + 1, ()) for id_ in summary.covers}
-        open_ = sorted((one for one in by_level.get(level, ()) if one.id not in covered), key=_place)
-        whole = len(open_) // every * every
-        found += [(level + 1, tuple(open_[at : at + every])) for at in range(0, whole, every)]
-    return found
+    for level in range(MOST_LEVELS if every > 1 else 1):
+        covered = covered_by(by_level.get(level + 1, ()))
+        left = [one for one in by_level.get(level, ()) if one.id not in covered and one.undone_at is None]
+        if len(left) >= every:
+            return Due(level + 1, tuple(sorted(left, key=_place)[:every]))
+    return None
+
+
+def covered_by(summaries: Iterable[Episode]) -> set[str]:
+    """The ids of everything that some summaries sum up."""
+    return {id_ for summary in summaries for id_ in summary.covers}
 
 
 def question(covered: Sequence[Episode]) -> list[ChatMessage]:
@@ -44,12 +61,13 @@ def question(covered: Sequence[Episode]) -> list[ChatMessage]:
     return [ChatMessage(role="system", content=_ASKED), *told]
 
 
-def summary_of(text: str, covered: Sequence[Episode], level: int) -> Episode:
+def summary_of(text: str, due: Due) -> Episode:
     """The summary as an episode, linked to session and user; its id follows from what it covers."""
+    level, covered = due
     last, users = covered[-1], {episode.user for episode in covered if episode.user}
     return Episode(
         id=summary_id(covered, level),
-        content=text,
+        content=text[:LONGEST_CONTENT],
         group_id=last.group_id,
         occurred_at=last.occurred_at,
         source="summary",
@@ -72,8 +90,9 @@ def digest_of(*texts: str) -> str:
     return blake2b("\n".join(texts).encode(), digest_size=8).hexdigest()
 
 
-def _place(episode: Episode) -> tuple[str, str]:
-    return (episode.occurred_at.isoformat() if episode.occurred_at else "", episode.id)
+def _place(episode: Episode) -> tuple[int, str]:
+    # As stamps: moments in different zones do not sort as text.
+    return 0 if episode.occurred_at is None else stamp_of("occurred_at", episode.occurred_at), episode.id
 
 
 def _line(episode: Episode) -> str:

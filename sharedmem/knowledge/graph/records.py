@@ -116,6 +116,9 @@ class EntityRow:
     merged_into: str = ""
     version: int = 0
     vector: bytes | None = field(default=None, repr=False)
+    merge: str = ""
+    """JSON of the `EntityMerge` that was made of it last, also when that was taken back since: as `Changes.merges` had
+    it, so that a record which comes back brings the log of its merge along."""
 
 
 @dataclass(frozen=True, slots=True)

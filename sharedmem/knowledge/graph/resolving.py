@@ -284,10 +284,12 @@ class _Plan:
             return own
         target, reason = self._likely(mention, normal)
         said = (mention.name, mention.type, (normal,), (), 0, mention.summary)
-        self.rows[own] = EntityRow(own, *said, self.recorded, merged_into=target)
+        row = EntityRow(own, *said, self.recorded, merged_into=target)
         if target:
             self.into[own] = target
             self.merged.append(self._merge(own, target, reason))
+            row = replace(row, merge=self.merged[-1].model_dump_json())
+        self.rows[own] = row
         return own
 
     def _likely(self, mention: Mention, normal: str) -> tuple[str, str]:

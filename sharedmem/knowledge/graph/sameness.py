@@ -118,7 +118,12 @@ def _by_words(a: str, b: str, score: float) -> Likeness:
     slip = _slip_between(mine.core, yours.core)
     if slip == "same":
         return Likeness("same", score, "typo")
-    is_near = slip == "maybe" or 100 * score >= _ALIKE or fuzz.token_set_ratio(a, b) >= _WITHIN
+    is_near = (
+        slip == "maybe"
+        or _abbreviates(mine.core, yours.core)
+        or 100 * score >= _ALIKE
+        or fuzz.token_set_ratio(a, b) >= _WITHIN
+    )
     return Likeness("maybe" if is_near else "other", score)
 
 
@@ -160,6 +165,13 @@ def _parts(name: str) -> _Parts:
     while len(core) > 1 and core[-1] in _LEGAL:
         legal.add(_LEGAL[core.pop()])
     return _Parts(words, tuple(core), frozenset(legal), frozenset(titles))
+
+
+def _abbreviates(mine: tuple[str, ...], yours: tuple[str, ...]) -> bool:
+    """Whether the words that differ are initials of each other, and some are whole: `J. Smith` and `John Smith`."""
+    pairs = list(zip(mine, yours, strict=False)) if len(mine) == len(yours) else []
+    unlike = [(a, b) for a, b in pairs if a != b]
+    return 0 < len(unlike) < len(pairs) and all(a[0] == b[0] and 1 in (len(a), len(b)) for a, b in unlike)
 
 
 def _slip_between(mine: tuple[str, ...], yours: tuple[str, ...]) -> Verdict:

@@ -69,34 +69,55 @@ class Summarising(Lookups):
     async def _summarized(self, group: str, session: str) -> list[Episode]:
         made: list[Episode] = []
         # What is made on one level may be due on the next.
-        while found := due(
-            await self._all(group, "episode", session),
-            await self._all(group, "summary", session),
-            every=self._minds.settings.graph_summary_every,
-        ):
-            for level, covered in found:
-                text = await self._minds.model.write(question(covered))
-                summary = summary_of(text, covered, level)
-                await self._ingestion.take_in(group, [tale_of(summary)])
+        while (due := await self._next_due(group, session)) is not None:
+            text = (await self._minds.model.write(question(due.covers))).strip()
+            if not text:
+                raise InvalidError("summary", text, f"{self._minds.model.name} has written nothing; ask it again")
+            summary = checked_episode(summary_of(text, due), self._minds.clock)
+            # The model takes its time: meanwhile another worker may have made it, or turns were told late.
+            if await self._next_due(group, session) == due and await self._is_kept(group, summary):
                 made.append(summary)
         return made
 
-    async def _all(self, group: str, kind: str, session: str) -> list[Episode]:
-        """Every episode of a session that counts, by when it occurred."""
+    async def _is_kept(self, group: str, summary: Episode) -> bool:
+        """Whether a summary is in the graph by this call; not when another worker was faster."""
+        try:
+            taken = await self._ingestion.take_in(group, [tale_of(summary)])
+        except ConflictError:
+            if summary.id in (await self._backend.look(group, Wanted(episodes=(summary.id,)))).episodes:
+                return False
+            raise
+        return summary.id in taken.fresh
+
+    async def _next_due(self, group: str, session: str) -> Due | None:
+        summaries = await self._looked_up(group, await self._listed(group, "summary", session))
+        # Of a long conversation most turns are summed up, and need not be fetched.
+        covered = covered_by(summary for summary in summaries if summary.level == 1)
+        left = [id_ for id_ in await self._listed(group, "episode", session) if id_ not in covered]
+        turns = await self._looked_up(group, left[:_MOST_LOOKED_UP])
+        return next_due(turns, summaries, every=self._minds.settings.graph_summary_every)
+
+    async def _listed(self, group: str, kind: str, session: str) -> list[str]:
+        """The ids of a session, by when it occurred."""
+        ids, after = await self._backend.listed(group, kind, limit=_AT_ONCE, session=session)
+        while after and len(ids) < MOST_TURNS:
+            more, after = await self._backend.listed(group, kind, after=after, limit=_AT_ONCE, session=session)
+            ids += more
+        return ids
+
+    async def _looked_up(self, group: str, ids: Sequence[str]) -> list[Episode]:
         found: list[Episode] = []
-        after = ""
-        while len(found) < MOST_TURNS:
-            ids, after = await self._backend.listed(group, kind, after=after, limit=_AT_ONCE, session=session)
-            rows = (await self._backend.look(group, Wanted(episodes=tuple(ids)))).episodes
-            found += [episode_of(rows[id_]) for id_ in ids if id_ in rows]
-            if not after:
-                break
-        return [episode for episode in found if episode.undone_at is None]
+        for first in range(0, len(ids), _AT_ONCE):
+            wanted = Wanted(episodes=tuple(ids[first : first + _AT_ONCE]))
+            found += map(episode_of, (await self._backend.look(group, wanted)).episodes.values())
+        return found
 
     async def _note_turns(self, group: str, turns: Sequence[tuple[str, int]], added: int) -> None:
         """Ask for summaries where turns have made them due; nothing that goes wrong with that is the teller's."""
         every = self._minds.settings.graph_summary_every
-        crossed = [(session, now) for session, now in turns if every and now // every > (now - added) // every]
+        if not every or not turns:
+            return
+        crossed = [(session, now) for session, now in turns if now // every > (now - added) // every]
         with suppress(SharedMemoryError):
             for session, now in crossed:
                 payload = {"group_id": group, "session": session}
@@ -111,16 +132,35 @@ class Summarising(Lookups):
                 summaries.work = self._minds.background.start(f"summarize {self._namespace}", self._work_off())
 
     async def _work_off(self) -> None:
-        """Do what tasks there are."""
-        while (task := await self._queue.claim()) is not None:
-            try:
-                made = await self._summarized(**_wanted(task))
-            except SharedMemoryError as error:
-                _log.warning("a summary in %s could not be made: %s", self._namespace, error)
-                self._minds.counters.increment("graph_summary_failures", code=error.code)
-                await self._queue.retry(task, error=str(error))
-            else:
-                await self._queue.ack(task, [episode.id for episode in made])
+        """Do the tasks that are there, and wait for those that others have or that are to be tried again."""
+        try:
+            while await self._is_worked_on(self._queue):
+                pass
+        except AccessDeniedError as error:
+            _log.warning("summaries in %s are left to others: %s", self._namespace, error)
+
+    async def _is_worked_on(self, queue: TaskQueue) -> bool:
+        """Do a task, if there is one; whether there may be more to do."""
+        try:
+            task = await queue.claim(wait=_LINGER_S)
+            if task is not None:
+                await self._done(queue, task)
+                return True
+            left = await queue.stats()
+        except UnavailableError as error:
+            await self._minds.clock.sleep(error.retry_after)
+            return True
+        return bool(left.ready + left.delayed + left.claimed)
+
+    async def _done(self, queue: TaskQueue, task: Task) -> None:
+        # Its visibility is long enough for any model that answers at all, and short enough to wait for.
+        try:
+            made = await self._summarized(**_wanted(task))
+            await queue.ack(task, [episode.id for episode in made])
+        except SharedMemoryError as error:
+            _log.warning("a summary in %s could not be made: %s", self._namespace, error)
+            self._minds.counters.increment("graph_summary_failures", code=error.code)
+            await queue.retry(task, error=str(error))
 
     @property
     def _queue(self) -> TaskQueue:

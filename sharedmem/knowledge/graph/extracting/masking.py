@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from sharedmem.knowledge.graph.extracting.plain_words import FILLERS
 from sharedmem.knowledge.graph.extracting.spots import Spot
 
 FIRST_SIGN, DATE_SIGN = 0xE000, "\uf8ff"
@@ -20,39 +21,6 @@ _PRIVATE = re.compile(r"[\ue000-\uf8ff]")
 _TOKEN = re.compile(r"'(?:s|m|ve|ll|d|re)\b|\d+(?:[.,:]\d+)*|[^\W\d_]\w*(?:[-']\w+)*|\w+|[^\s\w]")
 _SHORT = {"'m": "am", "'ve": "have", "'ll": "will", "'d": "would", "'re": "are"}
 _NOT = {"won't": "will", "can't": "can", "shan't": "shall", "cannot": "can"}
-FILLERS = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "just",
-        "now",
-        "recently",
-        "already",
-        "also",
-        "finally",
-        "currently",
-        "actually",
-        "really",
-        "very",
-        "still",
-        "then",
-        "today",
-        "so",
-        "well",
-        "please",
-        "presently",
-        "lately",
-        "newly",
-        "officially",
-        "permanently",
-        "temporarily",
-        "eventually",
-        "soon",
-        "again",
-        "too",
-    ]
-)
 _BREAKS = re.compile(r"(?<=[.!?])[\"')\]\u201d]?\s+(?=[\"'(\u201c]?[^\W_a-z])|\n\s*|;\s")
 _ABBREVIATION = re.compile(
     r"(?:\b(?:mr|mrs|ms|dr|prof|st|no|nr|vs|etc|e\.g|i\.e|jr|sr|[a-z])|^\d{1,2})\.$", re.IGNORECASE

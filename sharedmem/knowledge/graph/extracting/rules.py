@@ -25,6 +25,7 @@ from sharedmem.knowledge.graph.extracting.dates import Dated, DateReader
 from sharedmem.knowledge.graph.extracting.forms import SHIPPED_FORMS, Form
 from sharedmem.knowledge.graph.extracting.grammar import Rule
 from sharedmem.knowledge.graph.extracting.masking import masked, sentences_of, without_signs
+from sharedmem.knowledge.graph.extracting.plain_words import tongue_of
 from sharedmem.knowledge.graph.extracting.spots import AMOUNT, Found, Lexicon, Speaker, Spot
 from sharedmem.knowledge.graph.extracting.spots import Known as KnownName
 from sharedmem.knowledge.graph.extraction import Extraction, Known, Mention, Statement
@@ -39,7 +40,7 @@ _TOLD_TO_THE_USER = frozenset({"agent", "assistant", "system"})
 # What is only asked, thought of or wished for is not said.
 _NOT_SAID = re.compile(
     r"\W*(?:if|unless|whether|suppose|supposing|imagine|assuming|maybe|perhaps|could|would|should|can|might|i wish"
-    r"|may (?:i|you|we|he|she|it|they))\b",
+    r"|wenn|falls|ob|vielleicht|peut-être|may (?:i|you|we|he|she|it|they))\b",
     re.IGNORECASE,
 )
 _CORRECTION = re.compile(r"\W*(?:sorry|correction|actually|no|oops|pardon|rather|i mean|i meant)\b", re.IGNORECASE)
@@ -72,7 +73,7 @@ class RuleExtractor:
         forms = (*self._book.forms, *SHIPPED_FORMS)
         words = {word for rule in (*self._book.rules, *shipped) for word in rule.words}
         self._rules = RuleSet(self._book.rules, shipped, frozenset(form.type for form in forms))
-        self._lexicon = Lexicon(forms, self._book.vocabulary, words)
+        self._lexicon = Lexicon(forms, self._book.vocabulary, words=words, tongue=tongue_of(self._book.languages))
         self._dates: DateReader | None = None
 
     @property

@@ -8,41 +8,15 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from sharedmem.knowledge.graph.extracting.forms import Form
-from sharedmem.knowledge.graph.extracting.plain_words import PLAIN_WORDS
+from sharedmem.knowledge.graph.extracting.plain_words import PARTICLES, Tongue
 
 Certainty = Literal["sure", "title", "capitals", "beginning"]
-"""`capitals`: what it is, a rule may say; `beginning`: it may be no name at all, but a word that begins a sentence."""
+"""`capitals`: what it is, a rule may say; `beginning`: it may be no name at all, but a word that begins a sentence,
+or a noun where all have capitals."""
 
 AMOUNT, PERSON, TITLE = "amount", "person", "title"
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 _QUOTED = re.compile(r"\"([^\"\n]{2,80})\"|\u201c([^\u201d\n]{2,80})\u201d|\u00ab\s?([^\u00bb\n]{2,80}?)\s?\u00bb")
-_PARTICLES = frozenset(
-    [
-        "de",
-        "van",
-        "von",
-        "der",
-        "den",
-        "del",
-        "della",
-        "di",
-        "da",
-        "dos",
-        "du",
-        "la",
-        "le",
-        "bin",
-        "al",
-        "of",
-        "&",
-        "zu",
-    ]
-)
-_SPEAKING = frozenset({"i", "me", "my", "mine", "myself"})
-_SPOKEN_TO = frozenset({"you", "your", "yours", "yourself"})
-POSSESSIVES = frozenset({"my", "your"})
-_FIRST_PERSON_AFTER = frozenset({"i'm", "i've", "i'll", "i'd"})
-_SECOND_PERSON_AFTER = frozenset({"you're", "you've", "you'll", "you'd"})
 _MOST_WORDS = 5
 _LONGEST_NAME = 200
 _PIECE = 1_000
@@ -111,10 +85,12 @@ class Lexicon:
     Args:
         forms: of names that are known by their form, in order.
         known: the vocabulary.
-        words: that rules know, and that are no names for standing at the beginning of a sentence.
+        words: that rules know; one of them alone is no name, however it is written.
+        tongue: of the texts.
     """
 
-    def __init__(self, forms: Sequence[Form], known: Iterable[Known], words: Iterable[str]) -> None:
+    def __init__(self, forms: Sequence[Form], known: Iterable[Known], *, words: Iterable[str], tongue: Tongue) -> None:
+        self._tongue = tongue
         self._forms = forms
         self._words = frozenset(words)
         self._by_first: dict[str, list[tuple[str, Known]]] = {}
@@ -191,29 +167,42 @@ class Lexicon:
                 found.take(spot)
         run: list[re.Match[str]] = []
         for word in words:
-            if run and not _goes_on(found, run, word):
+            if run and not self._goes_on(found, run, word):
                 self._take_run(found, run, begins)
                 run = []
-            if run or self._may_begin(word):
+            if run or self._is_like_a_name(word):
                 run.append(word)
         self._take_run(found, run, begins)
 
     def _speaking(self, word: re.Match[str], speaker: Speaker) -> Spot | None:
-        said = word[0].lower()
-        plain, short = (_SPOKEN_TO, _SECOND_PERSON_AFTER) if speaker.is_listening else (_SPEAKING, _FIRST_PERSON_AFTER)
-        if said not in plain and said not in short:
+        said, apostrophe, rest = word[0].lower().partition("'")
+        meant = self._tongue.you if speaker.is_listening else self._tongue.me
+        if said not in meant or (apostrophe and rest not in self._tongue.shortened):
             return None
-        end = word.start() + len(said.partition("'")[0])
+        # "i.e." and "i)" speak of nobody.
+        if word[0] == "i" and not word.string[word.end() : word.end() + 1].isspace():
+            return None
+        end = word.start() + len(said)
         entry = self.known(speaker.name) or Known(speaker.name, PERSON, ())
         return Spot(
             *(word.start(), end, entry.name, entry.type or PERSON, entry.aliases),
             is_speaker=True,
-            possessive=said in POSSESSIVES,
+            possessive=said in self._tongue.owning,
         )
 
-    def _may_begin(self, word: re.Match[str]) -> bool:
+    def _is_like_a_name(self, word: re.Match[str]) -> bool:
         said = word[0]
-        return said[0].isupper() and said.partition("'")[0].lower() not in PLAIN_WORDS
+        plain = self._tongue.plain
+        return said[0].isupper() and said.lower() not in plain and said.partition("'")[0].lower() not in plain
+
+    def _goes_on(self, found: Found, run: list[re.Match[str]], word: re.Match[str]) -> bool:
+        """Whether a word belongs to the name that began before it."""
+        between = found.text[run[-1].end() : word.start()]
+        if between not in {" ", ". ", " & "} or len(run) >= _MOST_WORDS or run[-1][0].endswith("'s"):
+            return False
+        if between == ". " and len(run[-1][0]) > 1:
+            return False
+        return self._is_like_a_name(word) or word[0] in PARTICLES or word[0].isdigit()
 
     def _take_run(self, found: Found, run: list[re.Match[str]], begins: set[int]) -> None:
         while run and not (run[-1][0][0].isupper() or run[-1][0].isdigit()):
@@ -226,23 +215,12 @@ class Lexicon:
         lone = len(run) == 1
         if lone and run[0][0].lower() in self._words:
             return
-        starts = lone and begin in begins
+        starts = lone and (begin in begins or self._tongue.has_capital_nouns)
         if lone and end - begin < 2:
             return
         found.take(
             Spot(begin, end, found.text[begin:end][:_LONGEST_NAME], certainty="beginning" if starts else "capitals")
         )
-
-
-def _goes_on(found: Found, run: list[re.Match[str]], word: re.Match[str]) -> bool:
-    """Whether a word belongs to the name that began before it."""
-    between = found.text[run[-1].end() : word.start()]
-    if between not in {" ", ". ", " & "} or len(run) >= _MOST_WORDS or run[-1][0].endswith("'s"):
-        return False
-    if between == ". " and len(run[-1][0]) > 1:
-        return False
-    said = word[0]
-    return (said[0].isupper() and said.lower() not in PLAIN_WORDS) or said in _PARTICLES or said.isdigit()
 
 
 def _without_possessive(word: re.Match[str]) -> int:

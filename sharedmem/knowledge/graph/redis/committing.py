@@ -21,6 +21,7 @@ from sharedmem.knowledge.graph.redis.rows import (
     session_head,
 )
 from sharedmem.knowledge.graph.times import stamp_of
+from sharedmem.knowledge.growing import Growth
 from sharedmem.wire.replies import Argument, ServerError
 from sharedmem.wire.tier import UnsettledError
 
@@ -53,6 +54,7 @@ class Committing(Deleting):
         if reply == b"BEHIND":
             return Behind()
         version, *turns = map(int, reply.split())
+        Growth.of(self._minds, self._minds.graphs, self._namespace).grew(len(step.named))
         return Committed(version, tuple(zip(step.sessions, turns, strict=True)))
 
     async def _written(self, group: str, step: _Step, words: list[Argument], seen: int) -> bytes:

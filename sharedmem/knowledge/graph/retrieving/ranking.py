@@ -20,6 +20,8 @@ from sharedmem.search.analysis import query_terms
 Shares = Mapping[str, float]
 Signals = dict[str, float]
 _MICROSECONDS = 1_000_000
+_LOOKED_THROUGH = 2_000
+"""Characters of an episode in which names are looked for."""
 _LONGEST_STATEMENT = 300
 """Characters; of a longer text not all words are compared, and it says more than a fact does."""
 
@@ -28,14 +30,25 @@ _LONGEST_STATEMENT = 300
 class Question:
     """What is asked."""
 
-    entities: frozenset[str]
-    """Ids of those whom it names."""
+    named: Mapping[str, str]
+    """Ids of those whom it names, by name as names are compared."""
     when: When
     until: int
     """Episodes that occurred later are out; OPEN when nothing is said of a time."""
     asks_for: Callable[[str], float]
     """How much it asks for a type of relation: the share of the type's words that are among its own."""
     include_past: bool = False
+
+    def is_named(self, row: FactRow) -> bool:
+        """Whether it names an end of a fact."""
+        return row.source in self.named.values() or row.target in self.named.values()
+
+    def mentioned(self, row: EpisodeRow, entities: Sequence[str]) -> float:
+        """Which share of those whom it names an episode mentions, as far as that was extracted or stands there."""
+        if not self.named:
+            return 0.0
+        text = row.text[:_LOOKED_THROUGH].casefold()
+        return sum(id_ in entities or name in text for name, id_ in self.named.items()) / len(self.named)
 
 
 @dataclass(slots=True)
@@ -122,10 +135,12 @@ class _Judge:
     def _of_fact(self, row: FactRow, version: Version) -> Signals:
         weights, question = self._weights, self._question
         signals = self._found(row.id)
-        is_named = row.source in question.entities or row.target in question.entities
+        is_named = question.is_named(row)
         distance = 0 if is_named else self._pool.distances.get(row.id)
         if distance is not None:
             signals["near"] = weights.near / (1 + distance)
+        elif question.named:
+            signals["stranger"] = -weights.stranger * sum(signals.values())
         if is_named:
             signals["answer"] = weights.answer * question.asks_for(row.type)
         if version.start != UNKNOWN_START:
@@ -133,10 +148,11 @@ class _Judge:
         return signals
 
     def _of_episode(self, row: EpisodeRow, body: Mapping[str, Any]) -> Signals:
-        weights, named = self._weights, self._question.entities
+        weights, question = self._weights, self._question
         signals = self._found(row.id)
-        if named:
-            signals["mention"] = weights.mention * len(named.intersection(body.get("entity_ids", ()))) / len(named)
+        signals["mention"] = weights.mention * question.mentioned(row, body.get("entity_ids", ()))
+        if question.named and not signals["mention"]:
+            signals["stranger"] = -weights.stranger * sum(signals.values())
         fresh = self._freshness(row.occurred)
         signals["fresh"] = weights.fresh * fresh
         if row.letter == "s":
@@ -146,7 +162,7 @@ class _Judge:
         return signals
 
     def _of_entity(self, id_: str) -> Signals:
-        distance = 0 if id_ in self._question.entities else self._pool.distances.get(id_)
+        distance = 0 if id_ in self._question.named.values() else self._pool.distances.get(id_)
         return self._found(id_) | ({} if distance is None else {"near": self._weights.near / (1 + distance)})
 
     def _found(self, id_: str) -> Signals:

@@ -110,7 +110,7 @@ class Retrieval:
         reach = Reach(starts, walked.edges)
         edges = [*chain.from_iterable(attributes), *(edge for _, edge in walked.edges)]
         rows, trips = await self._rows(sought, edges, reach, seen, asking)
-        question = Question(frozenset(named), sought.when, sought.until, asking.overlap, sought.include_past)
+        question = Question(heard.named, sought.when, sought.until, asking.overlap, sought.include_past)
         ends = {edge.fact: edge.entity for edge in reversed(edges)}
         distances = reach.distances | {fact: reach.distances.get(end, 0) for fact, end in ends.items()}
         if not named:
