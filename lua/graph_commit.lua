@@ -70,7 +70,7 @@ local rows = {}
 for i = 1, count do rows[i] = read_row(i) end
 local guards, steady = read_block(), read_block()
 
-if lacks_memories() then return 'COLD' end
+if lacks_records() then return 'COLD' end
 local born, closed_until, _, gone = state_of_group(groups, group)
 if closed_until and closed_until > microseconds() then
   return redis.error_reply('GROUPCLOSED the group is being deleted')
@@ -96,20 +96,22 @@ end
 local pool = redis.call('EXISTS', place) == 0 and '1' or nil
 local logged, unlogged = {}, {}
 local function store(record, row, i)
-  logged[#logged + 1], logged[#logged + 2] = stamp, row.id
-  if pool then
+  local type = type_of(row.id)
+  local is_searched = type ~= 'name'
+  if is_searched then logged[#logged + 1], logged[#logged + 2] = stamp, row.id end
+  if pool and is_searched then
     redis.call('HSET', record, 'version', stamp, 'pool', pool, unpack(ARGV, row.first, row.last))
   else
     redis.call('HSET', record, 'version', stamp, unpack(ARGV, row.first, row.last))
   end
-  if is_kept(i) then keep_head(i, 'graph', stamp, '0', document(row)) end
+  if is_kept(i) then keep_head(i, type, stamp, '0', document(row)) end
 end
 
 local function drop(record, row, i)
   if not row.is_there then return end
   redis.call('DEL', record)
   unlogged[#unlogged + 1] = row.id
-  keep_gone(i, 'graph', stamp)
+  keep_gone(i, type_of(row.id), stamp)
 end
 
 local function replace(key, gone_ones, new_ones)

@@ -17,18 +17,19 @@ local count = #KEYS - 3 - SHARED
 local own = #KEYS - SHARED
 local log, groups, told = KEYS[own + 1], KEYS[own + 2], KEYS[own + 3]
 
-if lacks_memories() then return 'COLD' end
+if lacks_records() then return 'COLD' end
 local _, closed_until, holder = state_of_group(groups, group)
 if not closed_until or holder ~= token then return done('over') end
 
 local version = tick(1)
 local stamp, deleted, unlogged = whole(version), 0, {}
 for i = 1, count do
-  if redis.call('DEL', KEYS[3 + i]) == 1 then
-    deleted = deleted + 1
-    keep_gone(i, 'graph', stamp)
-  end
   unlogged[i] = string.match(KEYS[3 + i], '}:(.*)$')
+  if redis.call('DEL', KEYS[3 + i]) == 1 then
+    local type = type_of(unlogged[i])
+    if type ~= 'name' then deleted = deleted + 1 end
+    keep_gone(i, type, stamp)
+  end
 end
 in_parts(1, count, function(from, to) redis.call('ZREM', log, unpack(unlogged, from, to)) end)
 in_parts(FIRST, #ARGV, function(from, to) redis.call('ZREM', told, unpack(ARGV, from, to)) end)

@@ -16,7 +16,7 @@ local count = (#KEYS - 3 - SHARED) / 3
 local last_own = #KEYS - SHARED
 local log, digests, endings = KEYS[last_own + 1], KEYS[last_own + 2], KEYS[last_own + 3]
 local authors, pending, stats = KEYS[last_own + 4], KEYS[last_own + 5], KEYS[last_own + 6]
-if lacks_memories() then return 'COLD' end
+if lacks_records() then return 'COLD' end
 local version, deleted = tick(count), 0
 
 local function keep_past(history, was, stamp)

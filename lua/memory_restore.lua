@@ -1,7 +1,7 @@
 -- memory_restore: bring several memories back from the durable tier, unless they are here as new or newer.
 --
 -- INCLUDE time
--- KEYS kept      hash    who brings them back (see memory_gather)
+-- KEYS kept      hash    who brings them back (see records_gather)
 -- KEYS log       zset    ids by the version of their last change
 -- KEYS digests   hash    id by digest
 -- KEYS endings   zset    what expires (see include/memory.lua)
@@ -23,9 +23,9 @@ local pending, place, token, lease_ms = KEYS[6], KEYS[7], ARGV[1], tonumber(ARGV
 local count = (#KEYS - FIXED) / 2
 local now = math.floor(microseconds() / 1000)
 
-local holder = string.match(redis.call('HGET', kept, '$memories.loading') or '', '^%S+')
+local holder = string.match(redis.call('HGET', kept, '$gathering') or '', '^%S+')
 if holder ~= token then return 'overtaken' end
-redis.call('HSET', kept, '$memories.loading', token .. ' ' .. whole(now + lease_ms))
+redis.call('HSET', kept, '$gathering', token .. ' ' .. whole(now + lease_ms))
 local pool = redis.call('EXISTS', place) == 0
 
 local function terms_at(from)

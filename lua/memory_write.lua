@@ -35,7 +35,7 @@ local function changed_since()
   return 'BEHIND ' .. whole(tonumber(newest)) .. ' ' .. table.concat(ids, ' ')
 end
 
-if lacks_memories() then return 'COLD' end
+if lacks_records() then return 'COLD' end
 local behind = seen ~= '' and changed_since()
 if behind then return behind end
 

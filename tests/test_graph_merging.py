@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import hypothesis
 import pytest
@@ -13,7 +15,8 @@ from support import graph_grounds
 
 from sharedmem import Hub, SharedMemoryStore
 from sharedmem.config import Settings
-from sharedmem.errors import ConflictError, InvalidError, NotFoundError
+from sharedmem.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
+from sharedmem.knowledge.graph import relocating
 from sharedmem.knowledge.graph.graph import Graph
 from sharedmem.models import Episode, Fact
 from sharedmem.testing import fake_hub
@@ -336,6 +339,55 @@ async def test_a_merge_that_was_cut_off_goes_on(store: SharedMemoryStore) -> Non
 
     assert 0 < len(some) < 450
     assert len(await graph.facts("New Hall", group_id=GROUP, as_of=day(2))) == 450
+
+
+@pytest.mark.parametrize("doing", ["merge", "unmerge", "both"])
+async def test_a_move_that_breaks_off_at_any_commit_goes_on_when_called_again(
+    fake_graph: Graph, monkeypatch: pytest.MonkeyPatch, doing: str
+) -> None:
+    names = ("Bob", "Robert Miller", "Zoe", "Paris", "Rome", "Oslo")
+    await people(fake_graph)
+    before = await everything(fake_graph, *names)
+    await fake_graph.merge("Bob", "Robert Miller", group_id=GROUP)
+    merged = await everything(fake_graph, "Robert Miller", *names[2:])
+    await fake_graph.unmerge("Bob", group_id=GROUP)
+    monkeypatch.setattr(relocating, "LINES_AT_ONCE", 1)
+    monkeypatch.setattr(relocating, "RECORDS_AT_ONCE", 1)
+
+    await persistently(fake_graph, monkeypatch, lambda: fake_graph.merge("Bob", "Robert Miller", group_id=GROUP))
+    then = await everything(fake_graph, "Robert Miller", *names[2:])
+    if doing != "merge":
+        await persistently(fake_graph, monkeypatch, lambda: fake_graph.unmerge("Bob", group_id=GROUP))
+    if doing == "both":
+        await persistently(fake_graph, monkeypatch, lambda: fake_graph.merge("Robert Miller", "Bob", group_id=GROUP))
+        await persistently(fake_graph, monkeypatch, lambda: fake_graph.unmerge("Robert Miller", group_id=GROUP))
+
+    assert then == merged
+    if doing != "merge":
+        assert await everything(fake_graph, *names) == before
+
+
+async def persistently(graph: Graph, monkeypatch: pytest.MonkeyPatch, call: Callable[[], Awaitable[object]]) -> None:
+    """Make a call again and again, while each time the connection breaks after one commit more than before."""
+    backend, commit = type(graph._backend), type(graph._backend).commit
+    left = [0]
+
+    async def breaking(*arguments: Any, **named: Any) -> Any:
+        if not left[0]:
+            raise UnavailableError("redis", "the test")
+        left[0] -= 1
+        return await commit(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "commit", breaking)
+        for commits in range(200):
+            left[0] = commits % 4
+            try:
+                await call()
+            except UnavailableError:
+                continue
+            return
+    raise AssertionError("it never came to an end")
 
 
 async def test_what_is_told_while_entities_are_merged_lands_at_the_target(

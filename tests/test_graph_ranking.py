@@ -35,7 +35,7 @@ def question(text: str = "", *names: str, now: float = 100, known: float | None 
 def pool(
     *rows: FactRow | EpisodeRow | EntityRow,
     words: Mapping[str, float] | None = None,
-    distances: Mapping[str, int] | None = None,
+    near: Mapping[str, float] | None = None,
 ) -> Pool:
     return Pool(
         {row.id: row for row in rows if isinstance(row, FactRow)},
@@ -43,7 +43,7 @@ def pool(
         {row.id: row for row in rows if isinstance(row, EntityRow)},
         words or {},
         {},
-        distances or {},
+        near or {},
     )
 
 
@@ -102,7 +102,7 @@ def test_the_fact_that_a_question_asks_for_comes_first() -> None:
 def test_nearer_facts_come_before_farther_ones() -> None:
     rows = [fact_row(name, name, "knows", "Bo") for name in ("far", "near", "away")]
 
-    found = pool(*rows, distances={"far": 2, "near": 1})
+    found = pool(*rows, near={"far": 0.3, "near": 0.5})
 
     assert ranked_ids(question(), found) == ["near", "far", "away"]
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.graph_reading import SHIPPED, WEDNESDAY, rules, said
+from support.graph_reading import SHIPPED, WEDNESDAY, read, rules, said
 from support.pages import blocks
 
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, InvalidError, UnsupportedError
 from sharedmem.knowledge.graph.extracting.loading import Loaded, load_rules, loaded, open_ways
-from sharedmem.knowledge.graph.extraction import Known
+from sharedmem.knowledge.graph.extraction import Known, Statement
 from sharedmem.knowledge.graph.relations import Vocabulary
 from sharedmem.models import Episode
 
@@ -53,6 +54,17 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "graph-rules.md"
 )
 async def test_a_rule_of_an_application_is_followed(rule: str, text: str, statement: str) -> None:
     assert await said(text, rules(rule)) == [statement]
+
+
+async def test_a_rule_reads_data_field_by_field() -> None:
+    """docs/graph-rules.md: data."""
+    extractor = rules("order: {order}. status: {status:words} -> @status(order) = {status}")
+
+    found = await read({"order": "#1234", "status": "in transit", "since": "2024-03-01"}, extractor)
+
+    assert found.statements == (
+        Statement("order 1234", "@status", value="in transit", valid_from=datetime(2024, 3, 1, tzinfo=UTC)),
+    )
 
 
 async def test_where_a_rule_of_the_application_fits_no_shipped_one_is_looked_for() -> None:
@@ -195,7 +207,7 @@ async def test_an_episode_without_a_time_is_refused() -> None:
 
 def example() -> Loaded:
     """The file that the page shows."""
-    (shown,) = [block.text for block in blocks(PAGE) if block.language == "yaml"]
+    shown, _ = [block.text for block in blocks(PAGE) if block.language == "yaml"]
     return loaded(yaml.safe_load(shown), "the page")
 
 

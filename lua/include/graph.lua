@@ -6,6 +6,12 @@
 -- `edges`, `claims` and `told` is spelled by `knowledge/graph/redis/rows.py`.
 local OF_NAME, OF_MERGED, BY_OWNER, BETWEEN = '=', '>', 'a', '\31'
 local MOST_MERGES, PART = 1000, 1000
+local TYPES = { e = 'episode', n = 'entity', f = 'fact', x = 'name' }
+
+-- What the durable tier calls a record, by the letter in its id. A name is not searched for: it stands for itself.
+local function type_of(id)
+  return TYPES[string.match(id, '/(%l)/')]
+end
 
 -- Version of its first record, time until which it is closed, by whom, and when the last group went ('0' for never).
 local function state_of_group(groups, group)

@@ -158,10 +158,10 @@ local function keep_head(i, type, stamp, size, body, expires)
   await_tier(i, stamp, expires)
 end
 
--- Whether some of the namespace's memories may be in the tier alone, so that nobody can say what is new. The mark is
--- set when all are back, and goes where Redis goes.
-local function lacks_memories()
-  return lasts and redis.call('HEXISTS', kept, '$memories') == 0
+-- Whether some of the namespace's memories and graphs may be in the tier alone, so that nobody can say what is new. The
+-- mark is set when all are back, and goes where Redis goes.
+local function lacks_records()
+  return lasts and redis.call('HEXISTS', kept, '$gathered') == 0
 end
 
 -- Such a record is gone, and all that belonged to it.

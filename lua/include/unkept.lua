@@ -10,6 +10,6 @@ local function keep_element() end
 local function keep_value() end
 local function keep_document() end
 local function keep_head() end
-local function lacks_memories() return false end
+local function lacks_records() return false end
 local function keep_gone() end
 local function wait_for_none() end

@@ -1,14 +1,15 @@
-"""Gathering: all memories of a namespace come back into Redis before one is looked for: a search finds what is there.
+"""Gathering: memories and graphs of a namespace come back into Redis before one is looked for: a search finds what is
+there.
 
 Whether they are all there says a mark that lies in Redis itself and goes where the data goes. While it is missing,
-nobody changes a memory, and one of all processes brings them back; who dies on the way is followed by the next one,
+nobody changes one of them, and one of all processes brings them back; who dies on the way is followed by the next one,
 which leaves what is back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol, TypeVar
 
 from sharedmem.clock import new_id
 from sharedmem.durable.flights import Flights
@@ -17,58 +18,68 @@ from sharedmem.durable.shores import Shores
 from sharedmem.errors import UnavailableError
 from sharedmem.models import DurableRecord
 from sharedmem.telemetry import get_logger
-from sharedmem.wire.bringing import Bringing, RestoreKeys, restore_keys
-from sharedmem.wire.tier import Remembered
+from sharedmem.wire.bringing import Bringing, Turn
 
-GATHERED = "durable_memories"
-"""Counter: memories that were brought back."""
+GATHERED = "durable_gathered"
+"""Counter: records that were brought back."""
 
-SCOPE = "$memory"
+MARK = "$gathered"
+"""Field of a namespace's `$kept`: its memories and graphs are all in Redis."""
+T = TypeVar("T")
 _LEASE_MS = 15_000
 _AT_ONCE = 64
 _MOST_JOINS = 5
 _logger = get_logger("durable")
 
 
-class MemoryReader(Protocol):
-    """Knows how the document of a memory lies in Redis."""
+class RecordReader(Protocol[T]):
+    """Knows how the documents of one kind of records lie in Redis."""
 
-    def remembered(self, record: DurableRecord) -> Remembered:
-        """What the script takes that brings it back; without fields when it was deleted.
+    @property
+    def scope(self) -> str:
+        """Of their keys, such as `$memory`."""
+
+    def anew(self, namespace: str) -> list[bytes]:
+        """What is counted anew while they come back."""
+
+    def remembered(self, record: DurableRecord) -> T:
+        """What a document says, ready to be brought back.
 
         Raises:
             ValueError, LookupError, TypeError: it cannot be read.
         """
 
-    def places(self, namespace: str, memories: Sequence[Remembered]) -> list[bytes]:
-        """The records of memories, then the turns of the thread of each."""
+    async def restore(self, bringing: Bringing, turn: Turn, namespace: str, records: Sequence[T]) -> int | None:
+        """Bring some back, in the order of their keys; how many were missing, None when somebody has taken over."""
 
 
 class Gatherer:
-    """Brings memories back into Redis, for one hub.
+    """Brings memories and graphs back into Redis, for one hub.
 
     Args:
         shores: Redis and the tier.
         bringing: the scripts.
-        reader: how memories lie in Redis.
+        readers: how the records of each kind lie in Redis.
         drain: carries what waits in a namespace's outbox into the tier.
         join: makes sure that Redis is not behind the tier.
     """
 
-    def __init__(self, shores: Shores, bringing: Bringing, reader: MemoryReader, *, drain: Drain, join: Join) -> None:
+    def __init__(
+        self, shores: Shores, bringing: Bringing, readers: Collection[RecordReader[Any]], *, drain: Drain, join: Join
+    ) -> None:
         self._line, self._keyspace, _, self._durable, self._clock, background, self._counters = shores
         self._bringing = bringing
-        self._reader = reader
+        self._readers = readers
         self._drain = drain
         self._join = join
-        self._flights: Flights[bool] = Flights("gather memories of", background)
+        self._flights: Flights[bool] = Flights("gather records of", background)
         # By namespace: how often the line had been connected when they were all there.
         self._whole: dict[str, int] = {}
 
     async def gather(self, namespace: str, *, again: bool = False) -> bool:
-        """Make sure that Redis has all memories of a namespace; whether some had to be brought back, by whomever.
+        """Make sure that Redis has all records of a namespace; whether some had to be brought back, by whomever.
 
-        At once when that is known; else one round trip; when Redis was lost, two for every 64 memories. Callers of
+        At once when that is known; else one round trip; when Redis was lost, a few for every 64 records. Callers of
         one process share the work; of several processes one does it, and the others wait.
 
         Args:
@@ -108,42 +119,43 @@ class Gatherer:
         raise AssertionError  # the pauses never end
 
     async def _ask(self, namespace: str, token: str, *, done: int = 0) -> str:
-        kept, authors = self._keyspace.kept(namespace), self._keyspace.record_part("memory", namespace, "authors")
-        return await self._bringing.memory_gather(kept, authors, token=token, lease_ms=_LEASE_MS, done=done)
+        anew = [key for reader in self._readers for key in reader.anew(namespace)]
+        kept = self._keyspace.kept(namespace)
+        return await self._bringing.records_gather(kept, anew=anew, token=token, lease_ms=_LEASE_MS, done=done)
 
     async def _load(self, namespace: str, token: str) -> bool:
         """Bring them back; False when somebody else has taken over."""
         # What still waits is newer than what the tier has.
         await self._drain(namespace)
-        prefix, brought = f"{namespace}:{SCOPE}:", 0
-        keys = restore_keys(self._keyspace, namespace)
+        for reader in self._readers:
+            brought = await self._load_all(namespace, token, reader)
+            if brought is None:
+                return False
+            if brought:
+                self._counters.add(GATHERED, brought)
+                _logger.info("namespace %r: %d records of %s are back", namespace, brought, reader.scope)
+        return await self._ask(namespace, token, done=1) == "whole"
+
+    async def _load_all(self, namespace: str, token: str, reader: RecordReader[Any]) -> int | None:
+        prefix, brought = f"{namespace}:{reader.scope}:", 0
         async for page in self._durable.iterate(namespace, heads_only=True, after=(prefix, "")):
             own = [record for record in page if record.key.startswith(prefix)]
             for first in range(0, len(own), _AT_ONCE):
-                count = await self._restore(namespace, keys, token, own[first : first + _AT_ONCE])
+                some = [one for record in own[first : first + _AT_ONCE] for one in _read(reader, record)]
+                count = await reader.restore(self._bringing, Turn(token, _LEASE_MS), namespace, some)
                 if count is None:
-                    return False
+                    return None
                 brought += count
-            # Keys come in order: what is behind memories has no more of them.
+            # Keys come in order: what is behind these has no more of them.
             if len(own) < len(page) and page[-1].key > prefix:
                 break
-        if brought:
-            self._counters.add(GATHERED, brought)
-            _logger.info("namespace %r: %d memories are back from the durable tier", namespace, brought)
-        return await self._ask(namespace, token, done=1) == "whole"
+        return brought
 
-    async def _restore(
-        self, namespace: str, keys: RestoreKeys, token: str, records: Sequence[DurableRecord]
-    ) -> int | None:
-        memories = [one for record in records if (one := self._read(record)) is not None]
-        places = self._reader.places(namespace, memories)
-        return await self._bringing.memory_restore(
-            keys, keys_=places, token=token, lease_ms=_LEASE_MS, restores=memories
-        )
 
-    def _read(self, record: DurableRecord) -> Remembered | None:
-        try:
-            return self._reader.remembered(record)
-        except (ValueError, LookupError, TypeError):
-            _logger.exception("memory %r stays in the durable tier: it cannot be read", record.key)
-            return None
+def _read(reader: RecordReader[T], record: DurableRecord) -> list[T]:
+    """What a document says; nothing when it cannot be read."""
+    try:
+        return [reader.remembered(record)]
+    except (ValueError, LookupError, TypeError):
+        _logger.exception("record %r stays in the durable tier: it cannot be read", record.key)
+        return []

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from sharedmem.durable.flights import Flights
+from sharedmem.durable.gathering import MARK
 from sharedmem.durable.images import DataImager
 from sharedmem.durable.living import has_expired
 from sharedmem.durable.shores import Shores
@@ -149,8 +150,8 @@ class Joiner:
 
     async def _mend(self, namespace: str, *, since: int, forget: bool) -> None:
         """Forget what is older here than in the tier, and remember which keys last by argument."""
-        # Memories may be among what is forgotten: all are to be looked for.
-        await self._line.call("HDEL", self._keyspace.kept(namespace), "$memories")
+        # Memories and graphs may be among what is forgotten: all are to be looked for.
+        await self._line.call("HDEL", self._keyspace.kept(namespace), MARK)
         doubtful: list[DurableRecord] = []
         pages = self._durable.iterate(namespace, changed_after=since, heads_only=True)
         async for heads in _paged(pages):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import orjson
 
 from sharedmem.clock import Clock
 from sharedmem.config import Kind, Settings
 from sharedmem.durable.durability import Durability, Staff
-from sharedmem.durable.gathering import SCOPE as MEMORIES
-from sharedmem.durable.gathering import Gatherer, MemoryReader
+from sharedmem.durable.gathering import MARK, Gatherer, RecordReader
 from sharedmem.durable.images import LogImager
 from sharedmem.durable.inspection import Inspector
 from sharedmem.durable.joining import Joiner
@@ -57,9 +56,9 @@ class Behind:
     rule: Callable[[str], Kind | None]
     """The kind that the rules give an absolute key."""
     logs: Mapping[str, Imager]
-    """How logs lie in Redis, by the scope of their keys: sessions of decisions, memories."""
-    memories: MemoryReader
-    """How memories come back."""
+    """How logs lie in Redis, by the scope of their keys: sessions of decisions, memories, graphs."""
+    readers: Collection[RecordReader[Any]]
+    """How those come back that come back all together."""
 
 
 class DurableTier:
@@ -104,7 +103,7 @@ class DurableTier:
             shores, imagers=imagers, drain=self.drainer.drain, join=self.join, times=Times(cache_ms=cache_ms)
         )
         self._gatherer = Gatherer(
-            shores, Bringing(behind.sender), behind.memories, drain=self.drainer.drain, join=self.join
+            shores, Bringing(behind.sender), behind.readers, drain=self.drainer.drain, join=self.join
         )
         inspector = Inspector(
             shores,
@@ -148,14 +147,24 @@ class DurableTier:
             await self._line.call("SET", self._keyspace.tier, f"{self._id} {self.store.url}", "NX")
 
     async def recall(self, target: Target, mode: str) -> bool:
-        """Bring back a key that is not in Redis; whether it is there now. Memories come back all together."""
-        if _is_in(target.key, MEMORIES) or _is_in(target.key, "$graph"):
+        """Bring back a key that is not in Redis; whether it is there now. Records come back all together."""
+        if any(_is_in(target.key, reader.scope) for reader in self._behind.readers):
             await self.gather(target.space.namespace, again=True)
             return True
         return await self.loader.recall(target, mode)
 
+    async def recall_all(self, keep: Keep) -> None:
+        """Bring back what a script works on; records once for all."""
+        namespaces: set[str] = set()
+        for target, mode in zip(keep.targets, keep.modes, strict=True):
+            if not any(_is_in(target.key, reader.scope) for reader in self._behind.readers):
+                await self.loader.recall(target, mode)
+            elif target.space.namespace not in namespaces:
+                namespaces.add(target.space.namespace)
+                await self.gather(target.space.namespace, again=True)
+
     async def gather(self, namespace: str, *, again: bool = False) -> bool:
-        """Make sure that Redis has all memories of a namespace; whether some had to be brought back."""
+        """Make sure that Redis has all memories and graphs of a namespace; whether some had to be brought back."""
         return await self._gatherer.gather(namespace, again=again)
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:
@@ -190,8 +199,8 @@ class DurableTier:
         dead, kept = keyspace.dead_outbox(namespace), keyspace.kept(namespace)
         await self._line.call("UNLINK", keyspace.outbox(namespace), dead, kept)
         # Without the mark the next change would look for what Redis has lost (see lua/namespace_join.lua).
-        # Nor would a memory be looked for that is not here.
-        await self._line.call("HSET", kept, "$joined", f"joined {stamp}", "$memories", "whole")
+        # Nor would a record be looked for that is not here.
+        await self._line.call("HSET", kept, "$joined", f"joined {stamp}", MARK, "whole")
 
     async def _heads(self, namespace: str) -> AsyncIterator[list[DurableRecord]]:
         """The heads of all keys that the tier is about to get, or has."""

@@ -131,10 +131,10 @@ async def assembled(
     ledger = Ledger(clock, retry_for_s=settings.retry_for_s)
     sender = Sender(line, ledger, change_log_length=settings.change_log_length)
     memories = MemoryImager(keyspace, embeds=settings.embedder != "none")
-    graphs = GraphImager(keyspace, clock)
+    graphs = GraphImager(keyspace, line, clock)
     logs: dict[str, Imager] = {"$plan": SessionImager(keyspace), "$memory": memories, "$graph": graphs}
     behind = Behind(
-        line, keyspace, sender, background, counters, clock, settings, lifetimes.rule, logs=logs, memories=memories
+        line, keyspace, sender, background, counters, clock, settings, lifetimes.rule, logs=logs, readers=(memories, graphs)
     )
     tier = await _tier(behind, connection.durable_url, lambda: _dimension(embedder, behind))
     if tier is not None:

@@ -122,6 +122,10 @@ class Graphing:
         word, _, deleted = reply.decode().partition(" ")
         return word, int(deleted or 0)
 
+    async def graph_install(self, *, turn: bytes, graph: bytes, ready: bytes, token: str) -> bool:
+        """Returns whether it was the caller's turn."""
+        return await self._sender.run("graph_install", [turn, graph, ready], [token]) == 1
+
 
 def _list(reply: Reply) -> list[Reply]:
     assert isinstance(reply, list)

@@ -61,8 +61,7 @@ class KeptSender(Sender):
             if reply == _LOST:
                 await self._tier.join(space.namespace, again=True)
             elif reply == _COLD:
-                for target, mode in zip(keep.targets, keep.modes, strict=True):
-                    await self._tier.recall(target, mode)
+                await self._tier.recall_all(keep)
             else:
                 return await self._settled(keep, reply)
         raise UnavailableError(f"key {keep.targets[0].key!r}", "it goes as often as it is brought back; try again")

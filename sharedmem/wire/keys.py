@@ -14,6 +14,8 @@ from sharedmem.errors import InvalidError
 
 MAX_KEY_BYTES = 512
 MAX_NAME_BYTES = 128
+MAX_RECORD_BYTES = 2048
+"""Of the key of a record that is searched for, which no user spells: its parts have bounds of their own."""
 SHARED_SCOPE = "shared"
 GLOBAL_NAMESPACE = "global"
 
@@ -32,7 +34,7 @@ EXPIRING_PARTS = (
     *("limit", "presence", "presence.facts"),
     *("queue.waiters", "queue.followers", "queue.counts", "queue.result", "queue.recent"),
     *("episode", "episode.summary", "episode.sessions", "episode.endings"),
-    *("kept.staged", "memory.embedding", "memory.tending", "cache.tending", "graph.tending"),
+    *("kept.staged", "memory.embedding", "memory.tending", "cache.tending", "graph.tending", "graph.falkor.turn"),
 )
 # Kinds of record that can be searched for, and the service keys beside them: a namespace has one of each, or one for
 # each thing that is named behind it (`KeySpace.record_item`).
@@ -42,7 +44,8 @@ RECORD_PARTS = (
     *(f"{family}.{part}" for family in ("memory", "cache") for part in ("digests", "endings")),
     *("memory.turns", "memory.history", "memory.authors", "memory.pending", "memory.used", "memory.touched"),
     "cache.gone",
-    *(f"graph.{part}" for part in ("groups", "edges", "claims", "names", "merges", "changed", "told", "falkor")),
+    *(f"graph.{part}" for part in ("groups", "edges", "claims", "names", "merges", "changed", "told")),
+    *("graph.falkor", "graph.falkor.ready"),
 )
 # These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
 LASTING_PARTS = (
@@ -111,6 +114,22 @@ def check_key(key: str) -> str:
         raise InvalidError("key", key, "no part between colons may be empty")
     if len(key.encode()) > MAX_KEY_BYTES:
         raise InvalidError("key", key, f"keep it within {MAX_KEY_BYTES} bytes")
+    return key
+
+
+def check_kept_key(key: str) -> str:
+    """Return an absolute key as the durable tier has it: that of a record may end in any text without braces.
+
+    Raises:
+        InvalidError: as `check_key`, or the record's key is over 2 KiB.
+    """
+    namespace, _, rest = key.partition(":")
+    family, _, id_ = rest.partition(":")
+    if family[:1] != "$" or family[1:] not in FAMILIES:
+        return check_key(key)
+    check_name("namespace", namespace)
+    if not id_ or _FORBIDDEN.search(id_) or len(key.encode()) > MAX_RECORD_BYTES:
+        raise InvalidError("key", key[:80], f"a record has a name, without braces, and {MAX_RECORD_BYTES} bytes at most")
     return key
 
 

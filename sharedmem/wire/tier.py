@@ -87,6 +87,13 @@ class Tier(Protocol):
             UnavailableError: neither is it here, nor can the tier be asked.
         """
 
+    async def recall_all(self, keep: Keep) -> None:
+        """Bring back all keys that a script works on.
+
+        Raises:
+            UnavailableError: as `recall`.
+        """
+
     def absent(self, namespace: str, present: Container[str]) -> AsyncIterator[list[str]]:
         """Pages of the keys that last and are not in Redis just now.
 
@@ -104,7 +111,7 @@ class Tier(Protocol):
         """
 
     async def gather(self, namespace: str, *, again: bool = False) -> bool:
-        """Make sure that Redis has all memories of a namespace; at once when that is known.
+        """Make sure that Redis has all memories and graphs of a namespace; at once when that is known.
 
         Args:
             namespace: whose.

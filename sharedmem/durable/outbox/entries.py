@@ -15,7 +15,7 @@ from sharedmem.durable.texts import member_to_text, to_text
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord
 from sharedmem.wire.codec import JSON
-from sharedmem.wire.keys import check_key
+from sharedmem.wire.keys import check_kept_key
 
 _KINDS = {b"s": "session", b"k": "knowledge", b"l": "log"}
 _WORDS = 11
@@ -62,7 +62,7 @@ def record_of(name: bytes, body: bytes) -> DurableRecord:
     is_member = type_ == b"set" and newline
     spelled, text = _text(type_, codec, element if is_member else body)
     return DurableRecord(
-        key=check_key(key.decode()),
+        key=check_kept_key(key.decode()),
         element=sha256(element).hexdigest() if is_member else element.decode(),
         type=type_.decode(),
         kind=_KINDS[kind],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import sqrt
 
 from sharedmem.knowledge.graph.records import Edge, FactRow
 from sharedmem.knowledge.graph.views import fact_of
@@ -34,6 +36,20 @@ class Reach:
         while (edge := self._edges.get(entity)) is not None:
             yield edge
             entity = edge.entity
+
+
+def nearness_of(reach: Reach, edges: Sequence[Edge]) -> dict[str, float]:
+    """How near the entities and facts of a walk are, by id: 1 / (1 + distance).
+
+    A fact that is not told of where the walk began counts less when its nearer end has many: what everybody has in
+    common, such as a town, says little of any of them. It is divided by the root of their number.
+    """
+    near = {entity: 1 / (1 + distance) for entity, distance in reach.distances.items()}
+    facts = Counter(edge.entity for edge in edges)
+    for edge in reversed(edges):
+        is_there = reach.distances.get(edge.entity, 0) == 0
+        near[edge.fact] = near.get(edge.entity, 1.0) / (1.0 if is_there else sqrt(facts[edge.entity]))
+    return near
 
 
 def reversed_way(way: Sequence[Edge]) -> tuple[Edge, ...]:

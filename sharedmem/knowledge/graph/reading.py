@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Literal
 
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.knowledge.graph.base import check_limit
@@ -25,6 +26,7 @@ _MOST_EDGES = 100_000
 _BEHIND = "\x1f"
 """Between where a page of the backend begins and the last fact of it that was answered."""
 _DIRECTIONS = ("out", "in", "both")
+_LISTED = ("episode", "summary")
 
 
 class Reading(Lookups):
@@ -105,15 +107,22 @@ class Reading(Lookups):
 
     @measured("graph.episodes")
     async def episodes(
-        self, *, group_id: str, session: str | None = None, after: str = "", limit: int = 100
+        self,
+        *,
+        group_id: str,
+        session: str | None = None,
+        kind: Literal["episode", "summary"] = "episode",
+        after: str = "",
+        limit: int = 100,
     ) -> Page[Episode]:
-        """Episodes page by page as they occurred, oldest first, with summaries and those that were undone.
+        """Episodes, or summaries, page by page as they occurred, oldest first, with those that were undone.
 
         Two round trips.
 
         Args:
             group_id: whose graph.
             session: only of this one.
+            kind: `summary` for what the graph made of earlier ones.
             after: `cursor` of the page before.
             limit: at most so many, 1 to 1,000.
 
@@ -123,7 +132,9 @@ class Reading(Lookups):
         """
         group = await self._enter(group_id, "read")
         most = check_limit(limit, MOST_LISTED)
-        ids, cursor = await self._backend.listed(group, "episode", after=after, limit=most, session=session)
+        if kind not in _LISTED:
+            raise InvalidError("kind", kind, f"give one of {', '.join(_LISTED)}")
+        ids, cursor = await self._backend.listed(group, kind, after=after, limit=most, session=session)
         rows = (await self._backend.look(group, Wanted(episodes=tuple(ids)))).episodes if ids else {}
         return Page([episode_of(rows[id_]) for id_ in ids if id_ in rows], cursor=cursor)
 

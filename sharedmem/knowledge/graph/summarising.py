@@ -8,23 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from sharedmem.coordination.queues import Queues, TaskQueue
-from sharedmem.errors import InvalidError, SharedMemoryError
-from sharedmem.knowledge.graph.condensing import digest_of, due, question, summary_of
+from sharedmem.errors import AccessDeniedError, ConflictError, InvalidError, SharedMemoryError
+from sharedmem.knowledge.graph.condensing import Due, covered_by, digest_of, next_due, question, summary_of
 from sharedmem.knowledge.graph.ingesting import Ingestion
 from sharedmem.knowledge.graph.lookups import Lookups
+from sharedmem.knowledge.graph.naming import check_group
 from sharedmem.knowledge.graph.records import Wanted
-from sharedmem.knowledge.graph.tales import tale_of
+from sharedmem.knowledge.graph.tales import checked_episode, tale_of
 from sharedmem.knowledge.graph.views import episode_of
-from sharedmem.models import Episode, Task
+from sharedmem.models import Episode
 from sharedmem.tasks import Work
 from sharedmem.telemetry import get_logger, measured
 
 QUEUE = "graph-summaries"
 MOST_TURNS = 100_000
 _AT_ONCE = 500
-_VISIBILITY_S = 300.0
+_MOST_LOOKED_UP = 20_000
+"""Turns that are not summed up yet, of which it is told at once what is due: more come with the next summary."""
+_VISIBILITY_S = 60.0
+"""After a worker dies, another one gets its task after that; who lives renews it."""
+_LINGER_S = 30.0
+_PAUSE_S = 1.0
+_MOST_ATTEMPTS = 10
 _log = get_logger("graph")
 
 
@@ -122,7 +130,8 @@ class Summarising(Lookups):
             for session, now in crossed:
                 payload = {"group_id": group, "session": session}
                 await self._queue.put(payload, id=f"{digest_of(group, session)}-{now // every}")
-        if crossed:
+        # The first time also for tasks that a process has left behind.
+        if crossed or self._minds.shared(Summaries, self._namespace, Summaries).work is None:
             self._work_in_the_background()
 
     def _work_in_the_background(self) -> None:
@@ -140,32 +149,30 @@ class Summarising(Lookups):
             _log.warning("summaries in %s are left to others: %s", self._namespace, error)
 
     async def _is_worked_on(self, queue: TaskQueue) -> bool:
-        """Do a task, if there is one; whether there may be more to do."""
+        """Do the next task; False when there is none, not even one that somebody else has."""
         try:
-            task = await queue.claim(wait=_LINGER_S)
-            if task is not None:
-                await self._done(queue, task)
-                return True
             left = await queue.stats()
-        except UnavailableError as error:
-            await self._minds.clock.sleep(error.retry_after)
-            return True
-        return bool(left.ready + left.delayed + left.claimed)
-
-    async def _done(self, queue: TaskQueue, task: Task) -> None:
-        # Its visibility is long enough for any model that answers at all, and short enough to wait for.
-        try:
-            made = await self._summarized(**_wanted(task))
-            await queue.ack(task, [episode.id for episode in made])
+            if not left.ready + left.delayed + left.claimed:
+                return False
+            async with queue.claimed(wait=_LINGER_S) as hand:
+                if hand is not None:
+                    made = await self._summarized(**_wanted(hand.payload))
+                    hand.finish([episode.id for episode in made])
+        except AccessDeniedError:
+            raise
         except SharedMemoryError as error:
             _log.warning("a summary in %s could not be made: %s", self._namespace, error)
             self._minds.counters.increment("graph_summary_failures", code=error.code)
-            await queue.retry(task, error=str(error))
+            await self._minds.clock.sleep(_PAUSE_S)
+        return True
 
     @property
     def _queue(self) -> TaskQueue:
-        return Queues(self._ground, self._scope).queue(QUEUE, visibility=_VISIBILITY_S)
+        return Queues(self._ground, self._scope).queue(QUEUE, visibility=_VISIBILITY_S, max_attempts=_MOST_ATTEMPTS)
 
 
-def _wanted(task: Task) -> dict[str, str]:
-    return {"group": str(task.payload["group_id"]), "session": str(task.payload["session"])}
+def _wanted(payload: Any) -> dict[str, str]:
+    """Of which group and session is to be summed up; anybody in the namespace may have put that there."""
+    if not isinstance(payload, dict) or not isinstance(session := payload.get("session"), str):
+        raise InvalidError("payload", payload, "a task for a summary names a group_id and a session")
+    return {"group": check_group(payload.get("group_id", "")), "session": session}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sharedmem.models import DurableRecord
+from sharedmem.wire.bringing import Bringing, Turn, restore_keys
 from sharedmem.wire.keys import KeySpace, Target
 from sharedmem.wire.remembering import FAMILY
 from sharedmem.wire.replies import Argument, Command
@@ -16,7 +17,7 @@ from sharedmem.wire.tier import Part, Remembered
 
 
 class MemoryImager:
-    """Knows how memories lie in Redis (`wire.tier.Imager`, `durable.gathering.MemoryReader`).
+    """Knows how memories lie in Redis (`wire.tier.Imager`, `durable.gathering.RecordReader`).
 
     Args:
         keyspace: how keys are spelled.
@@ -45,6 +46,15 @@ class MemoryImager:
         """Nothing."""
         return []
 
+    @property
+    def scope(self) -> str:
+        """Of the keys of memories."""
+        return f"${FAMILY}"
+
+    def anew(self, namespace: str) -> list[bytes]:
+        """The turns by author."""
+        return [self._keyspace.record_part(FAMILY, namespace, "authors")]
+
     def remembered(self, record: DurableRecord) -> Remembered:
         """What the script takes that brings a memory back; without fields when it was deleted.
 
@@ -58,10 +68,16 @@ class MemoryImager:
 
         return restored(_id_of(record.key), record, embeds=self._embeds)
 
-    def places(self, namespace: str, memories: Sequence[Remembered]) -> list[bytes]:
-        """The records of memories, then the turns of the thread of each."""
-        records = [self._keyspace.record(FAMILY, namespace, one.id) for one in memories]
-        return records + [self._keyspace.record_item(FAMILY, namespace, "turns", one.thread) for one in memories]
+    async def restore(
+        self, bringing: Bringing, turn: Turn, namespace: str, records: Sequence[Remembered]
+    ) -> int | None:
+        """Bring some back; how many were missing, None when somebody has taken over. One round trip."""
+        places = [self._keyspace.record(FAMILY, namespace, one.id) for one in records]
+        places += [self._keyspace.record_item(FAMILY, namespace, "turns", one.thread) for one in records]
+        keys = restore_keys(self._keyspace, namespace)
+        return await bringing.memory_restore(
+            keys, keys_=places, token=turn.token, lease_ms=turn.lease_ms, restores=records
+        )
 
 
 def _id_of(key: str) -> str:

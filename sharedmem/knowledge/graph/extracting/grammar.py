@@ -270,6 +270,8 @@ def _check_shape(match: re.Match[str], text: str) -> None:
 
 def _value(said: str, slots: Mapping[str, Slot], text: str) -> tuple[Any, str]:
     said = said.strip()
+    if not said:
+        return None, ""
     place = _VALUE_SLOT.fullmatch(said)
     if place is not None:
         if place[1] not in slots:

@@ -10,6 +10,7 @@ from sharedmem.clock import new_id
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge.graph.falkordb import queries
 from sharedmem.knowledge.graph.falkordb.asking import Asker
+from sharedmem.knowledge.graph.falkordb.beginning import Beginning
 from sharedmem.knowledge.graph.falkordb.rows import PLACES, claim_of, entity_of, episode_of, fact_of, numbers_of, within
 from sharedmem.knowledge.graph.falkordb.walking import Walk, edges_of
 from sharedmem.knowledge.graph.falkordb.writing import any_of, parameters_of
@@ -30,8 +31,8 @@ from sharedmem.knowledge.graph.records import (
 from sharedmem.knowledge.graph.times import LATEST, UNKNOWN_START, stamp_of
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import GraphStats
+from sharedmem.wire.graphing import Graphing
 
-FAMILY, PART = "graph", "falkor"
 _REMEMBERED_MS = 120_000
 """For how long, beyond the time of retries, a commit is known that was sent twice."""
 _ATTRIBUTES = "@"
@@ -64,11 +65,18 @@ class FalkorBackend:
     name = "falkordb"
 
     def __init__(self, minds: Minds, namespace: str) -> None:
-        self._keyspace = minds.keyspace
-        self._namespace = namespace
         self._clock = minds.clock
         self._asker = Asker(minds.line)
         self._dimension = minds.embedder.dimension if minds.embedder is not None else 0
+        self._beginning = Beginning(
+            self._asker,
+            minds.line,
+            Graphing(minds.sender),
+            keyspace=minds.keyspace,
+            namespace=namespace,
+            clock=minds.clock,
+            dimension=self._dimension,
+        )
         self._patience_ms = minds.settings.search_timeout_ms
         self._keep_ms = round(minds.settings.retry_for_s * 1000) + _REMEMBERED_MS
 
@@ -81,21 +89,14 @@ class FalkorBackend:
         return seen
 
     async def commit(self, group: str, changes: Changes, *, seen: int) -> Committed | Behind:
-        """See `GraphBackend.commit`. One round trip; two when it is behind, more when the group is new."""
+        """See `GraphBackend.commit`. One round trip; two when it is behind, some 60 when the group is new."""
         key, token = self._key(group), new_id()
         now = stamp_of("now", self._clock.now())
         parameters = {**parameters_of(changes, now=now), "token": token, "keep": self._keep_ms}
-        while True:
-            written = await self._asker.write(key, queries.COMMIT, {**parameters, "seen": seen})
-            if written:
-                return _committed(*written[0])
-            asked = {"token": token, "turns": parameters["turns"]}
-            born, version, turns = (await self._asker.read(key, queries.VERDICT, asked) or [[None] * 3])[0]
-            if version is not None:
-                return _committed(version, turns)
-            if born is not None or seen:
-                return Behind()
-            seen = await self._begin(key)
+        if not seen:
+            seen = await self._beginning.begin(group)
+        written = await self._asker.write(key, queries.COMMIT, {**parameters, "seen": seen})
+        return _committed(*written[0]) if written else await self._verdict(group, token, parameters["turns"])
 
     async def search(self, group: str, searches: Sequence[Search]) -> list[Hits]:
         """See `GraphBackend.search`. One round trip for all; none where nothing is looked for."""
@@ -186,7 +187,7 @@ class FalkorBackend:
         """Nothing to give back: the connections are the hub's."""
 
     def _key(self, group: str) -> bytes:
-        return self._keyspace.record_item(FAMILY, self._namespace, PART, group)
+        return self._beginning.key(group)
 
     async def _read(
         self, group: str, query: str, parameters: dict[str, Any], *, patient: bool = True
@@ -201,7 +202,7 @@ class FalkorBackend:
     async def _listed_facts(self, group: str, after: str, limit: int) -> tuple[list[str], str]:
         """A page of facts by their places, of which no more are looked at than about as many as are wanted."""
         count = sum(number for (number,) in await self._read(group, queries.COUNTED_FACTS, {}))
-        low, last = (int(after[:_PLACE_DIGITS]), after[_PLACE_DIGITS:]) if after else (0, "")
+        low, last = _place_of(after)
         width = PLACES * (limit + 1) // max(1, count)
         found: list[list[Any]] = []
         while count and low < PLACES and len(found) <= limit:
@@ -211,11 +212,15 @@ class FalkorBackend:
         place, id_ = found[limit - 1] if len(found) > limit else (0, "")
         return [id_ for _, id_ in found[:limit]], f"{place:0{_PLACE_DIGITS}d}{id_}" if id_ else ""
 
-    async def _begin(self, key: bytes) -> int:
-        """Make the graph of a group with its indexes, before there is anything in it; the version of its beginning."""
-        for statement in queries.indexes(self._dimension):
-            await self._asker.index(key, statement)
-        return int((await self._asker.write(key, queries.BEGIN, {}))[0][0])
+    async def _verdict(self, group: str, token: str, turns: list[Any]) -> Committed | Behind:
+        """Why nothing was written: a repeated commit was written before, or something has changed."""
+        rows = await self._read(group, queries.VERDICT, {"token": token, "turns": turns})
+        born, version, counted = rows[0] if rows else (None, None, [])
+        if version is not None:
+            return _committed(version, counted)
+        if born is None:
+            await self._beginning.clear(group)
+        return Behind()
 
     async def _page(
         self, group: str, query: str, parameters: dict[str, Any], after: str, limit: int
@@ -258,6 +263,16 @@ def _narrow(number: int, search: Search) -> dict[str, Any]:
 
 def _committed(version: int, turns: list[list[Any]]) -> Committed:
     return Committed(version, tuple((session, count) for session, count in turns))
+
+
+def _place_of(after: str) -> tuple[int, str]:
+    """The place of the last fact of a page, and its id."""
+    if not after:
+        return 0, ""
+    place = after[:_PLACE_DIGITS]
+    if not place.isdecimal():
+        raise InvalidError("after", after, "give what the page before told")
+    return int(place), after[_PLACE_DIGITS:]
 
 
 def _times(when: When | None) -> dict[str, int]:

@@ -50,6 +50,9 @@ RETURN h.born
 """
 """Later than anything that an earlier graph of this key had written: that was before this millisecond, or within it."""
 
+BORN = "MATCH (h:Head) RETURN h.born"
+INDEXES_UNDER_WAY = "CALL db.indexes() YIELD status WITH status WHERE status <> 'OPERATIONAL' RETURN status"
+
 LOOK = """
 MATCH (h:Head) RETURN 'version' AS kind, '' AS id, h.version AS number, null AS row, null AS more
 UNION ALL
@@ -285,7 +288,7 @@ MATCH ()-[r:FACT]->() RETURN count(r) AS number UNION ALL MATCH ()-[r:PAST]->() 
 
 
 def indexes(dimension: int) -> Iterator[str]:
-    """What makes the indexes of a new graph; without those of vectors where there is no embedder."""
+    """What makes the indexes of a new graph, while nobody else meets it; without vectors where nobody makes any."""
     yield from (f"CREATE INDEX FOR {each}" for each in _RANGES)
     for place in PLACES.values():
         pattern = f"()-[n:{place}]->()" if place in FACTS.values() else f"(n:{place})"
@@ -318,8 +321,8 @@ def vector_leg(search: int, letter: Letter, *, is_narrowed: bool, has_session: b
     if narrowed:
         label = PLACES[letter]
         pattern = f"()-[n:{label}]->()" if letter in FACTS else f"(n:{label})"
-        found = f"""MATCH {pattern} WHERE n.vector IS NOT NULL AND {narrowed}
-  RETURN n.id AS id, vec.cosineDistance(n.vector, {vector}) AS distance ORDER BY distance, id LIMIT $most{search}"""
+        found = f"""UNWIND [{vector}] AS near MATCH {pattern} WHERE n.vector IS NOT NULL AND {narrowed}
+  RETURN n.id AS id, vec.cosineDistance(n.vector, near) AS distance ORDER BY distance, id LIMIT $most{search}"""
     else:
         call, it = _call("vector", letter, f"'vector', $most{search}, {vector}")
         found = f"CALL {call} YIELD {it}, score RETURN {it}.id AS id, score AS distance"

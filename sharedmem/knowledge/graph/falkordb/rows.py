@@ -114,7 +114,7 @@ def place_of(row: EpisodeRow) -> str:
 
 
 def fact_place(id_: str) -> int:
-    """What facts are listed by: a number below `PLACES`, in the order of ids where these are digests, as the graph's."""
+    """What facts are listed by: a number below `PLACES`, in the order of ids that are digests, as the graph's are."""
     digest = id_ if _DIGEST.fullmatch(id_) else blake2b(id_.encode()).hexdigest()
     return int(digest[:_PLACE_DIGITS], 16)
 

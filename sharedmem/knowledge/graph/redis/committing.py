@@ -16,6 +16,8 @@ from sharedmem.knowledge.graph.redis.rows import (
     Entries,
     entries,
     fields,
+    name_body,
+    name_id,
     record_id,
     record_named,
     session_head,
@@ -87,6 +89,8 @@ class Committing(Deleting):
         for row in step.rows:
             told = fields(row, self._namespace, group, now=now)
             words += (step.expected(row), self._embedding(step, row), len(told), *told)
+        for name, entity in step.spare:
+            words += (_ANY_VERSION, "", 2, "body", name_body(name, entity))
         words += (_ANY_VERSION, "", 0) * len(step.gone)
         for block in step.blocks():
             words.append(len(block))
@@ -113,7 +117,9 @@ class _Step:
         self.former = {(KINDS[type(row)], row.id): row for row in changes.former}
         stay = {row.id for row in changes.facts}
         self.gone = [row for row in changes.former if isinstance(row, FactRow) and row.id not in stay]
-        self.named = [record_id(group, row) for row in (*self.rows, *self.gone)]
+        self.spare = _spare(changes)
+        names = [record_named(group, "x", name_id(name)) for name, _ in self.spare]
+        self.named = [*(record_id(group, row) for row in self.rows), *names, *(record_id(group, row) for row in self.gone)]
         new = (row for row in changes.episodes if row.letter == "e" and ("e", row.id) not in self.former)
         self.sessions = tuple(dict.fromkeys(row.session for row in new))
         self._group = group
@@ -143,6 +149,7 @@ class _Step:
         changes = self.changes
         before = _together(entries(row) for row in self._replaced())
         after = _together(entries(row) for row in self.rows)
+        after = after._replace(told=after.told | {f"x{name_id(name)}" for name, _ in self.spare})
         members = zip(before[:3], after[:3], strict=True)
         blocks: list[list[Argument]] = [list(changes.guards), list(changes.steady)]
         for gone, there in members:
@@ -155,6 +162,12 @@ class _Step:
     def _replaced(self) -> Iterable[Row]:
         kept = {(KINDS[type(row)], row.id) for row in self.rows}
         return (row for key, row in self.former.items() if key in kept or isinstance(row, FactRow))
+
+
+def _spare(changes: Changes) -> list[tuple[str, str]]:
+    """Names of which the row of their entity does not tell: it has no room for more, or is not written."""
+    told = {(name, row.id) for row in changes.entities for name in row.names}
+    return [one for one in changes.names if one[1] and one not in told]
 
 
 def _together(parts: Iterable[Entries]) -> Entries:

@@ -13,7 +13,8 @@ is the JSON of the row, from which everything else in the hash follows but `vers
   with `b<entity>^<line>^<claim>`;
 - in `told`, the register of the group: `e<letter><occurred><id>` an episode, with `t<digest of its session>` for the
   `e` too, `n<id>` an entity, `o<id>` one that was merged, `f<id>` a fact, `p<end><id>` one that ends or is known to be
-  wrong; names by their owners are there too, but follow from no row (`lua/include/graph.lua`);
+  wrong; names by their owners are there too (`lua/include/graph.lua`), and `x<id>` a name for which the row of its
+  entity has no room, which is a record of its own, of kind `x`;
 - in `names`, for an entity that was merged, what it was merged into.
 """
 
@@ -67,6 +68,16 @@ NOTHING = Entries()
 def record_id(group: str, row: Row) -> str:
     """How the record of a row is named in its namespace."""
     return record_named(group, KINDS[type(row)], row.id)
+
+
+def name_id(name: str) -> str:
+    """The id of the record of a normalised name."""
+    return blake2b(name.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def name_body(name: str, entity: str) -> bytes:
+    """The JSON of such a record."""
+    return orjson.dumps({"name": name, "entity": entity})
 
 
 def record_named(group: str, kind: str, id_: str) -> str:
@@ -245,7 +256,7 @@ def listed_record(group: str, member: str) -> str | None:
     """The record for which a member of the register stands, if it is the one that stands for it."""
     if member[0] == "e":
         return record_named(group, "e", member[2 + _DIGITS :])
-    return record_named(group, member[0], member[1:]) if member[0] in "nf" else None
+    return record_named(group, member[0], member[1:]) if member[0] in "nfx" else None
 
 
 def _claims(row: EpisodeRow) -> Iterator[str]:

@@ -61,9 +61,8 @@ class Pool:
     words: Shares
     """What the search by words gives to each record, by id."""
     meaning: Shares
-    distances: Mapping[str, int] = field(default_factory=dict)
-    """Of entities and facts that were walked to, by id: steps from where the walk began; of a fact, to its nearer
-    end."""
+    nearness: Mapping[str, float] = field(default_factory=dict)
+    """Of the entities and facts that were walked to, by id: 1 where the walk began, less the farther away."""
 
 
 class Ranked(NamedTuple):
@@ -136,10 +135,9 @@ class _Judge:
         weights, question = self._weights, self._question
         signals = self._found(row.id)
         is_named = question.is_named(row)
-        distance = 0 if is_named else self._pool.distances.get(row.id)
-        if distance is not None:
-            signals["near"] = weights.near / (1 + distance)
-        elif question.named:
+        near = 1.0 if is_named else self._pool.nearness.get(row.id, 0.0)
+        signals["near"] = weights.near * near
+        if question.named and not near:
             signals["stranger"] = -weights.stranger * sum(signals.values())
         if is_named:
             signals["answer"] = weights.answer * question.asks_for(row.type)
@@ -162,8 +160,9 @@ class _Judge:
         return signals
 
     def _of_entity(self, id_: str) -> Signals:
-        distance = 0 if id_ in self._question.named.values() else self._pool.distances.get(id_)
-        return self._found(id_) | ({} if distance is None else {"near": self._weights.near / (1 + distance)})
+        is_named = id_ in self._question.named.values()
+        near = 1.0 if is_named else self._pool.nearness.get(id_, 0.0)
+        return self._found(id_) | {"near": self._weights.near * near}
 
     def _found(self, id_: str) -> Signals:
         return {"words": self._pool.words.get(id_, 0.0), "meaning": self._pool.meaning.get(id_, 0.0)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from sharedmem.knowledge.graph.paths import Reach
+from sharedmem.knowledge.graph.paths import Reach, nearness_of
 from sharedmem.knowledge.graph.protocol import GraphBackend
 from sharedmem.knowledge.graph.records import Candidate, Edge, FactRow, Hits, Letter, Search, Seen, Walked, Wanted, When
 from sharedmem.knowledge.graph.relations import Vocabulary
@@ -112,11 +112,11 @@ class Retrieval:
         rows, trips = await self._rows(sought, edges, reach, seen, asking)
         question = Question(heard.named, sought.when, sought.until, asking.overlap, sought.include_past)
         ends = {edge.fact: edge.entity for edge in reversed(edges)}
-        distances = reach.distances | {fact: reach.distances.get(end, 0) for fact, end in ends.items()}
+        near = nearness_of(reach, edges)
         if not named:
             # Who is only guessed to be meant is as far away as a neighbour of somebody named.
-            distances = {id_: distance + 1 for id_, distance in distances.items()}
-        pool = Pool(rows, seen.episodes, seen.entities, words, meaning, distances)
+            near = {id_: value / 2 for id_, value in near.items()}
+        pool = Pool(rows, seen.episodes, seen.entities, words, meaning, near)
         ranked = rank(question, pool, self._weights, k=sought.k)
         around = Around(reach, ends, rows) if named else Around()
         return Retrieved(items_of(ranked, pool, around, sought.group, explain=sought.explain), heard.named, trips)

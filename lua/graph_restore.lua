@@ -1,0 +1,104 @@
+-- graph_restore: bring several records of a group of a knowledge graph back from the durable tier, with what lies beside
+-- them.
+--
+-- Whoever brings them back has looked at what is here, and leaves out what is here as new or newer.
+--
+-- INCLUDE time ledger mutation graph
+-- KEYS kept      hash    who brings them back (see records_gather)
+-- KEYS keys...   any     the record of each; then log, place, groups, edges, claims, names, merges, changed and told
+--                        (see include/graph.lua)
+-- ARGV group     text  as it stands in keys
+-- ARGV token     text  of whoever brings them back
+-- ARGV lease_ms  int   how long it may be silent now
+-- ARGV words...  any   for each record: version that is here (0 for none), version that comes back (0: it has been
+--                      deleted), `1` if it can be searched for, number of words of its fields, and these; then blocks
+--                      with the number of words before them: members of edges that go, those that come with a 0 before
+--                      each, the same of claims, and of told; entities that are not merged any more, those that are with
+--                      what they were merged into; names with the id of each; ids with the JSON of their merges
+--
+-- RETURNS `restored <how many are here now that were not>`; `changed` when what is here is not what was looked at;
+--         `overtaken` when somebody else brings them back
+-- FAILS   CLOSED, STALE, WRONGTYPE
+local SHARED, FIRST_RECORD = 9, 5
+local group, token, lease_ms = ARGV[6], ARGV[7], tonumber(ARGV[8])
+local kept, own = KEYS[4], #KEYS - SHARED
+local count = own - FIRST_RECORD + 1
+local log, place, groups = KEYS[own + 1], KEYS[own + 2], KEYS[own + 3]
+local edges, claims, names = KEYS[own + 4], KEYS[own + 5], KEYS[own + 6]
+local merges, changed, told = KEYS[own + 7], KEYS[own + 8], KEYS[own + 9]
+
+local at = 9
+local function read_record(i)
+  local key, first = KEYS[FIRST_RECORD + i - 1], at + 4
+  local one = { key = key, id = string.match(key, '}:(.*)$'), held = ARGV[at], version = ARGV[at + 1], first = first }
+  one.is_searched, one.last = ARGV[at + 2] == '1', first + tonumber(ARGV[at + 3]) - 1
+  at = one.last + 1
+  return one
+end
+
+local function read_block()
+  local first = at + 1
+  at = first + tonumber(ARGV[at])
+  return { first = first, last = at - 1 }
+end
+
+local now = math.floor(microseconds() / 1000)
+if string.match(redis.call('HGET', kept, '$gathering') or '', '^%S+') ~= token then return 'overtaken' end
+redis.call('HSET', kept, '$gathering', token .. ' ' .. whole(now + lease_ms))
+
+local records = {}
+for i = 1, count do
+  records[i] = read_record(i)
+  if (redis.call('HGET', records[i].key, 'version') or '0') ~= records[i].held then return 'changed' end
+end
+local edges_gone, edges_new, claims_gone, claims_new = read_block(), read_block(), read_block(), read_block()
+local told_gone, told_new, unmerged, merged = read_block(), read_block(), read_block(), read_block()
+local named, merges_new = read_block(), read_block()
+
+local pool = redis.call('EXISTS', place) == 0
+local restored = 0
+local function restore(one)
+  redis.call('DEL', one.key)
+  if one.version == '0' then
+    redis.call('ZREM', log, one.id)
+    return
+  end
+  redis.call('HSET', one.key, 'version', one.version, unpack(ARGV, one.first, one.last))
+  if one.is_searched then
+    if pool then redis.call('HSET', one.key, 'pool', '1') end
+    redis.call('ZADD', log, one.version, one.id)
+  end
+  restored = restored + 1
+end
+
+local function replace(key, gone_ones, new_ones)
+  in_parts(gone_ones.first, gone_ones.last, function(from, to) redis.call('ZREM', key, unpack(ARGV, from, to)) end)
+  in_parts(new_ones.first, new_ones.last, function(from, to) redis.call('ZADD', key, unpack(ARGV, from, to)) end)
+end
+
+local function put(key, pairs_of)
+  in_parts(pairs_of.first, pairs_of.last, function(from, to) redis.call('HSET', key, unpack(ARGV, from, to)) end)
+end
+
+for _, one in ipairs(records) do restore(one) end
+replace(told, told_gone, told_new)
+-- Of a group that is being deleted only what is found by its register: that goes next.
+local _, closed_until = state_of_group(groups, group)
+if not closed_until then
+  replace(edges, edges_gone, edges_new)
+  replace(claims, claims_gone, claims_new)
+  in_parts(unmerged.first, unmerged.last, function(from, to) redis.call('HDEL', names, unpack(ARGV, from, to)) end)
+  put(names, merged)
+  put(merges, merges_new)
+  for i = named.first, named.last, 2 do
+    redis.call('HSET', names, OF_NAME .. ARGV[i], ARGV[i + 1])
+    redis.call('ZADD', told, 0, BY_OWNER .. ARGV[i + 1] .. BETWEEN .. ARGV[i])
+  end
+  -- What was seen of the group before is void: it may have had what has not come back.
+  if redis.call('EXISTS', told) == 1 then
+    local stamp = whole(tick(1))
+    redis.call('HSET', groups, group, stamp)
+    redis.call('ZADD', changed, stamp, '')
+  end
+end
+return done('restored ' .. whole(restored))
