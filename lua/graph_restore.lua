@@ -1,7 +1,7 @@
--- graph_restore: bring several records of a group of a knowledge graph back from the durable tier, with what lies beside
--- them.
+-- graph_restore: bring several records of a group of a knowledge graph back from the durable tier.
 --
--- Whoever brings them back has looked at what is here, and leaves out what is here as new or newer.
+-- What lies beside them comes along. Whoever brings them back has looked at what is here, and leaves out what is here as
+-- new or newer.
 --
 -- INCLUDE time ledger mutation graph
 -- KEYS kept      hash    who brings them back (see records_gather)
@@ -29,8 +29,8 @@ local merges, changed, told = KEYS[own + 7], KEYS[own + 8], KEYS[own + 9]
 
 local at = 9
 local function read_record(i)
-  local key, first = KEYS[FIRST_RECORD + i - 1], at + 4
-  local one = { key = key, id = string.match(key, '}:(.*)$'), held = ARGV[at], version = ARGV[at + 1], first = first }
+  local id, first = string.match(KEYS[FIRST_RECORD + i - 1], '}:(.*)$'), at + 4
+  local one = { id = id, held = ARGV[at], version = ARGV[at + 1], first = first }
   one.is_searched, one.last = ARGV[at + 2] == '1', first + tonumber(ARGV[at + 3]) - 1
   at = one.last + 1
   return one
@@ -49,7 +49,7 @@ redis.call('HSET', kept, '$gathering', token .. ' ' .. whole(now + lease_ms))
 local records = {}
 for i = 1, count do
   records[i] = read_record(i)
-  if (redis.call('HGET', records[i].key, 'version') or '0') ~= records[i].held then return 'changed' end
+  if (redis.call('HGET', KEYS[FIRST_RECORD + i - 1], 'version') or '0') ~= records[i].held then return 'changed' end
 end
 local edges_gone, edges_new, claims_gone, claims_new = read_block(), read_block(), read_block(), read_block()
 local told_gone, told_new, unmerged, merged = read_block(), read_block(), read_block(), read_block()
@@ -57,15 +57,15 @@ local named, merges_new = read_block(), read_block()
 
 local pool = redis.call('EXISTS', place) == 0
 local restored = 0
-local function restore(one)
-  redis.call('DEL', one.key)
+local function restore(record, one)
+  redis.call('DEL', record)
   if one.version == '0' then
     redis.call('ZREM', log, one.id)
     return
   end
-  redis.call('HSET', one.key, 'version', one.version, unpack(ARGV, one.first, one.last))
+  redis.call('HSET', record, 'version', one.version, unpack(ARGV, one.first, one.last))
   if one.is_searched then
-    if pool then redis.call('HSET', one.key, 'pool', '1') end
+    if pool then redis.call('HSET', record, 'pool', '1') end
     redis.call('ZADD', log, one.version, one.id)
   end
   restored = restored + 1
@@ -80,7 +80,7 @@ local function put(key, pairs_of)
   in_parts(pairs_of.first, pairs_of.last, function(from, to) redis.call('HSET', key, unpack(ARGV, from, to)) end)
 end
 
-for _, one in ipairs(records) do restore(one) end
+for i, one in ipairs(records) do restore(KEYS[FIRST_RECORD + i - 1], one) end
 replace(told, told_gone, told_new)
 -- Of a group that is being deleted only what is found by its register: that goes next.
 local _, closed_until = state_of_group(groups, group)

@@ -1,5 +1,4 @@
--- records_gather: find out whether Redis has all records of a namespace that are searched (memories, graphs), or become
--- the one who brings them back.
+-- records_gather: find out whether Redis has all memories and graphs of a namespace, or bring them back.
 --
 -- INCLUDE time
 -- KEYS kept      hash  what lasts by argument, and marks: of namespace_join, `$gathered` (all are here), and

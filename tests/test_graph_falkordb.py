@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -465,7 +466,8 @@ async def test_a_hub_with_50000_edges_is_walked_within_bounds_newest_first(
     key = minds.keyspace.record_item("graph", namespace, "falkor", GROUP)
     more = f"""MATCH (h:Entity {{id: 'hub'}}) UNWIND range(2, 50000) AS x
         CREATE (h)-[:FACT {{id: 'f' + x, source: 'hub', target: 'n' + x, type: 'knows',
-            versions: [x, {OPEN}, 1, {OPEN}], start: x, end: {OPEN}, recorded: 1, superseded: {OPEN}}}]->(:Entity {{id: 'n' + x}})"""
+            versions: [x, {OPEN}, 1, {OPEN}], start: x, end: {OPEN}, recorded: 1,
+            superseded: {OPEN}}}]->(:Entity {{id: 'n' + x}})"""
     with server.client() as client:
         client.execute_command("GRAPH.QUERY", key, more)
 
@@ -542,6 +544,19 @@ async def test_a_filter_by_session_and_time_starves_no_search(graph: FalkorBacke
     assert [hit.id for hit in by_session.vector] == [hit.id for hit in by_session.text] == ["far"]
     assert [hit.id for hit in by_time.vector] == ["e299", "far"]
     assert {hit.id for hit in by_time.text} == {"e299", "far"}
+
+
+async def test_a_group_that_began_without_an_embedder_says_so_when_it_is_searched_by_meaning(
+    graph: FalkorBackend, server: BareServer, settings: Settings, namespace: str
+) -> None:
+    async with Hub.open(server.url, settings=settings.model_copy(update={"embedder": "none"})) as bare:
+        await put(FalkorBackend(bare.store(namespace).memory._minds, namespace), entity("ann"))
+
+    await put(graph, entity("bob", vector=to_half(vector(1))))
+
+    assert [hit.id for hit in (await graph.search(GROUP, [Search(("n",), ("bob",))]))[0].text] == ["bob"]
+    with pytest.raises(UnsupportedError, match="delete the group"):
+        await graph.search(GROUP, [Search(("n",), vector=vector(1))])
 
 
 async def test_a_vector_of_another_dimension_is_refused(graph: FalkorBackend) -> None:
@@ -685,6 +700,17 @@ async def test_a_server_without_the_module_is_told_what_it_lacks(hub: Hub, setti
             ):
                 with pytest.raises(UnsupportedError, match="SHAREDMEM_EMBEDDED_MODULES=search,json,graph"):
                     await call()
+
+
+async def test_the_embedded_server_keeps_no_queries_of_graphs(settings: Settings) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="sm") as folder:
+        embedded = Settings(data_dir=Path(folder), embedder="hashing", embedded_modules=("search", "json", "graph"))
+        async with Hub.open(settings=embedded) as own:
+            assert own.powers.graph
+            line = own.store("team").memory._minds.line
+            told = await line.call("GRAPH.CONFIG", "GET", "CMD_INFO")
+
+    assert told == [b"CMD_INFO", 0]
 
 
 async def test_a_missing_client_says_what_to_install(minds: Minds, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,32 @@ def test_nearer_facts_come_before_farther_ones() -> None:
     assert ranked_ids(question(), found) == ["near", "far", "away"]
 
 
+def test_namesakes_come_behind_what_lies_two_steps_from_whom_the_question_names() -> None:
+    found = pool(
+        fact_row("own", "Ben Fischer", "ordered", "Order 7"),
+        fact_row("inside", "Order 7", "contains", "Laptop"),
+        fact_row("namesake", "Ben Hansen", "ordered", "Order 8"),
+        words={"own": 0.6, "namesake": 0.55},
+        near={"inside": 0.5},
+    )
+
+    assert ranked_ids(question("Which product did Ben Fischer buy?", "ben fischer"), found) == [
+        "own",
+        "inside",
+        "namesake",
+    ]
+
+
+def test_an_episode_mentions_whom_it_names_also_when_nothing_was_extracted() -> None:
+    found = pool(
+        episode_row("other", "Ben Hansen called."),
+        episode_row("own", "BEN FISCHER called."),
+        words={"other": 0.6, "own": 0.5},
+    )
+
+    assert ranked_ids(question("Ben Fischer?", "ben fischer"), found) == ["own", "other"]
+
+
 def test_of_two_equal_facts_the_fresh_one_comes_first() -> None:
     old = fact_row("a-old", "Ada", "ordered", "Chair", version(0))
     new = fact_row("b-new", "Ada", "ordered", "Table", version(99))

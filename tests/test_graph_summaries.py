@@ -36,7 +36,12 @@ class Scribe:
         self.begun = asyncio.Event()
         self.words = "They talked"
 
-    async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
+    async def write(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        max_tokens: int = 500,  # noqa: ARG002  # the protocol's
+    ) -> str:
         self.asked.append(messages)
         self.begun.set()
         await self.door.wait()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.graph_rows import GROUP, day, edge, entity_row, episode_row, fact_row, stamp, version
 
-from sharedmem.knowledge.graph.paths import Reach, reversed_way, shortest_through, steps_along
+from sharedmem.knowledge.graph.paths import Reach, nearness_of, reversed_way, shortest_through, steps_along
 from sharedmem.knowledge.graph.records import Edge, Version, When
 from sharedmem.knowledge.graph.times import LATEST, UNKNOWN_START
 from sharedmem.knowledge.graph.views import (
@@ -182,6 +182,19 @@ def test_the_distance_of_an_entity_is_that_of_the_shortest_way() -> None:
     assert reach.distances == {"a": 0, "b": 1, "d": 1, "c": 2}
     assert [one.fact for one in reach.to("c")] == ["ab", "bc"]
     assert reach.to("a") == reach.to("nobody") == ()
+
+
+def test_what_many_have_in_common_is_less_near() -> None:
+    town = [fact_row(f"t{number}", f"P{number}", "lives_in", "B") for number in range(3)]
+    edges = [edge(AB), edge(AD), *(edge(row, backward=True) for row in town), edge(DC)]
+    reach = Reach(["a"], [(1, edge(AB)), (1, edge(AD)), *((2, one) for one in edges[2:])])
+
+    near = nearness_of(reach, edges)
+
+    assert (near["a"], near["b"], near["c"]) == (1, 1 / 2, 1 / 3)
+    assert near["ab"] == near["ad"] == 1
+    assert near["dc"] == 1 / 2
+    assert near["t0"] == pytest.approx(1 / 2 / 3**0.5)
 
 
 def test_two_walks_that_meet_give_the_shortest_way_between_their_beginnings() -> None:

@@ -253,10 +253,10 @@ async def test_who_dies_while_it_brings_memories_back_is_followed_by_the_next(
     async with Redis.from_url(hub.url) as raw:
         seconds, microseconds = await raw.time()
         ends_ms = seconds * 1000 + microseconds // 1000 + 300
-        await raw.hset(SPACE.kept("research"), "$memories.loading", f"somebody-who-died {ends_ms}")
+        await raw.hset(SPACE.kept("research"), "$gathering", f"somebody-who-died {ends_ms}")
 
         assert len(await texts(store, "fact")) == 3
-        assert await raw.hget(SPACE.kept("research"), "$memories") == b"whole"
+        assert await raw.hget(SPACE.kept("research"), "$gathered") == b"whole"
 
 
 async def test_a_memory_that_waits_for_its_vector_waits_on_after_a_loss(tmp_path: Path) -> None:

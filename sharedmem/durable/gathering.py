@@ -1,7 +1,6 @@
-"""Gathering: memories and graphs of a namespace come back into Redis before one is looked for: a search finds what is
-there.
+"""Gathering: all memories and graphs of a namespace come back into Redis before one is looked for.
 
-Whether they are all there says a mark that lies in Redis itself and goes where the data goes. While it is missing,
+A search finds only what is there. Whether they are all there says a mark that lies in Redis itself and goes where the data goes. While it is missing,
 nobody changes one of them, and one of all processes brings them back; who dies on the way is followed by the next one,
 which leaves what is back.
 """

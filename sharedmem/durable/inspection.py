@@ -15,7 +15,7 @@ from sharedmem.durable.shores import Shores
 from sharedmem.errors import SharedMemoryError
 from sharedmem.models import Difference, DurableRecord, DurableStatus, Verification
 from sharedmem.wire.changes import as_list, text_of
-from sharedmem.wire.keys import Target
+from sharedmem.wire.keys import LASTING_FAMILIES, Target
 from sharedmem.wire.tier import BY_RULE, LOG, Imager
 
 _AT_ONCE = 32
@@ -24,7 +24,6 @@ _PAGE = 500
 _MOST_TRIES = 5
 _UNSETTLED = (b"pending", b"deleted")
 _LOG_KIND = "log"
-_MEMORY = "memory"
 # A session of decisions is kept as the key of its plans.
 _SESSION = "$plan:"
 
@@ -48,7 +47,7 @@ class Inspector:
         drainer: knows what waits.
         kind_of: the kind that the rules give an absolute key, or None.
         imagers: how the documents of keys lie in Redis, by the letter of their mode; data without.
-        remembers: whether memories last.
+        remembers: whether memories and graphs last.
     """
 
     def __init__(
@@ -161,11 +160,11 @@ class Inspector:
         near = self._keyspace.space(namespace).clock
         async for page in self._line.scan(self._keyspace.pattern(namespace), near=near):
             yield [key for key in map(self._keyspace.logical, page) if self._should_last(key)]
-        if self._remembers:
-            head = self._keyspace.records(_MEMORY, namespace).encode()
-            async for page in self._line.scan(self._keyspace.records_glob(_MEMORY, namespace), near=near):
+        for family in LASTING_FAMILIES if self._remembers else ():
+            head = self._keyspace.records(family, namespace).encode()
+            async for page in self._line.scan(self._keyspace.records_glob(family, namespace), near=near):
                 ids = [key.removeprefix(head).decode(errors="replace") for key in page]
-                yield [f"{namespace}:${_MEMORY}:{id_}" for id_ in ids]
+                yield [f"{namespace}:${family}:{id_}" for id_ in ids]
 
     def _should_last(self, key: str) -> bool:
         scope = key.partition(":")[2]

@@ -28,7 +28,7 @@ from sharedmem.telemetry import Counters
 from sharedmem.wire.bringing import Bringing
 from sharedmem.wire.changes import as_list, text_of
 from sharedmem.wire.keeping import Keeping
-from sharedmem.wire.keys import KeySpace, Target
+from sharedmem.wire.keys import KeySpace, Target, is_lasting_record
 from sharedmem.wire.line import Line
 from sharedmem.wire.replies import Reply
 from sharedmem.wire.sender import Sender
@@ -148,7 +148,7 @@ class DurableTier:
 
     async def recall(self, target: Target, mode: str) -> bool:
         """Bring back a key that is not in Redis; whether it is there now. Records come back all together."""
-        if any(_is_in(target.key, reader.scope) for reader in self._behind.readers):
+        if is_lasting_record(target.key):
             await self.gather(target.space.namespace, again=True)
             return True
         return await self.loader.recall(target, mode)
@@ -157,7 +157,7 @@ class DurableTier:
         """Bring back what a script works on; records once for all."""
         namespaces: set[str] = set()
         for target, mode in zip(keep.targets, keep.modes, strict=True):
-            if not any(_is_in(target.key, reader.scope) for reader in self._behind.readers):
+            if not is_lasting_record(target.key):
                 await self.loader.recall(target, mode)
             elif target.space.namespace not in namespaces:
                 namespaces.add(target.space.namespace)

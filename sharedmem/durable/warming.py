@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from sharedmem.durable.gathering import SCOPE, Gatherer
+from sharedmem.durable.gathering import Gatherer
 from sharedmem.durable.loading import Lease, Loader
 from sharedmem.durable.protocol import Durable
 from sharedmem.errors import InternalError
 from sharedmem.models import DurableRecord
 from sharedmem.telemetry import get_logger
-from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.keys import KeySpace, is_lasting_record
 from sharedmem.wire.tier import BY_RULE, LOG
 
 Progress = Callable[[int, int | None], object]
@@ -31,7 +31,7 @@ class Warmer:
         durable: the tier.
         keyspace: how keys are spelled.
         loader: brings back single keys.
-        gatherer: brings back memories.
+        gatherer: brings back memories and graphs.
     """
 
     def __init__(self, durable: Durable, keyspace: KeySpace, loader: Loader, gatherer: Gatherer) -> None:
@@ -59,9 +59,9 @@ class Warmer:
         async for heads in self._durable.iterate(namespace, heads_only=True):
             alive = [head for head in heads if not head.deleted]
             # Those that have expired in the meantime are few.
-            memories = [head for head in alive if head.key.startswith(f"{namespace}:{SCOPE}:")]
-            warm += len(memories)
-            warm += await self._bring_back(namespace, [head for head in alive if head not in memories], before)
+            others = [head for head in alive if not is_lasting_record(head.key)]
+            warm += len(alive) - len(others)
+            warm += await self._bring_back(namespace, others, before)
             before = heads[-1].key, _LAST
             seen += len(heads)
             if progress is not None:

@@ -134,7 +134,16 @@ async def assembled(
     graphs = GraphImager(keyspace, line, clock)
     logs: dict[str, Imager] = {"$plan": SessionImager(keyspace), "$memory": memories, "$graph": graphs}
     behind = Behind(
-        line, keyspace, sender, background, counters, clock, settings, lifetimes.rule, logs=logs, readers=(memories, graphs)
+        line,
+        keyspace,
+        sender,
+        background,
+        counters,
+        clock,
+        settings,
+        lifetimes.rule,
+        logs=logs,
+        readers=(memories, graphs),
     )
     tier = await _tier(behind, connection.durable_url, lambda: _dimension(embedder, behind))
     if tier is not None:

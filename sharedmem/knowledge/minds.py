@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
@@ -64,6 +64,13 @@ class Minds:
             return TeamEmbedder(embedder, self.line, self.keyspace, namespace, ttl_s=ttl_s, counters=self.counters)
 
         return self.shared(TeamEmbedder, namespace, make)
+
+    async def surely(self, namespace: str, look: Callable[[], Awaitable[T]], is_empty: Callable[[T], bool]) -> T:
+        """What a look finds; when that is nothing, once more if records were missing: Redis may have been emptied."""
+        found = await look()
+        if self.tier is None or not is_empty(found) or not await self.tier.gather(namespace, again=True):
+            return found
+        return await look()
 
     async def close(self) -> None:
         """Give back what the providers hold; memory and cache come to an end with their hub."""

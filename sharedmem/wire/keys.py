@@ -39,6 +39,8 @@ EXPIRING_PARTS = (
 # Kinds of record that can be searched for, and the service keys beside them: a namespace has one of each, or one for
 # each thing that is named behind it (`KeySpace.record_item`).
 FAMILIES = ("memory", "cache", "graph")
+LASTING_FAMILIES = ("memory", "graph")
+"""Those whose records the durable tier has: all of a namespace are in Redis, or none is looked for."""
 RECORD_PARTS = (
     *(f"{family}.{part}" for family in FAMILIES for part in ("log", "place", "stats")),
     *(f"{family}.{part}" for family in ("memory", "cache") for part in ("digests", "endings")),
@@ -117,6 +119,12 @@ def check_key(key: str) -> str:
     return key
 
 
+def is_lasting_record(key: str) -> bool:
+    """Whether an absolute key is that of a record that the durable tier has (see `LASTING_FAMILIES`)."""
+    scope = key.split(":", 2)[1:2]
+    return bool(scope) and scope[0][:1] == "$" and scope[0][1:] in LASTING_FAMILIES
+
+
 def check_kept_key(key: str) -> str:
     """Return an absolute key as the durable tier has it: that of a record may end in any text without braces.
 
@@ -129,7 +137,9 @@ def check_kept_key(key: str) -> str:
         return check_key(key)
     check_name("namespace", namespace)
     if not id_ or _FORBIDDEN.search(id_) or len(key.encode()) > MAX_RECORD_BYTES:
-        raise InvalidError("key", key[:80], f"a record has a name, without braces, and {MAX_RECORD_BYTES} bytes at most")
+        raise InvalidError(
+            "key", key[:80], f"a record has a name, without braces, and {MAX_RECORD_BYTES} bytes at most"
+        )
     return key
 
 

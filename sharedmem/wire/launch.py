@@ -14,6 +14,8 @@ from sharedmem.wire.diagnosis import SERVER, diagnose, from_os_error
 
 _SPAWN_PATIENCE_S = 10.0
 _TAIL_BYTES = 8_192
+# The graph module would keep the last queries of each graph, texts and vectors in them, in a stream beside it.
+_MODULE_OPTIONS = {"falkordb": ("CMD_INFO", "no")}
 
 
 class Order(NamedTuple):
@@ -99,7 +101,7 @@ def command_line(program: Path, modules: Iterable[Path], home: DataDir, order: O
     for name, value in options.items():
         words += [f"--{name}", str(value)]
     for module in modules:
-        words += ["--loadmodule", str(module)]
+        words += ["--loadmodule", str(module), *_MODULE_OPTIONS.get(module.stem, ())]
     return words
 
 

@@ -96,6 +96,10 @@ class Shore:
         await self.line.call("SET", self.keyspace.state(target), "missing", "PX", 30_000)
         return False
 
+    async def recall_all(self, keep: Keep) -> None:
+        for target, mode in zip(keep.targets, keep.modes, strict=True):
+            await self.recall(target, mode)
+
     def absent(self, namespace: str, present: Container[str]) -> AsyncIterator[list[str]]:
         raise InternalError(f"{namespace}: nobody lists keys here, {present} or not")
 

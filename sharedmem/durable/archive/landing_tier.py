@@ -11,14 +11,16 @@ from collections.abc import Callable, Sequence
 
 from sharedmem.durable.archive.parts import SHARED_DATA, ArchiveParts, Landed, Shore
 from sharedmem.durable.archive.snapshots import LeaveOut
+from sharedmem.durable.gathering import MARK
 from sharedmem.durable.living import has_expired
 from sharedmem.durable.protocol import Durable
 from sharedmem.errors import UnavailableError
 from sharedmem.models import DurableRecord, Outcome
 from sharedmem.wire.keeping import DropKeys
+from sharedmem.wire.keys import is_lasting_record
 from sharedmem.wire.tier import BY_RULE
 
-_VALUE, _MEMORY = "value", "memory"
+_VALUE = "value"
 # Instead of a stamp.
 _OWN, _NEW, _OVERTAKEN = 0, -1, -2
 _MOST_RECORDS = 200
@@ -190,13 +192,13 @@ class TierLanding:
                 await self._drop(shore, head)
 
         await asyncio.gather(*(one(head) for head in heads))
-        if any(head.type == _MEMORY for head in heads):
+        if any(is_lasting_record(head.key) for head in heads):
             # Whoever brings them back next brings what the store has by now.
-            await shore.line.call("HDEL", shore.keyspace.kept(heads[0].namespace), "$memories")
+            await shore.line.call("HDEL", shore.keyspace.kept(heads[0].namespace), MARK)
 
     async def _drop(self, shore: Shore, head: DurableRecord) -> None:
-        if head.type == _MEMORY:
-            return  # what comes back takes the place of what is older (lua/memory_restore.lua)
+        if is_lasting_record(head.key):
+            return  # what comes back takes the place of what is older (lua/*_restore.lua)
         target = shore.keyspace.target(head.key)
         here = shore.keyspace.presence(target)
         if head.type not in SHARED_DATA and await shore.line.call("EXISTS", here) == 1:

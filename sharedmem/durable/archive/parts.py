@@ -88,7 +88,7 @@ class ArchiveParts:
     """Lets what waits for the durable store get there, for some seconds: what is there need not be told twice."""
 
     gather: Callable[[str], Awaitable[object]] | None = None
-    """Brings memories that have come into the durable store into the server, where they are looked for."""
+    """Brings memories and graphs that have come into the durable store into the server, where they are looked for."""
 
     @property
     def now_ms(self) -> int:
@@ -112,7 +112,7 @@ class ArchiveParts:
             await self.join(namespace, again)
 
     async def gathered(self, namespace: str) -> None:
-        """Let memories that were taken in be found."""
+        """Let memories and graphs that were taken in be found."""
         if self.gather is not None:
             await self.gather(namespace)
 

@@ -20,9 +20,11 @@ from sharedmem.durable.protocol import Durable
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models import DurableRecord
 from sharedmem.wire.changes import as_list
-from sharedmem.wire.keys import SHARED_SCOPE, Target, absolute
+from sharedmem.wire.keys import LASTING_FAMILIES, SHARED_SCOPE, Target, absolute
 
-_BLOB, _MEMORY = "blob", "memory"
+_BLOB = "blob"
+_ELSEWHERE = {"memory": "; else use store.memory.export"}
+"""How else records are carried."""
 _PENDING, _DELETED = b"pending", b"deleted"
 _PART_BYTES = 786_432
 _AT_ONCE = 16
@@ -55,7 +57,7 @@ class Source:
         if self._parts.redis is not None and position.phase == "redis":
             async for batch in self._hot(self._parts.redis, position):
                 yield batch
-            await self._tell_of_memories(self._parts.redis)
+            await self._tell_of_records(self._parts.redis)
         if self._parts.durable is not None:
             async for batch in self._cold(self._parts.durable, position):
                 yield batch
@@ -125,13 +127,13 @@ class Source:
         own = await asyncio.gather(*(is_own(*fact, self._parts.durable) for fact in facts))
         return [target for target, is_mine in zip(targets, own, strict=True) if is_mine]
 
-    async def _tell_of_memories(self, shore: Shore) -> None:
-        """Memories are told by the durable store, whose documents they are; without one they stay out."""
-        if self._parts.durable is None:
-            log = shore.keyspace.record_log(_MEMORY, self._namespace)
+    async def _tell_of_records(self, shore: Shore) -> None:
+        """Memories and graphs are told by the durable store, whose documents they are; without one they stay out."""
+        for family in LASTING_FAMILIES if self._parts.durable is None else ():
+            log = shore.keyspace.record_log(family, self._namespace)
             if await shore.line.call("EXISTS", log) == 1:
-                why = "memories are carried where a durable tier stands behind; else use store.memory.export"
-                self._leave_out(f"{self._namespace}:${_MEMORY}", why)
+                why = f"what it holds is carried where a durable tier stands behind{_ELSEWHERE.get(family, '')}"
+                self._leave_out(f"{self._namespace}:${family}", why)
 
     # -- what the durable store has
 

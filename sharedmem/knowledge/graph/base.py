@@ -54,12 +54,26 @@ class GraphBase:
     async def _enter(self, group_id: str, need: Need) -> str:
         """The group, if it is one and this actor may read or write the namespace's graphs.
 
+        Then Redis has all graphs: where it was lost they come back from the durable tier first.
+
         Raises:
             InvalidError: it is no group.
             AccessDeniedError: this actor.
+            UnavailableError: they are not all in Redis, and the tier cannot be asked.
         """
         self._scope.common(GRAPH, need)
-        return check_group(group_id)
+        group = check_group(group_id)
+        await self._gather()
+        return group
+
+    async def _gather(self) -> None:
+        """Let all graphs be in Redis.
+
+        Raises:
+            UnavailableError: they are not, and the tier cannot be asked.
+        """
+        if self._minds.tier is not None:
+            await self._minds.tier.gather(self._namespace)
 
     def _when(self, as_of: datetime | None, known_at: datetime | None) -> When:
         """Of which time is asked; now where nothing is said."""

@@ -1,30 +1,51 @@
-"""How the records of a graph lie in Redis, made again of what the durable tier has of them.
+"""How the records of graphs lie in Redis, made again of what the durable tier has of them.
 
-For the tier a record is one key, `<namespace>:$graph:<group>/<kind>/<id>`, with one document: the JSON of its row.
+For the tier a record is one key, `<namespace>:$graph:<group>/<kind>/<id>`, with one document: the JSON of its row, from
+which all follows that lies beside it (`redis.rows`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from sharedmem.clock import Clock
+from sharedmem.errors import UnavailableError
 from sharedmem.models import DurableRecord
+from sharedmem.wire.bringing import Bringing, Turn
 from sharedmem.wire.keys import KeySpace, Target
-from sharedmem.wire.replies import Argument, Command
+from sharedmem.wire.line import Line
+from sharedmem.wire.replies import Argument, Command, Reply
 from sharedmem.wire.tier import Part
+
+if TYPE_CHECKING:
+    # Texts are taken apart by what takes a while to load; a hub opens without it.
+    from sharedmem.knowledge.graph.restored import Held, Recalled
+
+_GRAPH = "graph"
+_COMMON = ("log", "place", "groups")
+_OF_GROUP = ("edges", "claims", "names", "merges", "changed", "told")
+_OVERTAKEN, _CHANGED = "overtaken", "changed"
+_MOST_TRIES = 20
 
 
 class GraphImager:
-    """Knows how the records of graphs lie in Redis (`wire.tier.Imager`).
+    """Knows how the records of graphs lie in Redis (`wire.tier.Imager`, `durable.gathering.RecordReader`).
 
     Args:
         keyspace: how keys are spelled.
+        line: the way to Redis.
         clock: by which a fact counts as past.
     """
 
-    def __init__(self, keyspace: KeySpace, clock: Clock) -> None:
+    def __init__(self, keyspace: KeySpace, line: Line, clock: Clock) -> None:
         self._keyspace = keyspace
+        self._line = line
         self._clock = clock
+
+    # -- one record
 
     def presence(self, target: Target) -> bytes:
         """Its hash."""
@@ -36,12 +57,85 @@ class GraphImager:
         Raises:
             ValueError, LookupError, TypeError: it cannot be read.
         """
-        # Texts are taken apart by what takes a while to load; a hub opens without it.
-        from sharedmem.knowledge.graph.restored import hashed  # noqa: PLC0415
+        from sharedmem.knowledge.graph.restored import hashed  # noqa: PLC0415  # see above
 
-        rows: list[tuple[Argument, ...]] = list(hashed(records[0]).items())
+        rows: list[tuple[Argument, ...]] = list(hashed(self.remembered(records[0]), records[0].namespace).items())
         return [Part(self.presence(target), "HSET", rows, has_more=True)] if rows else []
 
     def besides(self, target: Target) -> list[Command]:  # noqa: ARG002  # the script does it all in one step
         """Nothing."""
         return []
+
+    # -- all records
+
+    @property
+    def scope(self) -> str:
+        """Of the keys of graphs."""
+        return f"${_GRAPH}"
+
+    def anew(self, namespace: str) -> list[bytes]:  # noqa: ARG002  # what is counted here lies in registers
+        """Nothing."""
+        return []
+
+    def remembered(self, record: DurableRecord) -> Recalled:
+        """What a document says.
+
+        Raises:
+            ValueError, LookupError, TypeError: it cannot be read.
+        """
+        from sharedmem.knowledge.graph.restored import recalled  # noqa: PLC0415  # see above
+
+        return recalled(record)
+
+    async def restore(self, bringing: Bringing, turn: Turn, namespace: str, records: Sequence[Recalled]) -> int | None:
+        """Bring some back; how many were missing, None when somebody has taken over. Two round trips a group."""
+        restored = 0
+        for group, some in groupby(records, key=attrgetter("group")):
+            count = await self._restore(bringing, turn, (namespace, group), list(some))
+            if count is None:
+                return None
+            restored += count
+        return restored
+
+    async def _restore(
+        self, bringing: Bringing, turn: Turn, place: tuple[str, str], records: Sequence[Recalled]
+    ) -> int | None:
+        from sharedmem.knowledge.graph.restored import is_newer, restoring_words  # noqa: PLC0415  # see above
+        from sharedmem.knowledge.graph.times import stamp_of  # noqa: PLC0415
+
+        namespace, group = place
+        for _ in range(_MOST_TRIES):
+            held = await self._held(namespace, records)
+            pairs = [(one, here) for one, here in zip(records, held, strict=True) if is_newer(one, here)]
+            reply = await bringing.graph_restore(
+                self._keyspace.space(namespace),
+                self._keyspace.kept(namespace),
+                keys=[*(self._record(namespace, one) for one, _ in pairs), *self._shared(namespace, group)],
+                group=group,
+                token=turn.token,
+                lease_ms=turn.lease_ms,
+                words=restoring_words(pairs, namespace, now=stamp_of("now", self._clock.now())),
+            )
+            if reply != _CHANGED:
+                return None if reply == _OVERTAKEN else int(reply.split()[1])
+        raise UnavailableError(f"graphs of {namespace!r}", "they change as often as they are brought back; try again")
+
+    async def _held(self, namespace: str, records: Sequence[Recalled]) -> list[Held]:
+        from sharedmem.knowledge.graph.restored import Held  # noqa: PLC0415  # see above
+
+        looks: list[Command] = [("HMGET", self._record(namespace, one), "version", "body") for one in records]
+        return [Held(*_version_and_body(reply)) for reply in await self._line.read_many(looks)]
+
+    def _record(self, namespace: str, one: Recalled) -> bytes:
+        return self._keyspace.record(_GRAPH, namespace, one.named)
+
+    def _shared(self, namespace: str, group: str) -> list[bytes]:
+        """What the records of a group lie among, in the order in which the script takes it."""
+        common = [self._keyspace.record_part(_GRAPH, namespace, part) for part in _COMMON]
+        return common + [self._keyspace.record_item(_GRAPH, namespace, part, group) for part in _OF_GROUP]
+
+
+def _version_and_body(reply: Reply) -> tuple[int, bytes]:
+    assert isinstance(reply, list)
+    version, body = reply
+    return int(version) if isinstance(version, bytes) else 0, body if isinstance(body, bytes) else b""

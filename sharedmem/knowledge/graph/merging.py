@@ -68,8 +68,9 @@ class Merging(Lookups):
         merge = await turns.until_written(group, lambda: self._redirect(group, source, into, reason))
         logged = await self._logged(group)
         said = (merge.source_id, *_merged_into(merge.source_id, logged))
-        end = await self._end(group, merge.source_id)
-        await self._relocation(turns).move(group, Move(said, old=merge.source_id, new=end), progress)
+        new = await self._end(group, merge.source_id)
+        move = Move(said, old=merge.source_id, new=new, between=_chain(merge.into_id, logged))
+        await self._relocation(turns).move(group, move, progress)
         return merge
 
     @measured("graph.unmerge")
@@ -100,7 +101,8 @@ class Merging(Lookups):
         logged = await self._logged(group)
         said = (merge.source_id, *_merged_into(merge.source_id, logged))
         old = await self._end(group, merge.into_id)
-        await self._relocation(turns).move(group, Move(said, old=old, new=merge.source_id), progress)
+        move = Move(said, old=old, new=merge.source_id, between=_chain(merge.into_id, logged))
+        await self._relocation(turns).move(group, move, progress)
         return merge
 
     @measured("graph.aliases")
@@ -276,6 +278,14 @@ def _merged_into(id_: str, logged: Mapping[str, EntityMerge]) -> list[str]:
         found |= dict.fromkeys(fresh)
         open_ += fresh
     return sorted(found)
+
+
+def _chain(id_: str, logged: Mapping[str, EntityMerge]) -> tuple[str, ...]:
+    """An entity and all that it was merged into, one after the other."""
+    found = [id_]
+    while found[-1] in logged and logged[found[-1]].undone_at is None and len(found) <= len(logged):
+        found.append(logged[found[-1]].into_id)
+    return tuple(found)
 
 
 def _cursor(entities: list[str], id_: str, last: str) -> str:

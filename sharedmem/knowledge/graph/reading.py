@@ -215,7 +215,9 @@ class Reading(Lookups):
         limit: int = 1000,
         after: str = "",
     ) -> Page[Fact]:
-        """All that was true at a moment in a group, page by page. Two round trips for each 1,000 facts looked at.
+        """All that was true at a moment in a group, page by page.
+
+        Two round trips for each 1,000 facts that are looked at, or twice `limit`.
 
         Args:
             when: the moment.
@@ -231,9 +233,10 @@ class Reading(Lookups):
         group = await self._enter(group_id, "read")
         moment, most = self._when(when, known_at), check_limit(limit, MOST_FACTS)
         begun, _, last = after.partition(_BEHIND)
+        looked_at = min(2 * most, MOST_LISTED)
         found: list[Fact] = []
         while True:
-            ids, following = await self._backend.listed(group, "fact", after=begun, limit=MOST_LISTED)
+            ids, following = await self._backend.listed(group, "fact", after=begun, limit=looked_at)
             fresh = await self._holding(group, _behind(ids, last), moment)
             if len(found) + len(fresh) > most:
                 found += fresh[: most - len(found)]
@@ -265,6 +268,7 @@ class Reading(Lookups):
             AccessDeniedError, UnavailableError: as `get`.
         """
         self._scope.common(GRAPH, "read")
+        await self._gather()
         return sorted(await self._backend.groups())
 
     @measured("graph.delete_by_group")

@@ -7,16 +7,17 @@ at all, so that a move which was cut off can be begun again: what lies where it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import orjson
 
 from sharedmem.errors import ConflictError
 from sharedmem.knowledge.graph.meanings import Meanings
 from sharedmem.knowledge.graph.planning import Ground, lines_of
-from sharedmem.knowledge.graph.projecting import further_lines, project
+from sharedmem.knowledge.graph.projecting import fact_id, further_lines, project
 from sharedmem.knowledge.graph.protocol import GraphBackend, GraphProgress
 from sharedmem.knowledge.graph.records import Behind, Changes, Claim, EpisodeRow, FactRow, Row, Seen, Wanted
 from sharedmem.knowledge.graph.relations import Vocabulary
@@ -27,6 +28,8 @@ LINES_AT_ONCE = 100
 """Lines that one step moves, besides those that depend on them."""
 RECORDS_AT_ONCE = 400
 """Records that one commit writes, of a step that has to write more."""
+_MOST_MIXED = 5
+"""Entities merged into each other of which it is considered that each may lie where any other does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,12 @@ class Move:
     """The entity to which these led before."""
     new: str
     """The one to which they lead now."""
+    between: tuple[str, ...] = ()
+    """Others to which some may have led, where earlier moves were cut off."""
+
+    def places(self, id_: str) -> set[str]:
+        """Where what was said with an id may lie."""
+        return {id_, self.old, self.new, *self.between, *self.said[:_MOST_MIXED]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +63,38 @@ class Found:
         """What an id leads to."""
         return self.seen.into.get(id_, id_)
 
-    def before(self, id_: str) -> str:
-        """What an id led to before the move."""
-        return self.move.old if id_ in self.move.said else self.now(id_)
-
-    def itself(self, id_: str) -> str:
-        """What an id led to before an earlier move, if that was cut off."""
-        return id_ if id_ in self.move.said else self.now(id_)
-
-    def ways(self) -> list[Callable[[str], str]]:
-        """All ways in which ids may have been read when these lines were written."""
-        return [self.now, self.before, self.itself] if len(self.move.said) > 1 else [self.now, self.before]
-
-    def facts(self, canonical: Callable[[str], str]) -> dict[str, FactRow]:
+    def facts(self) -> dict[str, FactRow]:
         """What follows from all these lines."""
-        rows = project(self.seen.claims, former={}, vocabulary=self.vocabulary, canonical=canonical)
+        rows = project(self.seen.claims, former={}, vocabulary=self.vocabulary, canonical=self.now)
         return {row.id: row for row in rows}
+
+    def facts_ever(self) -> set[str]:
+        """The ids of all facts that may have followed from these claims, wherever these led when they were written."""
+        claims = (claim for each in self.seen.claims.values() for claim in each)
+        return {id_ for claim in claims if claim.says == "holds" for id_ in self._ids(claim)}
+
+    def _ids(self, claim: Claim) -> Iterator[str]:
+        for source, target in product(self._places(claim.source), self._places(claim.target)):
+            type_, first, second = self.vocabulary.canonical(claim.type, source, target)
+            yield fact_id(first, type_, second, claim.value, claim.start)
+
+    def _places(self, id_: str) -> set[str]:
+        return self.move.places(id_) if id_ in self.move.said else {id_, self.now(id_)}
+
+    def lines(self) -> set[str]:
+        """The lines in which these claims should stand, and those in which the ones that move do stand."""
+        claims = [claim for each in self.seen.claims.values() for claim in each]
+        should = further_lines(claims, self.vocabulary, self.now)
+        moved = self.moved()
+        rows = ((row, moved.get(row.id, ())) for row in self.seen.episodes.values())
+        stand = (
+            line
+            for row, ids in rows
+            for claim, lines in zip(row.claims, row.lines, strict=True)
+            if claim.id in ids
+            for line in lines
+        )
+        return should.union(stand)
 
     def moved(self) -> dict[str, set[str]]:
         """Ids of claims that were said with a moved id, by episode."""
@@ -91,7 +116,7 @@ def changes_of_move(found: Found, former: Mapping[str, FactRow]) -> Changes | No
     Returns:
         None when everything is where it belongs.
     """
-    right = found.facts(found.now)
+    right = found.facts()
     fresh = {id_: _kept(row, former.get(id_)) for id_, row in right.items()}
     changed = [row for id_, row in fresh.items() if row != former.get(id_)]
     gone = [row for id_, row in former.items() if id_ not in right]
@@ -163,6 +188,11 @@ def pieces(changes: Changes) -> list[Changes]:
     ]
 
 
+def _check_end(seen: Seen, move: Move, *ids: str) -> None:
+    if any(seen.into.get(id_, id_) != move.new for id_ in ids):
+        raise ConflictError("somebody merges or parts the same entities meanwhile; look at them, then call it again")
+
+
 class Relocation:
     """Moves the claims of some entities, page by page.
 
@@ -180,7 +210,7 @@ class Relocation:
         self._meanings = meanings
 
     async def move(self, group: str, move: Move, progress: GraphProgress | None = None) -> None:
-        """Move all of them. About four round trips a page of 100 lines; one where nothing is to be done.
+        """Move all of them. About four round trips a page of 100 lines, and one for each entity that was merged.
 
         Raises:
             ConflictError: somebody merges or parts the same entities meanwhile.
@@ -195,19 +225,31 @@ class Relocation:
             if progress is not None:
                 progress(done, done if not after else done + LINES_AT_ONCE)
             if not after:
-                return
+                break
+        for id_ in move.said:
+            if id_ != move.new:
+                await self._turns.until_written(group, partial(self._swept, group, move, id_))
+
+    async def _swept(self, group: str, move: Move, id_: str) -> bool | Behind:
+        """Take away what still lies at a merged entity, because an earlier move was cut off and never went on."""
+        while edges := await self._backend.edges(group, id_, when=None, limit=LINES_AT_ONCE):
+            ids = tuple(dict.fromkeys(edge.fact for edge in edges))
+            seen = await self._backend.look(group, Wanted(facts=ids, entities=(id_,)))
+            _check_end(seen, move, id_)
+            former = tuple(seen.facts.values())
+            if not former:
+                return Behind()
+            lines = sorted({line for row in former for line in row.lines})
+            changes = Changes(guards=tuple(lines), steady=(f"@{id_}", f"@{move.new}"), former=former)
+            if isinstance(await self._backend.commit(group, changes, seen=seen.version), Behind):
+                return Behind()
+        return True
 
     async def _page(self, group: str, move: Move, lines: Sequence[str]) -> bool | Behind:
         found = await self._found(group, move, lines)
-        ids = {id_ for canonical in found.ways() for id_ in found.facts(canonical)}
-        rows = await self._backend.look(
-            group, Wanted(episodes=tuple(found.moved()), facts=tuple(sorted(ids)), entities=move.said)
-        )
-        if any(rows.into.get(id_, id_) != move.new for id_ in move.said):
-            raise ConflictError(
-                "somebody merges or parts the same entities meanwhile; look at them, then call it again"
-            )
-        found.seen.episodes = rows.episodes
+        ids = tuple(sorted(found.facts_ever()))
+        rows = await self._backend.look(group, Wanted(facts=ids, entities=move.said))
+        _check_end(rows, move, *move.said)
         changes = changes_of_move(found, rows.facts)
         if changes is None:
             return True
@@ -225,21 +267,20 @@ class Relocation:
         return True
 
     async def _found(self, group: str, move: Move, lines: Sequence[str]) -> Found:
-        """Some lines with all on which they depend, before and after the move."""
+        """Some lines with all on which they depend, and the episodes of the claims that move."""
         found = Found(Seen(OPEN), move, self._vocabulary)
-        missing = set(lines)
-        while missing:
-            seen = await self._backend.look(group, Wanted(lines=tuple(sorted(missing))))
+        missing, episodes = set(lines), set[str]()
+        while missing or episodes:
+            seen = await self._backend.look(
+                group, Wanted(lines=tuple(sorted(missing)), episodes=tuple(sorted(episodes)))
+            )
             found.seen.version = min(found.seen.version, seen.version)
             found.seen.claims |= seen.claims
             found.seen.into |= seen.into
-            claims = [claim for each in found.seen.claims.values() for claim in each]
-            missing = self._further(claims, found) - found.seen.claims.keys()
+            found.seen.episodes |= seen.episodes
+            missing = found.lines() - found.seen.claims.keys()
+            episodes = found.moved().keys() - found.seen.episodes.keys()
         return found
-
-    def _further(self, claims: Sequence[Claim], found: Found) -> set[str]:
-        places = (further_lines(claims, self._vocabulary, canonical) for canonical in found.ways())
-        return set().union(*places)
 
     async def _embedded(self, changes: Changes, former: Mapping[str, FactRow]) -> Changes:
         fresh = [row.text for row in changes.facts if row.id not in former]

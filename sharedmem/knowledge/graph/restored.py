@@ -1,67 +1,161 @@
-"""The rows of a graph, made of their documents in the durable tier, and how they lie in Redis."""
+"""The records of a graph, made of their documents in the durable tier, and what the script takes to bring them back."""
 
 from __future__ import annotations
 
 from base64 import b64decode
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import orjson
 
-from sharedmem.knowledge.graph.records import Row
-from sharedmem.knowledge.graph.redis.rows import decode, fields, unspelled_group
+from sharedmem.errors import InternalError
+from sharedmem.knowledge.graph.records import EntityRow, Row
+from sharedmem.knowledge.graph.redis.rows import (
+    NOTHING,
+    Entries,
+    decode,
+    entries,
+    fields,
+    name_body,
+    name_id,
+    unspelled_group,
+)
 from sharedmem.models import DurableRecord
 from sharedmem.wire.replies import Argument
 
-ROWS = "enf"
+_NAME = "x"
 _BY_TIME = ("facts", "shelf")
 """Fields of a hash that change when a fact becomes past."""
 
 
-class Place(NamedTuple):
-    """Where a record of a graph belongs."""
+class Name(NamedTuple):
+    """A name for which the row of its entity has no room."""
 
-    group: str
-    """As it stands in keys."""
-    kind: str
-    id: str
+    name: str
+    entity: str
 
 
-def place_of(key: str) -> Place:
-    """Where the record of a key of the durable tier belongs.
+class Recalled(NamedTuple):
+    """A record as the durable tier has it."""
 
-    Raises:
-        ValueError: it is none.
-    """
-    group, kind, id_ = key.split(":", 2)[2].split("/", 2)
-    return Place(group, kind, id_)
+    named: str
+    """As its key ends: `<group>/<kind>/<id>`."""
+    version: int
+    row: Row | Name | None
+    """None when it was deleted."""
+
+    @property
+    def group(self) -> str:
+        """As it stands in keys."""
+        return self.named.partition("/")[0]
+
+    @property
+    def kind(self) -> str:
+        """The letter of its kind."""
+        return self.named.split("/", 2)[1]
 
 
-def row_of(record: DurableRecord) -> Row:
-    """The row of a document, which is no tombstone.
+class Held(NamedTuple):
+    """What is here of a record."""
+
+    version: int = 0
+    body: bytes = b""
+
+
+def recalled(record: DurableRecord) -> Recalled:
+    """What a document says.
 
     Raises:
         ValueError, LookupError, TypeError: it cannot be read.
     """
+    named = record.key.split(":", 2)[2]
+    kind = named.split("/", 2)[1]
+    if record.deleted:
+        return Recalled(named, record.stamp, None)
     told: dict[str, Any] = orjson.loads(record.body)
-    vector = told.get("embedding")
-    return decode(
-        place_of(record.key).kind,
-        orjson.dumps(told),
-        version=int(told["version"]),
-        vector=b64decode(vector) if vector else None,
+    if kind == _NAME:
+        return Recalled(named, record.version, Name(str(told["name"]), str(told["entity"])))
+    vector = b64decode(told["embedding"]) if told.get("embedding") else None
+    try:
+        row = decode(kind, record.body.encode(), version=record.version, vector=vector)
+    except InternalError as error:
+        raise ValueError(str(error)) from error
+    return Recalled(named, record.version, row)
+
+
+def hashed(one: Recalled, namespace: str) -> dict[str, Argument]:
+    """The fields of a record's hash that stay as they are, however time goes by; none of one that was deleted."""
+    if one.row is None:
+        return {}
+    words = _fields(one, namespace, now=0)
+    pairs = {str(words[at]): words[at + 1] for at in range(0, len(words), 2)}
+    return {"version": one.version} | {name: value for name, value in pairs.items() if name not in _BY_TIME}
+
+
+def is_newer(one: Recalled, held: Held) -> bool:
+    """Whether a record is to take the place of what is here."""
+    return one.version > held.version and (one.row is not None or held.version > 0)
+
+
+def restoring_words(pairs: Sequence[tuple[Recalled, Held]], namespace: str, *, now: int) -> list[Argument]:
+    """What `lua/graph_restore.lua` takes for some records of a group, each with what is here of it."""
+    words: list[Argument] = []
+    for one, held in pairs:
+        told = _fields(one, namespace, now=now)
+        words += (held.version, one.version if told else 0, int(one.kind != _NAME), len(told), *told)
+    rows = [one.row for one, _ in pairs]
+    before = _together(_entries(_row_here(one, held)) for one, held in pairs)
+    after = _together(_entries(row) for row in rows)
+    for gone, there in zip(before[:3], after[:3], strict=True):
+        words += _block(sorted(gone - there))
+        words += _block([word for member in sorted(there - gone) for word in (0, member)])
+    still = dict(after.into)
+    words += _block([f">{id_}" for id_, _ in sorted(before.into) if id_ not in still])
+    words += _block([word for id_, into in sorted(after.into) for word in (f">{id_}", into)])
+    words += _block(list(chain.from_iterable(_names(rows))))
+    return words + _block(
+        [word for row in rows if isinstance(row, EntityRow) and row.merge for word in (row.id, row.merge)]
     )
 
 
-def hashed(record: DurableRecord) -> dict[str, Argument]:
-    """The fields of a record's hash that stay as they are, however time goes by; none where it has no hash.
+def _fields(one: Recalled, namespace: str, *, now: int) -> list[Argument]:
+    if one.row is None:
+        return []
+    if isinstance(one.row, Name):
+        return ["body", name_body(one.row.name, one.row.entity)]
+    return fields(one.row, namespace, unspelled_group(one.group), now=now)
 
-    Raises:
-        ValueError, LookupError, TypeError: it cannot be read.
-    """
-    place = place_of(record.key)
-    if place.kind not in ROWS:
-        return {}
-    row = row_of(record)
-    words = fields(row, record.namespace, unspelled_group(place.group), now=0)
-    pairs = {str(words[at]): words[at + 1] for at in range(0, len(words), 2)}
-    return {"version": row.version} | {name: value for name, value in pairs.items() if name not in _BY_TIME}
+
+def _row_here(one: Recalled, held: Held) -> Row | None:
+    """The row that is here; None when there is none that can be read."""
+    if not held.body or one.kind == _NAME:
+        return None
+    try:
+        return decode(one.kind, held.body, version=held.version)
+    except InternalError:
+        return None
+
+
+def _entries(row: Row | Name | None) -> Entries:
+    if row is None:
+        return NOTHING
+    return Entries(told=frozenset((f"x{name_id(row.name)}",))) if isinstance(row, Name) else entries(row)
+
+
+def _together(parts: Iterable[Entries]) -> Entries:
+    every = [NOTHING, *parts]
+    return Entries(*(frozenset().union(*column) for column in zip(*every, strict=True)))
+
+
+def _names(rows: Iterable[Row | Name | None]) -> Iterable[tuple[str, str]]:
+    """(name, entity) of all names that rows tell."""
+    for row in rows:
+        if isinstance(row, Name):
+            yield row
+        elif isinstance(row, EntityRow):
+            yield from ((name, row.id) for name in row.names)
+
+
+def _block(words: Sequence[Argument]) -> list[Argument]:
+    return [len(words), *words]

@@ -84,11 +84,7 @@ class MemoryBase:
 
     async def _surely(self, look: Callable[[], Awaitable[T]], is_empty: Callable[[T], bool] = operator.not_) -> T:
         """What a look finds; when that is nothing, once more if memories were missing: Redis may have been emptied."""
-        found = await look()
-        tier = self._minds.tier
-        if tier is None or not is_empty(found) or not await tier.gather(self._namespace, again=True):
-            return found
-        return await look()
+        return await self._minds.surely(self._namespace, look, is_empty)
 
 
 def check_filter(filters: MemoryFilter | Mapping[str, Any] | None) -> MemoryFilter:

@@ -20,8 +20,13 @@ NO_MODULE = (
     "the server lacks the graph module; set SHAREDMEM_EMBEDDED_MODULES=search,json,graph for the embedded server, load"
     " the FalkorDB module into yours, or set SHAREDMEM_GRAPH_BACKEND=redis"
 )
+_NO_VECTORS = "its graph began while there was no embedder; delete the group and tell it anew"
 
 _EMPTY_KEY = "Invalid graph operation on empty key"
+# A query that came just after the graph had gone has made an empty one (see `Beginning.clear`).
+_EMPTY_GRAPH = "Attempted to access undefined attribute"
+_NO_INDEX = "Invalid arguments for procedure 'db.idx.vector"
+_GONE = re.compile("Encountered (an empty key|different graph value) when opened key")
 _TIMED_OUT = "Query timed out"
 _DIMENSION = "Vector dimension mismatch"
 _THERE_ALREADY = "is already indexed"
@@ -73,13 +78,15 @@ class Asker:
         try:
             result = await self._graph(key).ro_query(query, _bare(parameters), timeout=timeout_ms)
         except ServerError as error:
-            if _EMPTY_KEY in error.text:
+            if _EMPTY_KEY in error.text or _EMPTY_GRAPH in error.text:
                 return []
             raise self._public(error) from error
         return [[_worded(cell) for cell in row] for row in result.result_set]
 
     async def write(self, key: bytes, query: str, parameters: Mapping[str, Parameter]) -> list[list[Cell]]:
-        """The rows of a query that changes something. One round trip; one that was lost is sent again.
+        """The rows of a query that changes something; none when the graph went meanwhile, and nothing was changed.
+
+        One round trip; a query that was lost is sent again.
 
         Raises:
             UnavailableError, UnsupportedError, InvalidError: as `read`.
@@ -87,6 +94,8 @@ class Asker:
         try:
             result = await self._graph(key).query(query, _bare(parameters))
         except ServerError as error:
+            if _GONE.search(error.text):
+                return []
             raise self._public(error) from error
         return [[_worded(cell) for cell in row] for row in result.result_set]
 
@@ -147,6 +156,8 @@ class Asker:
             return UnavailableError(f"FalkorDB at {self._line.address}", "it could not finish in time; ask for less")
         if _DIMENSION in error.text:
             return InvalidError("vector", "...", error.text)
+        if _NO_INDEX in error.text:
+            return UnsupportedError("searching this group by meaning", _NO_VECTORS)
         return translate(error, self._line.address)
 
 

@@ -11,13 +11,13 @@ from sharedmem.errors import InvalidError
 from sharedmem.knowledge.graph.falkordb import queries
 from sharedmem.knowledge.graph.falkordb.asking import Asker
 from sharedmem.knowledge.graph.falkordb.beginning import Beginning
-from sharedmem.knowledge.graph.falkordb.rows import PLACES, claim_of, entity_of, episode_of, fact_of, numbers_of, within
+from sharedmem.knowledge.graph.falkordb.rows import PLACES, claim_of, entity_of, episode_of, fact_of, within
+from sharedmem.knowledge.graph.falkordb.searching import asked_of, hits_of
 from sharedmem.knowledge.graph.falkordb.walking import Walk, edges_of
-from sharedmem.knowledge.graph.falkordb.writing import any_of, parameters_of
+from sharedmem.knowledge.graph.falkordb.writing import parameters_of
 from sharedmem.knowledge.graph.protocol import GraphProgress
 from sharedmem.knowledge.graph.records import (
     Behind,
-    Candidate,
     Changes,
     Committed,
     Edge,
@@ -28,7 +28,7 @@ from sharedmem.knowledge.graph.records import (
     Wanted,
     When,
 )
-from sharedmem.knowledge.graph.times import LATEST, UNKNOWN_START, stamp_of
+from sharedmem.knowledge.graph.times import stamp_of
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import GraphStats
 from sharedmem.wire.graphing import Graphing
@@ -44,15 +44,17 @@ class FalkorBackend:
 
     A group is a graph at `$graph.falkor:<group>` in the slot of its namespace: what is asked of it cannot reach another
     group, its indexes hold it alone, and deleting it is one command. A graph takes about 0.6 MB when there is little in
-    it, and its first commit some 25 round trips, which make its indexes.
+    it, and its first commit some 60 round trips, which make its indexes (`beginning`).
 
-    It keeps no vector search waiting for a filter: by session or time, the records that are left are compared one by
-    one. Words are ranked by TF-IDF, not by BM25. What the Redis backend can do and this one cannot: the durable tier
-    does not get its records, and its commits are not told in the change stream of the namespace. A hub with 50,000
-    facts is looked through at each step (about 50 ms there), in a thread of the module and not in that of the server.
+    By session or time, vectors are searched exactly, among the records that are left; else by HNSW. Words are ranked by
+    BM25 among those that the module ranks first, with their average length. A hub with 50,000 facts is looked through
+    at each step (about 50 ms), in a thread of the module and not in that of the server.
+
+    What the Redis backend can do and this one cannot: the durable tier does not get its records (the server's own
+    persistence keeps them), and the change stream of the namespace does not tell of its commits.
 
     The module keeps the last queries of a graph, with their parameters, in a stream `telemetry{<key>}`, which goes with
-    the graph; `GRAPH.CONFIG SET CMD_INFO no` ends that.
+    the graph; `GRAPH.CONFIG SET CMD_INFO no` ends that, and the embedded server does not begin it.
 
     Args:
         minds: what the hub lends.
@@ -100,12 +102,9 @@ class FalkorBackend:
 
     async def search(self, group: str, searches: Sequence[Search]) -> list[Hits]:
         """See `GraphBackend.search`. One round trip for all; none where nothing is looked for."""
-        legs, parameters = self._legs(searches)
-        found = [Hits([], []) for _ in searches]
-        rows = await self._read(group, "UNION ALL".join(legs), parameters, patient=False) if legs else []
-        for number, leg, letter, id_, score in rows:
-            getattr(found[number], leg).append(Candidate(id_, letter, score))
-        return [Hits(*(_best(leg, one.candidates) for leg in hits)) for one, hits in zip(searches, found, strict=True)]
+        asked = asked_of(searches, self._dimension)
+        rows = await self._read(group, asked.query, asked.parameters, patient=False) if asked is not None else []
+        return hits_of(searches, rows)
 
     async def walk(
         self, group: str, starts: Sequence[str], *, when: When, depth: int, fan_out: int, limit: int
@@ -229,37 +228,6 @@ class FalkorBackend:
         rows = await self._read(group, query, {**parameters, "after": after, "most": limit + 1})
         return [id_ for id_, _ in rows[:limit]], rows[limit - 1][1] if len(rows) > limit else ""
 
-    def _legs(self, searches: Sequence[Search]) -> tuple[list[str], dict[str, Any]]:
-        legs: list[str] = []
-        parameters: dict[str, Any] = {}
-        for number, one in enumerate(searches):
-            vector = self._vector(one)
-            narrowing: dict[str, Any] = {
-                "is_narrowed": one.since is not None or one.until is not None,
-                "has_session": one.session is not None,
-            }
-            for letter in dict.fromkeys(one.letters):
-                legs += [queries.text_leg(number, letter, **narrowing)] if one.terms else []
-                legs += [queries.vector_leg(number, letter, **narrowing)] if vector is not None else []
-            parameters |= {f"words{number}": any_of(one.terms)} if one.terms else {}
-            parameters |= {f"vector{number}": vector, f"most{number}": one.candidates, **_narrow(number, one)}
-        return legs, parameters
-
-    def _vector(self, search: Search) -> str | None:
-        if search.vector is None or not self._dimension:
-            return None
-        if search.vector.shape != (self._dimension,):
-            shape = f"shape {search.vector.shape}"
-            raise InvalidError("vector", shape, f"this graph takes vectors of {self._dimension} numbers")
-        return numbers_of(search.vector)
-
-
-def _narrow(number: int, search: Search) -> dict[str, Any]:
-    since = UNKNOWN_START if search.since is None else search.since
-    until = LATEST if search.until is None else search.until
-    session = None if search.session is None else within(search.session)
-    return {f"within{number}": session, f"since{number}": since, f"until{number}": until}
-
 
 def _committed(version: int, turns: list[list[Any]]) -> Committed:
     return Committed(version, tuple((session, count) for session, count in turns))
@@ -277,10 +245,6 @@ def _place_of(after: str) -> tuple[int, str]:
 
 def _times(when: When | None) -> dict[str, int]:
     return {} if when is None else {"world": when.world, "known": when.known}
-
-
-def _best(found: list[Candidate], candidates: int) -> list[Candidate]:
-    return sorted(found, key=lambda one: (-one.score, one.id))[:candidates]
 
 
 def _take_name(seen: Seen, id_: str, _number: int, row: str, more: list[str]) -> None:

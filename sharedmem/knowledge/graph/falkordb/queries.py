@@ -299,16 +299,32 @@ def indexes(dimension: int) -> Iterator[str]:
 
 def text_leg(search: int, letter: Letter, *, is_narrowed: bool, has_session: bool) -> str:
     """The part of a search that finds records of a letter by their words."""
-    call, it = _call("fulltext", letter, f"$words{search}")
+    call, it = _call("fulltext", letter, f"$any{search}")
     narrowed = _narrowed(search, it, is_narrowed=is_narrowed, has_session=has_session)
     where = f"WHERE {narrowed}" if narrowed else ""
     return f"""
 CALL {{
   CALL {call} YIELD {it}, score WITH {it}, score {where}
-  RETURN {it}.id AS id, score ORDER BY score DESC, id LIMIT $most{search}
+  RETURN {it}.id AS id, {it}.words AS words, score ORDER BY score DESC, id LIMIT $pool{search}
 }}
-RETURN {search} AS search, 'text' AS leg, '{letter}' AS letter, id, score
+RETURN {search} AS search, 'text' AS part, '{letter}' AS letter, id, score, words
 """
+
+
+def rarity_legs(search: int, letter: Letter) -> list[str]:
+    """The parts of a search that count how many records of a letter there are, and hold each of its words."""
+    call, it = _call("fulltext", letter, "x")
+    pattern = f"()-[n:{PLACES[letter]}]->()" if letter in FACTS else f"(n:{PLACES[letter]})"
+    shown = f"{search} AS search, '{{}}' AS part, '{letter}' AS letter"
+    return [
+        f"""
+UNWIND $words{search} AS x CALL {call} YIELD {it}
+RETURN {shown.format("holders")}, x AS id, count({it}) AS score, '' AS words
+""",
+        f"""
+MATCH {pattern} RETURN {shown.format("count")}, '' AS id, count(n) AS score, '' AS words
+""",
+    ]
 
 
 def vector_leg(search: int, letter: Letter, *, is_narrowed: bool, has_session: bool) -> str:
@@ -330,7 +346,7 @@ def vector_leg(search: int, letter: Letter, *, is_narrowed: bool, has_session: b
 CALL {{
   {found}
 }}
-RETURN {search} AS search, 'vector' AS leg, '{letter}' AS letter, id, 1 - distance AS score
+RETURN {search} AS search, 'vector' AS part, '{letter}' AS letter, id, 1 - distance AS score, '' AS words
 """
 
 

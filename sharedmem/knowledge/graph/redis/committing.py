@@ -24,7 +24,7 @@ from sharedmem.knowledge.graph.redis.rows import (
 )
 from sharedmem.knowledge.graph.times import stamp_of
 from sharedmem.knowledge.growing import Growth
-from sharedmem.wire.replies import Argument, ServerError
+from sharedmem.wire.replies import Argument, Command, ServerError
 from sharedmem.wire.tier import UnsettledError
 
 MOST_AT_ONCE = 500
@@ -40,6 +40,8 @@ class Committing(Deleting):
     async def commit(self, group: str, changes: Changes, *, seen: int) -> Committed | Behind:
         """See `GraphBackend.commit`. One round trip; more when somebody has left the deletion of the group undone.
 
+        One more for facts that change where a durable tier takes them.
+
         Raises:
             InvalidError: over `MOST_AT_ONCE` records.
             ConflictError: the group is being deleted.
@@ -49,6 +51,7 @@ class Committing(Deleting):
         step = _Step(group, changes)
         if len(step.named) > MOST_AT_ONCE:
             raise InvalidError("changes", f"{len(step.named)} records", f"commit at most {MOST_AT_ONCE} at once")
+        step.vectors = await self._vectors(step)
         reply = await self._written(group, step, self._words(group, step), seen)
         if reply == b"UNFINISHED":
             await self.delete(group)
@@ -104,8 +107,18 @@ class Committing(Deleting):
         if self._minds.tier is None:
             return b""
         before = step.former.get((KINDS[type(row)], row.id))
-        vector = row.vector or (before.vector if before else None)
+        vector = row.vector or (before.vector if before else None) or step.vectors.get(row.id)
         return b64encode(vector) if vector else b""
+
+    async def _vectors(self, step: _Step) -> dict[str, bytes]:
+        """Those of facts that change and keep their vectors, which only the durable tier wants. One round trip."""
+        if self._minds.tier is None:
+            return {}
+        rows = [row for row in step.rows if isinstance(row, FactRow) and ("f", row.id) in step.former]
+        lacking = [row for row in rows if not row.vector]
+        looks: list[Command] = [("HGET", self._record(record_id(step.group, row)), "vector") for row in lacking]
+        found = zip(lacking, await self._line.read_many(looks), strict=True) if looks else ()
+        return {row.id: vector for row, vector in found if isinstance(vector, bytes)}
 
 
 class _Step:
@@ -119,10 +132,16 @@ class _Step:
         self.gone = [row for row in changes.former if isinstance(row, FactRow) and row.id not in stay]
         self.spare = _spare(changes)
         names = [record_named(group, "x", name_id(name)) for name, _ in self.spare]
-        self.named = [*(record_id(group, row) for row in self.rows), *names, *(record_id(group, row) for row in self.gone)]
+        self.named = [
+            *(record_id(group, row) for row in self.rows),
+            *names,
+            *(record_id(group, row) for row in self.gone),
+        ]
         new = (row for row in changes.episodes if row.letter == "e" and ("e", row.id) not in self.former)
         self.sessions = tuple(dict.fromkeys(row.session for row in new))
-        self._group = group
+        self.group = group
+        self.vectors: dict[str, bytes] = {}
+        """Of facts, by id, where their rows bring none."""
 
     def expected(self, row: Row) -> int:
         """The version that a record must have for this to be written; of facts any: their lines guard them.
@@ -141,8 +160,8 @@ class _Step:
         """The record that an announcement is about; an episode where it is none of these."""
         for row in self.rows:
             if row.id == id_:
-                return record_id(self._group, row)
-        return record_named(self._group, "e", id_)
+                return record_id(self.group, row)
+        return record_named(self.group, "e", id_)
 
     def blocks(self) -> list[list[Argument]]:
         """What else is written, in the order in which the script takes it."""

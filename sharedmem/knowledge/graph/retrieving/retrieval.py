@@ -30,12 +30,14 @@ MOST_WALKED = 100
 """Facts in all, nearest first: more than are ever answered."""
 MOST_STARTS = 8
 _CANDIDATES = 50
-_CANDIDATES_OF_THE_PAST = 200
-"""Most of what is found may hold at another time."""
+_CANDIDATES_OF_THE_PAST = 100
+"""Much of what is found may hold at another time."""
 _GUESSED_STARTS = 2
 """Where the walk begins when a question names nobody: at the entities that resemble it most."""
 _SPARE = 10
 """How many more rows are fetched than answered: some say nothing new."""
+_SPARE_OF_THE_PAST = 4
+"""How many times more are fetched than answered, where some hold at another time."""
 _EPISODES: tuple[Letter, ...] = ("e", "s")
 _NO_WALK = Walked([], truncated=False)
 
@@ -185,13 +187,13 @@ def _searches(sought: Sought, terms: tuple[str, ...]) -> list[Search]:
 
 
 def _wanted(heard: _Heard, shares: Shares, sought: Sought) -> Wanted:
-    """The rows of the best hits; of all hits where many of them may hold at another time."""
+    """The rows of the best hits; of more of them where many may hold at another time."""
 
     def best(hits: Hits, most: int) -> tuple[str, ...]:
         ids = {hit.id for hit in (*hits.text, *hits.vector)}
         return tuple(sorted(ids, key=lambda id_: (-shares[id_], id_))[:most])
 
-    most = 2 * _CANDIDATES_OF_THE_PAST if sought.is_past else sought.k + _SPARE
+    most = sought.k * (_SPARE_OF_THE_PAST if sought.is_past else 1) + _SPARE
     entities = (*heard.named.values(), *best(heard.entities, _SPARE))
     return Wanted(
         episodes=best(heard.episodes, most),

@@ -14,20 +14,20 @@ class Weights:
     meaning: float = 0.4
     """First place by cosine similarity."""
     rrf_k: int = 10
-    """Of the reciprocal ranks. With the usual 60, meant for lists of a thousand, the last of 50 hits keeps more than half
-    of what the first has, and what stands in both lists anywhere beats the best of either."""
-    near: float = 0.3
-    """A fact that touches an entity which the question names; half of it or less one step away. Less than words or
-    meaning: with more, all facts of an entity come before the one episode that answers."""
+    """Of the reciprocal ranks. With the usual 60, meant for lists of a thousand, the last of 50 hits keeps more than
+    half of what the first has, and what stands in both lists anywhere beats the best of either."""
+    near: float = 0.4
+    """A fact that touches an entity which the question names; half of it or less one step away. As much as the best
+    meaning: twice that, and all facts of an entity come before the one episode that answers."""
     answer: float = 0.6
     """A fact that touches such an entity in the very relation that the question asks for. As much as the best words,
     as the words of a relation (`lives_in`) rarely stand in the text of an episode."""
-    mention: float = 0.2
+    mention: float = 0.3
     """An episode that mentions every entity which the question names; less for some of them. Below `near`, as a fact
     says more of them in fewer words."""
-    stranger: float = 0.4
+    stranger: float = 0.8
     """Share of words and meaning that is lost by what has nothing to do with those whom the question names: it mostly
-    has a part of their names in common with them."""
+    has a part of their names in common with them. With less, what lies two steps away drowns in namesakes."""
     fresh: float = 0.1
     """What has just begun or happened; it decides among equals."""
     recent: float = 0.2

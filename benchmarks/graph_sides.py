@@ -1,0 +1,268 @@
+"""Our side of the benchmark of the graph, and the bare commands that it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from itertools import count, islice
+from typing import cast
+
+import graph_rival
+from graph_world import LEARNT_AFTER, Prepared, World, episode_of, episodes
+from harness import Call, Desk
+from redis.asyncio import Redis
+
+from sharedmem import Hub, Settings
+from sharedmem.knowledge.graph.graph import Graph
+from sharedmem.providers.hashing import HashingEmbedder
+from sharedmem.providers.protocol import Embedder
+from sharedmem.providers.static import StaticEmbedder
+from sharedmem.providers.static import is_installed as has_static
+from sharedmem.wire.replies import Command, Reply
+
+NAMESPACE, GROUP = "bench", "bench:group"
+LIMIT, CONTEXT = 10, 20
+"""How much a search answers, and how much a retrieval."""
+_AT_ONCE = 320
+_APPROXIMATE_ABOVE = 40_000
+_MANY_QUESTIONS = 200
+_numbers = {"ours": count(), "theirs": count()}
+"""Of the episodes that are told while it is measured, each once in this process."""
+
+
+def embedder() -> Embedder:
+    """Who turns texts into vectors, for both sides."""
+    return StaticEmbedder() if has_static() else HashingEmbedder(256)
+
+
+@asynccontextmanager
+async def opened(url: str, world: World, *, grows: bool = False) -> AsyncIterator[tuple[Hub, Graph]]:
+    """The graph of a world. Its kind of index is what its size calls for, and does not change while it is measured."""
+    hnsw_above = 1 if grows and world.facts > _APPROXIMATE_ABOVE else 1_000_000_000
+    settings = Settings(redis_url=url, durable_url="none", hnsw_above=hnsw_above, graph_summary_every=0)
+    async with Hub.open(settings=settings, embedder=embedder()) as hub:
+        yield hub, hub.store(NAMESPACE).graph.using(extractor=Prepared(world))
+
+
+async def filled(_: Desk, url: str, world: World) -> None:
+    """A job: tell the graph all that happened, 32 episodes in a step."""
+    async with opened(url, world, grows=True) as (hub, graph):
+        told = episodes(world, GROUP)
+        await graph.add_episodes(list(islice(told, 32)))
+        # From the beginning in the index that it will have in the end: else all would be indexed three times.
+        await hub.index.promote(NAMESPACE, family="graph")
+        while batch := list(islice(told, _AT_ONCE)):
+            await graph.add_episodes(batch)
+
+
+async def filled_rival(_: Desk, url: str, world: World) -> None:
+    """A job: the same for graphiti."""
+    await graph_rival.fill(url, world, embedder())
+
+
+# -- ours ------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def add_episode(url: str, world: World) -> AsyncIterator[Call]:
+    """Tell what is new: three facts, one of which closes another, and somebody whom nobody has heard of."""
+    async with opened(url, world) as (_, graph):
+        yield lambda _: graph.add_episode(episode_of(world.tidings(_next("ours", world)), GROUP))
+
+
+def _next(side: str, world: World) -> int:
+    return world.episodes + next(_numbers[side])
+
+
+@asynccontextmanager
+async def vector_search(url: str, world: World) -> AsyncIterator[Call]:
+    """Facts by meaning."""
+    async with opened(url, world) as (_, graph):
+        yield lambda number: graph.vector_search(world.question(number), group_id=GROUP, limit=LIMIT, kinds=("fact",))
+
+
+@asynccontextmanager
+async def text_search(url: str, world: World) -> AsyncIterator[Call]:
+    """Facts by words."""
+    async with opened(url, world) as (_, graph):
+        yield lambda number: graph.text_search(world.question(number), group_id=GROUP, limit=LIMIT, kinds=("fact",))
+
+
+@asynccontextmanager
+async def traverse(url: str, world: World) -> AsyncIterator[Call]:
+    """What lies two steps around somebody."""
+    async with opened(url, world) as (_, graph):
+        yield lambda number: graph.traverse_from_entities([_somebody(world, number)], group_id=GROUP, depth=2)
+
+
+def _somebody(world: World, number: int) -> str:
+    return world.person(number * 7 % world.people)
+
+
+@asynccontextmanager
+async def retrieve(url: str, world: World) -> AsyncIterator[Call]:
+    """The context for a question, of now."""
+    async with opened(url, world) as (_, graph):
+        yield lambda number: graph.retrieve(world.question(number), group_id=GROUP, k=CONTEXT)
+
+
+@asynccontextmanager
+async def retrieve_as_of(url: str, world: World) -> AsyncIterator[Call]:
+    """The context for a question, of a moment of the past."""
+    async with opened(url, world) as (_, graph):
+        yield lambda number: graph.retrieve(
+            world.question(number), group_id=GROUP, k=CONTEXT, as_of=world.moment(number)
+        )
+
+
+@asynccontextmanager
+async def facts_now(url: str, world: World) -> AsyncIterator[Call]:
+    """What holds of somebody."""
+    async with opened(url, world) as (_, graph):
+        yield lambda number: graph.facts(_somebody(world, number), group_id=GROUP)
+
+
+@asynccontextmanager
+async def facts_as_of(url: str, world: World) -> AsyncIterator[Call]:
+    """What held of somebody at a moment, as it was known an hour later."""
+    async with opened(url, world) as (_, graph):
+
+        def call(number: int) -> Awaitable[object]:
+            when = world.moment(number)
+            known = when + LEARNT_AFTER
+            return graph.facts(_somebody(world, number), group_id=GROUP, as_of=when, known_at=known)
+
+        yield call
+
+
+# -- theirs ----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def rival_add_episode(url: str, world: World) -> AsyncIterator[Call]:
+    """The same for graphiti."""
+    numbers = (world.episodes + number for number in _numbers["theirs"])
+    async with graph_rival.add_episode(url, world, embedder(), numbers) as call:
+        yield call
+
+
+@asynccontextmanager
+async def rival_search(url: str, world: World) -> AsyncIterator[Call]:
+    """Graphiti's usual search."""
+    async with graph_rival.search(url, world, embedder(), limit=CONTEXT) as call:
+        yield call
+
+
+@asynccontextmanager
+async def rival_search_all(url: str, world: World) -> AsyncIterator[Call]:
+    """Graphiti's hybrid recipe for everything."""
+    async with graph_rival.search_all(url, world, embedder(), limit=CONTEXT) as call:
+        yield call
+
+
+@asynccontextmanager
+async def rival_search_as_of(url: str, world: World) -> AsyncIterator[Call]:
+    """Graphiti's usual search with a filter by dates."""
+    async with graph_rival.search_as_of(url, world, embedder(), limit=CONTEXT) as call:
+        yield call
+
+
+@asynccontextmanager
+async def rival_by_meaning(url: str, world: World) -> AsyncIterator[Call]:
+    """Facts by meaning, of graphiti."""
+    async with graph_rival.search_one_way(url, world, embedder(), method="cosine_similarity", limit=LIMIT) as call:
+        yield call
+
+
+@asynccontextmanager
+async def rival_by_words(url: str, world: World) -> AsyncIterator[Call]:
+    """Facts by words, of graphiti."""
+    async with graph_rival.search_one_way(url, world, embedder(), method="bm25", limit=LIMIT) as call:
+        yield call
+
+
+# -- bare ------------------------------------------------------------------------------------------
+
+_TWO_STEPS = (
+    "MATCH (a:Entity {uuid: '%s'})-[r:RELATES_TO*1..2]-(b:Entity) WITH DISTINCT b LIMIT 200 RETURN b.uuid, b.name"
+)
+
+
+@asynccontextmanager
+async def bare_cypher(url: str, world: World) -> AsyncIterator[Call]:
+    """Two steps around somebody by one query of the FalkorDB module, in graphiti's graph."""
+    async with Redis.from_url(url, protocol=2) as client:
+
+        def call(number: int) -> Awaitable[object]:
+            query = _TWO_STEPS % graph_rival.id_of(_somebody(world, number))
+            return _sent(client, ("GRAPH.RO_QUERY", graph_rival.GRAPH, query))
+
+        yield call
+
+
+@asynccontextmanager
+async def bare_searches(url: str, world: World) -> AsyncIterator[Call]:
+    """The searches of a retrieval alone, in one pipeline, with nothing done about their answers."""
+    async with _overheard(url, world, lambda graph, asked: graph.retrieve(asked, group_id=GROUP, k=CONTEXT)) as call:
+        yield call
+
+
+@asynccontextmanager
+async def bare_knn(url: str, world: World) -> AsyncIterator[Call]:
+    """The search for the nearest facts alone."""
+    async with _overheard(
+        url, world, lambda graph, asked: graph.vector_search(asked, group_id=GROUP, limit=LIMIT, kinds=("fact",))
+    ) as call:
+        yield call
+
+
+@asynccontextmanager
+async def bare_words(url: str, world: World) -> AsyncIterator[Call]:
+    """The search by words alone."""
+    async with _overheard(
+        url, world, lambda graph, asked: graph.text_search(asked, group_id=GROUP, limit=LIMIT, kinds=("fact",))
+    ) as call:
+        yield call
+
+
+@asynccontextmanager
+async def _overheard(
+    url: str, world: World, ask: Callable[[Graph, str], Awaitable[object]]
+) -> AsyncIterator[Call]:
+    """What a call sends to the query engine, sent by redis-py."""
+    async with opened(url, world) as (hub, graph):
+        with _listening(hub) as found:
+            for number in range(_MANY_QUESTIONS):
+                await ask(graph, world.question(number))
+    async with Redis.from_url(url, protocol=2) as client:
+
+        async def call(number: int) -> object:
+            pipe = client.pipeline(transaction=False)
+            for command in found[number % len(found)]:
+                pipe.execute_command(*command)
+            return await pipe.execute()
+
+        yield call
+
+
+@contextmanager
+def _listening(hub: Hub) -> Iterator[list[list[Command]]]:
+    """The searches of each call that a hub sends meanwhile."""
+    line, found = hub._thinking().line, []  # noqa: SLF001  # what is sent is nobody's business but the wire's
+    send = line.read_many
+
+    async def read_many(commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
+        searches = [command for command in commands if command[0] == "FT.SEARCH"]
+        if searches:
+            found.append(searches)
+        return await send(commands, aside=aside)
+
+    line.read_many = read_many  # type: ignore[method-assign]  # it listens, and changes nothing
+    try:
+        yield found
+    finally:
+        line.read_many = send  # type: ignore[method-assign]  # likewise
+
+
+def _sent(client: Redis, command: Command) -> Awaitable[object]:
+    return cast("Awaitable[object]", client.execute_command(*command))  # type: ignore[no-untyped-call]  # the library's
