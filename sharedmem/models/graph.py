@@ -47,10 +47,10 @@ class Episode(Record):
     """What or who it comes from: `user`, `agent`, `system`, `crm`."""
     session: str | None = None
     user: str | None = None
-    entity_ids: tuple[str, ...] = ()
-    """What it mentions; the graph's work."""
+    entities: tuple[str, ...] = ()
+    """Ids of what it mentions; the graph's work."""
     fact_ids: tuple[str, ...] = ()
-    """What it says; the graph's work."""
+    """Ids of what it says; the graph's work."""
     metadata: dict[str, Any] = Field(default_factory=dict)
     kind: Literal["episode", "summary", "statement"] = "episode"
     """`statement`: something that was told to the graph directly, such as one relationship."""

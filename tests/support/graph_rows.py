@@ -87,7 +87,7 @@ def episode_row(
         "id": id_,
         "occurred_at": day(occurred),
         "recorded_at": day(learned),
-        "entity_ids": entities,
+        "entities": entities,
         "covers": covers,
         "kind": {"s": "summary", "m": "statement"}.get(letter, "episode"),
     }

@@ -117,7 +117,7 @@ def episode_row(said: Said, ground: Ground, facts: Sequence[FactRow]) -> Episode
         own = tuple(dict.fromkeys((*past.fact_ids, *own)))
     told = episode.model_copy(
         update={
-            "entity_ids": said.entities,
+            "entities": said.entities,
             "fact_ids": own[:_MOST_FACTS_TOLD],
             "recorded_at": moment_of(said.recorded),
         }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 
 import orjson
 
@@ -70,39 +70,47 @@ class Found:
 
     def facts_ever(self) -> set[str]:
         """The ids of all facts that may have followed from these claims, wherever these led when they were written."""
-        claims = (claim for each in self.seen.claims.values() for claim in each)
-        return {id_ for claim in claims if claim.says == "holds" for id_ in self._ids(claim)}
-
-    def _ids(self, claim: Claim) -> Iterator[str]:
-        for source, target in product(self._places(claim.source), self._places(claim.target)):
-            type_, first, second = self.vocabulary.canonical(claim.type, source, target)
-            yield fact_id(first, type_, second, claim.value, claim.start)
-
-    def _places(self, id_: str) -> set[str]:
-        return self.move.places(id_) if id_ in self.move.said else {id_, self.now(id_)}
+        return {
+            fact_id(source, type_, target, claim.value, claim.start)
+            for claim in self._claims()
+            if claim.says == "holds"
+            for type_, source, target in self._readings(claim)
+        }
 
     def lines(self) -> set[str]:
-        """The lines in which these claims should stand, and those in which the ones that move do stand."""
-        claims = [claim for each in self.seen.claims.values() for claim in each]
-        should = further_lines(claims, self.vocabulary, self.now)
-        moved = self.moved()
-        rows = ((row, moved.get(row.id, ())) for row in self.seen.episodes.values())
-        stand = (
+        """The lines in which these claims should stand, and all in which those that move may have stood."""
+        return further_lines(self._claims(), self.vocabulary, self.now) | {
             line
-            for row, ids in rows
-            for claim, lines in zip(row.claims, row.lines, strict=True)
-            if claim.id in ids
-            for line in lines
-        )
-        return should.union(stand)
+            for claim in self._claims()
+            if self.is_moving(claim)
+            for type_, source, target in self._readings(claim)
+            for line in self.vocabulary.lines(type_, source, target, claim.value)
+        }
+
+    def is_moving(self, claim: Claim) -> bool:
+        """Whether it was said with a moved id."""
+        return not {claim.source, claim.target}.isdisjoint(self.move.said)
+
+    def _claims(self) -> Iterator[Claim]:
+        return chain.from_iterable(self.seen.claims.values())
+
+    def _readings(self, claim: Claim) -> Iterator[tuple[str, str, str]]:
+        for source, target in product(self._places(claim.source), self._places(claim.target)):
+            yield self.vocabulary.canonical(claim.type, source, target)
+
+    def _places(self, id_: str) -> set[str]:
+        if not id_:
+            return {""}
+        if id_ in self.move.said:
+            return self.move.places(id_)
+        tangled = len(self.move.said) > 1 or len(self.move.between) > 1
+        return {id_, self.now(id_)} | (self.move.places(id_) if tangled else set())
 
     def moved(self) -> dict[str, set[str]]:
         """Ids of claims that were said with a moved id, by episode."""
         moved: dict[str, set[str]] = {}
-        for claims in self.seen.claims.values():
-            for claim in claims:
-                if not {claim.source, claim.target}.isdisjoint(self.move.said):
-                    moved.setdefault(claim.episode, set()).add(claim.id)
+        for claim in filter(self.is_moving, self._claims()):
+            moved.setdefault(claim.episode, set()).add(claim.id)
         return moved
 
 

@@ -35,7 +35,7 @@ def _result(taken: TakenIn, id_: str, group: str, *, is_new: bool) -> EpisodeRes
         id=id_,
         episode=episode,
         entities=tuple(
-            entity_of(entity, group, {}) for one in episode.entity_ids if (entity := taken.entities.get(one))
+            entity_of(entity, group, {}) for one in episode.entities if (entity := taken.entities.get(one))
         ),
         facts=tuple(newest_fact_of(fact, group) for fact in said),
         closed=tuple(newest_fact_of(fact, group) for fact in closed_by(taken, row)),

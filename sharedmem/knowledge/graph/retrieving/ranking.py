@@ -148,7 +148,7 @@ class _Judge:
     def _of_episode(self, row: EpisodeRow, body: Mapping[str, Any]) -> Signals:
         weights, question = self._weights, self._question
         signals = self._found(row.id)
-        signals["mention"] = weights.mention * question.mentioned(row, body.get("entity_ids", ()))
+        signals["mention"] = weights.mention * question.mentioned(row, body.get("entities", ()))
         if question.named and not signals["mention"]:
             signals["stranger"] = -weights.stranger * sum(signals.values())
         fresh = self._freshness(row.occurred)

@@ -1,0 +1,299 @@
+"""The temporal knowledge graph: what its calls take at several sizes, beside graphiti-core and the bare commands.
+
+python benchmarks/graph.py             1,000, 10,000 and 100,000 facts: about a quarter of an hour
+python benchmarks/graph.py --quick     1,000 and 10,000 facts, few and short rounds: about three minutes
+python benchmarks/graph.py --page docs/benchmarks.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import graph_rival
+import graph_sides as sides
+from findings import Results, Row, Verdict, factor, put_on_page, save, show
+from graph_world import World
+from harness import Call, Comparison, Effort, Figures, Fleet, Load, Server, close_sides, compare, machine, open_sides
+from harness import private_server as started_server
+from rich.console import Console
+from rich.table import Table
+
+FULL, QUICK = Effort(rounds=5, seconds=1.0), Effort(rounds=3, seconds=0.3)
+ADDING = Effort(rounds=3, seconds=0.4)
+"""Of additions: a graph of 1,000 facts is to stay one of about that size."""
+ONCE = Effort(rounds=1, seconds=0.1)
+"""Of what takes the other side seconds."""
+RESULTS = Path(__file__).parent / "results" / "graph.json"
+ONE = Load("1 task")
+OURS, RIVAL, RIVAL_ALL, BARE, NOW = "sharedmem", "graphiti", "graphiti, everything", "bare", "as of now"
+SMALL, MIDDLE, LARGE = 1_000, 10_000, 100_000
+ADD, RETRIEVE = "add_episode", "retrieve"
+
+Side = Callable[[str, World], AbstractAsyncContextManager[Call]]
+
+
+class Taken(NamedTuple):
+    """What a call of one side takes at one size."""
+
+    call: str
+    size: int
+    side: str
+    figures: Figures
+
+    @property
+    def cpu_us(self) -> float:
+        """CPU of client and server."""
+        return self.figures.client_us + self.figures.server_us
+
+
+class Filling(NamedTuple):
+    """What it took to fill a graph, 32 episodes in a step."""
+
+    size: int
+    seconds: float
+    bytes_per_fact: float
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One call, and what it is compared with."""
+
+    call: str
+    sides: Mapping[str, Side]
+    commands: Mapping[str, str]
+    """What each of the others does, by side."""
+    effort: Effort | None = None
+
+
+@dataclass
+class GraphResults(Results):
+    """Everything that a run has measured of the graph."""
+
+    taken: list[Taken] = field(default_factory=list)
+    fillings: list[Filling] = field(default_factory=list)
+
+    def of(self, call: str, size: int, side: str = OURS) -> Taken | None:
+        """What a call takes, if that was measured."""
+        return next((one for one in self.taken if one[:3] == (call, size, side)), None)
+
+    def cpu(self, call: str, size: int, rival: str) -> float | None:
+        """How many times our CPU a rival takes, client and server together."""
+        ours, theirs = self.of(call, size), self.of(call, size, rival)
+        return theirs.cpu_us / ours.cpu_us if ours and theirs else None
+
+    def growth(self, call: str) -> float | None:
+        """How many times the CPU of the small graph a call takes in the large one."""
+        small, large = self.of(call, SMALL), self.of(call, LARGE)
+        return large.cpu_us / small.cpu_us if small and large else None
+
+    def calls(self) -> list[str]:
+        """What was measured, in its order."""
+        return list(dict.fromkeys(one.call for one in self.taken if one.side == OURS))
+
+    def extra(self) -> dict[str, Any]:
+        """What else is kept as JSON."""
+        taken = [one._asdict() | {"figures": one.figures._asdict()} for one in self.taken]
+        return {"taken": taken, "fillings": [one._asdict() for one in self.fillings]}
+
+    def page_extra(self) -> Iterator[str]:
+        """What each call takes, as a table."""
+        yield from ("", "### What a call takes, in milliseconds", "")
+        yield "| call | by | facts | p50 | p99 | client CPU | server CPU |"
+        yield "|---|---|---:|---:|---:|---:|---:|"
+        for one in sorted(self.taken, key=lambda one: self.calls().index(one.call)):
+            yield f"| {one.call} | {one.side} | {one.size:,} | {' | '.join(_milliseconds(one.figures))} |"
+        yield from ("", "### Filling", "", "| facts | seconds | episodes a second | bytes a fact |", "|---:|---:|---:|---:|")
+        for filling in self.fillings:
+            rate = World(filling.size).episodes / filling.seconds
+            yield f"| {filling.size:,} | {filling.seconds:,.0f} | {rate:,.0f} | {filling.bytes_per_fact:,.0f} |"
+
+
+def _milliseconds(figures: Figures) -> list[str]:
+    return [f"{microseconds / 1000:,.2f}" for microseconds in figures[1:]]
+
+
+# -- measuring -------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Measure what the command line asks for."""
+    asked = _arguments()
+    if not graph_rival.is_installed():
+        _say(f"without graphiti, which is not installed: {graph_rival.INSTALL}")
+    effort = QUICK if asked.quick else FULL
+    with started_server(modules=("search", "json", "graph")) as server, Fleet(1) as fleet:
+        about = machine() | {"server": server.version, "embedder": sides.embedder().name}
+        results = GraphResults(about, asked.quick)
+        for size in asked.sizes or ([SMALL, MIDDLE] if asked.quick else [SMALL, MIDDLE, LARGE]):
+            has_rival = graph_rival.is_installed() and size <= asked.rival_up_to
+            _measure(_Bench(fleet, server, effort, results, tuple(asked.only or ())), World(size), has_rival=has_rival)
+    goals = verdicts(results)
+    show(results, goals, title="knowledge graph")
+    show_taken(results)
+    save(results, goals, asked.json)
+    if asked.page:
+        put_on_page(results, goals, asked.page, part="graph")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="What the calls of the knowledge graph take.")
+    parser.add_argument("--quick", action="store_true", help="few and short rounds: a first impression")
+    parser.add_argument("--sizes", type=int, nargs="*", metavar="N", help="facts that are there (1,000 to 100,000)")
+    parser.add_argument("--only", nargs="*", metavar="WORD", help="calls whose names begin so")
+    parser.add_argument(
+        "--rival-up-to", type=int, default=MIDDLE, metavar="N", help="facts up to which graphiti is measured (10,000)"
+    )
+    parser.add_argument("--json", type=Path, default=RESULTS, metavar="PATH", help="where the figures go")
+    parser.add_argument("--page", type=Path, metavar="PATH", help="a page whose ratios to replace")
+    return parser.parse_args()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class _Bench:
+    fleet: Fleet
+    server: Server
+    effort: Effort
+    results: GraphResults
+    only: tuple[str, ...]
+
+
+def _measure(bench: _Bench, world: World, *, has_rival: bool) -> None:
+    url = bench.server.urls["unix"]
+    bench.server.empty()
+    _say(f"{world.facts:,} facts")
+    before, began = bench.server.memory_bytes(), time.monotonic()
+    bench.fleet.ask(1, sides.filled, url, world)
+    seconds, space = time.monotonic() - began, bench.server.memory_bytes() - before
+    bench.results.fillings.append(Filling(world.facts, seconds, space / world.facts))
+    if has_rival:
+        _say(f"{world.facts:,} facts, graphiti")
+        bench.fleet.ask(1, sides.filled_rival, url, world)
+    for contest in contests(has_rival=has_rival):
+        if not bench.only or contest.call.startswith(bench.only):
+            _say(f"{world.facts:,}: {contest.call}")
+            _note(bench.results, contest, world.facts, _compared(bench, contest, url, world))
+
+
+def _compared(bench: _Bench, contest: Contest, url: str, world: World) -> Comparison:
+    openers = {side: partial(opener, url, world) for side, opener in contest.sides.items()}
+    bench.fleet.ask(1, open_sides, openers)
+    try:
+        return compare(bench.fleet, bench.server, list(openers), ONE, contest.effort or bench.effort)
+    finally:
+        bench.fleet.ask(1, close_sides)
+
+
+def _note(results: GraphResults, contest: Contest, size: int, compared: Comparison) -> None:
+    for side in contest.sides:
+        results.taken.append(Taken(contest.call, size, side, compared.medians(side)))
+        if side != OURS:
+            figures = compared.medians(OURS), compared.medians(side), compared.ratios(OURS, side)
+            name = f"{contest.call}, {size:,}"
+            results.rows.append(Row(name, contest.commands[side], ONE.name, "unix", side, *figures))
+
+
+def contests(*, has_rival: bool) -> list[Contest]:
+    """What is measured; additions last, since they make the graph larger."""
+    return [
+        Contest(
+            RETRIEVE,
+            {OURS: sides.retrieve, BARE: sides.bare_searches}
+            | _if(has_rival, {RIVAL: sides.rival_search, RIVAL_ALL: sides.rival_search_all}),
+            {BARE: "its FT.SEARCHes", RIVAL: "graphiti's search", RIVAL_ALL: "graphiti's search_, everything"},
+        ),
+        Contest(
+            "retrieve, as of then",
+            {OURS: sides.retrieve_as_of} | _if(has_rival, {RIVAL: sides.rival_search_as_of}),
+            {RIVAL: "graphiti's search by dates"},
+            ONCE if has_rival else None,
+        ),
+        Contest(
+            "vector_search",
+            {OURS: sides.vector_search, BARE: sides.bare_knn} | _if(has_rival, {RIVAL: sides.rival_by_meaning}),
+            {BARE: "its KNN", RIVAL: "graphiti, cosine"},
+        ),
+        Contest(
+            "text_search",
+            {OURS: sides.text_search, BARE: sides.bare_words} | _if(has_rival, {RIVAL: sides.rival_by_words}),
+            {BARE: "its FT.SEARCH", RIVAL: "graphiti, BM25"},
+        ),
+        Contest(
+            "traverse, depth 2",
+            {OURS: sides.traverse} | _if(has_rival, {BARE: sides.bare_cypher}),
+            {BARE: "GRAPH.RO_QUERY"},
+        ),
+        Contest("facts, as of then", {OURS: sides.facts_as_of, NOW: sides.facts_now}, {NOW: "facts of now"}),
+        Contest(
+            ADD,
+            {OURS: sides.add_episode} | _if(has_rival, {RIVAL: sides.rival_add_episode}),
+            {RIVAL: "graphiti's add_episode"},
+            ADDING,
+        ),
+    ]
+
+
+def _if(wanted: bool, some: Mapping[str, Side]) -> dict[str, Side]:  # noqa: FBT001  # it reads as what it is
+    return dict(some) if wanted else {}
+
+
+def show_taken(results: GraphResults) -> None:
+    """Print what each call takes."""
+    table = Table(title="milliseconds a call")
+    for name in ("call", "by", "facts", "p50", "p99", "client CPU", "server CPU"):
+        table.add_column(name, justify="left" if name in {"call", "by"} else "right")
+    for one in results.taken:
+        table.add_row(one.call, one.side, f"{one.size:,}", *_milliseconds(one.figures))
+    console = Console()
+    console.print(table)
+    for filling in results.fillings:
+        console.print(
+            f"{filling.size:,} facts filled in {filling.seconds:.1f} s, {filling.bytes_per_fact:,.0f} bytes each"
+        )
+
+
+# -- goals -----------------------------------------------------------------------------------------
+
+
+def verdicts(results: GraphResults) -> list[Verdict]:
+    """The goals of the graph."""
+    retrieved = results.of(RETRIEVE, MIDDLE)
+    p50_ms = retrieved.figures.p50_us / 1000 if retrieved else None
+    return [
+        _less(results, ADD, RIVAL, 20),
+        _less(results, RETRIEVE, RIVAL, 10),
+        Verdict(
+            f"{RETRIEVE} at {MIDDLE:,}: p50 at most 10 ms",
+            "" if p50_ms is None else f"{p50_ms:.1f} ms",
+            None if p50_ms is None else p50_ms <= 10,
+        ),
+        *(_grown(results, call) for call in results.calls()),
+    ]
+
+
+def _less(results: GraphResults, call: str, rival: str, times: float) -> Verdict:
+    found = results.cpu(call, MIDDLE, rival)
+    goal = f"{call} at {MIDDLE:,}: at least {times:g} times less CPU than {rival}, client and server together"
+    return Verdict(goal, "" if found is None else f"{found:.1f} times less", None if found is None else found >= times)
+
+
+def _grown(results: GraphResults, call: str) -> Verdict:
+    found = results.growth(call)
+    goal = f"{call}: CPU at {LARGE:,} at most 2 times that at {SMALL:,}"
+    return Verdict(goal, "" if found is None else factor(found), None if found is None else found <= 2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
