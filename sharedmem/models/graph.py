@@ -80,6 +80,8 @@ class Entity(Record):
     recorded_at: AwareDatetime | None = None
     merged_into: str | None = None
     """The entity that it turned out to be."""
+    embedding: tuple[float, ...] | None = Field(default=None, repr=False)
+    """Of its names, type and summary; answered only to those who ask for it."""
 
 
 class Fact(Record):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError
 from sharedmem.knowledge.graph.base import check_limit
@@ -13,7 +14,7 @@ from sharedmem.knowledge.graph.naming import check_entity_name, check_whole, nor
 from sharedmem.knowledge.graph.protocol import GraphProgress
 from sharedmem.knowledge.graph.records import Behind, Changes, EntityRow, Seen, Wanted
 from sharedmem.knowledge.graph.relocating import Move, Relocation
-from sharedmem.knowledge.graph.resolving import entity_text, with_alias
+from sharedmem.knowledge.graph.resolving import ALIASES_AT_ONCE, entity_text, with_alias
 from sharedmem.knowledge.graph.turns import Turns
 from sharedmem.models import Entity, EntityMerge
 from sharedmem.telemetry import measured
@@ -140,25 +141,27 @@ class Merging(Lookups):
         return Page(found, cursor="")
 
     @measured("graph.add_alias")
-    async def add_alias(self, entity: str, alias: str, *, group_id: str) -> Entity:
-        """Another name that leads to an entity. Five round trips; three when it leads there already.
+    async def add_alias(self, entity: str, alias: str | Sequence[str], *, group_id: str) -> Entity:
+        """Another name that leads to an entity, or several. Five round trips, and two for each 300 names more.
 
         Args:
             entity: its name or id.
-            alias: the other name, as people write it.
+            alias: the other name, as people write it; or any number of them.
             group_id: whose graph.
 
         Raises:
             InvalidError: it can be no name.
             NotFoundError: the group knows nobody of the entity's name or id.
-            ConflictError: the alias is the name of another entity.
+            ConflictError: the alias is the name of another entity; of several, those before it lead here now.
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server stayed away.
         """
         group = await self._enter(group_id, "write")
-        spelled = check_entity_name("alias", alias)
+        spelled = [check_entity_name("alias", each) for each in ([alias] if isinstance(alias, str) else alias)]
         turns = Turns.of(self._minds, self._namespace)
-        row = await turns.until_written(group, lambda: self._called(group, entity, spelled))
+        for first in range(0, max(1, len(spelled)), ALIASES_AT_ONCE):
+            some = spelled[first : first + ALIASES_AT_ONCE]
+            row = await turns.until_written(group, partial(self._called, group, entity, some))
         return (await self._entities(group, [row], self._when(None, None)))[0]
 
     async def _redirect(self, group: str, source: str, into: str, reason: str) -> EntityMerge | Behind:
@@ -199,19 +202,23 @@ class Merging(Lookups):
         outcome = await self._backend.commit(group, changes, seen=seen.version)
         return outcome if isinstance(outcome, Behind) else merge
 
-    async def _called(self, group: str, entity: str, alias: str) -> EntityRow | Behind:
-        normal = normalised(alias)
-        seen = await self._seen(group, entity, alias)
+    async def _called(self, group: str, entity: str, aliases: Sequence[str]) -> EntityRow | Behind:
+        seen = await self._seen(group, entity, *aliases)
         meant = _meant(entity, group, seen)
-        if normal in seen.names:
-            if seen.names[normal] != meant.end:
+        row, names = meant.row, dict[str, str]()
+        for alias in aliases:
+            normal = normalised(alias)
+            if seen.names.get(normal, meant.end) != meant.end:
                 raise ConflictError(f"{alias!r} is the name of another entity; merge the two if they are one")
-            return meant.row
-        row = with_alias(meant.row, normal, alias)
+            if normal not in seen.names and normal not in names:
+                names[normal] = row.id
+                row = with_alias(row, normal, alias)
+        if not names:
+            return row
         halves = await Meanings(self._minds, self._namespace).halves([entity_text(row)])
         row = replace(row, vector=halves.get(entity_text(row)))
-        guards = (f"={normal}", f"@{row.id}")
-        changes = Changes(guards=guards, entities=(row,), former=(meant.row,), names=((normal, row.id),))
+        guards = (f"@{row.id}", *(f"={name}" for name in names))
+        changes = Changes(guards=guards, entities=(row,), former=(meant.row,), names=tuple(names.items()))
         outcome = await self._backend.commit(group, changes, seen=seen.version)
         return outcome if isinstance(outcome, Behind) else row
 

@@ -10,10 +10,12 @@ from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.knowledge.graph.base import check_limit
 from sharedmem.knowledge.graph.family import GRAPH
 from sharedmem.knowledge.graph.lookups import Lookups, Page, facts_along
+from sharedmem.knowledge.graph.meanings import Meanings
 from sharedmem.knowledge.graph.naming import check_whole
 from sharedmem.knowledge.graph.protocol import GraphProgress
-from sharedmem.knowledge.graph.records import Edge, FactRow, Wanted, When
+from sharedmem.knowledge.graph.records import Edge, EntityRow, FactRow, Wanted, When
 from sharedmem.knowledge.graph.relations import Vocabulary
+from sharedmem.knowledge.graph.resolving import entity_text
 from sharedmem.knowledge.graph.views import episode_of, fact_of, newest_fact_of, version_at
 from sharedmem.models import Direction, Entity, Episode, Fact, GraphStats, RelationType
 from sharedmem.telemetry import measured
@@ -63,7 +65,13 @@ class Reading(Lookups):
 
     @measured("graph.entity")
     async def entity(
-        self, name_or_id: str, *, group_id: str, as_of: datetime | None = None, known_at: datetime | None = None
+        self,
+        name_or_id: str,
+        *,
+        group_id: str,
+        as_of: datetime | None = None,
+        known_at: datetime | None = None,
+        embedding: bool = False,
     ) -> Entity:
         """An entity with its attributes at a time; of one that was merged, what it became. Four round trips.
 
@@ -72,6 +80,7 @@ class Reading(Lookups):
             group_id: whose graph.
             as_of: the attributes that it had then; None for now.
             known_at: as they were known then; None for now.
+            embedding: whether its `embedding` is wanted too; None where nobody embeds.
 
         Raises:
             InvalidError: it can be no name, or a moment has no time zone.
@@ -84,7 +93,13 @@ class Reading(Lookups):
         rows = (await self._backend.look(group, Wanted(entities=(id_,)))).entities
         if id_ not in rows:
             raise NotFoundError("entity", name_or_id, f"it has just gone from group {group!r}")
-        return (await self._entities(group, [rows[id_]], when))[0]
+        (found,) = await self._entities(group, [rows[id_]], when)
+        return await self._with_embedding(found, rows[id_]) if embedding else found
+
+    async def _with_embedding(self, entity: Entity, row: EntityRow) -> Entity:
+        text = entity_text(row)
+        vector = (await Meanings(self._minds, self._namespace).of([text])).get(text)
+        return entity if vector is None else entity.model_copy(update={"embedding": tuple(vector.tolist())})
 
     @measured("graph.entities")
     async def entities(self, *, group_id: str, after: str = "", limit: int = 100) -> Page[Entity]:

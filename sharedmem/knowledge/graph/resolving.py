@@ -29,6 +29,8 @@ embeddings names are near each other for the words they share: `Martin Luther` a
 `New York` and `New York City` 0.91, and `Bank of America` and `Bank America` 0.99."""
 MOST_NAMES = 100
 """Names and aliases that an entity's own record holds."""
+ALIASES_AT_ONCE = 300
+"""That one step takes in; each beyond the first hundred of an entity is a record of its own."""
 _CANDIDATES = 8
 _MOST_RUNS = 8
 """Runs of three letters that are searched for, spread over the name: one wrong letter spoils three of them at most."""
@@ -314,7 +316,9 @@ class _Plan:
     def _call(self, normal: str, own: str, spelled: str) -> None:
         """Another name of an entity, unless it is that of another one."""
         held = self.owners.get(normal)
-        if held is None and normal:
+        if held is None and normal and len(self.names) >= ALIASES_AT_ONCE + len(self.own):
+            self.warnings[f"only {ALIASES_AT_ONCE} new aliases were taken in at once; tell add_alias the others"] = None
+        elif held is None and normal:
             self.names[normal] = self.owners[normal] = own
             row = self._row(own)
             if row is not None:

@@ -73,7 +73,9 @@ def recalled(record: DurableRecord) -> Recalled:
     kind = named.split("/", 2)[1]
     if record.deleted:
         return Recalled(named, record.stamp, None)
-    told: dict[str, Any] = orjson.loads(record.body)
+    told: Any = orjson.loads(record.body)
+    if not isinstance(told, dict):
+        raise TypeError(f"{named} is no object")
     if kind == _NAME:
         return Recalled(named, record.version, Name(str(told["name"]), str(told["entity"])))
     vector = b64decode(told["embedding"]) if told.get("embedding") else None

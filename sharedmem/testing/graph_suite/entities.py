@@ -32,6 +32,15 @@ class EntitySuite(GraphFixtures):
 
         assert one.id != other.id
 
+    async def test_an_entity_has_an_embedding_for_those_who_ask(self, graph: Graph) -> None:
+        await graph.add_entity("Globex Corp", group_id=GROUP, type="company")
+
+        asked = await graph.entity("Globex Corp", group_id=GROUP, embedding=True)
+
+        assert asked.embedding is not None
+        assert sum(number * number for number in asked.embedding) == pytest.approx(1, abs=0.01)
+        assert (await graph.entity("Globex Corp", group_id=GROUP)).embedding is None
+
     async def test_an_entity_is_told_by_its_id_too(self, graph: Graph) -> None:
         ann = await graph.add_entity("Ann Lee", group_id=GROUP)
         await graph.add_relationship(ann.id, "lives_in", "Oslo", group_id=GROUP, valid_from=day(2020))

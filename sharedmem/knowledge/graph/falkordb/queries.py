@@ -305,7 +305,8 @@ def text_leg(search: int, letter: Letter, *, is_narrowed: bool, has_session: boo
     return f"""
 CALL {{
   CALL {call} YIELD {it}, score WITH {it}, score {where}
-  RETURN {it}.id AS id, {it}.words AS words, score ORDER BY score DESC, id LIMIT $pool{search}
+  WITH {it}, score ORDER BY score DESC LIMIT $pool{search}
+  RETURN {it}.id AS id, {it}.words AS words, score
 }}
 RETURN {search} AS search, 'text' AS part, '{letter}' AS letter, id, score, words
 """
