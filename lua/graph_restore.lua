@@ -13,8 +13,9 @@
 -- ARGV words...  any   for each record: version that is here (0 for none), version that comes back (0: it has been
 --                      deleted), `1` if it can be searched for, number of words of its fields, and these; then blocks
 --                      with the number of words before them: members of edges that go, those that come with a 0 before
---                      each, the same of claims, and of told; entities that are not merged any more, those that are with
---                      what they were merged into; names with the id of each; ids with the JSON of their merges
+--                      each, the same of claims, and of told; fields of names that go, each with what it says; entities
+--                      that are merged with what they were merged into; names with the id of each; ids with the JSON of
+--                      their merges
 --
 -- RETURNS `restored <how many are here now that were not>`; `changed` when what is here is not what was looked at;
 --         `overtaken` when somebody else brings them back
@@ -52,7 +53,7 @@ for i = 1, count do
   if (redis.call('HGET', KEYS[FIRST_RECORD + i - 1], 'version') or '0') ~= records[i].held then return 'changed' end
 end
 local edges_gone, edges_new, claims_gone, claims_new = read_block(), read_block(), read_block(), read_block()
-local told_gone, told_new, unmerged, merged = read_block(), read_block(), read_block(), read_block()
+local told_gone, told_new, names_gone, merged = read_block(), read_block(), read_block(), read_block()
 local named, merges_new = read_block(), read_block()
 
 local pool = redis.call('EXISTS', place) == 0
@@ -83,22 +84,28 @@ end
 for i, one in ipairs(records) do restore(KEYS[FIRST_RECORD + i - 1], one) end
 replace(told, told_gone, told_new)
 -- Of a group that is being deleted only what is found by its register: that goes next.
-local _, closed_until = state_of_group(groups, group)
-if not closed_until then
-  replace(edges, edges_gone, edges_new)
-  replace(claims, claims_gone, claims_new)
-  in_parts(unmerged.first, unmerged.last, function(from, to) redis.call('HDEL', names, unpack(ARGV, from, to)) end)
-  put(names, merged)
-  put(merges, merges_new)
-  for i = named.first, named.last, 2 do
-    redis.call('HSET', names, OF_NAME .. ARGV[i], ARGV[i + 1])
-    redis.call('ZADD', told, 0, BY_OWNER .. ARGV[i + 1] .. BETWEEN .. ARGV[i])
-  end
-  -- What was seen of the group before is void: it may have had what has not come back.
-  if redis.call('EXISTS', told) == 1 then
-    local stamp = whole(tick(1))
-    redis.call('HSET', groups, group, stamp)
-    redis.call('ZADD', changed, stamp, '')
-  end
+local born, closed_until = state_of_group(groups, group)
+if closed_until then return done('restored ' .. whole(restored)) end
+if redis.call('EXISTS', told) == 0 then
+  -- It has been deleted since.
+  redis.call('UNLINK', edges, claims, names, merges, changed)
+  redis.call('HDEL', groups, group)
+  if born then redis.call('HSET', groups, '', whole(tick(1))) end
+  return done('restored ' .. whole(restored))
 end
+replace(edges, edges_gone, edges_new)
+replace(claims, claims_gone, claims_new)
+for i = names_gone.first, names_gone.last, 2 do
+  if redis.call('HGET', names, ARGV[i]) == ARGV[i + 1] then redis.call('HDEL', names, ARGV[i]) end
+end
+put(names, merged)
+put(merges, merges_new)
+for i = named.first, named.last, 2 do
+  redis.call('HSET', names, OF_NAME .. ARGV[i], ARGV[i + 1])
+  redis.call('ZADD', told, 0, BY_OWNER .. ARGV[i + 1] .. BETWEEN .. ARGV[i])
+end
+-- What was seen of the group before is void: it may have had what has not come back.
+local stamp = whole(tick(1))
+redis.call('HSET', groups, group, stamp)
+redis.call('ZADD', changed, stamp, '')
 return done('restored ' .. whole(restored))

@@ -15,7 +15,7 @@ from sharedmem.knowledge.graph.records import EntityRow, EpisodeRow, FactRow, Wh
 from sharedmem.knowledge.graph.relations import Vocabulary
 from sharedmem.knowledge.graph.retrieving.asking import Asking
 from sharedmem.knowledge.graph.retrieving.ranking import Pool, Question, Ranked, rank
-from sharedmem.knowledge.graph.retrieving.recognising import recognised, runs_of
+from sharedmem.knowledge.graph.retrieving.recognising import partly_named, recognised, runs_of
 from sharedmem.knowledge.graph.retrieving.telling import Around, items_of
 from sharedmem.knowledge.graph.retrieving.weights import Weights
 from sharedmem.knowledge.graph.times import LATEST, OPEN
@@ -237,6 +237,24 @@ def test_the_longest_name_in_a_question_counts() -> None:
 )
 def test_a_name_is_recognised_however_it_stands_there(query: str) -> None:
     assert named(query, ada="a") == {"ada": "a"}
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("Where does Mara live?", {"mara": "m"}),
+        ("What of Mara's order?", {"mara": "m"}),
+        ("Is it mara?", {}),
+        ("Mara?", {}),
+        ("Is Berg there?", {}),
+        ("Which new address has Bo Li?", {}),
+        ("What was in order 4711?", {"4711": "o"}),
+    ],
+)
+def test_a_part_of_a_name_is_recognised_where_only_one_can_be_meant(query: str, found: dict[str, str]) -> None:
+    known = {"m": "Mara Berg", "t": "Tor Berg", "n": "New York", "o": "Order 4711", "b": "Bo Li Wu"}
+
+    assert partly_named(query, known) == found
 
 
 def test_words_that_say_nothing_are_no_names() -> None:

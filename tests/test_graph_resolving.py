@@ -226,6 +226,19 @@ def test_an_alias_that_is_another_entitys_name_stays_with_it() -> None:
     assert "merge the two if they are one" in resolution.warnings[0]
 
 
+def test_of_very_many_aliases_some_wait_for_the_next_time() -> None:
+    mention = Mention("Acme", aliases=tuple(f"Acme branch {number}" for number in range(500)))
+
+    first = resolved([mention])
+    seen = after(Seen(0), first)
+    second = resolved([mention], seen)
+
+    assert (len(first.names), len(second.names)) == (301, 200)
+    assert "tell add_alias the others" in first.warnings[0]
+    assert second.warnings == ()
+    assert after(seen, second).entities[entity_id("acme")].alias_count == 500
+
+
 def test_a_slip_of_the_pen_is_a_merge_with_a_reason() -> None:
     known = row("John Smith", "person")
 

@@ -121,6 +121,18 @@ async def test_a_context_tells_how_the_graph_led_to_a_fact(graph: Graph) -> None
     assert oslo.signals["near"] > 0
 
 
+async def test_a_part_of_a_name_is_enough_where_only_one_can_be_meant(graph: Graph) -> None:
+    await graph.add_relationship("Mara Lindqvist", "lives_in", "Umea", group_id=GROUP)
+    await graph.add_relationship("Mara Lindqvist", "works_for", "Acme Ltd", group_id=GROUP)
+
+    context = await graph.retrieve("In which town does Mara live?", group_id=GROUP, explain=True)
+
+    assert context.entities == {"mara": (await graph.entity("Mara Lindqvist", group_id=GROUP)).id}
+    assert context.items[0].text == "Mara Lindqvist lives in Umea"
+    assert context.items[0].signals["answer"] > 0
+    assert context.items[0].distance == 0
+
+
 async def test_what_nobody_names_is_found_by_words(graph: Graph) -> None:
     await rained(graph, "rain")
 

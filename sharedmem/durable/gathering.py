@@ -1,8 +1,8 @@
 """Gathering: all memories and graphs of a namespace come back into Redis before one is looked for.
 
-A search finds only what is there. Whether they are all there says a mark that lies in Redis itself and goes where the data goes. While it is missing,
-nobody changes one of them, and one of all processes brings them back; who dies on the way is followed by the next one,
-which leaves what is back.
+A search finds only what is there. Whether they are all there says a mark that lies in Redis itself and goes where the
+data goes. While it is missing, nobody changes one of them, and one of all processes brings them back; who dies on the
+way is followed by the next one, which leaves what is back.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import DurableRecord
 from sharedmem.telemetry import get_logger
 from sharedmem.wire.keeping import DropKeys, JoinKeys
+from sharedmem.wire.keys import is_lasting_record
 from sharedmem.wire.replies import Argument
 from sharedmem.wire.tier import BY_RULE, LOG, Imager
 
@@ -172,8 +173,10 @@ class Joiner:
     async def _forget(self, heads: Sequence[DurableRecord]) -> list[DurableRecord]:
         """Returns those whose copy has a change that the tier lacks."""
         doubtful = []
-        for first in range(0, len(heads), _AT_ONCE):
-            some = heads[first : first + _AT_ONCE]
+        # What lies beside a record says what it was: it stays until that takes its place which comes back.
+        plain = [head for head in heads if not is_lasting_record(head.key)]
+        for first in range(0, len(plain), _AT_ONCE):
+            some = plain[first : first + _AT_ONCE]
             answers = await asyncio.gather(*map(self._forget_one, some))
             doubtful += [head for head, answer in zip(some, answers, strict=True) if answer == "pending"]
         return doubtful

@@ -2163,7 +2163,7 @@ class Graph(Face[AsyncGraph]):
             name: as people write it.
             group_id: whose graph.
             type: one word, such as `person`.
-            aliases: further names that lead to it.
+            aliases: further names that lead to it, up to 300; `add_alias` takes any number.
             attributes: values by name, as JSON has them; each is a fact with a history of its own.
             summary: what it is, in a sentence.
             at: since when the attributes have these values; now when not given.
@@ -2292,8 +2292,9 @@ class Graph(Face[AsyncGraph]):
         """Say that two entities are one: all that is and will be said of the first holds of the second.
 
         Its names lead to the other one at once, in one atomic step; then its facts move there, in steps of 100 lines of
-        facts, each atomic. When that was cut off, the same call goes on with it. Nothing is lost: `unmerge` takes the
-        two apart again. Four round trips, and about five for each step.
+        facts, each atomic. When that was cut off, the same call goes on with it; make it before you merge or unmerge
+        these entities otherwise. Nothing is lost: `unmerge` takes the two apart again. Five round trips, and about
+        four for each step.
 
         Args:
             source: name or id of the entity that is the other one.
@@ -2318,7 +2319,7 @@ class Graph(Face[AsyncGraph]):
         """Take a merge back: the entity's names lead to itself again, and what was said with them is said of it.
 
         What was said with the names of the other one stays there. As with `merge`, the same call goes on with what was
-        cut off. Four round trips, and about five for each step of 100 lines of facts.
+        cut off. Five round trips, and about four for each step of 100 lines of facts.
 
         Args:
             entity: name or id of the one that was merged, by a call of `merge` or because of its name.
@@ -2359,18 +2360,18 @@ class Graph(Face[AsyncGraph]):
         """
         return self._portal.run(self._async.aliases(entity, group_id=group_id, after=after, limit=limit))
 
-    def add_alias(self, entity: str, alias: str, *, group_id: str) -> Entity:
-        """Another name that leads to an entity. Five round trips; three when it leads there already.
+    def add_alias(self, entity: str, alias: str | Sequence[str], *, group_id: str) -> Entity:
+        """Another name that leads to an entity, or several. Five round trips, and two for each 300 names more.
 
         Args:
             entity: its name or id.
-            alias: the other name, as people write it.
+            alias: the other name, as people write it; or any number of them.
             group_id: whose graph.
 
         Raises:
             InvalidError: it can be no name.
             NotFoundError: the group knows nobody of the entity's name or id.
-            ConflictError: the alias is the name of another entity.
+            ConflictError: the alias is the name of another entity; of several, those before it lead here now.
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server stayed away.
         """
@@ -2394,7 +2395,13 @@ class Graph(Face[AsyncGraph]):
         return self._portal.run(self._async.get(id_, group_id=group_id))
 
     def entity(
-        self, name_or_id: str, *, group_id: str, as_of: datetime | None = None, known_at: datetime | None = None
+        self,
+        name_or_id: str,
+        *,
+        group_id: str,
+        as_of: datetime | None = None,
+        known_at: datetime | None = None,
+        embedding: bool = False,
     ) -> Entity:
         """An entity with its attributes at a time; of one that was merged, what it became. Four round trips.
 
@@ -2403,13 +2410,16 @@ class Graph(Face[AsyncGraph]):
             group_id: whose graph.
             as_of: the attributes that it had then; None for now.
             known_at: as they were known then; None for now.
+            embedding: whether its `embedding` is wanted too; None where nobody embeds.
 
         Raises:
             InvalidError: it can be no name, or a moment has no time zone.
             NotFoundError: the group knows nobody of that name.
             AccessDeniedError, UnavailableError: as `get`.
         """
-        return self._portal.run(self._async.entity(name_or_id, group_id=group_id, as_of=as_of, known_at=known_at))
+        return self._portal.run(
+            self._async.entity(name_or_id, group_id=group_id, as_of=as_of, known_at=known_at, embedding=embedding)
+        )
 
     def entities(self, *, group_id: str, after: str = "", limit: int = 100) -> Page[Entity]:
         """Entities page by page, those that were merged too, with their attributes of now. Four round trips.
@@ -2426,15 +2436,22 @@ class Graph(Face[AsyncGraph]):
         return self._portal.run(self._async.entities(group_id=group_id, after=after, limit=limit))
 
     def episodes(
-        self, *, group_id: str, session: str | None = None, after: str = "", limit: int = 100
+        self,
+        *,
+        group_id: str,
+        session: str | None = None,
+        kind: Literal["episode", "summary"] = "episode",
+        after: str = "",
+        limit: int = 100,
     ) -> Page[Episode]:
-        """Episodes page by page as they occurred, oldest first, with summaries and those that were undone.
+        """Episodes, or summaries, page by page as they occurred, oldest first, with those that were undone.
 
         Two round trips.
 
         Args:
             group_id: whose graph.
             session: only of this one.
+            kind: `summary` for what the graph made of earlier ones.
             after: `cursor` of the page before.
             limit: at most so many, 1 to 1,000.
 
@@ -2442,7 +2459,9 @@ class Graph(Face[AsyncGraph]):
             InvalidError: an argument is none.
             AccessDeniedError, UnavailableError: as `get`.
         """
-        return self._portal.run(self._async.episodes(group_id=group_id, session=session, after=after, limit=limit))
+        return self._portal.run(
+            self._async.episodes(group_id=group_id, session=session, kind=kind, after=after, limit=limit)
+        )
 
     def facts(
         self,
@@ -2497,7 +2516,9 @@ class Graph(Face[AsyncGraph]):
     def as_of(
         self, when: datetime, *, group_id: str, known_at: datetime | None = None, limit: int = 1000, after: str = ""
     ) -> Page[Fact]:
-        """All that was true at a moment in a group, page by page. Two round trips for each 1,000 facts looked at.
+        """All that was true at a moment in a group, page by page.
+
+        Two round trips for each 1,000 facts that are looked at, or twice `limit`.
 
         Args:
             when: the moment.
@@ -2568,7 +2589,7 @@ class Graph(Face[AsyncGraph]):
             query: a text, or a vector as long as the embedder's.
             group_id: whose graph.
             limit: at most so many, 1 to 100.
-            kinds: of what: `episode`, `summary`, `entity`, `fact`.
+            kinds: of what: `episode`, `summary`, `entity`, `fact`; what was told directly is found as a fact.
             as_of: facts that were true then, episodes until then; None for now.
             known_at: what was known then; None for now.
 

@@ -46,7 +46,9 @@ class Oracle:
     def take_back(self, episode: str, *, at: int) -> None:
         """Nothing that an episode said counts any more."""
         self.undone.add(episode)
-        self.claims = [replace(one, retracted=at) if one.episode == episode else one for one in self.claims]
+        self.claims = [
+            replace(one, retracted=min(one.retracted, at)) if one.episode == episode else one for one in self.claims
+        ]
 
     def end_of(self, name: str) -> str:
         """What a name's bearer was merged into in the end."""

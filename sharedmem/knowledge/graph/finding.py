@@ -52,7 +52,7 @@ class Finding(Lookups):
             query: a text, or a vector as long as the embedder's.
             group_id: whose graph.
             limit: at most so many, 1 to 100.
-            kinds: of what: `episode`, `summary`, `entity`, `fact`.
+            kinds: of what: `episode`, `summary`, `entity`, `fact`; what was told directly is found as a fact.
             as_of: facts that were true then, episodes until then; None for now.
             known_at: what was known then; None for now.
 

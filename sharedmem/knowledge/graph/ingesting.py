@@ -97,7 +97,7 @@ class Ingestion:
         saids, warnings = self._said(told, seen, resolution, now)
         ground, entities, version = await self._ground(group, saids, resolution)
         saids = rising(saids, newest_of(ground.lines))
-        shift = shifted([claim for said in saids for claim in said.claims], ground)
+        shift = shifted([claim for said in saids for claim in said.fresh], ground)
         rows = [episode_row(said, ground, shift.after) for said in saids]
         changes = changes_of(rows, shift, resolution, former=[said.former for said in saids if said.former])
         embedded = await self._embedded(changes, shift)
@@ -136,7 +136,7 @@ class Ingestion:
     ) -> tuple[Ground, dict[str, EntityRow], int]:
         """The lines that a step touches as they are, the entities that it mentions, and the version of all that."""
         empty = Ground(self._vocabulary, resolution.canonical, {})
-        claims = [claim for said in saids for claim in said.claims]
+        claims = [claim for said in saids for claim in said.fresh]
         wanted = {line for claim in claims for line in lines_of(claim, empty)}
         entities = tuple(dict.fromkeys(id_ for said in saids for id_ in said.entities))
         seen = await self._backend.look(group, Wanted(lines=tuple(sorted(wanted)), entities=entities))

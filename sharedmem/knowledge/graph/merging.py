@@ -44,8 +44,9 @@ class Merging(Lookups):
         """Say that two entities are one: all that is and will be said of the first holds of the second.
 
         Its names lead to the other one at once, in one atomic step; then its facts move there, in steps of 100 lines of
-        facts, each atomic. When that was cut off, the same call goes on with it. Nothing is lost: `unmerge` takes the
-        two apart again. Five round trips, and about four for each step.
+        facts, each atomic. When that was cut off, the same call goes on with it; make it before you merge or unmerge
+        these entities otherwise. Nothing is lost: `unmerge` takes the two apart again. Five round trips, and about
+        four for each step.
 
         Args:
             source: name or id of the entity that is the other one.

@@ -41,6 +41,11 @@ class Said:
     entities: tuple[str, ...] = ()
     """Canonical ids of what it mentions."""
 
+    @property
+    def fresh(self) -> tuple[Claim, ...]:
+        """What it claims only now; the rest stands in its lines already, wherever merges have moved it."""
+        return self.claims if self.former is None else self.claims[len(self.former.claims) :]
+
 
 @dataclass(frozen=True, slots=True)
 class Ground:
@@ -111,10 +116,11 @@ def episode_row(said: Said, ground: Ground, facts: Sequence[FactRow]) -> Episode
     """
     episode = said.tale.episode
     own = tuple(row.id for row in facts if episode.id in row.episodes)
-    before = said.former
+    mentioned, before = said.entities, said.former
     if before is not None:
         past = Episode.model_validate_json(before.body)
         own = tuple(dict.fromkeys((*past.fact_ids, *own)))
+        mentioned = tuple(dict.fromkeys((*past.entity_ids, *mentioned)))
     told = episode.model_copy(
         update={
             "entities": said.entities,
@@ -134,7 +140,7 @@ def episode_row(said: Said, ground: Ground, facts: Sequence[FactRow]) -> Episode
         source=episode.source,
         text=content_text(episode.content),
         claims=said.claims,
-        lines=tuple(lines_of(claim, ground) for claim in said.claims),
+        lines=(*(before.lines if before else ()), *(lines_of(claim, ground) for claim in said.fresh)),
     )
 
 
@@ -190,7 +196,8 @@ def rising(saids: Sequence[Said], newest: int) -> list[Said]:
     risen = []
     for said in saids:
         if said.tale.episode.recorded_at is not None:
-            risen.append(said)
+            # What is added to an episode later does not change when that was learned of.
+            risen.append(said if said.former is None else replace(said, recorded=said.former.recorded))
             continue
         newest = max(newest + 1, said.recorded)
         risen.append(_recorded(said, newest))

@@ -12,6 +12,7 @@ import orjson
 from sharedmem.errors import InternalError
 from sharedmem.knowledge.graph.records import EntityRow, Row
 from sharedmem.knowledge.graph.redis.rows import (
+    BETWEEN,
     NOTHING,
     Entries,
     decode,
@@ -77,7 +78,7 @@ def recalled(record: DurableRecord) -> Recalled:
     if not isinstance(told, dict):
         raise TypeError(f"{named} is no object")
     if kind == _NAME:
-        return Recalled(named, record.version, Name(str(told["name"]), str(told["entity"])))
+        return Recalled(named, record.version, _name(record.body))
     vector = b64decode(told["embedding"]) if told.get("embedding") else None
     try:
         row = decode(kind, record.body.encode(), version=record.version, vector=vector)
@@ -107,13 +108,15 @@ def restoring_words(pairs: Sequence[tuple[Recalled, Held]], namespace: str, *, n
         told = _fields(one, namespace, now=now)
         words += (held.version, one.version if told else 0, int(one.kind != _NAME), len(told), *told)
     rows = [one.row for one, _ in pairs]
-    before = _together(_entries(_row_here(one, held)) for one, held in pairs)
+    gone_ones = [row for one, held in pairs if one.row is None and (row := _row_here(one, held)) is not None]
+    before = _together([*(_entries(_row_here(one, held)) for one, held in pairs), _named_by(gone_ones)])
     after = _together(_entries(row) for row in rows)
     for gone, there in zip(before[:3], after[:3], strict=True):
         words += _block(sorted(gone - there))
         words += _block([word for member in sorted(there - gone) for word in (0, member)])
     still = dict(after.into)
-    words += _block([f">{id_}" for id_, _ in sorted(before.into) if id_ not in still])
+    unmerged = [word for id_, into in sorted(before.into) if id_ not in still for word in (f">{id_}", into)]
+    words += _block([*unmerged, *(word for name, id_ in _names(gone_ones) for word in (f"={name}", id_))])
     words += _block([word for id_, into in sorted(after.into) for word in (f">{id_}", into)])
     words += _block(list(chain.from_iterable(_names(rows))))
     return words + _block(
@@ -129,14 +132,24 @@ def _fields(one: Recalled, namespace: str, *, now: int) -> list[Argument]:
     return fields(one.row, namespace, unspelled_group(one.group), now=now)
 
 
-def _row_here(one: Recalled, held: Held) -> Row | None:
+def _row_here(one: Recalled, held: Held) -> Row | Name | None:
     """The row that is here; None when there is none that can be read."""
-    if not held.body or one.kind == _NAME:
+    if not held.body:
         return None
     try:
-        return decode(one.kind, held.body, version=held.version)
-    except InternalError:
+        return _name(held.body) if one.kind == _NAME else decode(one.kind, held.body, version=held.version)
+    except (InternalError, ValueError, LookupError, TypeError):
         return None
+
+
+def _name(body: str | bytes) -> Name:
+    told = orjson.loads(body)
+    return Name(str(told["name"]), str(told["entity"]))
+
+
+def _named_by(rows: Iterable[Row | Name | None]) -> Entries:
+    """What the register has of the names of some rows."""
+    return Entries(told=frozenset(f"a{id_}{BETWEEN}{name}" for name, id_ in _names(rows)))
 
 
 def _entries(row: Row | Name | None) -> Entries:

@@ -34,9 +34,7 @@ def _result(taken: TakenIn, id_: str, group: str, *, is_new: bool) -> EpisodeRes
     return EpisodeResult(
         id=id_,
         episode=episode,
-        entities=tuple(
-            entity_of(entity, group, {}) for one in episode.entities if (entity := taken.entities.get(one))
-        ),
+        entities=tuple(entity_of(entity, group, {}) for one in episode.entities if (entity := taken.entities.get(one))),
         facts=tuple(newest_fact_of(fact, group) for fact in said),
         closed=tuple(newest_fact_of(fact, group) for fact in closed_by(taken, row)),
         warnings=taken.warnings.get(id_, ()),

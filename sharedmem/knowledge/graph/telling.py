@@ -15,6 +15,7 @@ from sharedmem.knowledge.graph.extraction import Extraction, Known, Mention, Sta
 from sharedmem.knowledge.graph.ingesting import TakenIn
 from sharedmem.knowledge.graph.naming import check_entity_name, check_group, check_id, is_like_an_id
 from sharedmem.knowledge.graph.records import FactRow, Wanted
+from sharedmem.knowledge.graph.resolving import ALIASES_AT_ONCE
 from sharedmem.knowledge.graph.results import results_of
 from sharedmem.knowledge.graph.summarising import Summarising
 from sharedmem.knowledge.graph.tales import Tale, checked_episode, tale_of
@@ -137,7 +138,7 @@ class Telling(Summarising):
             name: as people write it.
             group_id: whose graph.
             type: one word, such as `person`.
-            aliases: further names that lead to it.
+            aliases: further names that lead to it, up to 300; `add_alias` takes any number.
             attributes: values by name, as JSON has them; each is a fact with a history of its own.
             summary: what it is, in a sentence.
             at: since when the attributes have these values; now when not given.
@@ -150,6 +151,9 @@ class Telling(Summarising):
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
         group = await self._enter(group_id, "write")
+        if len(aliases) > ALIASES_AT_ONCE:
+            advice = f"give up to {ALIASES_AT_ONCE} with the entity and the others to add_alias"
+            raise InvalidError("aliases", f"{len(aliases)} names", advice)
         mention = Mention(
             check_entity_name("name", name),
             type.strip(),

@@ -13,7 +13,7 @@ from sharedmem.wire.line import Line
 from sharedmem.wire.replies import Argument, Reply, ServerError
 
 _STANDSTILL_S = 300.0
-_LOOK_EVERY_S = 0.02
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.02, 1.0
 _BEST_SCORER = "BM25STD"
 _OLDER_SCORER = "BM25"
 
@@ -135,6 +135,7 @@ class IndexServer:
         return await self._line.call(*args)
 
     async def _wait(self, name: str, is_over: Callable[[Facts], bool], tell: Callable[[Facts], None]) -> Facts:
+        pause_s = _FIRST_LOOK_S
         while True:
             facts = await self.facts(name)
             if facts is None:
@@ -146,7 +147,9 @@ class IndexServer:
                 raise UnavailableError(
                     f"search index {name}", f"it is half built ({facts.percent:.0%} of its documents); try again"
                 )
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(pause_s)
+            # Of a large graph of vectors one look takes the server tens of milliseconds while it is built.
+            pause_s = min(1.2 * pause_s, _LAST_LOOK_S)
 
     async def _do(self, command: tuple[Argument, ...], *, but: str) -> None:
         """Send a command; the refusal whose words are `but` says that it was done before."""

@@ -196,11 +196,13 @@ class FalkorBackend:
 
     async def _counted(self, group: str) -> Counter[str]:
         now = stamp_of("now", self._clock.now())
-        return Counter(dict(await self._read(group, queries.STATS, {"now": now})))
+        rows = await self._read(group, queries.STATS, {"now": now})
+        return Counter({what: number or 0 for row in rows for what, number in zip(queries.COUNTS, row, strict=True)})
 
     async def _listed_facts(self, group: str, after: str, limit: int) -> tuple[list[str], str]:
         """A page of facts by their places, of which no more are looked at than about as many as are wanted."""
-        count = sum(number for (number,) in await self._read(group, queries.COUNTED_FACTS, {}))
+        counts = await self._read(group, queries.COUNTED_FACTS, {})
+        count = sum(number or 0 for row in counts for number in row)
         low, last = _place_of(after)
         width = PLACES * (limit + 1) // max(1, count)
         found: list[list[Any]] = []

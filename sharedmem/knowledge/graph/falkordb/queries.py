@@ -260,18 +260,15 @@ MATCH (:Entity {id: $entity})<-[:NAMES]-(n:Name) WHERE n.id > $after
 RETURN n.id AS id, n.id AS place ORDER BY place LIMIT $most
 """
 MERGES = "MATCH (m:Merge) RETURN m.row ORDER BY m.at, m.id"
-# A part of a query that does nothing but count looks nothing through.
 STATS = """
-MATCH (n:Episode) RETURN 'episodes' AS what, count(n) AS number
-UNION ALL MATCH (n:Summary) RETURN 'summaries' AS what, count(n) AS number
-UNION ALL MATCH (n:Statement) RETURN 'statements' AS what, count(n) AS number
-UNION ALL MATCH (n:Entity) WHERE n.row IS NOT NULL RETURN 'entities' AS what, count(n) AS number
-UNION ALL MATCH (n:Entity)-[:MERGED_INTO]->() RETURN 'merged' AS what, count(n) AS number
-UNION ALL MATCH ()-[r:FACT]->() RETURN 'facts' AS what, count(r) AS number
-UNION ALL MATCH ()-[r:FACT]->() WHERE r.end <= $now RETURN 'lapsed' AS what, count(r) AS number
-UNION ALL MATCH ()-[r:PAST]->() RETURN 'past' AS what, count(r) AS number
-UNION ALL MATCH (n:Merge) RETURN 'merges' AS what, count(n) AS number
+CALL db.meta.stats() YIELD labels, relTypes
+CALL { MATCH (n:Entity) WHERE n.row IS NOT NULL RETURN count(n) AS entities }
+CALL { MATCH ()-[r:FACT]->() WHERE r.end <= $now RETURN count(r) AS lapsed }
+RETURN labels.Episode, labels.Summary, labels.Statement, entities, relTypes.MERGED_INTO, relTypes.FACT, lapsed,
+    relTypes.PAST, labels.Merge
 """
+COUNTS = ("episodes", "summaries", "statements", "entities", "merged", "facts", "lapsed", "past", "merges")
+"""What `STATS` answers, in its order; nothing where there was never one."""
 
 
 def _listed_facts(kind: str) -> str:
@@ -282,9 +279,7 @@ RETURN r.place AS place, r.id AS id ORDER BY place, id LIMIT $most
 
 
 LISTED_FACTS = "UNION ALL".join(map(_listed_facts, FACTS.values()))
-COUNTED_FACTS = """
-MATCH ()-[r:FACT]->() RETURN count(r) AS number UNION ALL MATCH ()-[r:PAST]->() RETURN count(r) AS number
-"""
+COUNTED_FACTS = "CALL db.meta.stats() YIELD relTypes RETURN relTypes.FACT, relTypes.PAST"
 
 
 def indexes(dimension: int) -> Iterator[str]:
@@ -315,7 +310,7 @@ RETURN {search} AS search, 'text' AS part, '{letter}' AS letter, id, score, word
 def rarity_legs(search: int, letter: Letter) -> list[str]:
     """The parts of a search that count how many records of a letter there are, and hold each of its words."""
     call, it = _call("fulltext", letter, "x")
-    pattern = f"()-[n:{PLACES[letter]}]->()" if letter in FACTS else f"(n:{PLACES[letter]})"
+    counts = "relTypes" if letter in FACTS else "labels"
     shown = f"{search} AS search, '{{}}' AS part, '{letter}' AS letter"
     return [
         f"""
@@ -323,7 +318,8 @@ UNWIND $words{search} AS x CALL {call} YIELD {it}
 RETURN {shown.format("holders")}, x AS id, count({it}) AS score, '' AS words
 """,
         f"""
-MATCH {pattern} RETURN {shown.format("count")}, '' AS id, count(n) AS score, '' AS words
+CALL db.meta.stats() YIELD {counts}
+RETURN {shown.format("count")}, '' AS id, {counts}.{PLACES[letter]} AS score, '' AS words
 """,
     ]
 

@@ -77,7 +77,7 @@ class _Found:
         elif part == "holders":
             self._holders[id_] += int(score)
         else:
-            self._documents += int(score)
+            self._documents += int(score or 0)
 
     def hits(self, search: Search) -> Hits:
         texts = self._ranked(words_of(search.terms).split()) if self._texts else []

@@ -27,7 +27,7 @@ from sharedmem.knowledge.growing import Growth
 from sharedmem.wire.replies import Argument, Command, ServerError
 from sharedmem.wire.tier import UnsettledError
 
-MOST_AT_ONCE = 500
+MOST_AT_ONCE = 2_000
 """Records that one call of a script writes: it holds up everybody for that long."""
 _SHARED = ("edges", "claims", "names", "merges", "changed", "told")
 _CLOSED = "GROUPCLOSED"

@@ -13,6 +13,8 @@ LONGEST_RUN = 6
 """Words of a name that are looked for together."""
 MOST_WORDS = 64
 """Words of a question that are looked at: the first ones."""
+_SHORTEST_PART = 3
+_DIGIT = re.compile(r"\d")
 _POSSESSIVE = re.compile(r"['\u2019]s?$")
 
 
@@ -54,11 +56,30 @@ def recognised(runs: Iterable[Run], known: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def partly_named(query: str, known: Mapping[str, str]) -> dict[str, str]:
+    """Ids by the part of a name that a question says, such as `Ada` of `Ada Lovelace`, where only one can be meant.
+
+    Args:
+        query: a part of a name must be written as one there: with a capital letter or a digit, and not as first word.
+        known: names of entities that resemble the question most, by id.
+    """
+    said = {_bare(normalised(word)) for word in query.split()[1:] if word[0].isupper() or _DIGIT.search(word)}
+    bearers: dict[str, list[str]] = {}
+    for id_, name in known.items():
+        for part in said.intersection(normalised(name).split(" ")):
+            bearers.setdefault(part, []).append(id_)
+    return {part: ids[0] for part, ids in bearers.items() if len(ids) == 1 and len(part) >= _SHORTEST_PART}
+
+
+def _bare(name: str) -> str:
+    return _POSSESSIVE.sub("", name)
+
+
 def _spellings(words: str) -> Iterator[str]:
     name = normalised(words)
     if not name or name in STOP_WORDS:
         return
     yield name
-    bare = _POSSESSIVE.sub("", name)
+    bare = _bare(name)
     if bare and bare != name and bare not in STOP_WORDS:
         yield bare
