@@ -122,3 +122,54 @@ async def test_without_a_search_module_it_is_the_same() -> None:
         await hub.index.rebuild("small")
 
         assert await nearest(hub, "small") == FACTS[7]
+
+
+# -- graphs ---------------------------------------------------------------------------------------
+
+
+async def told(hub: Hub, namespace: str, count: int = 12) -> None:
+    """Tell a graph some things."""
+    graph = hub.store(namespace).graph
+    for number in range(count):
+        await graph.add_episode(FACTS[number], group_id="a/b:1", id=f"e{number}", extract=False)
+    await graph.add_relationship("Anna Berg", "lives_in", "Oslo", group_id="a/b:1")
+
+
+async def found(hub: Hub, namespace: str) -> list[str]:
+    """What is nearest by meaning alone, among episodes, facts and entities."""
+    graph = hub.store(namespace).graph
+    asked = ((FACTS[7], "episode"), ("Anna Berg lives in Oslo", "fact"), ("Anna Berg", "entity"))
+    hits = [await graph.vector_search(text, group_id="a/b:1", limit=1, kinds=(kind,)) for text, kind in asked]
+    assert all(hit.score > 0.99 for (hit,) in hits)
+    return [hit.item.id for (hit,) in hits]
+
+
+@pytest.mark.parametrize("dimension", [32, 64])
+async def test_rebuilding_gives_graphs_new_vectors(data_dir: Path, dimension: int) -> None:
+    settings = Settings(data_dir=data_dir)
+    async with opened(settings, HashingEmbedder()) as keeper:
+        if not keeper.powers.search:
+            pytest.skip("the server has no search module")
+        await told(keeper, "small")
+        before = await found(keeper, "small")
+
+        async with opened(settings, Renamed(dimension)) as hub:
+            with pytest.raises(ConfigError, match="rebuild --shared --family graph"):
+                await hub.store("small").graph.retrieve("boat 7", group_id="a/b:1")
+            await hub.index.rebuild(family="graph")
+
+            assert await found(hub, "small") == before
+            assert await hub.index.check("small") == []
+
+
+async def test_what_was_told_while_the_provider_was_away_gets_its_vectors_by_rebuilding() -> None:
+    embedder = Renamed(32, failures=10_000)
+    async with fake_hub(embedder=embedder) as hub:
+        await told(hub, "small")
+        (hit,) = await hub.store("small").graph.text_search("boat 7", group_id="a/b:1", limit=1)
+        assert hit.item.id == "e7"
+        embedder.failures = 0
+
+        await hub.index.rebuild("small", family="graph")
+
+        assert (await found(hub, "small"))[0] == "e7"

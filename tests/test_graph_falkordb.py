@@ -245,6 +245,61 @@ async def test_of_twenty_commits_at_once_each_is_written_or_behind(
     assert sorted(one.number for one in seen.claims["shared"]) == list(range(20))
 
 
+async def test_many_who_begin_and_read_a_group_at_once_bring_nobody_down(
+    minds: Minds, graph: FalkorBackend, namespace: str
+) -> None:
+    """A query that was planned while the graph got an index has killed the server."""
+    others = [FalkorBackend(minds, namespace) for _ in range(12)]
+
+    async def tell(number: int, group: str) -> None:
+        search = Search(("e", "n", "f"), ("marvin",), vector(1))
+        await others[number].search(group, [search])
+        while isinstance(
+            await others[number].commit(
+                group, Changes((), (episode(f"e{number}"),)), seen=(await graph.look(group, Wanted())).version
+            ),
+            Behind,
+        ):
+            await others[number].search(group, [search])
+
+    for group in ("g1", "g2", "g3", "g4"):
+        await asyncio.gather(*(tell(number, group) for number in range(12)))
+
+    assert [(await graph.stats(group)).episodes for group in ("g1", "g2", "g3", "g4")] == [12] * 4
+
+
+async def test_deleting_a_group_while_others_tell_it_things_leaves_no_half_of_a_step(
+    minds: Minds, graph: FalkorBackend, namespace: str
+) -> None:
+    others = [FalkorBackend(minds, namespace) for _ in range(6)]
+
+    async def tell(number: int) -> None:
+        for step in range(15):
+            seen = await others[number].look(GROUP, Wanted())
+            id_ = f"{number}-{step}"
+            told = Changes((id_,), (episode(id_),), (entity(id_),), (fact("ann", "bob", id=id_),))
+            await others[number].commit(GROUP, told, seen=seen.version)
+
+    async def delete() -> None:
+        for _ in range(15):
+            await graph.delete(GROUP)
+
+    await asyncio.gather(delete(), *map(tell, range(6)))
+    stats = await graph.stats(GROUP)
+    deleted = await graph.delete(GROUP)
+
+    assert stats.episodes == stats.entities == stats.facts
+    assert deleted == 3 * stats.episodes
+    assert await graph.groups() == []
+
+
+async def test_a_commit_that_comes_after_its_group_has_gone_leaves_nothing(graph: FalkorBackend) -> None:
+    late = await graph.commit("gone", Changes(("line",), entities=(entity("ann"),)), seen=5)
+
+    assert late == Behind()
+    assert await graph.groups() == []
+
+
 async def test_a_commit_that_is_sent_twice_is_done_once(graph: FalkorBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     await put(graph, entity("ann"))
     send = graph._asker.write

@@ -103,6 +103,16 @@ async def test_a_context_of_another_time_holds_only_what_was_true_and_known_then
     assert towns == [f"Ada lives in {town}"]
 
 
+async def test_what_begins_in_the_future_is_in_no_context_of_now(graph: Graph) -> None:
+    await graph.add_relationship("Bo", "lives_in", "Rome", group_id=GROUP, valid_from=day(36_500))
+
+    now = await graph.retrieve("Where does Bo live?", group_id=GROUP)
+    then = await graph.retrieve("Where does Bo live?", group_id=GROUP, as_of=day(36_500))
+
+    assert "Bo lives in Rome" not in texts(now)
+    assert texts(then)[0] == "Bo lives in Rome"
+
+
 async def test_a_context_holds_the_past_when_that_is_wanted(graph: Graph) -> None:
     context = await graph.retrieve("Where did Ada live?", group_id=GROUP, include_past=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sharedmem.errors import ConfigError, InvalidError
+from sharedmem.knowledge.graph.revectored import RevectoredGraphs
 from sharedmem.knowledge.memory.revectored import Revectored
 from sharedmem.knowledge.memory.spoilt import spoilt_of
 from sharedmem.knowledge.minds import Minds
@@ -69,8 +70,8 @@ class Indexes:
     ) -> None:
         """Build an index anew beside the old one, and change over when it is complete.
 
-        Where the embedder is another one than that of the old index, the memories in it get new vectors; until they
-        have them, they are found by their words.
+        Where the embedder is another one than that of the old index, the memories, or records of graphs, in it get new
+        vectors; until they have them, they are found by their words.
 
         Args:
             namespace: in whose index it is searched, its own or the shared one; None for the shared one.
@@ -84,13 +85,18 @@ class Indexes:
         """
         checked = None if namespace is None else check_name("namespace", namespace)
         index = self._of(family)
-        if index is not self._minds.memories:
-            await index.rebuild(checked, progress=progress)
-            return
-        memories = Revectored(self._minds, checked)
-        await memories.forget()
+        searched = self._searched_in(index, checked)
+        if searched is not None:
+            await searched.forget()
         await index.rebuild(checked, progress=progress)
-        await memories.embed(progress)
+        if searched is not None:
+            await searched.embed(progress)
+
+    def _searched_in(self, index: Index, namespace: str | None) -> Revectored | RevectoredGraphs | None:
+        """Whose vectors can be made anew; answers of the semantic cache expire, and are not worth it."""
+        if index is self._minds.memories:
+            return Revectored(self._minds, namespace)
+        return RevectoredGraphs(self._minds, namespace) if index is self._minds.graphs else None
 
     def _of(self, family: str) -> Index:
         if family not in self._indexes:

@@ -65,7 +65,8 @@ def joined(rows: Matrix, pieces: Sequence[Piece], count: int) -> Matrix:
 
 def count_tokens(text: str) -> int:
     """How many tokens a text has; at least one, when it has any character."""
-    return max(len(_starts(text)), 1) if text else 0
+    exactly = _exact_starts()
+    return max(len(exactly(text) if exactly else _TOKEN.findall(text)), 1) if text else 0
 
 
 def _pieces(owner: int, text: str, longest: int) -> list[Piece]:

@@ -3856,8 +3856,8 @@ class Indexes(Face[AsyncIndexes]):
     ) -> None:
         """Build an index anew beside the old one, and change over when it is complete.
 
-        Where the embedder is another one than that of the old index, the memories in it get new vectors; until they
-        have them, they are found by their words.
+        Where the embedder is another one than that of the old index, the memories, or records of graphs, in it get new
+        vectors; until they have them, they are found by their words.
 
         Args:
             namespace: in whose index it is searched, its own or the shared one; None for the shared one.

@@ -122,6 +122,13 @@ class Graphing:
         word, _, deleted = reply.decode().partition(" ")
         return word, int(deleted or 0)
 
+    async def graph_embed(
+        self, space: Space, actor: bytes, *, keys: Sequence[bytes], vectors: Sequence[Argument]
+    ) -> int:
+        """Returns how many have got their vectors."""
+        large = sum(8 if isinstance(word, int) else len(word) for word in vectors)
+        return int(await self._sender.mutate("graph_embed", space, keys, actor, vectors, large=large))
+
     async def graph_install(self, *, turn: bytes, graph: bytes, ready: bytes, token: str) -> bool:
         """Returns whether it was the caller's turn."""
         return await self._sender.run("graph_install", [turn, graph, ready], [token]) == 1

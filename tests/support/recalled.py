@@ -56,7 +56,7 @@ class Bridge(Shore):
         gatherer = Gatherer(
             self.shores,
             Bringing(self.sender),
-            MemoryImager(self.keyspace, embeds=False),
+            (MemoryImager(self.keyspace, embeds=False),),
             drain=self.let_drain,
             join=self.join,
         )

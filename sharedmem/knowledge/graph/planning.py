@@ -120,10 +120,10 @@ def episode_row(said: Said, ground: Ground, facts: Sequence[FactRow]) -> Episode
     if before is not None:
         past = Episode.model_validate_json(before.body)
         own = tuple(dict.fromkeys((*past.fact_ids, *own)))
-        mentioned = tuple(dict.fromkeys((*past.entity_ids, *mentioned)))
+        mentioned = tuple(dict.fromkeys((*past.entities, *mentioned)))
     told = episode.model_copy(
         update={
-            "entities": said.entities,
+            "entities": mentioned,
             "fact_ids": own[:_MOST_FACTS_TOLD],
             "recorded_at": moment_of(said.recorded),
         }

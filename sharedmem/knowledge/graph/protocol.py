@@ -83,8 +83,8 @@ class GraphBackend(Protocol):
 
         Args:
             group: whose graph.
-            kind: `episode` (letter `e`, by `occurred`, oldest first), `summary` (letter `s`, likewise), `entity`, `fact`
-                or `merge`.
+            kind: `episode` (letter `e`, by `occurred`, oldest first), `summary` (letter `s`, likewise), `entity`,
+                `fact` or `merge`.
             after: where the page begins, from the page before.
             limit: ids at most.
             session: of episodes and summaries: only those of this one; empty for those of none, None for all.

@@ -207,8 +207,10 @@ class FalkorBackend:
         width = PLACES * (limit + 1) // max(1, count)
         found: list[list[Any]] = []
         while count and low < PLACES and len(found) <= limit:
-            parameters = {"low": low, "high": low + width, "last": last, "most": limit + 1}
-            found += sorted(await self._read(group, queries.LISTED_FACTS, parameters))
+            # One more: the first may be the last of the page before.
+            parameters = {"low": low, "high": low + width, "most": limit + 2}
+            rows = await self._read(group, queries.LISTED_FACTS, parameters)
+            found += [row for row in sorted(rows) if row > [low, last]]
             low, last, width = low + width, "", 2 * width
         place, id_ = found[limit - 1] if len(found) > limit else (0, "")
         return [id_ for _, id_ in found[:limit]], f"{place:0{_PLACE_DIGITS}d}{id_}" if id_ else ""

@@ -273,7 +273,7 @@ COUNTS = ("episodes", "summaries", "statements", "entities", "merged", "facts", 
 
 def _listed_facts(kind: str) -> str:
     return f"""
-MATCH ()-[r:{kind}]->() WHERE r.place >= $low AND r.place < $high AND (r.place > $low OR r.id > $last)
+MATCH ()-[r:{kind}]->() WHERE r.place >= $low AND r.place < $high
 RETURN r.place AS place, r.id AS id ORDER BY place, id LIMIT $most
 """
 
@@ -314,8 +314,8 @@ def rarity_legs(search: int, letter: Letter) -> list[str]:
     shown = f"{search} AS search, '{{}}' AS part, '{letter}' AS letter"
     return [
         f"""
-UNWIND $words{search} AS x CALL {call} YIELD {it}
-RETURN {shown.format("holders")}, x AS id, count({it}) AS score, '' AS words
+UNWIND $words{search} AS x CALL {{ WITH x CALL {call} YIELD {it} RETURN count({it}) AS holders }}
+RETURN {shown.format("holders")}, x AS id, holders AS score, '' AS words
 """,
         f"""
 CALL db.meta.stats() YIELD {counts}

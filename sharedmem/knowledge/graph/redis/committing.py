@@ -48,9 +48,9 @@ class Committing(Deleting):
             DurabilityPendingError: it is written, but the durable tier, which is waited for, does not have it.
             UnavailableError: the server cannot be reached.
         """
-        step = _Step(group, changes)
-        if len(step.named) > MOST_AT_ONCE:
-            raise InvalidError("changes", f"{len(step.named)} records", f"commit at most {MOST_AT_ONCE} at once")
+        step = _Step(group, changes, lasts=self._minds.tier is not None)
+        if step.size > MOST_AT_ONCE:
+            raise InvalidError("changes", f"{step.size} records", f"commit at most {MOST_AT_ONCE} at once")
         step.vectors = await self._vectors(step)
         reply = await self._written(group, step, self._words(group, step), seen)
         if reply == b"UNFINISHED":
@@ -59,7 +59,7 @@ class Committing(Deleting):
         if reply == b"BEHIND":
             return Behind()
         version, *turns = map(int, reply.split())
-        Growth.of(self._minds, self._minds.graphs, self._namespace).grew(len(step.named))
+        Growth.of(self._minds, self._minds.graphs, self._namespace).grew(step.size)
         return Committed(version, tuple(zip(step.sessions, turns, strict=True)))
 
     async def _written(self, group: str, step: _Step, words: list[Argument], seen: int) -> bytes:
@@ -124,13 +124,15 @@ class Committing(Deleting):
 class _Step:
     """What a step changes, as it lies in Redis."""
 
-    def __init__(self, group: str, changes: Changes) -> None:
+    def __init__(self, group: str, changes: Changes, *, lasts: bool) -> None:
         self.changes = changes
         self.rows = rows_of(changes)
         self.former = {(KINDS[type(row)], row.id): row for row in changes.former}
         stay = {row.id for row in changes.facts}
         self.gone = [row for row in changes.former if isinstance(row, FactRow) and row.id not in stay]
-        self.spare = _spare(changes)
+        self.size = len(self.rows) + len(self.gone)
+        # Redis has them beside the records: only the durable tier wants one for each.
+        self.spare = _spare(changes) if lasts else []
         names = [record_named(group, "x", name_id(name)) for name, _ in self.spare]
         self.named = [
             *(record_id(group, row) for row in self.rows),

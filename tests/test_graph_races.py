@@ -1,0 +1,175 @@
+"""Many processes tell one group at the same time, die over it and undo each other: nothing is lost, doubled or half there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from support import storytellers
+from support.bare_server import BareServer
+from support.chaos import ChaosProxy
+from support.faulty_hubs import persistent
+from support.storytellers import (
+    GROUP,
+    NAMESPACE,
+    SETTINGS,
+    crew,
+    following_facts,
+    graph_of,
+    kept_facts,
+    stories,
+    told_facts,
+)
+
+from sharedmem import Hub
+from sharedmem.knowledge.graph.graph import Graph
+from sharedmem.models import Episode
+from sharedmem.testing import fake_hub
+from sharedmem.wire.binaries import find_server
+from sharedmem.wire.scripts import scripts
+
+COMMIT = scripts()["graph_commit"].digest.encode()
+
+
+@pytest.fixture(scope="module")
+def module_server() -> Iterator[BareServer]:
+    modules = find_server().modules
+    with BareServer(loadmodule=modules["search"]) if "search" in modules else BareServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(module_server: BareServer) -> BareServer:
+    """It is empty."""
+    module_server.tell("FLUSHALL")
+    return module_server
+
+
+@pytest.fixture
+async def hub(server: BareServer) -> AsyncIterator[Hub]:
+    async with Hub.open(server.url, settings=SETTINGS) as hub:
+        yield hub
+
+
+@pytest.fixture
+def graph(hub: Hub) -> Graph:
+    return graph_of(hub)
+
+
+@pytest.fixture
+async def sequential() -> dict[str, set[tuple[object, ...]]]:
+    """What is there when one agent tells everything, one after the other."""
+    async with fake_hub(settings=SETTINGS) as hub:
+        graph = graph_of(hub)
+        for story in stories():
+            await graph.add_episodes([story])
+        return await told_facts(graph)
+
+
+async def is_whole(graph: Graph) -> list[str]:
+    """The facts follow from the claims, and each episode says all that it has to say; which these are."""
+    assert await kept_facts(graph) == await following_facts(graph)
+    told = [one for one in await graph.episodes(group_id=GROUP, limit=1000)]
+    lines = {story.id: str(story.content).count("\n") + 1 for story in stories()}
+    seen = await graph._backend.look(GROUP, storytellers.Wanted(episodes=tuple(one.id for one in told)))
+    assert {row.id: len(row.claims) for row in seen.episodes.values()} == {one.id: lines[one.id] for one in told}
+    return [one.id for one in told]
+
+
+async def test_eight_processes_that_share_the_stories_leave_what_one_after_the_other_leaves(
+    server: BareServer, graph: Graph, sequential: dict[str, set[tuple[object, ...]]]
+) -> None:
+    async with crew(8, "share", server.url) as tellers:
+        told = await asyncio.gather(*(teller.rest() for teller in tellers))
+
+    assert told == [[["done"]]] * 8
+    assert await told_facts(graph) == sequential
+    assert len(await is_whole(graph)) == len(stories())
+
+
+async def test_processes_that_tell_the_same_at_once_tell_it_once(
+    server: BareServer, graph: Graph, sequential: dict[str, set[tuple[object, ...]]]
+) -> None:
+    async with crew(3, "tell", server.url) as tellers:
+        told = await asyncio.gather(*(teller.rest() for teller in tellers))
+
+    assert all(lines[-1] == ["done"] for lines in told)
+    assert await told_facts(graph) == sequential
+    assert (await graph.stats(group_id=GROUP)).episodes == len(stories())
+
+
+async def test_eight_processes_that_tell_undo_merge_and_part_leave_what_follows_from_the_claims(
+    server: BareServer, graph: Graph
+) -> None:
+    async with crew(8, "meddle", server.url) as meddlers:
+        told = await asyncio.gather(*(meddler.rest() for meddler in meddlers))
+
+    assert all(lines[-1] == ["done"] for lines in told)
+    assert len(await is_whole(graph)) == len(stories())
+    # What was cut off by others is gone on with by whoever asks again.
+    for person in await graph.entities(group_id=GROUP, limit=1000):
+        facts = await graph.facts(person.id, group_id=GROUP)
+        assert {person.merged_into or person.id} & {end for one in facts for end in (one.source_id, one.target_id)} or (
+            not facts or person.merged_into
+        )
+
+
+async def test_of_a_process_that_is_killed_each_episode_is_there_wholly_or_not_at_all(
+    server: BareServer, graph: Graph, sequential: dict[str, set[tuple[object, ...]]]
+) -> None:
+    async with crew(2, "tell", server.url) as (first, second):
+        said = [await first.line() for _ in range(20)]
+        first.kill()
+        await second.line()
+        second.kill()
+        await asyncio.gather(first.end(), second.end())
+
+    there = await is_whole(graph)
+    assert {line[0] for line in said} <= set(there)
+    assert len(there) < len(stories())
+    await graph.add_episodes(stories())
+    assert await told_facts(graph) == sequential
+
+
+async def test_deleting_the_group_while_others_tell_leaves_only_whole_episodes_of_later(
+    server: BareServer, graph: Graph, sequential: dict[str, set[tuple[object, ...]]]
+) -> None:
+    async with crew(3, "tell", server.url) as tellers:
+        for _ in range(3):
+            await tellers[0].line()
+            await graph.delete_by_group(GROUP)
+        told = await asyncio.gather(*(teller.rest() for teller in tellers))
+
+    assert all(lines[-1] == ["done"] for lines in told)
+    await is_whole(graph)
+    await graph.delete_by_group(GROUP)
+    assert await graph.groups() == []
+    assert [key for key in server.client().scan_iter("*$graph*") if GROUP.encode() in key] == []
+    await graph.add_episodes(stories())
+    assert await told_facts(graph) == sequential
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_an_episode_told_under_lost_replies_is_there_once(server: BareServer, graph: Graph, times: int) -> None:
+    story = Episode(content="Anna Berg | lives_in | Rome | 3", group_id=GROUP, id="story", session="s")
+    settings = persistent("", embedder="hashing", durable_url="none").replace(graph_summary_every=2)
+    async with ChaosProxy(server.url) as proxy, Hub.open(settings=settings.replace(redis_url=proxy.url)) as stormy:
+        through = graph_of(stormy)
+        proxy.lose_replies(COMMIT, times)
+
+        told = await through.add_episodes([story])
+
+        assert proxy.cuts == times
+        assert not told[0].repeated
+        proxy.lose_replies(COMMIT, times)
+        undone = await through.undo("story", group_id=GROUP)
+        assert not undone.repeated
+
+    assert (await graph.stats(group_id=GROUP)).episodes == 1
+    (version,) = [one for one in await graph.history("Anna Berg", group_id=GROUP)]
+    assert version.episode_ids == ("story",)
+    assert version.superseded_at is not None
+    with server.client() as raw:
+        changes = [told[b"op"] for _, told in raw.xrange(f"sm:{{{NAMESPACE}}}:$changes")]  # type: ignore[union-attr]  # redis-py types both of its faces at once
+    assert changes.count(b"graph.episode") == changes.count(b"graph.undone") == 1
