@@ -12,6 +12,9 @@ param containerName string = 'records'
 @description('As the setting cosmos_memories says.')
 param memoriesName string = 'memories'
 
+@description('As the setting cosmos_graphs says.')
+param graphsName string = 'graphs'
+
 @description('Numbers of a vector of the embedder in use (wordllama: 256); it cannot be changed later.')
 param memoryDimensions int = 256
 
@@ -166,6 +169,78 @@ resource memories 'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers
         fullTextIndexes: [
           { path: '/content' }
           { path: '/memory' }
+        ]
+      }
+    }
+    options: maxThroughput > 0 ? { autoscaleSettings: { maxThroughput: maxThroughput } } : {}
+  }
+}
+
+// Knowledge graphs: a logical partition a group.
+resource graphs 'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers@2025-04-15' = {
+  parent: database
+  name: graphsName
+  properties: {
+    resource: {
+      id: graphsName
+      // Neither this nor the two policies can be changed later.
+      partitionKey: {
+        kind: 'MultiHash'
+        version: 2
+        paths: [
+          '/namespace'
+          '/group_id'
+        ]
+      }
+      defaultTtl: -1
+      vectorEmbeddingPolicy: {
+        vectorEmbeddings: [
+          {
+            path: '/embedding'
+            dataType: 'float32'
+            distanceFunction: 'cosine'
+            dimensions: memoryDimensions
+          }
+        ]
+      }
+      fullTextPolicy: {
+        defaultLanguage: 'en-US'
+        fullTextPaths: [
+          { path: '/text', language: 'en-US' }
+        ]
+      }
+      indexingPolicy: {
+        indexingMode: 'consistent'
+        automatic: true
+        includedPaths: [
+          { path: '/*' }
+        ]
+        excludedPaths: [
+          { path: '/embedding/*' }
+          { path: '/exact/?' }
+          { path: '/"_etag"/?' }
+        ]
+        compositeIndexes: [
+          [
+            { path: '/namespace', order: 'ascending' }
+            { path: '/key', order: 'ascending' }
+            { path: '/element', order: 'ascending' }
+          ]
+          [
+            { path: '/namespace', order: 'descending' }
+            { path: '/stamp', order: 'descending' }
+          ]
+          [
+            { path: '/namespace', order: 'descending' }
+            { path: '/type', order: 'descending' }
+            { path: '/stamp', order: 'descending' }
+          ]
+        ]
+        vectorIndexes: [
+          { path: '/embedding', type: memoryIndex }
+        ]
+        fullTextIndexes: [
+          { path: '/text' }
         ]
       }
     }

@@ -209,7 +209,7 @@ def test_the_template_makes_the_container_that_we_make() -> None:
     layout = memories_layout(256)
     text = (Path(__file__).resolve().parents[1] / "deploy" / "cosmos.bicep").read_text()
     policies, _, indexing = (
-        text.partition("resource memories ")[2].partition("resource right ")[0].partition("indexing")
+        text.partition("resource memories ")[2].partition("resource graphs ")[0].partition("indexing")
     )
 
     assert re.findall(r"^ +'(/.+)'$", policies, re.MULTILINE) == list(layout.partition_key)

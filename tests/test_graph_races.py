@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from support import storytellers
@@ -70,7 +71,7 @@ async def sequential() -> dict[str, set[tuple[object, ...]]]:
 async def is_whole(graph: Graph) -> list[str]:
     """The facts follow from the claims, and each episode says all that it has to say; which these are."""
     assert await kept_facts(graph) == await following_facts(graph)
-    told = [one for one in await graph.episodes(group_id=GROUP, limit=1000)]
+    told = await graph.episodes(group_id=GROUP, limit=1000)
     lines = {story.id: str(story.content).count("\n") + 1 for story in stories()}
     seen = await graph._backend.look(GROUP, storytellers.Wanted(episodes=tuple(one.id for one in told)))
     assert {row.id: len(row.claims) for row in seen.episodes.values()} == {one.id: lines[one.id] for one in told}
@@ -167,9 +168,10 @@ async def test_an_episode_told_under_lost_replies_is_there_once(server: BareServ
         assert not undone.repeated
 
     assert (await graph.stats(group_id=GROUP)).episodes == 1
-    (version,) = [one for one in await graph.history("Anna Berg", group_id=GROUP)]
+    (version,) = await graph.history("Anna Berg", group_id=GROUP)
     assert version.episode_ids == ("story",)
     assert version.superseded_at is not None
     with server.client() as raw:
-        changes = [told[b"op"] for _, told in raw.xrange(f"sm:{{{NAMESPACE}}}:$changes")]  # type: ignore[union-attr]  # redis-py types both of its faces at once
+        client: Any = raw  # redis-py types its answers for both of its faces at once
+        changes = [told[b"op"] for _, told in client.xrange(f"sm:{{{NAMESPACE}}}:$changes")]
     assert changes.count(b"graph.episode") == changes.count(b"graph.undone") == 1

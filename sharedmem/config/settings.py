@@ -289,6 +289,7 @@ class Settings(RememberingSettings):
     cosmos_database: _Name = Field("sharedmem", description="Database in Cosmos DB; created when missing.")
     cosmos_container: _Name = Field("records", description="Container in that database; created when missing.")
     cosmos_memories: _Name = Field("memories", description="Container for memories there; created when missing.")
+    cosmos_graphs: _Name = Field("graphs", description="Container for knowledge graphs there; created when missing.")
     cosmos_many_memories: bool = Field(
         default=False, description="Whether there will be more than 100,000 memories: the vector index is then diskANN."
     )

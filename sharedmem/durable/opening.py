@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sharedmem.clock import Clock
 from sharedmem.config import NO_TIER, Settings
-from sharedmem.durable.cosmos.layout import memories_layout
+from sharedmem.durable.cosmos.layout import graphs_layout, memories_layout
 from sharedmem.durable.cosmos.store import CosmosDurable
 from sharedmem.durable.protocol import Durable
 from sharedmem.durable.sqlite.store import SqliteDurable
@@ -44,18 +44,17 @@ def durable_at(url: str, settings: Settings, clock: Clock, *, dimension: int | N
     if scheme == "sqlite":
         return SqliteDurable.at(url, clock=clock)
     if scheme.startswith(_COSMOS):
+        numbers = (settings.embedding_dimension or 0) if dimension is None else dimension
+        many, by_tenant = settings.cosmos_many_memories, settings.cosmos_index_by_tenant
         return CosmosDurable(
             url,
             key=settings.cosmos_key,
             database=settings.cosmos_database,
             container=settings.cosmos_container,
             clock=clock,
-            memories=memories_layout(
-                (settings.embedding_dimension or 0) if dimension is None else dimension,
-                many=settings.cosmos_many_memories,
-                shard_by_tenant=settings.cosmos_index_by_tenant,
-            ),
+            memories=memories_layout(numbers, many=many, shard_by_tenant=by_tenant),
             memories_container=settings.cosmos_memories,
+            graphs=graphs_layout(numbers, name=settings.cosmos_graphs, many=many, shard_by_tenant=by_tenant),
         )
     raise ConfigError("durable_url", settings.origin("durable_url"), f"{url!r} is no durable store")
 

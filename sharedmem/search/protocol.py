@@ -51,6 +51,9 @@ class Query:
     filters: Every = ALL
     candidates: int = 100
     """How many hits of each search are answered at most."""
+    commonest: int | None = None
+    """Words that more of the namespace's records hold are not looked for where rarer ones find something
+    (`search.common`); counts may be a minute old. None: every word."""
 
 
 class Candidate(NamedTuple):

@@ -23,6 +23,10 @@ class Layout(NamedTuple):
     indexing: _Policy
     vectors: _Policy | None = None
     full_text: _Policy | None = None
+    setting: str = "cosmos_container"
+    """Which names the container."""
+    name: str = ""
+    """Of the container, where the layout says it."""
 
 
 def records_layout() -> Layout:
@@ -65,23 +69,51 @@ def memories_layout(dimensions: int, *, many: bool = False, shard_by_tenant: boo
     Raises:
         InvalidError: dimensions that the service does not take.
     """
+    index = _vector_index(dimensions, "/tenant_id" if shard_by_tenant else "", many=many)
+    return _searched(("/tenant_id", "/thread_id"), index, ("/content", "/memory"), dimensions)._replace(
+        setting="cosmos_memories"
+    )
+
+
+def graphs_layout(
+    dimensions: int, *, name: str = "graphs", many: bool = False, shard_by_tenant: bool = False
+) -> Layout:
+    """The container `graphs` of knowledge graphs, with a vector and a full-text index as that of the memories.
+
+    Args:
+        dimensions, many, shard_by_tenant: as `memories_layout`.
+        name: of the container.
+
+    Raises:
+        InvalidError: dimensions that the service does not take.
+    """
+    index = _vector_index(dimensions, "/namespace" if shard_by_tenant else "", many=many)
+    return _searched(("/namespace", "/group_id"), index, ("/text",), dimensions)._replace(
+        setting="cosmos_graphs", name=name
+    )
+
+
+def _vector_index(dimensions: int, shard: str, *, many: bool) -> _Policy:
     if not 0 <= dimensions <= _MOST_DIMENSIONS:
         raise InvalidError("dimensions", dimensions, f"Cosmos DB takes vectors of up to {_MOST_DIMENSIONS:,} numbers")
-    vector_index: _Policy = {"path": "/embedding", "type": "diskANN" if many else "quantizedFlat"}
-    if shard_by_tenant:
-        vector_index["vectorIndexShardKey"] = ["/tenant_id"]
-    texts = ("/content", "/memory")
+    index: _Policy = {"path": "/embedding", "type": "diskANN" if many else "quantizedFlat"}
+    return index | ({"vectorIndexShardKey": [shard]} if shard else {})
+
+
+def _searched(partition: tuple[str, str], vector_index: _Policy, texts: Sequence[str], dimensions: int) -> Layout:
+    """A container in which meanings and words are looked for."""
+    namespace, _ = partition
     return Layout(
-        partition_key=("/tenant_id", "/thread_id"),
+        partition_key=partition,
         indexing={
             "indexingMode": "consistent",
             "automatic": True,
             "includedPaths": [{"path": "/*"}],
             "excludedPaths": [{"path": "/embedding/*"}, {"path": "/exact/?"}, {"path": '/"_etag"/?'}],
             "compositeIndexes": [
-                _composite("ascending", "/tenant_id", "/key", "/element"),
-                _composite("descending", "/tenant_id", "/stamp"),
-                _composite("descending", "/tenant_id", "/type", "/stamp"),
+                _composite("ascending", namespace, "/key", "/element"),
+                _composite("descending", namespace, "/stamp"),
+                _composite("descending", namespace, "/type", "/stamp"),
             ],
             "vectorIndexes": [vector_index] if dimensions else [],
             "fullTextIndexes": [{"path": path} for path in texts],
@@ -113,7 +145,7 @@ def check_partition_key(container: str, layout: Layout, properties: Mapping[str,
             f"container {container!r} is partitioned by {_listed(found)}, not by {_listed(layout.partition_key)}; "
             "this cannot be changed later: name another container, which will be made"
         )
-        raise ConfigError("cosmos_container", "the durable tier's settings", problem)
+        raise ConfigError(layout.setting, "the durable tier's settings", problem)
 
 
 def check_policies(container: str, layout: Layout, properties: Mapping[str, Any]) -> None:
@@ -126,9 +158,9 @@ def check_policies(container: str, layout: Layout, properties: Mapping[str, Any]
     if wrong:
         problem = (
             f"container {container!r} {'; it '.join(wrong)}; this cannot be changed later: name another container,"
-            " which will be made, and copy the memories (`sharedmem export`, `sharedmem import`)"
+            " which will be made, and copy what is there (`sharedmem export`, `sharedmem import`)"
         )
-        raise ConfigError("cosmos_memories", "the durable tier's settings", problem)
+        raise ConfigError(layout.setting, "the durable tier's settings", problem)
 
 
 def _vector_differences(layout: Layout, properties: Mapping[str, Any]) -> list[str]:

@@ -37,6 +37,7 @@ class Columns(NamedTuple):
 
 RECORDS = Columns("namespace", "", by_key=True)
 MEMORIES = Columns("tenant_id", "item", by_key=False)
+GRAPHS = Columns("namespace", "", by_key=False)
 
 
 class Query(NamedTuple):

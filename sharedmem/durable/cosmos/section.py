@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import orjson
 
 from sharedmem.clock import Clock
-from sharedmem.durable.cosmos import memory_documents, queries
+from sharedmem.durable.cosmos import graph_documents, memory_documents, queries
 from sharedmem.durable.cosmos.documents import Document, Place, change, document_of, is_likely_new, place_of, record_of
 from sharedmem.durable.cosmos.errors import Refusal, short, unreachable
 from sharedmem.durable.cosmos.purging import COLUMNS, Row, Sieve
@@ -110,6 +110,34 @@ class MemoryShape:
         id_ = memory_documents.id_of(key, element)
         found: list[Document] = await account.all(queries.of_id(key.partition(":")[0], id_))
         return sorted(found, key=lambda document: -int(document["stamp"]))
+
+
+class GraphShape:
+    """One logical partition a group: a document is found by its name alone."""
+
+    columns = queries.GRAPHS
+    row = f"{COLUMNS}, c.id, c.namespace, c.group_id"
+
+    def place(self, document: Mapping[str, object]) -> Place:
+        """Where a document lies."""
+        return graph_documents.place_of(str(document["key"]), str(document["element"]))
+
+    def is_likely_new(self, record: DurableRecord) -> bool:
+        """What was first written with this very change, as far as it says."""
+        return is_likely_new(record)
+
+    def document(self, record: DurableRecord, now_ms: int, held: Document | None) -> Document:  # noqa: ARG002  # it lies in the same place always
+        """What to write."""
+        return graph_documents.document_of(record, now_ms)
+
+    def record(self, document: Document) -> DurableRecord:
+        """What was put."""
+        return graph_documents.record_of(document)
+
+    async def held(self, account: Account, key: str, element: str) -> list[Document]:
+        """One point read."""
+        answer = await account.read(graph_documents.place_of(key, element))
+        return [] if isinstance(answer, Refusal) else [answer]
 
 
 class Section:

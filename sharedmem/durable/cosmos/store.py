@@ -18,11 +18,12 @@ from sharedmem.clock import Clock, SystemClock, new_id
 from sharedmem.durable.cosmos.address import Patience, endpoint_of, key_for
 from sharedmem.durable.cosmos.documents import identity_document, identity_of, newest, place_of
 from sharedmem.durable.cosmos.errors import Refusal, Target, missing, unreachable, wrong_login
+from sharedmem.durable.cosmos.graph_documents import SCOPE as GRAPH_SCOPE
+from sharedmem.durable.cosmos.graph_documents import TYPES as GRAPH_TYPES
 from sharedmem.durable.cosmos.layout import Layout, check_partition_key, check_policies, differences, records_layout
 from sharedmem.durable.cosmos.memory_documents import SCOPE as MEMORY_SCOPE
 from sharedmem.durable.cosmos.memory_documents import TYPE as MEMORY_TYPE
-from sharedmem.durable.cosmos.memory_documents import is_memory
-from sharedmem.durable.cosmos.section import MemoryShape, RecordShape, Section, Shape
+from sharedmem.durable.cosmos.section import GraphShape, MemoryShape, RecordShape, Section, Shape
 from sharedmem.durable.living import is_of_users
 from sharedmem.durable.protocol import Scalar
 from sharedmem.errors import AccessDeniedError, ConfigError, UnsupportedError
@@ -53,6 +54,7 @@ class CosmosDurable:
         memories: memories lie in a container of their own, made as this says (`layout.memories_layout`); None keeps
             them with the other records.
         memories_container: its name.
+        graphs: so do graphs (`layout.graphs_layout`).
 
     Raises:
         ConfigError: the URL or the key cannot be one.
@@ -69,6 +71,7 @@ class CosmosDurable:
         patience: Patience = Patience(),  # noqa: B008  # cannot change
         memories: Layout | None = None,
         memories_container: str = MEMORIES,
+        graphs: Layout | None = None,
     ) -> None:
         self._url = url
         self._endpoint = endpoint_of(url)
@@ -76,8 +79,16 @@ class CosmosDurable:
         self._target = Target(database, container, with_key=key_for(self._endpoint, key) is not None)
         self._clock: Clock = clock or SystemClock()
         self._patience = patience
-        self._layouts = {container: records_layout()} | ({memories_container: memories} if memories else {})
-        self._held: list[Section] = []
+        self._layouts = {container: records_layout()}
+        # What lies in a container of its own, by the scope of its keys.
+        self._apart: dict[str, tuple[str, Shape]] = {}
+        if memories is not None:
+            self._layouts[memories_container] = memories
+            self._apart[MEMORY_SCOPE] = memories_container, MemoryShape()
+        if graphs is not None:
+            self._layouts[graphs.name] = graphs
+            self._apart[GRAPH_SCOPE] = graphs.name, GraphShape()
+        self._held: dict[str, Section] = {}
         self._opened: Account | None = None
         self._meter: Meter | None = None
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -106,11 +117,11 @@ class CosmosDurable:
             for container, layout in self._layouts.items():
                 # Whoever knows the one may make the other: an account from before memories has only the first.
                 await self._ensure(container, layout, create=create or container != self._target.container)
-            shapes: tuple[Shape, ...] = (RecordShape(), MemoryShape())
-            self._held = [
-                Section(account.at(container), shape, self._clock, self._slots)
-                for container, shape in zip(self._layouts, shapes, strict=False)
-            ]
+            places = {"": (self._target.container, RecordShape()), **self._apart}
+            self._held = {
+                scope: Section(account.at(container), shape, self._clock, self._slots)
+                for scope, (container, shape) in places.items()
+            }
             return await self._identity()
         except AccessDeniedError as error:
             await self.close()
@@ -122,7 +133,7 @@ class CosmosDurable:
     async def close(self) -> None:
         """Close the connections; may be called again."""
         account, self._opened = self._opened, None
-        self._held = []
+        self._held = {}
         if account is not None:
             await account.close()
 
@@ -233,11 +244,13 @@ class CosmosDurable:
         Raises:
             as `get`.
         """
-        walks = [
-            section.iterate(namespace, changed_after=changed_after, heads_only=heads_only, after=after)
-            for section in self._sections
-        ]
-        async with aclosing(_in_order(walks, f"{namespace}:{MEMORY_SCOPE}:")) as pages:
+        walks = {
+            scope and f"{namespace}:{scope}:": section.iterate(
+                namespace, changed_after=changed_after, heads_only=heads_only, after=after
+            )
+            for scope, section in sorted(self._by_scope.items())
+        }
+        async with aclosing(_in_order(walks)) as pages:
             async for page in pages:
                 yield page
 
@@ -297,17 +310,24 @@ class CosmosDurable:
         return self._opened
 
     @property
-    def _sections(self) -> list[Section]:
-        """Of the records, then of the memories where these have a container of their own."""
+    def _by_scope(self) -> dict[str, Section]:
+        """The containers by the scope of the keys in them, that of all others without one."""
         if not self._held:
             raise unreachable("it is not open")
         return self._held
 
+    @property
+    def _sections(self) -> list[Section]:
+        """Of the records, then of the memories and of the graphs where these have containers of their own."""
+        return list(self._by_scope.values())
+
     def _section_of(self, key: str) -> Section:
-        return self._sections[-1] if is_memory(key) else self._sections[0]
+        scope = (*key.split(":", 2), "")[1]
+        return self._by_scope.get(scope) or self._by_scope[""]
 
     def _section_for(self, of_type: str) -> Section:
-        return self._sections[-1] if of_type == MEMORY_TYPE else self._sections[0]
+        scope = MEMORY_SCOPE if of_type == MEMORY_TYPE else GRAPH_SCOPE if of_type in GRAPH_TYPES else ""
+        return self._by_scope.get(scope) or self._by_scope[""]
 
     def __repr__(self) -> str:
         return f"<CosmosDurable {self._url} {self._target.database}/{self._target.container}>"
@@ -322,21 +342,26 @@ def _library() -> ModuleType:
     return cosmos_account
 
 
-async def _in_order(walks: Sequence[_Pages], prefix: str) -> _Pages:
-    """The pages of the records with those of the memories, whose keys follow each other, where they belong."""
+async def _in_order(walks: Mapping[str, _Pages]) -> _Pages:
+    """The pages of the records, with those of each other container where its keys belong, which follow each other.
+
+    Args:
+        walks: by what the keys of each begin with, in that order; those of the records first.
+    """
     async with AsyncExitStack() as stack:
-        first, *others = [await stack.enter_async_context(aclosing(walk)) for walk in walks]
-        async for page in first:
-            below = [record for record in page if record.key < prefix] if others else page
-            if below:
-                yield below
-            if len(below) == len(page):
-                continue
-            for other in others:
-                async for foreign in other:
+        entered = {prefix: await stack.enter_async_context(aclosing(walk)) for prefix, walk in walks.items()}
+        records = entered.pop("")
+        async for page in records:
+            rest = page
+            for prefix in [prefix for prefix in entered if rest[-1].key >= prefix]:
+                below = [record for record in rest if record.key < prefix]
+                if below:
+                    yield below
+                async for foreign in entered.pop(prefix):
                     yield foreign
-            others = []
-            yield page[len(below) :]
-        for other in others:
-            async for foreign in other:
+                rest = rest[len(below) :]
+            if rest:
+                yield rest
+        for walk in entered.values():
+            async for foreign in walk:
                 yield foreign

@@ -9,6 +9,7 @@ import numpy as np
 
 from sharedmem.errors import InvalidError
 from sharedmem.search.bm25 import Floats, rarity, relevance
+from sharedmem.search.common import telling
 from sharedmem.search.exact.columns import Mask, Slots
 from sharedmem.search.exact.mirror import Mirror
 from sharedmem.search.filters import Between, Condition, Every, Tagged
@@ -48,10 +49,13 @@ def passing(mirror: Mirror, condition: Condition) -> Mask:
     return mask
 
 
-def best_by_words(mirror: Mirror, terms: Sequence[str], mask: Mask, k: int) -> list[Candidate]:
-    """The `k` records with the highest BM25, by statistics of the whole namespace."""
+def best_by_words(
+    mirror: Mirror, terms: Sequence[str], mask: Mask, k: int, *, commonest: int | None = None
+) -> list[Candidate]:
+    """The `k` records with the highest BM25, by statistics of the whole namespace; see `Query.commonest`."""
     scores = np.zeros(len(mask))
-    for term in dict.fromkeys(terms):
+    holders = {term: _holders(mirror, term) for term in terms} if commonest is not None else dict.fromkeys(terms, 0)
+    for term in telling(holders, commonest):
         _add_word(mirror, term, scores)
     slots = np.flatnonzero(mask & (scores > 0))
     return _best(mirror, slots, np.round(scores[slots], _DIGITS), k)
@@ -126,6 +130,11 @@ def _between(mirror: Mirror, condition: Between) -> Mask:
     if condition.high is not None:
         mask &= numbers <= condition.high
     return mask
+
+
+def _holders(mirror: Mirror, term: str) -> int:
+    slots, _ = mirror.words.of(term.encode())
+    return int(np.count_nonzero(mirror.living[slots]))
 
 
 def _add_word(mirror: Mirror, term: str, scores: Floats) -> None:

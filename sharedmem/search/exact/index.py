@@ -167,7 +167,7 @@ class ExactIndex:
 
         def ask(mirror: Mirror) -> tuple[list[Candidate], list[Candidate]]:
             mask = passing(mirror, query.filters)
-            text = best_by_words(mirror, terms, mask, query.candidates)
+            text = best_by_words(mirror, terms, mask, query.candidates, commonest=query.commonest)
             near = [] if vector is None else best_by_meaning(mirror, vector, mask, query.candidates)
             return text, near
 

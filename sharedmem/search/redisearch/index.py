@@ -13,8 +13,10 @@ from sharedmem.config import Settings
 from sharedmem.errors import InvalidError, UnavailableError
 from sharedmem.models import IndexStatus
 from sharedmem.search.analysis import prefix_of
+from sharedmem.search.common import telling
 from sharedmem.search.filters import ALL, Every
 from sharedmem.search.protocol import Candidate, Family, Found, IndexProgress, Page, Query
+from sharedmem.search.redisearch.holders import Holders
 from sharedmem.search.redisearch.layout import Layout, read_facts
 from sharedmem.search.redisearch.overview import Overview
 from sharedmem.search.redisearch.placement import Place, Placement
@@ -25,11 +27,20 @@ from sharedmem.search.redisearch.rendering import (
     by_meaning,
     by_value,
     by_words,
+    holders_of,
     narrowed,
     policy_of,
     rendered,
 )
-from sharedmem.search.redisearch.replies import counted, is_spoiled, named_hits, near_hits, newest_version, scored_hits
+from sharedmem.search.redisearch.replies import (
+    counted,
+    is_spoiled,
+    named_hits,
+    near_hits,
+    newest_version,
+    scored_hits,
+    top_score,
+)
 from sharedmem.search.redisearch.server import IndexServer, is_missing
 from sharedmem.search.redisearch.worn import Words, Worn, worn_among
 from sharedmem.wire.faults import translate
@@ -92,6 +103,7 @@ class RediSearchIndex:
             line, keyspace, family, server=self._server, layout=self._layout, on_cluster=on_cluster
         )
         self._worn = Worn()
+        self._holders = Holders()
         self._matched: dict[tuple[str, Rendered], tuple[int, float]] = {}
 
     @property
@@ -205,12 +217,26 @@ class RediSearchIndex:
         """(the searches that answer a query, round trips that it took to decide on them)."""
         if query.candidates < 1:
             raise InvalidError("candidates", query.candidates, "ask for at least one")
-        terms = _prefixed(query.terms, namespace)
+        terms, trips = await self._telling(namespace, _prefixed(query.terms, namespace), query.commonest)
         vector = self._as_bytes(query.vector)
         wanted = rendered(query.filters, self._family)
         policy, spent = await self._policy(namespace, wanted) if vector else ("", 0)
         words = self._worn.parted(terms, _now())
-        return _Legs(terms, words, vector, wanted, policy, query.candidates), spent
+        return _Legs(terms, words, vector, wanted, policy, query.candidates), spent + trips
+
+    async def _telling(self, namespace: str, terms: list[str], commonest: int | None) -> tuple[list[str], int]:
+        """(the words that are worth looking for, round trips that it took to count who holds them)."""
+        if commonest is None or len(terms) < 2:
+            return terms, 0
+        unknown = self._holders.unknown(terms, _now())
+        if unknown:
+
+            def commands(place: Place) -> list[Command]:
+                return [self._searching(place, holders_of(term)) for term in unknown]
+
+            replies, _ = await self._asked(namespace, commands)
+            self._holders.learn(unknown, [top_score(reply)[0] for reply in replies], _now())
+        return telling(self._holders.of(terms), commonest), int(bool(unknown))
 
     async def _beyond_worn(self, namespace: str, legs: _Legs, found: Found) -> Found:
         """What was found; found anew if there were worn words among these that nobody knew."""

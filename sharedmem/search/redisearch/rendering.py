@@ -154,6 +154,12 @@ def best_by_word(term: str, *, scorer: str) -> tuple[Argument, ...]:
     return (*head, *_params(_named_words((term,))))
 
 
+def holders_of(term: str) -> tuple[Argument, ...]:
+    """What follows `FT.SEARCH <index>` to count the records that hold a word."""
+    head = (_any_word(1, 0, ""), "VERBATIM", "SCORER", "DOCSCORE", "NOCONTENT", "LIMIT", 0, 0)
+    return (*head, *_params(_named_words((term,))))
+
+
 def by_meaning(
     vector: bytes, filters: Rendered, *, k: int, policy: str = "", directed: bool = False
 ) -> tuple[Argument, ...]:

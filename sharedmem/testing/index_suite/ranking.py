@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import pytest
 
+from sharedmem.search.analysis import query_terms
 from sharedmem.search.filters import ALL, Between, Every, Tagged
 from sharedmem.search.protocol import Index, Query
 from sharedmem.testing.index_suite.base import IndexFixtures, Shelf, by_meaning, by_words, direction, ids
@@ -69,6 +70,28 @@ class RankingTests(IndexFixtures):
 
         assert {hit.id: hit.score for hit in found} == pytest.approx(expected, rel=1e-4)
         assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
+
+    @pytest.mark.parametrize(
+        ("asked", "commonest", "found"),
+        [
+            (("zebra", "third"), None, {"0", "1", "2", "3", "4", "5", "6", "7", "8"}),
+            (("zebra", "third"), 3, {"0", "3", "6"}),
+            (("zebra", "third"), 2, {"0", "3", "6"}),
+            (("zebra", "absent"), 3, {"0", "1", "2", "3", "4", "5", "6", "7", "8"}),
+            (("zebra",), 3, {"0", "1", "2", "3", "4", "5", "6", "7", "8"}),
+            (("absent", "missing"), 3, set()),
+        ],
+    )
+    async def test_common_words_are_left_out_where_rarer_ones_find_something(
+        self, index: Index, shelf: Shelf, asked: tuple[str, ...], commonest: int | None, found: set[str]
+    ) -> None:
+        for number in range(9):
+            await shelf.put(str(number), "zebra third" if number % 3 == 0 else "zebra fourth")
+        words = tuple(term for word in asked for term in query_terms(word))
+
+        hits = (await index.search(shelf.namespace, Query(words, commonest=commonest))).text
+
+        assert {hit.id for hit in hits} == found
 
     async def test_equal_scores_are_in_the_order_of_ids(self, index: Index, shelf: Shelf) -> None:
         for id_ in ("c", "a", "d", "b"):
