@@ -110,7 +110,13 @@ class GraphResults(Results):
         yield "|---|---|---:|---:|---:|---:|---:|"
         for one in sorted(self.taken, key=lambda one: self.calls().index(one.call)):
             yield f"| {one.call} | {one.side} | {one.size:,} | {' | '.join(_milliseconds(one.figures))} |"
-        yield from ("", "### Filling", "", "| facts | seconds | episodes a second | bytes a fact |", "|---:|---:|---:|---:|")
+        yield from (
+            "",
+            "### Filling",
+            "",
+            "| facts | seconds | episodes a second | bytes a fact |",
+            "|---:|---:|---:|---:|",
+        )
         for filling in self.fillings:
             rate = World(filling.size).episodes / filling.seconds
             yield f"| {filling.size:,} | {filling.seconds:,.0f} | {rate:,.0f} | {filling.bytes_per_fact:,.0f} |"
@@ -245,7 +251,7 @@ def contests(*, has_rival: bool) -> list[Contest]:
     ]
 
 
-def _if(wanted: bool, some: Mapping[str, Side]) -> dict[str, Side]:  # noqa: FBT001  # it reads as what it is
+def _if(wanted: bool, some: Mapping[str, Side]) -> dict[str, Side]:
     return dict(some) if wanted else {}
 
 

@@ -92,7 +92,9 @@ def _contradicted(prompt: str) -> list[int]:
 def _model(answers: _Answers) -> Any:
     base = _part("llm_client.client").LLMClient
 
-    async def generate(_: object, messages: Sequence[Any], response_model: type | None = None, *_more: object) -> object:
+    async def generate(
+        _: object, messages: Sequence[Any], response_model: type | None = None, *_more: object
+    ) -> object:
         return answers.to(messages[-1].content, response_model.__name__ if response_model else "")
 
     return type("Stub", (base,), {"_generate_response": generate})(None)
@@ -183,7 +185,10 @@ def _edges(world: World, number: int, told: Tidings, vectors: Mapping[str, list[
     for relation, target, fact in targets:
         end = moved if relation == "LIVES_IN" else None
         yield make(
-            **{"uuid": f"{told.id}-{relation}", "name": relation, "fact": fact, "group_id": GRAPH},
+            uuid=f"{told.id}-{relation}",
+            name=relation,
+            fact=fact,
+            group_id=GRAPH,
             source_node_uuid=_id(told.person),
             target_node_uuid=_id(target),
             episodes=[told.id],
@@ -205,7 +210,11 @@ def _mentions(told: Tidings) -> Iterator[Any]:
 def _episode(told: Tidings) -> Any:
     nodes = _part("nodes")
     return nodes.EpisodicNode(
-        **{"uuid": told.id, "name": told.id, "group_id": GRAPH, "labels": [], "source_description": "message"},
+        uuid=told.id,
+        name=told.id,
+        group_id=GRAPH,
+        labels=[],
+        source_description="message",
         source=nodes.EpisodeType.message,
         content=told.text(),
         created_at=told.at + LEARNT_AFTER,
@@ -234,9 +243,7 @@ async def add_episode(url: str, world: World, embedder: Embedder, numbers: Itera
 
         async def call(_: int) -> object:
             told = answers.told = world.tidings(next(numbers))
-            return await graphiti.add_episode(
-                told.id, told.text(), "message", told.at, source=source, group_id=GRAPH
-            )
+            return await graphiti.add_episode(told.id, told.text(), "message", told.at, source=source, group_id=GRAPH)
 
         yield call
 

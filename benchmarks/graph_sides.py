@@ -226,9 +226,7 @@ async def bare_words(url: str, world: World) -> AsyncIterator[Call]:
 
 
 @asynccontextmanager
-async def _overheard(
-    url: str, world: World, ask: Callable[[Graph, str], Awaitable[object]]
-) -> AsyncIterator[Call]:
+async def _overheard(url: str, world: World, ask: Callable[[Graph, str], Awaitable[object]]) -> AsyncIterator[Call]:
     """What a call sends to the query engine, sent by redis-py."""
     async with opened(url, world) as (hub, graph):
         with _listening(hub) as found:

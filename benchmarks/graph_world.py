@@ -73,8 +73,8 @@ class World:
         return Tidings(
             id=f"tidings-{number}",
             person=self.person(who),
-            city=_name(1, (who * 7 + turn * 13) % max(16, self.facts // 60)),
-            project=_name(2, (who * 3 + turn * 11) % max(16, self.facts // 30)),
+            city=_name(1, (who * 11 + turn * 13) % max(16, self.facts // 60)),
+            project=_name(2, (who * 7 + turn * 10) % max(16, self.facts // 30)),
             other=self.person(met),
             at=END + later if is_new else BEGIN + (END - BEGIN) * number / self.episodes,
         )

@@ -5,7 +5,7 @@
 --                      (see include/graph.lua)
 -- ARGV group     text  as it stands in keys
 -- ARGV seen      int   the newest change that the caller has seen of the group
--- ARGV words...  any   for each row: version it has (0: it is new; -1: whichever), base64 of its vector for the durable
+-- ARGV words...  any   for each row: version it has (0: it is new; -1: whichever) or its body (`{}`: none), base64 of its vector for the durable
 --                      tier, number of words of its fields, and these, its body first (without fields it goes, if it is
 --                      there at all); then blocks with the number of words before them: guards, steady guards, members
 --                      of edges that go, those that come with a 0 before each, the same of claims, and of told;
@@ -57,11 +57,21 @@ local function guards_have_changed(guards, steady)
   return has_changed(guards) or has_changed(steady)
 end
 
+local function is_body(expect) return string.sub(expect, 1, 1) == '{' end
+
 local function rows_have_changed(rows)
   for i, row in ipairs(rows) do
     local held = redis.call('HGET', KEYS[3 + i], 'version') or '0'
-    if row.expect ~= '-1' and held ~= row.expect then return true end
+    if row.expect ~= '-1' and not is_body(row.expect) and held ~= row.expect then return true end
     row.is_there = held ~= '0'
+  end
+  return false
+end
+
+-- By what it expects of a row the caller has told which members go that lie beside it.
+local function rows_are_other(rows)
+  for i, row in ipairs(rows) do
+    if is_body(row.expect) and (redis.call('HGET', KEYS[3 + i], 'body') or '{}') ~= row.expect then return true end
   end
   return false
 end
@@ -79,6 +89,7 @@ if closed_until then return 'UNFINISHED' end
 -- What was seen before the group began, or of one that has gone meanwhile, is void.
 if born and seen < tonumber(born) or not born and seen ~= tonumber(gone) then return 'BEHIND' end
 if guards_have_changed(guards, steady) or rows_have_changed(rows) then return 'BEHIND' end
+if rows_are_other(rows) then return 'OTHER' end
 
 local edges_gone, edges_new, claims_gone, claims_new = read_block(), read_block(), read_block(), read_block()
 local told_gone, told_new, unmerged, merged = read_block(), read_block(), read_block(), read_block()

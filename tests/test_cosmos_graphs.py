@@ -101,7 +101,7 @@ class TestCosmosGraphs(DurableSuite):
         await durable.get(key)
 
         after = durable.charges()
-        assert (after.writes - before.writes, after.reads - before.reads) == (1, 1)
+        assert (after.writes - before.writes, after.reads - before.reads) == (1, 2)
 
 
 # -- documents -----------------------------------------------------------------------------------
@@ -113,8 +113,8 @@ def test_a_fact_is_a_document_with_its_times_as_texts_and_numbers_for_its_embedd
     assert (document["id"], document["namespace"], document["group_id"]) == ("f.f1", "research", "acme")
     assert (document["fact"], document["relation"], document["type"]) == ("Ann lives in Oslo", "lives_in", "fact")
     assert (document["source"], document["target"], document["episode_ids"]) == ("Ann", "Oslo", ["e1"])
-    assert document["valid_from"] == "2024-01-09T13:20:00.000000Z"
-    assert (document["valid_to"], document["superseded_at"]) == ("2024-08-28T00:53:20.000000Z", None)
+    assert document["valid_from"] == "2024-01-04T21:20:00.000000Z"
+    assert (document["valid_to"], document["superseded_at"]) == ("2024-08-23T08:53:20.000000Z", None)
     assert document["versions"][0]["valid_from"] is None
     assert np.allclose(document["embedding"], NUMBERS, atol=1e-3)
     assert HALF not in document["exact"]
@@ -250,12 +250,12 @@ async def test_the_store_alone_knows_what_held_when_and_what_was_known(room: Roo
             rows = container.query_items(query.text, parameters=query.parameters, partition_key=query.partition)
             return [row["fact"] async for row in rows]
 
-        long_ago, learnt = datetime(1990, 1, 1, tzinfo=UTC), datetime(2024, 5, 3, 23, tzinfo=UTC)
+        long_ago, before = datetime(1990, 1, 1, tzinfo=UTC), WORLD
         assert await told(WORLD, KNOWN) == ["Ann lives in Oslo"]
         assert await told(KNOWN, KNOWN) == ["Ann lives in Rome"]
-        assert await told(long_ago, learnt) == ["Ann lives in Oslo"]
+        assert await told(long_ago, before) == ["Ann lives in Oslo"]
         assert await told(long_ago, KNOWN) == []
-        assert await told(KNOWN, learnt - timedelta(days=900)) == []
+        assert await told(KNOWN, before - timedelta(days=900)) == []
 
 
 async def test_a_hub_keeps_its_graphs_there_and_finds_them_again(room: Room, tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from support import private_server
 
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.durable.sqlite.store import SqliteDurable
-from sharedmem.errors import UnavailableError
+from sharedmem.errors import DurabilityPendingError, UnavailableError
 from sharedmem.knowledge.graph.graph import Graph
+from sharedmem.knowledge.graph.records import Behind, Changes, Wanted
 from sharedmem.models import DurableRecord, GraphHit, Put
 from sharedmem.providers.hashing import HashingEmbedder
 from sharedmem.testing import fake_hub
@@ -311,6 +312,38 @@ async def test_ingestion_while_a_graph_comes_back_loses_nothing(hub: Hub, graph:
         assert len(await late.history("Person 5", group_id=GROUP)) >= 2
     await lose_everything(hub)
     assert (await graph.stats(group_id=GROUP)).entities == 112
+
+
+async def test_a_step_that_has_looked_before_a_loss_looks_again(hub: Hub, graph: Graph) -> None:
+    await graph.add_relationship("Bob", "lives_in", "Paris", group_id=GROUP)
+    seen = await graph._backend.look(GROUP, Wanted(names=("bob",)))
+    await lose_everything(hub)
+
+    changes = Changes(guards=("=bob",), names=(("robert", "bob-0000000000"),))
+
+    assert isinstance(await graph._backend.commit(GROUP, changes, seen=seen.version), Behind)
+    assert (await graph._backend.look(GROUP, Wanted(names=("robert",)))).names == {}
+
+
+async def test_in_mode_through_a_tier_that_is_away_is_told_and_nothing_is_lost(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through = settings.replace(log_durability="through", durable_timeout_s=0.5)
+    async with Hub.open(settings=through, embedder=HashingEmbedder()) as hub:
+        graph = hub.store("research").graph
+        await graph.add_relationship("Bob", "lives_in", "Paris", group_id=GROUP)
+        assert len(await live_keys(hub)) == 4
+
+        async def away(records: list[DurableRecord]) -> list[Put]:
+            raise UnavailableError("the tier", f"it is away, with {len(records)} documents for it")
+
+        monkeypatch.setattr(hub._open_parts().tier.store, "put", away)  # type: ignore[union-attr]  # there is one
+        with pytest.raises(DurabilityPendingError):
+            await graph.add_relationship("Bob", "lives_in", "Rome", group_id=GROUP, valid_from=day(5))
+        monkeypatch.undo()
+
+        await lose_everything(hub)
+        assert "Rome" in [fact.target_name for fact in await graph.history("Bob", group_id=GROUP)]
 
 
 async def test_a_document_that_cannot_be_read_stays_away_and_the_rest_comes_back(

@@ -1,7 +1,7 @@
 """Taking in what was told: look, decide without I/O, write everything in one step; look again when somebody was faster.
 
 Without a language model an episode takes at most four round trips: names, candidates for names that nobody knows, the
-lines in which its claims stand, the write.
+lines in which its claims stand, the write. One more fetches candidates that resemble a new name.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ class Telling(Summarising):
         """Take in an episode: what it mentions and says becomes part of the graph, all in one atomic step.
 
         Facts that it contradicts are closed, never deleted. Told again with the same id and content, nothing changes.
-        At most four round trips without a language model; more only while others change the same entities.
+        At most four round trips without a language model, five when a new name resembles a known one; more only while
+        others change the same entities.
 
         Args:
             content: what happened, as text or data, or a whole `Episode`.

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain
 
 from sharedmem.errors import ConflictError, DurabilityPendingError, InternalError, InvalidError, SharedMemoryError
 from sharedmem.knowledge.graph.naming import spelled_group
-from sharedmem.knowledge.graph.records import Behind, Changes, Committed, FactRow, Row, rows_of
+from sharedmem.knowledge.graph.records import Behind, Changes, Committed, FactRow, Row, Wanted, rows_of
 from sharedmem.knowledge.graph.redis.deleting import Deleting
+from sharedmem.knowledge.graph.redis.looking import Looking
 from sharedmem.knowledge.graph.redis.rows import (
     KINDS,
     NOTHING,
     Entries,
+    encode,
     entries,
     fields,
     name_body,
@@ -34,13 +37,14 @@ _CLOSED = "GROUPCLOSED"
 _ANY_VERSION = -1
 
 
-class Committing(Deleting):
+class Committing(Looking, Deleting):
     """Writes changes down."""
 
     async def commit(self, group: str, changes: Changes, *, seen: int) -> Committed | Behind:
         """See `GraphBackend.commit`. One round trip; more when somebody has left the deletion of the group undone.
 
-        One more for facts that change where a durable tier takes them.
+        Two more where facts lie otherwise than their lines tell, as they do while a merge is under way. One more for
+        facts that change where a durable tier takes them.
 
         Raises:
             InvalidError: over `MOST_AT_ONCE` records.
@@ -58,9 +62,18 @@ class Committing(Deleting):
             return Behind()
         if reply == b"BEHIND":
             return Behind()
+        if reply == b"OTHER":
+            return await self.commit(group, await self._as_it_lies(group, step), seen=seen)
         version, *turns = map(int, reply.split())
         Growth.of(self._minds, self._minds.graphs, self._namespace).grew(step.size)
         return Committed(version, tuple(zip(step.sessions, turns, strict=True)))
+
+    async def _as_it_lies(self, group: str, step: _Step) -> Changes:
+        """The same changes, with the facts that they replace as these are kept. One round trip."""
+        facts = (*step.changes.facts, *step.gone)
+        lie = (await self.look(group, Wanted(facts=tuple(row.id for row in facts)))).facts
+        others = (row for row in step.changes.former if not isinstance(row, FactRow))
+        return replace(step.changes, former=(*others, *lie.values()))
 
     async def _written(self, group: str, step: _Step, words: list[Argument], seen: int) -> bytes:
         log, place = self._common("log"), self._common("place")
@@ -94,7 +107,8 @@ class Committing(Deleting):
             words += (step.expected(row), self._embedding(step, row), len(told), *told)
         for name, entity in step.spare:
             words += (_ANY_VERSION, "", 2, "body", name_body(name, entity))
-        words += (_ANY_VERSION, "", 0) * len(step.gone)
+        for row in step.gone:
+            words += (step.expected(row), "", 0)
         for block in step.blocks():
             words.append(len(block))
             words += block
@@ -145,15 +159,15 @@ class _Step:
         self.vectors: dict[str, bytes] = {}
         """Of facts, by id, where their rows bring none."""
 
-    def expected(self, row: Row) -> int:
-        """The version that a record must have for this to be written; of facts any: their lines guard them.
+    def expected(self, row: Row) -> int | bytes:
+        """The version that a record must have for this to be written; of a fact that nobody has looked at its body.
 
         Raises:
             InternalError: it replaces a row that was not handed in: what lies beside that one would stay.
         """
-        if isinstance(row, FactRow):
-            return _ANY_VERSION
         before = self.former.get((KINDS[type(row)], row.id))
+        if isinstance(row, FactRow) and (before is None or not before.version):
+            return b"{}" if before is None else encode(before)
         if before is None and row.version:
             raise InternalError(f"{row.id!r} replaces a record, so that record belongs in Changes.former")
         return before.version if before else 0
