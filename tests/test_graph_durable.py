@@ -328,7 +328,7 @@ async def test_a_step_that_has_looked_before_a_loss_looks_again(hub: Hub, graph:
 async def test_in_mode_through_a_tier_that_is_away_is_told_and_nothing_is_lost(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    through = settings.replace(log_durability="through", durable_timeout_s=0.5)
+    through = settings.replace(log_durability="through")
     async with Hub.open(settings=through, embedder=HashingEmbedder()) as hub:
         graph = hub.store("research").graph
         await graph.add_relationship("Bob", "lives_in", "Paris", group_id=GROUP)
@@ -476,13 +476,21 @@ async def test_a_server_without_a_query_engine_has_them_back_too(tmp_path: Path)
         assert await answers(anew.store("research").graph, began) == before
 
 
-async def test_what_was_told_is_there_after_the_server_was_killed_before_the_tier_had_it(data_dir: Path) -> None:
+async def test_what_was_told_is_there_after_the_server_was_killed_before_the_tier_had_it(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_tier: SqliteDurable, records: list[DurableRecord]) -> list[Put]:
+        raise UnavailableError("the tier", f"it is away, with {len(records)} documents for it")
+
     settings = Settings(data_dir=data_dir, embedded_fsync="always")
     async with Hub.open(settings=settings, embedder=HashingEmbedder()) as hub:
         graph = hub.store("research").graph
+        monkeypatch.setattr(SqliteDurable, "put", away)
         for number in range(5):
             await graph.add_relationship("Bob", "lives_in", f"Town {number}", group_id=GROUP, valid_from=day(number))
+        assert await live_keys(hub) == []
         await private_server.kill_server(data_dir)
+    monkeypatch.undo()
     async with Hub.open(settings=settings, embedder=HashingEmbedder()) as anew:
         graph = anew.store("research").graph
         before = await graph.history("Bob", group_id=GROUP)

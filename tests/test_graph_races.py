@@ -1,4 +1,4 @@
-"""Many processes tell one group at the same time, die over it and undo each other: nothing is lost, doubled or half there."""
+"""Many processes tell one group at the same time, die over it and undo each other: nothing is lost or half there."""
 
 from __future__ import annotations
 

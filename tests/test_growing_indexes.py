@@ -8,7 +8,7 @@ from pathlib import Path
 from support import private_server
 from support.waiting import wait_until
 
-from sharedmem import Hub, IndexStatus, Settings
+from sharedmem import Episode, Hub, IndexStatus, Settings
 
 data_dir = private_server.data_dir
 
@@ -70,3 +70,20 @@ async def test_an_approximate_index_comes_with_size(data_dir: Path) -> None:
         await wait_until(is_approximate, description="the index is approximate")
         found = await memory.search("fact number 42", limit=1)
         assert found[0].item.memory == "fact number 42"
+
+
+async def test_a_graph_that_grows_is_found_in_an_approximate_index(data_dir: Path) -> None:
+    settings = Settings(data_dir=data_dir, durable_url="none", embedder="hashing", promote_above=20, hnsw_above=40)
+    async with Hub.open(settings=settings) as hub:
+        graph = hub.store("growing").graph
+        told = [Episode(content=f"fact number {number}", group_id="g", id=f"e{number}") for number in range(64)]
+        await graph.add_episodes(told, extract=False)
+
+        async def is_approximate() -> bool:
+            await graph.add_episode("one more", group_id="g", extract=False)
+            status = await own(hub, "graph")
+            return status is not None and status.algorithm == "HNSW"
+
+        await wait_until(is_approximate, description="the index is approximate")
+        (found,) = await graph.vector_search("fact number 42", group_id="g", limit=1)
+        assert found.item.id == "e42"

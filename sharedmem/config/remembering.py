@@ -89,7 +89,7 @@ class RememberingSettings(BaseModel):
         default=True, description="Whether actors remember; without it their memory calls do nothing."
     )
     memory_durability: bool = Field(
-        default=True, description="Whether memories are kept in the durable tier, where there is one."
+        default=True, description="Whether memories and graphs are kept in the durable tier, where there is one."
     )
     short_term_ttl_s: _Ttl = Field(86_400, description="Seconds that short-term memories live.")
     dedup_similarity: _Similarity = Field(

@@ -38,6 +38,8 @@ class Family:
     dimension: int
     """Numbers of a vector; 0 without vectors."""
     schema_version: int = 1
+    care: int = 200
+    """How many neighbours an approximate index looks at to find a place for a new vector (EF_CONSTRUCTION)."""
 
 
 @dataclass(frozen=True)

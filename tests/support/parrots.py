@@ -36,6 +36,11 @@ class Line:
         return _BETWEEN.join(map(str, (self.source, self.type, self.target, start, end, self.says)))
 
 
+def story(id_: str, *lines: Line, group: str = "acme:support") -> Episode:
+    """An episode of day 1 that says some lines."""
+    return Episode(content="\n".join(map(str, lines)), group_id=group, id=id_, occurred_at=day(1), recorded_at=day(1))
+
+
 class Parrot:
     """Says what it is told."""
 

@@ -1,4 +1,4 @@
-"""Agents that tell a graph what they know, as processes of their own: `python -m support.storytellers <what> <url> <n>`.
+"""Agents that tell a graph what they know, as processes: `python -m support.storytellers <what> <url> <n>`.
 
 Each prints `ready`, waits for a word, does its work, and prints `done`.
 """

@@ -1,8 +1,8 @@
 """What Cosmos DB can be asked of the knowledge graphs by itself: texts and parameters, without I/O.
 
 `sharedmem` itself asks Redis; these are for what is to be asked of the store: reports, other programs, a tier without
-its Redis. Each names one group, which is one logical partition. All that a user gives is a parameter; `TOP` is a number in
-the text, as the service wants it there.
+its Redis. Each names one group, which is one logical partition. All that a user gives is a parameter; `TOP` is a number
+in the text, as the service wants it there.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _ALIAS = "current"
 _NO_MODEL = "words"
 _NAME = re.compile(r":(?P<model>[^:]*):(?P<dimension>\d+):v(?P<schema>\d+):(?P<build>\d+)")
 _POOL_ONLY = "exists(@pool)"
-_HNSW_OPTIONS = ("M", 16, "EF_CONSTRUCTION", 200, "EF_RUNTIME", 100)
+_HNSW_OPTIONS = ("M", 16, "EF_RUNTIME", 100)
 
 
 class Spec(NamedTuple):
@@ -169,7 +169,8 @@ class Layout:
         if not self._family.dimension:
             return ()
         options: tuple[Argument, ...] = ("TYPE", "FLOAT16", "DIM", self._family.dimension, "DISTANCE_METRIC", "COSINE")
-        options = (*options, *_HNSW_OPTIONS) if algorithm == "HNSW" else options
+        if algorithm == "HNSW":
+            options = (*options, *_HNSW_OPTIONS, "EF_CONSTRUCTION", self._family.care)
         return ("vector", "VECTOR", algorithm, len(options), *options)
 
     def _tail(self, build: int) -> str:
