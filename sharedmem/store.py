@@ -107,7 +107,7 @@ class SharedMemoryStore(Shared, Agreed):
 
     @cached_property
     def graph(self) -> Graph:
-        """Temporal knowledge graphs of the namespace: entities and dated facts, as they were true and known at any time.
+        """Temporal knowledge graphs of the namespace: entities and dated facts, as true and known at any time.
 
         Raises:
             UnsupportedError: the settings name an embedder or a backend that is not installed.

@@ -74,7 +74,9 @@ async def modelled(speaker: OpenAIServer) -> AsyncIterator[Graph]:
 
 
 def answer(*entities: str, related: object = (), ended: object = ()) -> Answer:
-    found = [{"name": n, "type": "", "aliases": [], "attributes": [], "summary": "", "known": None} for n in entities]
+    found: list[dict[str, Any]] = [
+        {"name": n, "type": "", "aliases": [], "attributes": [], "summary": "", "known": None} for n in entities
+    ]
     return chat(orjson.dumps({"entities": found, "relationships": related, "ended": ended}).decode())
 
 

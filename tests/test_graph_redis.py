@@ -22,6 +22,7 @@ from sharedmem.knowledge.graph.records import (
     Wanted,
 )
 from sharedmem.knowledge.graph.redis import RedisBackend
+from sharedmem.knowledge.graph.redis.committing import MOST_AT_ONCE
 from sharedmem.knowledge.graph.redis.rows import KINDS, claim_of, decode, edge_of, encode, entries
 from sharedmem.wire.vectors import to_half, unit
 
@@ -171,8 +172,10 @@ async def test_a_fact_that_is_no_more_goes_with_all_beside_it(backend: RedisBack
 
 
 async def test_too_many_records_at_once_are_refused(backend: RedisBackend) -> None:
-    with pytest.raises(InvalidError, match="at most 500"):
-        await backend.commit(GROUP, changes_of(*(entity_row(f"E{number}") for number in range(501))), seen=0)
+    with pytest.raises(InvalidError, match=f"at most {MOST_AT_ONCE}"):
+        await backend.commit(
+            GROUP, changes_of(*(entity_row(f"E{number}") for number in range(MOST_AT_ONCE + 1))), seen=0
+        )
 
 
 async def test_hundreds_of_records_are_written_in_one_step(backend: RedisBackend) -> None:

@@ -2822,7 +2822,7 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
 
     @property
     def graph(self) -> Graph:
-        """Temporal knowledge graphs of the namespace: entities and dated facts, as they were true and known at any time.
+        """Temporal knowledge graphs of the namespace: entities and dated facts, as true and known at any time.
 
         Raises:
             UnsupportedError: the settings name an embedder or a backend that is not installed.

@@ -73,8 +73,13 @@ async def tell(graph: Graph, number: int) -> None:
     told = stories()
     random.Random(number).shuffle(told)
     for story in told:
-        await graph.add_episodes([story])
-        _say(story.id)
+        try:
+            await graph.add_episodes([story])
+        except ConflictError as error:
+            # The group is being deleted.
+            _say("refused", type(error).__name__)
+        else:
+            _say(story.id)
 
 
 async def share(graph: Graph, number: int) -> None:
