@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from sharedmem.knowledge.graph.records import Behind, Changes, Committed, Edge, Hits, Search, Seen, Walked, Wanted, When
-from sharedmem.models import Entity, Episode, EpisodeResult, Fact, GraphHit, GraphStats, Traversal, Unknown
+from sharedmem.models import Entity, Episode, EpisodeResult, Fact, GraphHit, GraphKind, GraphStats, Traversal, Unknown
 
 GraphProgress = Callable[[int, int], None]
 """Called with (records done, records in all)."""
@@ -151,12 +151,12 @@ class MemoryStore(Protocol):
         """Take in an episode: what it mentions and says becomes part of the graph."""
 
     async def vector_search(
-        self, query: str | Sequence[float], *, group_id: str, limit: int = 10, kinds: Sequence[str] = ("episode",)
+        self, query: str | Sequence[float], *, group_id: str, limit: int = 10, kinds: Sequence[GraphKind] = ("episode",)
     ) -> list[GraphHit]:
         """What is near in meaning."""
 
     async def text_search(
-        self, query: str, *, group_id: str, limit: int = 10, kinds: Sequence[str] = ("episode",)
+        self, query: str, *, group_id: str, limit: int = 10, kinds: Sequence[GraphKind] = ("episode",)
     ) -> list[GraphHit]:
         """What holds the words (BM25)."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from sharedmem.clock import Clock, SystemClock
@@ -173,7 +174,7 @@ class Resolver:
         hits = await self._search(group, unknown) if seen.version else {}
         rows = await self._rows(group, hits, _untold(mentions, seen))
         near = {normal: _near(normal, found, rows.entities) for normal, found in hits.items()}
-        found = Found(_joined(seen, rows), near)
+        found = Found(_joined(seen, rows), await self._compared(unknown, near))
         decided = await self._decided(unknown, found)
         recorded = stamp_of("now", self._clock.now())
         return plan_resolution(mentions, found._replace(decided=decided), recorded=recorded, by=self._by)
@@ -182,13 +183,30 @@ class Resolver:
         """What is near to each name that nobody knows, by normalised name."""
         if not unknown:
             return {}
+        normals = list(dict.fromkeys(normalised(mention.name) for mention in unknown))
+        searches = [Search(("n",), _spread(trigrams(normal)), candidates=_CANDIDATES) for normal in normals]
+        return dict(zip(normals, await self._backend.search(group, searches), strict=True))
+
+    async def _compared(
+        self, unknown: Sequence[Mention], near: Mapping[str, Sequence[EntityRow]]
+    ) -> dict[str, list[Near]]:
+        """Candidates with how near their meanings are to those of the names, where that can settle anything.
+
+        It can for few: asked for every new name, a search for the nearest meanings would take most of an episode.
+        """
         texts = {normalised(mention.name): _mention_text(mention) for mention in unknown}
-        vectors = await self._embed([text for text in texts.values() if text])
-        searches = [
-            Search(("n",), _spread(trigrams(normal)), vectors.get(text) if text else None, candidates=_CANDIDATES)
-            for normal, text in texts.items()
+        pairs = [
+            (texts[normal], entity_text(row))
+            for normal, rows in near.items()
+            for row in rows
+            if texts[normal] and _speaks_of_same(normal, row)
         ]
-        return dict(zip(texts, await self._backend.search(group, searches), strict=True))
+        vectors = await self._embed(dict.fromkeys(chain.from_iterable(pairs))) if pairs else {}
+        similar = {pair: _cosine(*map(vectors.get, pair)) for pair in pairs}
+        return {
+            normal: [Near(row, similar.get((texts[normal], entity_text(row)), 0.0)) for row in rows]
+            for normal, rows in near.items()
+        }
 
     async def _rows(self, group: str, hits: Mapping[str, Hits], further: set[str]) -> Seen:
         wanted = {id_ for normal, found in hits.items() for id_ in _plausible(normal, found)} | further
@@ -428,18 +446,19 @@ def _untold(mentions: Iterable[Mention], seen: Seen) -> set[str]:
 def _plausible(normal: str, hits: Hits) -> list[str]:
     """The ids of hits whose names may be near, told by their ids; so most searches end without fetching a row."""
     slug = _slug(entity_id(normal))
-    nearest = [hit.id for hit in hits.vector if hit.score >= SAME_MEANING]
-    return [*(hit.id for hit in hits.text if may_be_near(slug, _slug(hit.id))), *nearest]
+    return [hit.id for hit in hits.text if may_be_near(slug, _slug(hit.id))]
 
 
 def _slug(id_: str) -> str:
     return id_.rpartition("-")[0].replace("-", " ")
 
 
-def _near(normal: str, hits: Hits, rows: Mapping[str, EntityRow]) -> list[Near]:
-    similar = {hit.id: hit.score for hit in hits.vector}
-    ids = dict.fromkeys(_plausible(normal, hits))
-    return [Near(rows[id_], similar.get(id_, 0.0)) for id_ in ids if id_ in rows]
+def _near(normal: str, hits: Hits, rows: Mapping[str, EntityRow]) -> list[EntityRow]:
+    return [rows[id_] for id_ in _plausible(normal, hits) if id_ in rows]
+
+
+def _cosine(one: Vector | None, other: Vector | None) -> float:
+    return 0.0 if one is None or other is None else float(one @ other)
 
 
 def _joined(seen: Seen, rows: Seen) -> Seen:
