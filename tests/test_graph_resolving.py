@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -476,3 +477,18 @@ async def test_what_can_be_no_name_is_refused(graph: Graph, name: str) -> None:
         await graph.add_entity(name, group_id=GROUP)
     with pytest.raises((InvalidError, NotFoundError)):
         await graph.merge(name, "Anna", group_id=GROUP)
+
+
+@pytest.mark.parametrize(("angle", "is_one"), [(0.0, True), (0.5, False)])
+async def test_names_that_share_a_word_are_one_when_they_mean_the_same(
+    fake_graph: Graph, angle: float, is_one: bool
+) -> None:
+    await fake_graph.add_entity("Northern Light Systems", group_id=GROUP, type="company")
+
+    async def meanings(texts: Iterable[str]) -> dict[str, Vector]:
+        turned = {text: angle * ("Systems" in text) for text in texts}
+        return {text: np.array([np.cos(by), np.sin(by)], np.float32) for text, by in turned.items()}
+
+    resolution = await Resolver(fake_graph._backend, meanings).resolve(GROUP, [Mention("Northern Light", "company")])
+
+    assert [merge.reason.startswith("meaning of") for merge in resolution.merged] == [True] * is_one
