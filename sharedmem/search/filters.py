@@ -33,6 +33,11 @@ class Every:
         """What holds if these hold too."""
         return Every((*self.conditions, *conditions))
 
+    def of_tags(self) -> Every:
+        """The conditions on tags alone: they let through what all conditions do, and perhaps more."""
+        kept = (one.of_tags() if isinstance(one, Every) else one for one in self.conditions)
+        return Every(tuple(one for one in kept if not isinstance(one, Between)))
+
 
 Condition: TypeAlias = "Tagged | Between | Every"
 ALL = Every()

@@ -55,7 +55,8 @@ class Query:
     """How many hits of each search are answered at most."""
     commonest: int | None = None
     """Words that more of the namespace's records hold are not looked for where rarer ones find something
-    (`search.common`); counts may be a minute old. None: every word."""
+    (`search.common`); counts may be a minute old, and a word that is new to this process is looked for. None: every
+    word."""
 
 
 class Candidate(NamedTuple):

@@ -2243,7 +2243,8 @@ class Graph(Face[AsyncGraph]):
             episode: id of the episode that says so; made where there is none.
 
         Returns:
-            The fact as it is known now; as it was when it had ended by then already.
+            The fact as it is known now; as it was when it had ended by then already. It stays open where an episode says
+            that it holds from that very moment on: undo that one.
 
         Raises:
             NotFoundError: there is no such fact.
@@ -2646,8 +2647,8 @@ class Graph(Face[AsyncGraph]):
         """The context for a question: facts, episodes and summaries that help to answer it, best first.
 
         Found by words, by meaning, and along the facts of the entities that the question names; without a language
-        model. At most three round trips, and one a minute to count who holds a word. Without an embedder, or while it
-        is down, words and graph decide, and `degraded` says why.
+        model. At most three round trips. Without an embedder, or while it is down, words and graph decide, and
+        `degraded` says why.
 
         Args:
             query: the question, in everyday language.

@@ -112,8 +112,8 @@ class Finding(Lookups):
         """The context for a question: facts, episodes and summaries that help to answer it, best first.
 
         Found by words, by meaning, and along the facts of the entities that the question names; without a language
-        model. At most three round trips, and one a minute to count who holds a word. Without an embedder, or while it
-        is down, words and graph decide, and `degraded` says why.
+        model. At most three round trips. Without an embedder, or while it is down, words and graph decide, and
+        `degraded` says why.
 
         Args:
             query: the question, in everyday language.

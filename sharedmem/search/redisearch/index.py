@@ -68,6 +68,8 @@ class _Legs(NamedTuple):
     filters: Rendered
     policy: str
     limit: int
+    uncounted: tuple[str, ...] = ()
+    """Words of which it is counted beside the search how many records hold them, for the next search."""
     directed: bool = False
     """Whether vectors of zeros are left out, which takes the server longer."""
 
@@ -150,7 +152,7 @@ class RediSearchIndex:
         if k < 1:
             raise InvalidError("candidates", k, "ask for at least one")
         wanted = rendered(filters, self._family)
-        policy, spent = await self._policy(namespace, wanted)
+        policy, spent = await self._policy(namespace, filters)
         asked = [self._as_bytes(vector) for vector in vectors]
         log, home = self._keyspace.record_log(self._family.name, namespace), self._home(namespace)
 
@@ -217,26 +219,14 @@ class RediSearchIndex:
         """(the searches that answer a query, round trips that it took to decide on them)."""
         if query.candidates < 1:
             raise InvalidError("candidates", query.candidates, "ask for at least one")
-        terms, trips = await self._telling(namespace, _prefixed(query.terms, namespace), query.commonest)
+        every = _prefixed(query.terms, namespace)
+        terms = telling(self._holders.of(every), query.commonest)
+        uncounted = () if query.commonest is None or len(every) < 2 else tuple(self._holders.unknown(every, _now()))
         vector = self._as_bytes(query.vector)
         wanted = rendered(query.filters, self._family)
-        policy, spent = await self._policy(namespace, wanted) if vector else ("", 0)
+        policy, spent = await self._policy(namespace, query.filters) if vector else ("", 0)
         words = self._worn.parted(terms, _now())
-        return _Legs(terms, words, vector, wanted, policy, query.candidates), spent + trips
-
-    async def _telling(self, namespace: str, terms: list[str], commonest: int | None) -> tuple[list[str], int]:
-        """(the words that are worth looking for, round trips that it took to count who holds them)."""
-        if commonest is None or len(terms) < 2:
-            return terms, 0
-        unknown = self._holders.unknown(terms, _now())
-        if unknown:
-
-            def commands(place: Place) -> list[Command]:
-                return [self._searching(place, holders_of(term)) for term in unknown]
-
-            replies, _ = await self._asked(namespace, commands)
-            self._holders.learn(unknown, [top_score(reply)[0] for reply in replies], _now())
-        return telling(self._holders.of(terms), commonest), int(bool(unknown))
+        return _Legs(terms, words, vector, wanted, policy, query.candidates, uncounted), spent
 
     async def _beyond_worn(self, namespace: str, legs: _Legs, found: Found) -> Found:
         """What was found; found anew if there were worn words among these that nobody knew."""
@@ -244,22 +234,25 @@ class RediSearchIndex:
             return found
         if not await self._find_worn(namespace, legs.words.scoring):
             return found._replace(round_trips=found.round_trips + 1)
-        again = legs._replace(words=self._worn.parted(legs.terms, _now()))
+        again = legs._replace(uncounted=(), words=self._worn.parted(legs.terms, _now()))
         return (await self._once(namespace, [again], found.round_trips + 1))[0]
 
     async def _once(self, namespace: str, asked: Sequence[_Legs], spent: int) -> list[Found]:
         log = self._keyspace.record_log(self._family.name, namespace)
+        uncounted = list(dict.fromkeys(term for legs in asked for term in legs.uncounted))
 
         def commands(place: Place) -> list[Command]:
             each = (self._searches(namespace, legs, place) for legs in asked)
-            return [("ZRANGE", log, 0, 0, "REV", "WITHSCORES"), *chain.from_iterable(each)]
+            counts = (self._searching(place, holders_of(term)) for term in uncounted)
+            return [("ZRANGE", log, 0, 0, "REV", "WITHSCORES"), *chain.from_iterable(each), *counts]
 
         (newest, *replies), trips = await self._asked(namespace, commands)
         version, spent, answers = newest_version(newest), spent + trips, iter(replies)
         # In the order in which they were asked: the words of a query before its meaning.
         read = [self._read(namespace, legs, answers) for legs in asked]
+        self._holders.learn(uncounted, [top_score(reply)[0] for reply in answers], _now())
         return [
-            (await self._once(namespace, [legs._replace(directed=True)], spent))[0]
+            (await self._once(namespace, [legs._replace(directed=True, uncounted=())], spent))[0]
             if was_spoiled
             else Found(text, near, version, spent)
             for legs, (text, near, was_spoiled) in zip(asked, read, strict=True)
@@ -326,11 +319,15 @@ class RediSearchIndex:
             self._placement.doubt(namespace)
         raise UnavailableError(f"search in {namespace!r}", "its index moves again and again; try again in a moment")
 
-    async def _policy(self, namespace: str, wanted: Rendered) -> tuple[str, int]:
-        """(how an approximate index should search, round trips that it took to decide)."""
+    async def _policy(self, namespace: str, filters: Every) -> tuple[str, int]:
+        """(how an approximate index should search, round trips that it took to decide).
+
+        Numbers are left out of account: each moment that is asked for would have to be counted anew.
+        """
         place = await self._placement.of(namespace)
         if place.algorithm == "FLAT":
             return "", 0
+        wanted = rendered(filters.of_tags(), self._family)
         if not wanted.text:
             return policy_of(None), 0
         now = _now()
