@@ -12,6 +12,7 @@ from fakeredis import FakeServer
 from support import private_server
 
 from sharedmem import ConfigError, Hub, Settings, UnavailableError
+from sharedmem.models import GraphKind
 from sharedmem.providers.hashing import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.testing import fake_hub
@@ -138,7 +139,11 @@ async def told(hub: Hub, namespace: str, count: int = 12) -> None:
 async def found(hub: Hub, namespace: str) -> list[str]:
     """What is nearest by meaning alone, among episodes, facts and entities."""
     graph = hub.store(namespace).graph
-    asked = ((FACTS[7], "episode"), ("Anna Berg lives in Oslo", "fact"), ("Anna Berg", "entity"))
+    asked: tuple[tuple[str, GraphKind], ...] = (
+        (FACTS[7], "episode"),
+        ("Anna Berg lives in Oslo", "fact"),
+        ("Anna Berg", "entity"),
+    )
     hits = [await graph.vector_search(text, group_id="a/b:1", limit=1, kinds=(kind,)) for text, kind in asked]
     assert all(hit.score > 0.99 for (hit,) in hits)
     return [hit.item.id for (hit,) in hits]
