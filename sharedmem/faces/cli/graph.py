@@ -33,7 +33,7 @@ class Filed(Record):
     """Whose facts could not be extracted."""
 
 
-@command("add", None, group=graph, example='sharedmem graph add "Ada lives in Oslo." --group acme:ada --at 2024-03-01')
+@command("add", None, group=graph, example='sharedmem graph add "Ada lives in Oslo." --group acme:ada')
 def graph_add(  # each field is an option
     context: typer.Context,
     text: Annotated[
