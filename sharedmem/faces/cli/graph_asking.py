@@ -12,7 +12,7 @@ from sharedmem.errors import InvalidError
 from sharedmem.faces.cli import graph_pictures as pictures
 from sharedmem.faces.cli.app import command, graph
 from sharedmem.faces.cli.graph_words import AsOf, Group, KnownAt, Name, moment, times
-from sharedmem.faces.cli.output import answer, cell, counted, is_for_people, nothing, said, write_line
+from sharedmem.faces.cli.output import answer, counted, is_for_people, nothing, said, write_line
 from sharedmem.faces.cli.session import Options, options_of, perform
 from sharedmem.faces.operations import graph as table_of
 from sharedmem.knowledge.graph.diagrams import as_dot, as_mermaid
@@ -43,7 +43,7 @@ def graph_ask(  # noqa: PLR0913  # each option narrows the question
     depth: Annotated[int, typer.Option(help="Steps that are gone from the entities that the question names.")] = 2,
     session: Annotated[str | None, typer.Option(help="Only episodes of this conversation.")] = None,
     past: Annotated[bool, typer.Option("--past", help="Facts that do not hold any more, too.")] = False,
-    prompt: Annotated[bool, typer.Option("--prompt", help="As one text for a model.")] = False,
+    prompt: Annotated[bool, typer.Option("--prompt", help="As one text for a model; --json gives the items.")] = False,
     max_tokens: Annotated[int, typer.Option(help="How long the text for a model may be.", min=1)] = 1_000,
     explain: Annotated[bool, typer.Option("--explain", help="Show why each was found.")] = False,
 ) -> None:
@@ -54,9 +54,8 @@ def graph_ask(  # noqa: PLR0913  # each option narrows the question
         fields | times(as_of, known_at) | {"include_past": past, "explain": explain}
     )
     found = perform(options, table_of.GRAPH_ASK, request)
-    if prompt:
-        text = found.as_prompt(max_tokens)
-        answer(options, text, lambda: cell(text) if text else nothing())
+    if prompt and not options.json:
+        write_line(found.as_prompt(max_tokens))
     else:
         answer(options, found, lambda: pictures.context_picture(found))
 

@@ -237,8 +237,8 @@ class Telling(Summarising):
             episode: id of the episode that says so; made where there is none.
 
         Returns:
-            The fact as it is known now; as it was when it had ended by then already. It stays open where an episode says
-            that it holds from that very moment on: undo that one.
+            The fact as it is known now; as it was when it had ended by then already. It stays open where an episode
+            says that it holds from that very moment on: undo that one.
 
         Raises:
             NotFoundError: there is no such fact.
