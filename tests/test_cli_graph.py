@@ -112,8 +112,9 @@ def test_a_question_is_answered_with_its_sources(told: Shell) -> None:
     assert any(item["signals"] for item in found["items"])
     then = graph(told, "ask", "where does Ada live?", "--as-of", "2021-01-01")
     assert any("Oslo" in item["text"] for item in then["items"] if item["kind"] == "fact")
-    prompt = graph(told, "ask", "where does Ada live?", "--prompt", "--max-tokens", "200")
-    assert "Rome" in prompt
+    prompt = told("graph", "ask", "where does Ada live?", "--prompt", "--max-tokens", "200", *GROUP)
+    assert prompt.out.startswith("What is known:\n- ")
+    assert "Rome" in prompt.out
     assert len(graph(told, "ask", "where does Ada live?", "--limit", "1")["items"]) == 1
 
 

@@ -77,9 +77,7 @@ def graph_undo(
     answer(options, result, lambda: pictures.undone_picture(result))
 
 
-@command(
-    "merge", None, group=graph, example="sharedmem graph merge Lovelace Ada --group acme:ada --reason 'one person'"
-)
+@command("merge", None, group=graph, example="sharedmem graph merge Lovelace Ada --group acme:ada")
 def graph_merge(
     context: typer.Context,
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Name or id of the entity that is merged.")],
