@@ -12,6 +12,7 @@ from sharedmem import Settings
 from sharedmem.errors import ConfigError, InvalidError, UnavailableError
 from sharedmem.knowledge.memory.dedup import Held
 from sharedmem.knowledge.memory.memories import Memories
+from sharedmem.models import MemoryItem
 from sharedmem.providers.hashing import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.testing import ManualClock, fake_hub
@@ -101,6 +102,34 @@ async def _embedded(memory: Memories, clock: ManualClock, ids: list[str]) -> Non
         return all(one.vector is not None for one in (await memory._desk.held(ids)).values())
 
     await wait_until(is_embedded, description="embeddings made")
+
+
+class Overtaken(HashingEmbedder):
+    """Gives its second answer only when it was asked for the third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked = 0
+        self._third = asyncio.Event()
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:
+        self._asked += 1
+        if self._asked == 2:
+            await self._third.wait()
+        if self._asked == 3:
+            self._third.set()
+        return await super().embed(texts, purpose=purpose)
+
+
+async def test_turns_keep_their_order_though_a_later_batch_has_its_vectors_first(settings: Settings) -> None:
+    said = [MemoryItem(id=f"turn-{number:03}", memory=f"sentence {number}", thread_id="talk") for number in range(300)]
+    async with fake_hub(settings=settings, embedder=Overtaken()) as hub:
+        memory = hub.store("ns").memory
+
+        await asyncio.gather(*[memory.add(item, dedup=False) for item in said])
+
+        kept = [(await held(memory, item.id or "")).item.turn_index for item in said]
+    assert kept == list(range(300))
 
 
 async def test_a_refused_key_is_told_and_nothing_is_written(settings: Settings) -> None:

@@ -43,7 +43,9 @@ class Batches:
         self._namespace = namespace
         self._waiting: list[Waiting] = []
         self._work: Work | None = None
-        self._turn = asyncio.Lock()
+        self._written = asyncio.Event()
+        """Set once the batch taken last is written."""
+        self._written.set()
 
     def put(self, drafts: Sequence[Draft]) -> list[asyncio.Future[AddResult]]:
         """Have these written; a future for each, in their order.
@@ -65,7 +67,7 @@ class Batches:
     async def _run(self) -> None:
         # Something may come when both have ended and this has not yet.
         while self._waiting:
-            # While the server works on one batch, the next is made.
+            # While the server works on one batch, the next gets its vectors.
             if len(self._waiting) > MOST_AT_ONCE:
                 await asyncio.gather(self._serve(), self._serve())
             else:
@@ -76,12 +78,8 @@ class Batches:
         try:
             while self._waiting:
                 batch = self._take()
-                if any(draft.dedup and not draft.is_exact for draft, _ in batch):
-                    # What one of these writes, the next has to look at.
-                    async with self._turn:
-                        await self._commit(batch)
-                else:
-                    await self._commit(batch)
+                before, self._written = self._written, asyncio.Event()
+                await self._commit(batch, before=before, written=self._written)
         finally:
             # The hub closes: nobody waits for ever.
             _give_up(batch)
@@ -105,15 +103,19 @@ class Batches:
         numbers = 0 if draft.vector is None else len(draft.vector)
         return _FIXED_BYTES + texts + numbers * (2 if self._minds.tier is None else 5)
 
-    async def _commit(self, batch: list[Waiting]) -> None:
+    async def _commit(self, batch: list[Waiting], *, before: asyncio.Event, written: asyncio.Event) -> None:
         drafts = [draft for draft, _ in batch]
         futures = [future for _, future in batch]
         bench = Bench(self.desk, self.neighbours, drafts)
         try:
             await embed_drafts(self._minds, drafts)
+            # The turns of a conversation stay in their order, and what one batch writes, the next has to look at.
+            await before.wait()
             await bench.settle()
         except Exception as error:  # noqa: BLE001  # an embedder of a user may raise anything: who adds is told what
             bench.fail(error)
+        finally:
+            written.set()
         for future, result in zip(futures, bench.results, strict=True):
             if future.done():
                 continue
