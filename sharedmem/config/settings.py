@@ -35,6 +35,7 @@ from pydantic_core import ErrorDetails
 
 from sharedmem.config.files import CONFIG_VARIABLE, PATHS, expanded, read_file
 from sharedmem.config.remembering import RememberingSettings
+from sharedmem.config.synthesizing import SynthesisSettings
 from sharedmem.errors import ConfigError, NotFoundError
 
 _VARIABLE_PREFIX = "SHAREDMEM_"
@@ -220,7 +221,7 @@ _Durability = Literal["behind", "through"]
 _Wait = Annotated[float, Field(gt=0, le=_HOUR_S, allow_inf_nan=False)]
 
 
-class Settings(RememberingSettings):
+class Settings(RememberingSettings, SynthesisSettings):
     """Every choice: validated, frozen, safe to share between tasks, threads and processes.
 
     `Settings(redis_url="redis://localhost")` uses the arguments and the defaults, nothing else. Raises

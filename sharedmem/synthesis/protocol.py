@@ -1,0 +1,178 @@
+"""What the parts of synthesis have to do for one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from sharedmem.models import (
+    ConversationSummary,
+    Note,
+    NoteStatus,
+    Resolution,
+    StatusReason,
+    SynthesisMessage,
+)
+from sharedmem.synthesis.outputs import EpisodicOutput, SummaryOutput
+from sharedmem.wire.vectors import Vector
+
+# -- agents -----------------------------------------------------------------------------------
+
+
+class Consolidation(NamedTuple):
+    """The text of a successor, as an agent proposes it."""
+
+    note: str
+    by: str
+    """Name of the model, or `rules`."""
+
+
+class Agents(Protocol):
+    """Who reads conversations, judges conflicts and writes successors.
+
+    Every call raises `InvalidError` when an answer is of no use after repair and one more try, and `UnavailableError`,
+    `LimitedError` or `ConfigError` as providers do. Nobody invents an answer: what to do then is for the caller.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the model, or `rules`."""
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether it is the heuristic."""
+
+    async def episodic(self, messages: Sequence[SynthesisMessage]) -> EpisodicOutput:
+        """How they dealt with one another."""
+
+    async def summarizer(self, messages: Sequence[SynthesisMessage]) -> SummaryOutput:
+        """What it was about."""
+
+    async def fast_summary(self, messages: Sequence[SynthesisMessage]) -> ConversationSummary:
+        """A text alone, in one call."""
+
+    async def judge(self, new: Note, linked: Sequence[Note]) -> list[Resolution]:
+        """One resolution for each linked note, in their order; ids that were invented are refused."""
+
+    async def consolidate(self, new: Note, old: Sequence[Note]) -> Consolidation:
+        """The successor of all of them; their whole texts are in what is asked."""
+
+
+# -- shelf ------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """What a search of one user's notes has seen: a commit that goes by it fails if there is something newer."""
+
+    app_id: str
+    user_id: str
+    version: int
+
+
+class Near(NamedTuple):
+    """A note, and how near it is."""
+
+    note: Note
+    similarity: float
+    """Cosine, 0 to 1."""
+
+
+class Fresh(NamedTuple):
+    """A note to be stored, with its vector."""
+
+    note: Note
+    vector: Vector | None
+
+
+class Change(NamedTuple):
+    """What is to become of a note that is stored; None leaves a field as it is."""
+
+    note: Note
+    """As it was read: its version must still be the one stored."""
+    status: NoteStatus | None = None
+    reason: StatusReason | None = None
+    next_id: str | None = None
+    clears_next: bool = False
+    """Takes `next_id` away (a version is restored)."""
+    sources: tuple[str, ...] | None = None
+    chain_id: str | None = None
+    links: tuple[str, ...] | None = None
+    resolutions: tuple[Resolution, ...] | None = None
+    degraded: tuple[str, ...] | None = None
+    archived_at: datetime | None = None
+    archival_location: str | None = None
+    drops_body: bool = False
+    """Text, messages and vector go (they were archived); the rest stays."""
+    body: Note | None = None
+    """Text and messages come back, of this (it was fetched from the archive)."""
+    vector: Vector | None = None
+    """A vector comes back."""
+
+
+class Committed(NamedTuple):
+    """It was stored; notes by id, as they stand now. Of a repeat: as they stood already."""
+
+    notes: Mapping[str, Note]
+    is_new: bool
+
+
+class Behind(NamedTuple):
+    """Nothing was done: a note has changed, has come or has gone since it was read, or a fencing token is stale."""
+
+    ids: tuple[str, ...]
+    """Those; empty when a new one has come."""
+
+
+class Shelf(Protocol):
+    """Where the notes of one namespace are kept."""
+
+    async def get(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
+        """Those that are there, by id. One round trip."""
+
+    async def near(
+        self,
+        app_id: str,
+        vector: Vector,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        statuses: Sequence[NoteStatus] = ("active",),
+        k: int = 30,
+    ) -> tuple[list[Near], Seen]:
+        """The nearest, best first, and what was seen. Two round trips. `Seen` is taken before the search."""
+
+    async def commit(
+        self,
+        app_id: str,
+        *,
+        fresh: Sequence[Fresh] = (),
+        changes: Sequence[Change] = (),
+        seen: Seen | None = None,
+        fences: Mapping[str, int] | None = None,
+    ) -> Committed | Behind:
+        """All of it in one atomic step, or nothing. One round trip.
+
+        Args:
+            app_id: whose.
+            fresh: new notes; one whose id is there already with the same `task_id` makes the whole a repeat.
+            changes: to stored ones.
+            seen: fails with `Behind(())` when an active or pending note of this user has come or changed since.
+            fences: the fencing token under which each chain is changed, by chain id; a lower one than was seen before
+                is `Behind`.
+        """
+
+    async def page(self, app_id: str, *, after: str = "", limit: int = 500) -> list[Note]:
+        """Notes by id, with their texts; the whole app when called again with the last id. Two round trips."""
+
+    async def apps(self) -> list[str]:
+        """The apps that have notes. One round trip."""
+
+    async def erase(self, app_id: str, ids: Sequence[str]) -> int:
+        """Remove notes for good, here and in the durable tier; how many were there. One round trip."""
+
+    async def remembered(self, app_id: str, digests: Sequence[str]) -> dict[str, bytes]:
+        """Answers of models that were remembered, by digest of what they were asked. One round trip."""
+
+    async def remember(self, app_id: str, answers: Mapping[str, bytes], *, ttl_s: int) -> None:
+        """Keep answers, so that nobody argues the same again. One round trip."""
