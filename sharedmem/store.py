@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sharedmem.knowledge.graph.graph import Graph
     from sharedmem.knowledge.memory.memories import Memories
     from sharedmem.knowledge.minds import Minds
+    from sharedmem.synthesis.synthesis import Synthesis
 
 
 class Shared(Values, Lists, Hashes, Sets, CountersOfStore, Messages, Feed, Namespace):
@@ -116,6 +117,17 @@ class SharedMemoryStore(Shared, Agreed):
         from sharedmem.knowledge.graph.opening import graph_of  # noqa: PLC0415  # likewise
 
         return graph_of(self._thinking(), self._scope, self._ground)
+
+    @cached_property
+    def synthesis(self) -> Synthesis:
+        """Synthesised memory of the namespace: notes made of conversations, which settle their conflicts themselves.
+
+        Raises:
+            UnsupportedError: the settings name an embedder that is not installed, or the extra `synthesis` is missing.
+        """
+        from sharedmem.synthesis.synthesis import synthesis_of  # noqa: PLC0415  # likewise
+
+        return synthesis_of(self._thinking(), self._scope, self._ground)
 
     @property
     def remembers(self) -> bool:

@@ -38,7 +38,8 @@ _T = TypeVar("_T")
 _PATIENCE_AT_EXIT_S = 60
 _SERVER = pytest.StashKey[Redis]()
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").
-_PERMANENT = (*(f"}}:{name}" for name in PERMANENT_SERVICE_KEYS), ":$layout", ":$durable", ":$outboxes")
+_OF_THE_SERVER = (":$layout", ":$durable", ":$outboxes", ":$tokens", ":$tokens.used")
+_PERMANENT = (*(f"}}:{name}" for name in PERMANENT_SERVICE_KEYS), *_OF_THE_SERVER)
 _DEAD_LETTERS = "}:$dead:"
 
 

@@ -26,19 +26,19 @@ def file(tmp_path: Path) -> Path:
 # -- admission ------------------------------------------------------------------------------------
 
 
-def test_a_token_stands_for_its_actor() -> None:
+async def test_a_token_stands_for_its_actor() -> None:
     token, entry = new_token(PLANNER)
     _, other = new_token(Bearer.of("desk", actor="executor"))
 
-    admitted = Tokens([other, entry]).admit(f"Bearer {token}")
+    admitted = await Tokens([other, entry]).admit(f"Bearer {token}")
 
     assert (admitted.namespace, admitted.actor, admitted.grants) == ("desk", "planner", PLANNER.grants)
 
 
-def test_the_scheme_is_read_in_any_case() -> None:
+async def test_the_scheme_is_read_in_any_case() -> None:
     token, entry = new_token(PLANNER)
 
-    assert Tokens([entry]).admit(f"bearer  {token} ") is entry
+    assert await Tokens([entry]).admit(f"bearer  {token} ") is entry
 
 
 @pytest.mark.parametrize(
@@ -54,26 +54,26 @@ def test_the_scheme_is_read_in_any_case() -> None:
         ("Bearer \udcff", "not known"),
     ],
 )
-def test_whoever_shows_no_known_token_is_refused_without_a_quote(authorization: str | None, says: str) -> None:
+async def test_whoever_shows_no_known_token_is_refused_without_a_quote(authorization: str | None, says: str) -> None:
     _, entry = new_token(PLANNER)
 
     with pytest.raises(TokenRefusedError, match=says) as refusal:
-        Tokens([entry]).admit(authorization)
+        await Tokens([entry]).admit(authorization)
 
     assert isinstance(refusal.value, AccessDeniedError)
     assert refusal.value.codes.grpc_status == "UNAUTHENTICATED"
     assert "wrong" not in str(refusal.value)
 
 
-def test_a_digest_is_no_token() -> None:
+async def test_a_digest_is_no_token() -> None:
     _, entry = new_token(PLANNER)
 
     with pytest.raises(TokenRefusedError):
-        Tokens([entry]).admit(f"Bearer {entry.sha256}")
+        await Tokens([entry]).admit(f"Bearer {entry.sha256}")
 
 
-def test_everyone_is_the_same_actor() -> None:
-    assert Everyone(PLANNER).admit(None) is PLANNER
+async def test_everyone_is_the_same_actor() -> None:
+    assert await Everyone(PLANNER).admit(None) is PLANNER
 
 
 def test_tokens_are_long_and_random() -> None:
@@ -105,7 +105,7 @@ async def test_a_bearer_opens_the_store_of_its_actor() -> None:
 
 
 @pytest.mark.parametrize("name", ["tokens.yaml", "tokens.json", "tokens"])
-def test_what_is_added_is_read(tmp_path: Path, name: str) -> None:
+async def test_what_is_added_is_read(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     tokens = []
     for bearer in (PLANNER, Bearer.of("desk"), Bearer.of("desk", actor="executor")):
@@ -115,8 +115,9 @@ def test_what_is_added_is_read(tmp_path: Path, name: str) -> None:
 
     known = Tokens.read(path)
 
-    assert [known.admit(f"Bearer {token}").actor for token in tokens] == ["planner", None, "executor"]
-    assert known.admit(f"Bearer {tokens[0]}").grants == PLANNER.grants
+    bearers = [await known.admit(f"Bearer {token}") for token in tokens]
+    assert [bearer.actor for bearer in bearers] == ["planner", None, "executor"]
+    assert bearers[0].grants == PLANNER.grants
     assert path.stat().st_mode & 0o077 == 0
     assert not [token for token in tokens if token in path.read_text()]
 

@@ -1,7 +1,8 @@
-"""`sharedmem serve grpc` and `sharedmem token`."""
+"""`sharedmem serve grpc`, and the tokens that it lets in."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
@@ -97,7 +98,9 @@ async def test_agents_share_a_memory_until_it_is_told_to_end(
 
 async def test_a_token_of_the_command_opens_the_door(shell: Shell, serve: Launch, tmp_path: Path) -> None:
     file = tmp_path / "tokens.yaml"
-    made = shell("token", "--actor", "planner", "--grant", "chat:team*", "--subscribe", "news", "--add", str(file)).data
+    made = shell(
+        *("token", "create", "--actor", "planner", "--grant", "chat:team*", "--subscribe", "news"), "--file", str(file)
+    ).data
     serving = told(serve("--tokens", str(file)))
 
     async with MemoryClient(str(serving["target"]), token=made["token"]) as memory:
@@ -108,30 +111,55 @@ async def test_a_token_of_the_command_opens_the_door(shell: Shell, serve: Launch
         with pytest.raises(AccessDeniedError, match="no token"):
             await memory.decisions.sessions()
 
-    assert serving["tokens"] == 1
-    assert made["added_to"] == str(file)
+    assert serving["tokens"] == str(file)
+    assert made["kept_in"] == str(file)
     assert made["token"] not in file.read_text()
 
 
-def test_a_token_is_shown_with_the_entry_to_keep(shell: Shell, tmp_path: Path) -> None:
-    made = shell("token", "--actor", "planner").data
+async def test_a_token_of_the_registry_opens_the_door_until_it_is_taken_back(shell: Shell, serve: Launch) -> None:
+    made = await asyncio.to_thread(shell, "token", "create", "--actor", "planner")
+    serving = told(serve("--tokens", "registry"))
+
+    async with MemoryClient(str(serving["target"]), token=made.data["token"]) as memory:
+        assert await memory.decisions.sessions() == []
+        await asyncio.to_thread(shell, "token", "revoke", made.data["id"])
+        refused = await refusal(memory)
+
+    assert "not known" in str(refused)
+    assert serving["tokens"] == "registry"
+
+
+async def refusal(memory: MemoryClient) -> AccessDeniedError:
+    while True:
+        try:
+            await memory.decisions.sessions()
+        except AccessDeniedError as refused:
+            return refused
+
+
+async def test_a_token_is_shown_with_the_entry_to_keep(shell: Shell, tmp_path: Path) -> None:
+    made = (await asyncio.to_thread(shell, "token", "create", "--actor", "planner")).data
 
     file = tmp_path / "tokens.json"
     file.write_text(json.dumps([made["entry"]]))
-    bearer = Tokens.read(file).admit(f"Bearer {made['token']}")
+    bearer = await Tokens.read(file).admit(f"Bearer {made['token']}")
     assert (bearer.namespace, bearer.actor) == ("desk", "planner")
-    assert made["added_to"] is None
+    assert made["kept_in"] == "registry"
 
 
 def test_people_see_how_to_go_on(data_dir: Path, tmp_path: Path) -> None:
     place = ("--data-dir", str(data_dir))
 
-    screen = on_a_terminal("token", "--actor", "planner", *place).out
-    added = on_a_terminal("token", "--actor", "planner", "--add", str(tmp_path / "t.yaml"), *place).out
+    screen = on_a_terminal("token", "create", "--actor", "planner", "--expires-in", "2h", *place).out
+    file = str(tmp_path / "t.yaml")
+    added = on_a_terminal("token", "create", "--whole-namespace", "--file", file, *place).out
+    listed = on_a_terminal("token", "list", "--file", file, *place).out
 
     assert "shown this once" in screen
-    assert '- {"namespace":' in screen
-    assert "added to" in added
+    assert "the registry" in screen
+    assert "good until" in screen
+    assert "t.yaml" in added
+    assert "(all)" in listed
 
 
 @pytest.mark.parametrize(
@@ -142,10 +170,19 @@ def test_people_see_how_to_go_on(data_dir: Path, tmp_path: Path) -> None:
         (["serve", "grpc", "--tls-cert", "c.pem"], 9, "give both or none"),
         (["serve", "grpc", "--max-message-bytes", "1"], 9, "'max_message_bytes'"),
         (["serve", "grpc", "--port", "70000"], 9, "'port'"),
-        (["token"], 2, "say with --actor whom the token stands for"),
-        (["token", "--actor", "a b"], 2, "leave out blanks"),
-        (["token", "--actor", "a", "--grant", "plain"], 2, "<namespace>:<scope>:<identifier>"),
-        (["token", "--actor", "a", "--add", "no/such/folder"], 9, "cannot be written"),
+        (["token", "create"], 2, "say with --actor whom the token stands for"),
+        (["token", "create", "--actor", "a", "--whole-namespace"], 2, "say with --actor whom the token stands for"),
+        (["token", "create", "--actor", "a b"], 2, "leave out blanks"),
+        (["token", "create", "--actor", "a", "--grant", "plain"], 2, "<namespace>:<scope>:<identifier>"),
+        (["token", "create", "--actor", "a", "--rate", "often"], 2, "100/s"),
+        (["token", "create", "--actor", "a", "--rate", "0/s"], 2, "100000 calls"),
+        (["token", "create", "--actor", "a", "--burst", "3"], 2, "it goes with --rate"),
+        (["token", "create", "--actor", "a", "--expires-in", "soon"], 2, "90s, 15min, 12h, 30d"),
+        (["token", "create", "--actor", "a", "--expires-in", "0d"], 2, "still to come"),
+        (["token", "create", "--actor", "a", "--label", "x" * 201], 2, "200 characters"),
+        (["token", "create", "--actor", "a", "--file", "no/such/folder"], 9, "cannot be written"),
+        (["token", "revoke", "abc"], 3, "`sharedmem token list` shows"),
+        (["token", "list", "--file", "nowhere.yaml"], 9, "it cannot be read"),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence(shell: Shell, words: list[str], code: int, says: str) -> None:

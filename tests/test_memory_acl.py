@@ -157,7 +157,9 @@ def test_a_server_without_a_query_engine_is_told_nothing_of_it() -> None:
 
     assert not any("ft." in rule for rule in plain)
     indexes = [
-        f"~sm:{{{name}}}:${family}.index:*" for name in ("research", "news") for family in ("memory", "cache", "graph")
+        f"~sm:{{{name}}}:${family}.index:*"
+        for name in ("research", "news")
+        for family in ("memory", "cache", "graph", "note")
     ]
     assert set(searching) - set(plain) == {f"(-@all +ft.search +ft.aggregate +ft.info {' '.join(indexes)})"}
 

@@ -21,6 +21,7 @@ from sharedmem.wire.keeping import Keeping
 from sharedmem.wire.leasing import Leasing
 from sharedmem.wire.limiting import Limiting
 from sharedmem.wire.mutations import Mutations, Record
+from sharedmem.wire.noting import Noting
 from sharedmem.wire.queueing import Queueing
 from sharedmem.wire.recalling import Recalling
 from sharedmem.wire.remembering import Remembering
@@ -44,6 +45,7 @@ CALLERS: tuple[type, ...] = (
     Leasing,
     Limiting,
     Mutations,
+    Noting,
     Queueing,
     Recalling,
     Remembering,

@@ -28,7 +28,7 @@ from sharedmem.telemetry import get_logger
 
 _CONTENT = "content"
 _REFERENCE = re.compile(r"[0-9a-f]{32}-[0-9a-f]{12}")
-_CONTENT_TYPES = {b"json": "application/json"}
+_CONTENT_TYPES = {b"json": "application/json", b"json.zst": "application/zstd"}
 _SHOWN_OF_NAMESPACE = 100
 _AT_ONCE = 16
 # Below that, a thread takes longer than the digest.
@@ -207,11 +207,15 @@ class Blobs:
         return len(loose) + len(broken_off)
 
     async def clear(self, namespace: str) -> None:
-        """Remove all references of a namespace, and the contents with them.
+        """Remove all references of a namespace and its annex, and the contents with them.
 
         Raises:
             UnavailableError: the store cannot be reached; call it again to go on.
         """
+        for place in (namespace, annex_of(namespace)):
+            await self._clear(place)
+
+    async def _clear(self, namespace: str) -> None:
         names = [name for name, _ in await self._listed(f"{_shelf(namespace)}/")]
         await _in_turns(self._store.delete(name) for name in names if _is_reference(name))
         await _in_turns(self._collect(folder) for folder in {_folder(name) for name in names if _is_content(name)})
@@ -232,6 +236,14 @@ class Blobs:
 
     async def _listed(self, prefix: str) -> list[tuple[str, float]]:
         return [found async for found in self._store.list(prefix)]
+
+
+def annex_of(namespace: str) -> str:
+    """Where lies what a namespace has put away and no key refers to: sweeps of the namespace do not come there.
+
+    It takes the place of a namespace in the names of such contents; no namespace begins with `$`.
+    """
+    return f"$annex.{namespace}"
 
 
 def _shelf(namespace: str) -> str:

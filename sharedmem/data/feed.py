@@ -49,7 +49,7 @@ class Feed(Structure):
         namespace, matches = self._scope.matcher(pattern)
         space = self._scope.keyspace.space(namespace)
         may_read_all = self._scope.may_read_all(namespace)
-        cursor = await newest_cursor(self._line, space) if since is None else _checked_cursor(since)
+        cursor = await newest_cursor(self._line, space) if since is None else checked_cursor(since)
         while True:
             gap, changes = await read_changes(self._line, space, cursor)
             if gap:
@@ -107,7 +107,7 @@ class Feed(Structure):
             raise InvalidError("idle", idle, f"give seconds from {_SHORTEST_IDLE_S} to {LONGEST_TTL_S}")
         if check_whole("max_deliveries", max_deliveries) < 1:
             raise InvalidError("max_deliveries", max_deliveries, "give at least one")
-        start = "$" if since is None else _checked_cursor(since)
+        start = "$" if since is None else checked_cursor(since)
         dead = self._scope.keyspace.service(space.namespace, f"dead:{group}")
         consumer = Consumer(
             self._line, space, dead, group=group, name=name, idle_ms=round(idle * 1000), max_deliveries=max_deliveries
@@ -129,7 +129,12 @@ class Feed(Structure):
             raise translate(error, self._line.address) from error
 
 
-def _checked_cursor(since: str | int) -> str:
+def checked_cursor(since: str | int) -> str:
+    """A point of the feed as its stream spells it.
+
+    Raises:
+        InvalidError: it is none.
+    """
     if isinstance(since, bool) or _CURSOR.fullmatch(str(since)) is None:
         raise InvalidError("since", since, "give the cursor of a change, a version, or 0")
     version, _, sequence = str(since).partition("-")

@@ -1,7 +1,8 @@
 """Who calls: bearer tokens, and the actor and rights that each stands for.
 
-A tokens file (YAML or JSON) is a list of entries. It holds the SHA-256 digest of each token, never the token: the
-tokens are random and long, so that nothing can be learned from a digest.
+A tokens file (YAML or JSON) is a list of entries; the registry (`faces.tokens`) keeps the same entries in Redis. They
+hold the SHA-256 digest of each token, never the token: the tokens are random and long, so that nothing can be learned
+from a digest.
 """
 
 from __future__ import annotations
@@ -10,15 +11,25 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, Self
 
 import yaml
-from pydantic import ValidationError, field_serializer, field_validator
+from pydantic import Field, ValidationError, field_serializer, field_validator
 
-from sharedmem.errors import AccessDeniedError, Codes, ConfigError, SharedMemoryError
+from sharedmem.clock import Clock, SystemClock
+from sharedmem.errors import (
+    AccessDeniedError,
+    Codes,
+    ConfigError,
+    InvalidError,
+    NotFoundError,
+    SharedMemoryError,
+)
 from sharedmem.hub import Hub
 from sharedmem.models import Record
 from sharedmem.store import SharedMemoryStore
@@ -29,7 +40,12 @@ _SCHEME = "bearer"
 _TOKEN_PREFIX = "smt_"  # noqa: S105  no secret: it lets people and scanners see what a secret is
 _TOKEN_BYTES = 32
 _DIGEST_LENGTH = 64
+_ID_LENGTH = 12
 _LONGEST_HEADER = 1024
+_LONGEST_LABEL = 200
+_RATE = re.compile(r"([0-9]{1,6})/([0-9]{0,5})(s|min|h|day)")
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86_400}
+_MOST_CALLS, _MOST_S = 100_000, 86_400
 
 
 class TokenRefusedError(AccessDeniedError):
@@ -37,10 +53,54 @@ class TokenRefusedError(AccessDeniedError):
 
     codes = Codes("unauthenticated", 401, "UNAUTHENTICATED", 5)
 
-    def __init__(self, problem: str) -> None:
-        advice = "ask the operator for one (`sharedmem token` makes them) and send it as `authorization: Bearer ...`"
-        SharedMemoryError.__init__(self, f"{problem}; {advice}")
+    def __init__(self, problem: str, *, shown: bool = True, knows: bool = False) -> None:
+        asks = "ask the operator for one (`sharedmem token create` makes them)"
+        SharedMemoryError.__init__(self, f"{problem}; {asks} and send it as `authorization: Bearer ...`")
         self.actor, self.key, self.need = "", "", ""
+        self.shown = shown
+        """Whether the caller showed anything."""
+        self.knows = knows
+        """Whether the token is known, and refused nevertheless."""
+
+    @property
+    def challenge(self) -> str:
+        """What HTTP says in `WWW-Authenticate` (RFC 6750): who showed nothing is told no error."""
+        return 'Bearer realm="sharedmem"' + ', error="invalid_token"' * self.shown
+
+
+class Rate(Record):
+    """How often a token may call, through whichever server: so many calls come in so many seconds."""
+
+    limit: int = Field(ge=1, le=_MOST_CALLS)
+    per: int = Field(default=1, ge=1, le=_MOST_S)
+    """Seconds."""
+    burst: int | None = Field(default=None, ge=1, le=_MOST_CALLS)
+    """Calls that may come at once after a pause; None is `limit`."""
+
+    @property
+    def size(self) -> int:
+        """Calls that may come at once."""
+        return self.limit if self.burst is None else self.burst
+
+    @classmethod
+    def of(cls, text: str, *, burst: int | None = None) -> Self:
+        """A rate as people write it: `100/s`, `600/min`, `5000/h`, `10/30s`.
+
+        Raises:
+            InvalidError: it is none, or out of bounds.
+        """
+        found = _RATE.fullmatch(text.strip())
+        try:
+            if found:
+                per = int(found[2] or 1) * _SECONDS[found[3]]
+                return cls(limit=int(found[1]), per=per, burst=burst)
+        except ValidationError as error:
+            bounds = f"1 to {_MOST_CALLS} calls, in a day at most"
+            raise InvalidError("rate", text, f"give {bounds}; the burst likewise") from error
+        raise InvalidError("rate", text, "give calls and time, as 100/s, 600/min, 5000/h or 10/30s")
+
+    def __str__(self) -> str:
+        return f"{self.limit}/{f'{self.per}s' if self.per > 1 else 's'}"
 
 
 class Bearer(Record):
@@ -99,10 +159,26 @@ class Bearer(Record):
 
 
 class Entry(Bearer):
-    """One entry of a tokens file."""
+    """What is kept of a token, in a file or in the registry."""
 
     sha256: str
     """Digest of the token in hexadecimal digits."""
+    label: str = Field(default="", max_length=_LONGEST_LABEL)
+    """For people: whose it is, what it is for."""
+    rate: Rate | None = None
+    """How often it may call; None as often as it likes."""
+    created: datetime | None = None
+    expires: datetime | None = None
+    """From when on it is refused; None never."""
+
+    @property
+    def id(self) -> str:
+        """By which people name the token; nothing can be done with it."""
+        return self.sha256[:_ID_LENGTH]
+
+    def has_expired(self, now: datetime) -> bool:
+        """Whether it is refused by now."""
+        return self.expires is not None and self.expires <= now
 
     @field_validator("sha256")
     @classmethod
@@ -111,19 +187,25 @@ class Entry(Bearer):
             raise ValueError("it should be the 64 hexadecimal digits of a token's SHA-256, never the token itself")
         return digest.lower()
 
+    @field_validator("created", "expires")
+    @classmethod
+    def _sound_time(cls, moment: datetime | None) -> datetime | None:
+        return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
+
     def written(self) -> dict[str, object]:
         """The entry as it stands in a file: what is not said is left out."""
-        return {name: value for name, value in self.model_dump(mode="json").items() if value}
+        return {name: value for name, value in self.model_dump(mode="json", exclude_none=True).items() if value}
 
 
 class Admission(Protocol):
     """Decides who a caller is."""
 
-    def admit(self, authorization: str | None) -> Bearer:
+    async def admit(self, authorization: str | None) -> Bearer:
         """The caller who sent this `authorization` header.
 
         Raises:
             TokenRefusedError: it is nobody known.
+            UnavailableError: who it is cannot be looked up just now.
         """
 
 
@@ -133,19 +215,47 @@ class Everyone:
     def __init__(self, bearer: Bearer) -> None:
         self._bearer = bearer
 
-    def admit(self, authorization: str | None) -> Bearer:  # noqa: ARG002  the name is that of `Admission`
+    async def admit(self, authorization: str | None) -> Bearer:  # noqa: ARG002  the name is that of `Admission`
         """The one actor."""
         return self._bearer
 
 
-class Tokens:
-    """The known tokens.
+class AnyOf:
+    """Takes whoever one of several knows.
 
     Args:
-        entries: what a tokens file holds.
+        admissions: asked in this order.
     """
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, *admissions: Admission) -> None:
+        self._admissions = admissions
+
+    async def admit(self, authorization: str | None) -> Bearer:
+        """The caller, as the first that knows it says.
+
+        Raises:
+            TokenRefusedError: none of them does; as the one says that knows most.
+            UnavailableError: who it is cannot be looked up just now.
+        """
+        refusals: list[TokenRefusedError] = []
+        for admission in self._admissions:
+            try:
+                return await admission.admit(authorization)
+            except TokenRefusedError as refused:
+                refusals.append(refused)
+        raise max(refusals, key=lambda refused: refused.knows)
+
+
+class Tokens:
+    """The tokens of a file, as they were when it was read.
+
+    Args:
+        entries: what the file holds.
+        clock: the time to go by.
+    """
+
+    def __init__(self, entries: Iterable[Entry], *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._bearers = [(bytes.fromhex(entry.sha256), entry) for entry in entries]
 
     @classmethod
@@ -157,30 +267,23 @@ class Tokens:
         """
         entries = read_entries(path)
         if not entries:
-            raise _bad(path, "it holds no token; add one with `sharedmem token --actor NAME --add FILE`")
+            raise _bad(path, "it holds no token; add one with `sharedmem token create --actor NAME --file FILE`")
         if len({entry.sha256 for entry in entries}) < len(entries):
             raise _bad(path, "one token stands in two entries; leave one of them out")
         return cls(entries)
 
-    def admit(self, authorization: str | None) -> Bearer:
+    async def admit(self, authorization: str | None) -> Bearer:
         """The actor whose token it is; as long as there are entries, since each digest is compared in constant time.
 
         Raises:
-            TokenRefusedError: there is no token in it, or an unknown one.
+            TokenRefusedError: there is no token in it, an unknown one, or one whose time is over.
         """
-        if not authorization:
-            raise TokenRefusedError("the call carries no token")
-        scheme, _, token = authorization.strip().partition(" ")
-        if scheme.lower() != _SCHEME or not token.strip() or len(authorization) > _LONGEST_HEADER:
-            raise TokenRefusedError("the authorization is not of the form `Bearer <token>`")
-        digest = _digest(token.strip())
-        found: Bearer | None = None
-        for known, bearer in self._bearers:
+        digest = digest_of(token_in(authorization))
+        found: Entry | None = None
+        for known, entry in self._bearers:
             if hmac.compare_digest(known, digest):
-                found = bearer
-        if found is None:
-            raise TokenRefusedError("the token is not known here")
-        return found
+                found = entry
+        return valid(found, self._clock.now())
 
     def __len__(self) -> int:
         return len(self._bearers)
@@ -189,10 +292,69 @@ class Tokens:
         return f"<Tokens, {len(self)} of them>"
 
 
-def new_token(bearer: Bearer) -> tuple[str, Entry]:
-    """A new random token of 256 bits, to be shown once, and the entry to keep for it."""
+def token_in(authorization: str | None) -> str:
+    """The token in an `authorization` header.
+
+    Raises:
+        TokenRefusedError: there is none.
+    """
+    if not authorization:
+        raise TokenRefusedError("the call carries no token", shown=False)
+    scheme, _, token = authorization.strip().partition(" ")
+    if scheme.lower() != _SCHEME or not token.strip() or len(authorization) > _LONGEST_HEADER:
+        raise TokenRefusedError("the authorization is not of the form `Bearer <token>`")
+    return token.strip()
+
+
+def digest_of(token: str) -> bytes:
+    """What is kept of a token in its place."""
+    return hashlib.sha256(token.encode(errors="replace")).digest()
+
+
+def valid(entry: Entry | None, now: datetime) -> Entry:
+    """The entry of a token, if there is one whose time is not over.
+
+    Raises:
+        TokenRefusedError: there is none.
+    """
+    if entry is None:
+        raise TokenRefusedError("the token is not known here")
+    if entry.has_expired(now):
+        raise TokenRefusedError("the token has expired", knows=True)
+    return entry
+
+
+def new_token(
+    bearer: Bearer,
+    *,
+    label: str = "",
+    rate: Rate | None = None,
+    created: datetime | None = None,
+    expires: datetime | None = None,
+) -> tuple[str, Entry]:
+    """A new random token of 256 bits, to be shown once, and the entry to keep for it.
+
+    Args:
+        bearer: whom it stands for.
+        label: for people, up to 200 characters.
+        rate: how often it may call; None as often as it likes.
+        created: when it was made.
+        expires: from when on it is refused; None never.
+
+    Raises:
+        InvalidError: the label is too long.
+    """
+    if len(label) > _LONGEST_LABEL:
+        raise InvalidError("label", label, f"keep it within {_LONGEST_LABEL} characters")
     token = _TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
-    return token, Entry(**dict(bearer), sha256=_digest(token).hex())
+    whom = {name: getattr(bearer, name) for name in Bearer.model_fields}
+    kept = Entry(**whom, sha256=digest_of(token).hex(), label=label, rate=rate, created=created, expires=expires)
+    return token, kept
+
+
+def is_named(entry: Entry, name: str) -> bool:
+    """Whether people mean this token: by its id, or by the token itself."""
+    return name == entry.id or (name.startswith(_TOKEN_PREFIX) and digest_of(name).hex() == entry.sha256)
 
 
 def read_entries(path: Path) -> list[Entry]:
@@ -222,6 +384,42 @@ def add_entry(path: Path, entry: Entry) -> None:
     else:
         text += "\n" * bool(text) + yaml.safe_dump([entry.written()], sort_keys=False, allow_unicode=True)
     _replace(path, text)
+
+
+def remove_entry(path: Path, name: str) -> Entry:
+    """Take an entry out of a tokens file; in YAML all else stays as it is written.
+
+    Args:
+        path: the file.
+        name: the id of the token, or the token itself.
+
+    Raises:
+        NotFoundError: there is no such entry.
+        ConfigError: the file is none of ours.
+    """
+    entries = read_entries(path)
+    gone = next((number for number, entry in enumerate(entries) if is_named(entry, name)), None)
+    if gone is None:
+        raise NotFoundError("token", name[:_ID_LENGTH], f"`sharedmem token list --file {path}` shows which there are")
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json" or text.lstrip().startswith("["):
+        text = json.dumps([entry.written() for entry in entries if entry is not entries[gone]], indent=2) + "\n"
+    else:
+        text = _without(text, gone)
+    _replace(path, text)
+    return entries[gone]
+
+
+def _without(text: str, number: int) -> str:
+    """The YAML text of a list without one of its items; comments behind the item stay."""
+    listed = yaml.compose(text)
+    assert listed is not None, "it was read as a list just now"
+    node = listed.value[number]
+    lines = text.splitlines(keepends=True)
+    first, last = node.start_mark.line, node.end_mark.line
+    while last > first + 1 and lines[last - 1].strip()[:1] in {"", "#"}:
+        last -= 1
+    return "".join([*lines[:first], *lines[max(last, first + 1) :]])
 
 
 def _replace(path: Path, text: str) -> None:
@@ -259,10 +457,6 @@ def _entry(path: Path, number: int, item: object) -> Entry:
         field = ".".join(map(str, problem["loc"])) or "entry"
         # The cause is left out: it quotes what may be a token.
         raise _bad(path, f"entry {number}: {field}: {problem['msg'].removeprefix('Value error, ')}") from None
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode(errors="replace")).digest()
 
 
 def _bad(path: Path, problem: str) -> ConfigError:

@@ -25,6 +25,7 @@ from sharedmem.knowledge.decision_image import SessionImager
 from sharedmem.knowledge.graph.image import GraphImager
 from sharedmem.knowledge.memory.image import MemoryImager
 from sharedmem.models import Powers
+from sharedmem.synthesis.image import NoteImager
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
 from sharedmem.wire.address import read_address
@@ -132,7 +133,13 @@ async def assembled(
     sender = Sender(line, ledger, change_log_length=settings.change_log_length)
     memories = MemoryImager(keyspace, embeds=settings.embedder != "none")
     graphs = GraphImager(keyspace, line, clock)
-    logs: dict[str, Imager] = {"$plan": SessionImager(keyspace), "$memory": memories, "$graph": graphs}
+    notes = NoteImager(keyspace)
+    logs: dict[str, Imager] = {
+        "$plan": SessionImager(keyspace),
+        "$memory": memories,
+        "$graph": graphs,
+        "$note": notes,
+    }
     behind = Behind(
         line,
         keyspace,
@@ -143,7 +150,7 @@ async def assembled(
         settings,
         lifetimes.rule,
         logs=logs,
-        readers=(memories, graphs),
+        readers=(memories, graphs, notes),
     )
     tier = await _tier(behind, connection.durable_url, lambda: _dimension(embedder, behind))
     if tier is not None:

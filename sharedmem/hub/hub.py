@@ -160,8 +160,9 @@ class Hub:
             UnsupportedError: the settings name an embedder that is not installed.
         """
         from sharedmem.knowledge.indexing import Indexes  # noqa: PLC0415  # loads what only memory needs
+        from sharedmem.synthesis.revectored import RevectoredNotes  # noqa: PLC0415
 
-        return Indexes(self._thinking())
+        return Indexes(self._thinking(), others={"note": RevectoredNotes})
 
     async def health(self) -> Health:
         """Ask the server how it is. Two round trips.

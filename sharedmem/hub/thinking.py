@@ -30,6 +30,7 @@ def minds_of(parts: Parts, embedder: Embedder | None, model: LanguageModel | Non
     from sharedmem.knowledge.memory.desk import Desk  # noqa: PLC0415
     from sharedmem.knowledge.minds import Minds  # noqa: PLC0415
     from sharedmem.providers.opening import open_embedder, open_model, remembering  # noqa: PLC0415
+    from sharedmem.synthesis.shelf.family import note_family  # noqa: PLC0415
 
     means = parts.means
     settings, clock, counters = means.settings, means.clock, means.counters
@@ -43,16 +44,19 @@ def minds_of(parts: Parts, embedder: Embedder | None, model: LanguageModel | Non
         memories=_index(parts, memory_family(name, dimension)),
         answers=_index(parts, cache_family(name, dimension)),
         graphs=_index(parts, graph_family(name, dimension)),
+        notes=_index(parts, note_family(name, dimension)),
         embedder=chosen,
         model=model or open_model(settings, clock, counters),
         background=means.background,
         counters=counters,
         listener=means.listener,
+        blobs=means.blobs,
         clock=clock,
         settings=settings,
         tier=parts.tier if settings.memory_durability else None,
     )
-    means.when_cleared.extend((minds.memories.forget, minds.answers.forget, minds.graphs.forget))
+    indexes = (minds.memories, minds.answers, minds.graphs, minds.notes)
+    means.when_cleared.extend(index.forget for index in indexes)
     means.when_swept.append(lambda namespace, remove: Desk.of(minds, namespace).sweep(remove=remove))
     return minds
 

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from sharedmem.errors import ConfigError, InvalidError
 from sharedmem.knowledge.graph.revectored import RevectoredGraphs
 from sharedmem.knowledge.memory.revectored import Revectored
 from sharedmem.knowledge.memory.spoilt import spoilt_of
 from sharedmem.knowledge.minds import Minds
+from sharedmem.knowledge.revectoring import RevectoredRecords
 from sharedmem.models import IndexStatus
 from sharedmem.search.protocol import Index, IndexProgress
 from sharedmem.wire.keys import check_name
 
+Revectoring = Callable[[Minds, str | None], RevectoredRecords]
+"""What makes vectors anew: of what the hub lends, and whose index (None: the shared one)."""
+
 
 class Indexes:
-    """Every index of a hub: of memories, of the semantic cache and of knowledge graphs.
+    """Every index of a hub: of memories, of the semantic cache, of knowledge graphs and of synthesised notes.
 
     Args:
         minds: what the hub lends.
+        others: by family, whose vectors can be made anew besides those of memories and graphs, and how.
     """
 
-    def __init__(self, minds: Minds) -> None:
+    def __init__(self, minds: Minds, others: Mapping[str, Revectoring] | None = None) -> None:
         self._minds = minds
-        self._indexes = {index.family.name: index for index in (minds.memories, minds.answers, minds.graphs)}
+        self._indexes = {
+            index.family.name: index for index in (minds.memories, minds.answers, minds.graphs, minds.notes)
+        }
+        self._others = dict(others or {})
 
     async def all(self) -> list[IndexStatus]:
         """Every index with its documents, failures and problems. A few round trips.
@@ -56,7 +66,7 @@ class Indexes:
 
         Args:
             namespace: which.
-            family: `memory`, `cache` or `graph`.
+            family: `memory`, `cache`, `graph` or `note`.
             progress: called with (documents done, documents in all).
 
         Raises:
@@ -70,12 +80,12 @@ class Indexes:
     ) -> None:
         """Build an index anew beside the old one, and change over when it is complete.
 
-        Where the embedder is another one than that of the old index, the memories, or records of graphs, in it get new
-        vectors; until they have them, they are found by their words.
+        Where the embedder is another one than that of the old index, the memories, notes or records of graphs in it get
+        new vectors; until they have them, they are found by their words, and notes not at all.
 
         Args:
             namespace: in whose index it is searched, its own or the shared one; None for the shared one.
-            family: `memory`, `cache` or `graph`.
+            family: `memory`, `cache`, `graph` or `note`.
             progress: called with (documents done, documents in all), then likewise for the vectors made anew.
 
         Raises:
@@ -92,11 +102,14 @@ class Indexes:
         if searched is not None:
             await searched.embed(progress)
 
-    def _searched_in(self, index: Index, namespace: str | None) -> Revectored | RevectoredGraphs | None:
+    def _searched_in(self, index: Index, namespace: str | None) -> Revectored | RevectoredRecords | None:
         """Whose vectors can be made anew; answers of the semantic cache expire, and are not worth it."""
         if index is self._minds.memories:
             return Revectored(self._minds, namespace)
-        return RevectoredGraphs(self._minds, namespace) if index is self._minds.graphs else None
+        if index is self._minds.graphs:
+            return RevectoredGraphs(self._minds, namespace)
+        other = self._others.get(index.family.name)
+        return other(self._minds, namespace) if other is not None else None
 
     def _of(self, family: str) -> Index:
         if family not in self._indexes:

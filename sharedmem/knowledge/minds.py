@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
+from sharedmem.data.blobs import Blobs
 from sharedmem.providers.caching import CachedEmbedder
 from sharedmem.providers.protocol import Embedder, LanguageModel
 from sharedmem.providers.team import TeamEmbedder
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Minds:
-    """What a hub lends to the memory, the cache and the graphs of its stores."""
+    """What a hub lends to the memory, the cache, the graphs and the synthesis of its stores."""
 
     line: Line
     sender: Sender
@@ -35,12 +36,16 @@ class Minds:
     """Of the semantic cache."""
     graphs: Index
     """Of the knowledge graphs."""
+    notes: Index
+    """Of what synthesis has made of conversations."""
     embedder: Embedder | None
     """None: what is remembered is found by its words alone."""
     model: LanguageModel
     background: Background
     counters: Counters
     listener: Listener
+    blobs: Blobs
+    """Where what is put away lies."""
     clock: Clock
     settings: Settings
     tier: Tier | None = None

@@ -18,6 +18,8 @@ Recall = Literal["current", "flagged", "all"]
 Depth = Literal["high", "medium", "low"]
 SynthesisState = Literal["pending", "running", "done", "failed"]
 GraphFormat = Literal["mermaid", "dot", "html"]
+ChainDirection = Literal["forward", "backward", "both"]
+SummaryMode = Literal["fast", "full"]
 
 
 class SynthesisMessage(Record):
@@ -110,7 +112,7 @@ class ConversationSummary(Record):
     """A summary that is told, and not stored."""
 
     summary: str
-    mode: Literal["fast", "full"] = "fast"
+    mode: SummaryMode = "fast"
     tags: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
     semantic_queries: tuple[str, ...] = ()

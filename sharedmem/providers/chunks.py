@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sharedmem.errors import InvalidError
 from sharedmem.wire.vectors import Matrix, unit
 
 LONGEST_TOKENS = 500
@@ -42,16 +43,24 @@ class Piece(NamedTuple):
     tokens: int
 
 
-def pieces_of(texts: Sequence[str], *, longest: int = LONGEST_TOKENS) -> list[Piece]:
+def pieces_of(texts: Sequence[str], *, longest: int = LONGEST_TOKENS, overlap: int | None = None) -> list[Piece]:
     """The pieces of all texts, in their order; a short text is one piece.
 
     Args:
         texts: none of them empty.
         longest: tokens of a piece, at most.
+        overlap: tokens that a piece repeats of the one before it; None is 50, and a tenth of shorter pieces.
+
+    Raises:
+        InvalidError: pieces of so many tokens cannot overlap by so many.
     """
+    if overlap is None:
+        overlap = min(OVERLAP_TOKENS, longest // 10)
+    if not 0 <= overlap < longest:
+        raise InvalidError("overlap", overlap, f"pieces of {longest} tokens can overlap by 0 to {longest - 1}")
     found: list[Piece] = []
     for owner, text in enumerate(texts):
-        found += _pieces(owner, text, longest)
+        found += _pieces(owner, text, longest=longest, overlap=overlap)
     return found
 
 
@@ -69,13 +78,13 @@ def count_tokens(text: str) -> int:
     return max(len(exactly(text) if exactly else _TOKEN.findall(text)), 1) if text else 0
 
 
-def _pieces(owner: int, text: str, longest: int) -> list[Piece]:
+def _pieces(owner: int, text: str, *, longest: int, overlap: int) -> list[Piece]:
     if len(text) <= min(longest, _NEVER_LONG_CHARACTERS):
         return [Piece(owner, text, count_tokens(text))]
     starts = _starts(text)
     if len(starts) <= longest:
         return [Piece(owner, text, max(len(starts), 1))]
-    step = longest - min(OVERLAP_TOKENS, longest // 10)
+    step = longest - overlap
     ends = [*starts[1:], len(text)]
     found = []
     for first in range(0, len(starts), step):

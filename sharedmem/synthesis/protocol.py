@@ -105,7 +105,7 @@ class Change(NamedTuple):
     drops_body: bool = False
     """Text, messages and vector go (they were archived); the rest stays."""
     body: Note | None = None
-    """Text and messages come back, of this (it was fetched from the archive)."""
+    """Text and messages come back, of this (it was fetched from the archive), and it is archived no more."""
     vector: Vector | None = None
     """A vector comes back."""
 

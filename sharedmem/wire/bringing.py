@@ -41,7 +41,7 @@ def restore_keys(keyspace: KeySpace, namespace: str) -> RestoreKeys:
 
 
 class Bringing:
-    """Brings memories and graphs back into Redis."""
+    """Brings memories, graphs and notes back into Redis."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
@@ -78,6 +78,20 @@ class Bringing:
         large = sum(8 if isinstance(word, int | float) else len(word) for word in words)
         reply = await self._sender.mutate("graph_restore", space, [kept, *keys], _NOBODY, args, large=large)
         return reply.decode()
+
+    async def note_restore(
+        self,
+        kept: bytes,
+        *,
+        keys: Sequence[bytes],
+        app: str,
+        token: str,
+        lease_ms: int,
+        words: Sequence[Argument],
+    ) -> int | None:
+        """Returns how many are here now that were not; None when somebody else brings them back."""
+        reply = _text(await self._sender.run("note_restore", [kept, *keys], [app, token, lease_ms, *words]))
+        return None if reply == "overtaken" else int(reply.split()[1])
 
 
 def _text(reply: object) -> str:

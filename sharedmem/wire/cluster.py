@@ -15,7 +15,7 @@ from redis.asyncio.client import PubSub
 
 from sharedmem.wire.driver import Driver, Place, Server
 from sharedmem.wire.lane import Lane
-from sharedmem.wire.replies import Command, LostError, Reply, ServerError, checked
+from sharedmem.wire.replies import Command, Load, LostError, Reply, ServerError, checked
 from sharedmem.wire.slots import Owners, is_for_all, is_for_masters, read_slots, redirected, slot_of
 
 T = TypeVar("T")
@@ -73,6 +73,11 @@ class Cluster:
     def generation(self) -> int:
         """How often lanes were lost or connected, all servers together."""
         return sum(node.lane.generation for node in self._nodes.values())
+
+    def load(self) -> Load:
+        """How busy the lanes are, all servers together."""
+        loads = [node.lane.load for node in self._nodes.values()]
+        return Load(sum(load.open for load in loads), sum(load.waiting for load in loads))
 
     def any_node(self) -> Node:
         """The ways to a server, each time to another one."""
@@ -198,6 +203,11 @@ class ClusterLane:
     def generation(self) -> int:
         """Rises with each new connection to any of the servers."""
         return self._cluster.generation()
+
+    @property
+    def load(self) -> Load:
+        """How busy the lanes are."""
+        return self._cluster.load()
 
     def post(self, args: Command) -> None:
         """Nothing is sent without waiting here: a reply may say that the key has moved. See `Transport.post`."""

@@ -14,7 +14,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.exceptions import RedisError, ResponseError
 
-from sharedmem.wire.replies import Command, LostError, Reply, ServerError
+from sharedmem.wire.replies import Command, Load, LostError, Reply, ServerError
 
 Place = tuple[str, int]
 Server = bytes | Place | None
@@ -47,10 +47,16 @@ class Driver:
         for each in (client, waiting):
             # Replies come as RESP2 has them, as on the fast lane.
             each.response_callbacks.clear()
+        self._under_way = 0
         self.generation = 0
         """Rises when a connection is lost, and when it is there again; not with those that a pool adds."""
         self._seen: WeakSet[AbstractConnection] = WeakSet()
         self._client.connection_pool.connection_kwargs["redis_connect_func"] = self._greet
+
+    @property
+    def load(self) -> Load:
+        """How busy it is."""
+        return Load(sum(connection.is_connected for connection in self._seen), self._under_way)
 
     def post(self, args: Command) -> None:
         """Nothing can be sent without waiting here; see `Transport.post`."""
@@ -63,7 +69,11 @@ class Driver:
             LostError: the connection was lost; it may or may not have happened.
         """
         async with self._room:
-            return await self._translated(self._client.execute_command(*args))
+            self._under_way += 1
+            try:
+                return await self._translated(self._client.execute_command(*args))
+            finally:
+                self._under_way -= 1
 
     async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
         """Send commands as one atomic transaction; a refused command's reply is its `ServerError`.

@@ -35,11 +35,12 @@ EXPIRING_PARTS = (
     *("queue.waiters", "queue.followers", "queue.counts", "queue.result", "queue.recent"),
     *("episode", "episode.summary", "episode.sessions", "episode.endings"),
     *("kept.staged", "memory.embedding", "memory.tending", "cache.tending", "graph.tending", "graph.falkor.turn"),
+    *("note.tending", "note.answer"),
 )
 # Kinds of record that can be searched for, and the service keys beside them: a namespace has one of each, or one for
 # each thing that is named behind it (`KeySpace.record_item`).
-FAMILIES = ("memory", "cache", "graph")
-LASTING_FAMILIES = ("memory", "graph")
+FAMILIES = ("memory", "cache", "graph", "note")
+LASTING_FAMILIES = ("memory", "graph", "note")
 """Those whose records the durable tier has: all of a namespace are in Redis, or none is looked for."""
 RECORD_PARTS = (
     *(f"{family}.{part}" for family in FAMILIES for part in ("log", "place", "stats")),
@@ -48,6 +49,7 @@ RECORD_PARTS = (
     "cache.gone",
     *(f"graph.{part}" for part in ("groups", "edges", "claims", "names", "merges", "changed", "told")),
     *("graph.falkor", "graph.falkor.ready"),
+    *(f"note.{part}" for part in ("apps", "ids", "users", "chains")),
 )
 # These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
 LASTING_PARTS = (
@@ -312,6 +314,20 @@ class KeySpace:
     def outboxes(self) -> bytes:
         """The set of the namespaces that may have something for the durable tier."""
         return f"{self._prefix}:$outboxes".encode()
+
+    @property
+    def tokens(self) -> bytes:
+        """The hash of the tokens by which faces know their callers: digest -> who it is. No tenant's key reaches it."""
+        return f"{self._prefix}:$tokens".encode()
+
+    @property
+    def tokens_used(self) -> bytes:
+        """The hash of when each of those tokens was last seen, in ms since 1970."""
+        return f"{self._prefix}:$tokens.used".encode()
+
+    def token_limit(self, namespace: str, id_: str) -> bytes:
+        """The bucket from which the calls of a token are taken; clearing the namespace does not fill it."""
+        return self.service(namespace, f"token.limit:{id_}")
 
     def is_state(self, physical: bytes) -> bool:
         """Whether a service key is the state of a key between Redis and the durable tier, which nobody counts."""

@@ -12,12 +12,12 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, cast
 
 import hiredis
 
 from sharedmem.wire.address import Address
-from sharedmem.wire.replies import Argument, Command, LostError, Reply, ServerError, checked
+from sharedmem.wire.replies import Argument, Command, Load, LostError, Reply, ServerError, checked
 
 _NOTHING: Final = object()
 _MOST_IN_FLIGHT = 20_000
@@ -111,8 +111,8 @@ class _Link(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not asserted: the transports of uvloop are none by their class.
+        self._transport = cast("asyncio.Transport", transport)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -178,6 +178,12 @@ class Lane:
         self._closed = False
         self.generation = 0
         """Rises when the connection is lost, and when there is a new one."""
+
+    @property
+    def load(self) -> Load:
+        """How busy it is."""
+        link = self._link
+        return Load(0, 0) if link is None else Load(1, len(link.waiting))
 
     def post(self, args: Command) -> asyncio.Future[Reply] | None:
         """Put a command in line without waiting for anything, if that can be done just now.

@@ -19,7 +19,7 @@ from sharedmem.errors import AccessDeniedError, UnavailableError, UnsupportedErr
 from sharedmem.wire.cluster import ClusterDriver
 from sharedmem.wire.driver import Driver, Server
 from sharedmem.wire.faults import PASSING, translate
-from sharedmem.wire.replies import Argument, Command, LostError, Reply, ServerError, checked
+from sharedmem.wire.replies import Argument, Command, Load, LostError, Reply, ServerError, checked
 from sharedmem.wire.scripts import by_digest, scripts
 
 T = TypeVar("T")
@@ -34,6 +34,10 @@ class Transport(Protocol):
     @property
     def generation(self) -> int:
         """Rises with each connection that takes the place of a lost one: the server may be another one by then."""
+
+    @property
+    def load(self) -> Load:
+        """How busy it is."""
 
     def post(self, args: Command) -> asyncio.Future[Reply] | None:
         """Send one command without waiting, or None when `send` must be used; the reply may be a `ServerError`."""
@@ -85,6 +89,16 @@ class Line:
     def generation(self) -> int:
         """Rises with each new connection: what was known of the server's data may not hold any more."""
         return self._transport.generation
+
+    @property
+    def load(self) -> Load:
+        """How many connections carry its ordinary calls, and how many of these wait for their answers."""
+        return self._transport.load
+
+    @property
+    def is_multiplexed(self) -> bool:
+        """Whether all ordinary calls share a connection with each server."""
+        return self._transport is not self._driver
 
     def before_repeat(self, hook: Callable[[], Awaitable[None]]) -> None:
         """Await `hook` before a call that was lost is sent again: the server may have lost more than that."""

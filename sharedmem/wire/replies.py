@@ -5,7 +5,7 @@ These exceptions stay inside the house: `wire.faults` turns them into the errors
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 Argument: TypeAlias = bytes | str | int
 Command: TypeAlias = tuple[Argument, ...]
@@ -27,6 +27,15 @@ class ServerError(Exception):
 
 class LostError(Exception):
     """The connection was lost, or could not be had: the command may or may not have happened."""
+
+
+class Load(NamedTuple):
+    """How busy a transport is."""
+
+    open: int
+    """Connections."""
+    waiting: int
+    """Calls whose answers have not come yet."""
 
 
 def checked(reply: Reply) -> Reply:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from collections.abc import Mapping as Fields
+from contextlib import aclosing
 from pathlib import Path
 
 from sharedmem.durable.archive import moving as archives
@@ -12,6 +13,7 @@ from sharedmem.durable.archive.mapping import Mapping, checked_mapping, read_map
 from sharedmem.durable.archive.moving import Copied, Exported, Imported
 from sharedmem.durable.archive.parts import ArchiveParts
 from sharedmem.durable.archive.steps import Progress
+from sharedmem.durable.archive.streaming import streamed
 
 MappingLike = Mapping | Fields[str, object] | Path | str
 """A mapping, its fields, or the YAML or JSON file that has them."""
@@ -62,6 +64,22 @@ class Archives:
         return await archives.export(
             self._parts, namespace, Path(file), version=self._version, replace=replace, progress=progress
         )
+
+    async def stream(self, namespace: str, *, compressed: bool = True) -> AsyncIterator[bytes]:
+        """The bytes of an archive of a namespace, as they are made; a few MiB of memory. What is left out is not told.
+
+        Args:
+            namespace: which.
+            compressed: zstd, as a file that ends in `.zst`; else text.
+
+        Raises:
+            NotFoundError: nothing was ever written to the namespace.
+            UnavailableError: a side stayed away; without its last line an archive is known to be cut.
+            UnsupportedError: the library that compresses is not installed.
+        """
+        async with aclosing(streamed(self._parts, namespace, version=self._version, compressed=compressed)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def import_(
         self,

@@ -137,10 +137,10 @@ class ArchiveWriter:
         Raises:
             UnavailableError: the file cannot be written.
         """
-        for line in map(_line, records):
+        for line in map(line_of, records):
             self._buffer.append(line)
             self._waiting += len(line)
-        self._footer = _counted(self._footer, self._buffer[len(self._buffer) - len(records) :], records)
+        self._footer = counted(self._footer, self._buffer[len(self._buffer) - len(records) :], records)
         if position is not None and self._waiting + self._unnoted >= FRAME_BYTES:
             await self._flush(position)
         elif self._waiting >= FRAME_BYTES:
@@ -152,7 +152,7 @@ class ArchiveWriter:
         Raises:
             UnavailableError: the file cannot be written.
         """
-        self._buffer.append(_line(self._footer))
+        self._buffer.append(line_of(self._footer))
         await self._flush()
         with _translated(self.path):
             await asyncio.to_thread(self._name)
@@ -179,7 +179,7 @@ class ArchiveWriter:
         checkpoint = _read(self._beside, Checkpoint)
         if checkpoint is None or checkpoint.size > os.fstat(file.fileno()).st_size:
             file.truncate(0)
-            self._buffer = [_line(self.header)]
+            self._buffer = [line_of(self.header)]
             return
         if checkpoint.header.namespace != self.header.namespace:
             known = f"{str(self._part)!r} is the beginning of an archive of {checkpoint.header.namespace!r}"
@@ -293,12 +293,13 @@ class _Newer(Record):
     format: int
 
 
-def _line(record: Record) -> bytes:
+def line_of(record: Record) -> bytes:
     """JSON, its fields in the order of the model; of a document, those with default values are left out."""
     return f"{record.model_dump_json(exclude_defaults=isinstance(record, DurableRecord))}\n".encode()
 
 
-def _counted(footer: Footer, lines: Sequence[bytes], records: Sequence[DurableRecord]) -> Footer:
+def counted(footer: Footer, lines: Sequence[bytes], records: Sequence[DurableRecord]) -> Footer:
+    """The last line, once these lines with these documents stand before it."""
     return Footer(
         documents=footer.documents + len(records),
         keys=footer.keys + sum(record.is_head for record in records),

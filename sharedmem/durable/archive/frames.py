@@ -20,6 +20,7 @@ _SUFFIX = ".zst"
 _LEVEL = 3
 _CHUNK_BYTES = 1 << 18
 _BLOCK_BYTES = 1 << 18
+_LONGEST_LINE_BYTES = 1 << 26
 
 
 class Place(NamedTuple):
@@ -49,10 +50,38 @@ def packed(path: Path, text: bytes) -> bytes:
     """
     if path.suffix != _SUFFIX:
         return text
+    return compressed(text)
+
+
+def compressed(text: bytes) -> bytes:
+    """A zstd frame with a checksum.
+
+    Raises:
+        UnsupportedError: the library is missing.
+    """
     zstd = _zstd()
     options = {zstd.CompressionParameter.compression_level: _LEVEL, zstd.CompressionParameter.checksum_flag: 1}
     frame: bytes = zstd.compress(text, options=options)
     return frame
+
+
+def decompressed(frame: bytes, name: str) -> bytes:
+    """The text of a zstd frame.
+
+    Args:
+        frame: whole.
+        name: of what holds it, for messages.
+
+    Raises:
+        InvalidError: it is damaged.
+        UnsupportedError: the library is missing.
+    """
+    zstd = _zstd()
+    try:
+        text: bytes = zstd.decompress(frame)
+    except zstd.ZstdError as error:
+        raise InvalidError("archive", name, f"it is damaged: {error}") from error
+    return text
 
 
 def blocks(path: Path, place: Place, *, ends: bool = True) -> Iterator[Block]:
@@ -132,6 +161,9 @@ def _lines(texts: Iterator[_Text], path: Path, *, ends: bool) -> Iterator[Block]
         if lines:
             yield Block(place, lines, read)
             place = place._replace(lines=place.lines + len(lines))
+        if len(rest) > _LONGEST_LINE_BYTES:
+            # A few packed bytes may stand for more than there is memory.
+            raise InvalidError("file", str(path), f"it has a line of more than {_LONGEST_LINE_BYTES >> 20} MiB")
     if rest and not ends:
         yield Block(place, [rest], read)
     elif rest:

@@ -18,10 +18,10 @@ ORDER = (
     *("publish", "subscribe", "watch"),
     *("lock", "leader"),
     *("presence", "limits"),
-    *("remember", "recall", "embed"),
+    *("remember", "recall", "evolution", "fsck", "archive", "forget", "embed"),
     *("usage", "clear", "acl"),
     *("restore", "export", "import", "copy", "backfill"),
-    *("up", "down", "status", "token", "metrics", "demo", "doctor", "config", "redis-cli"),
+    *("up", "down", "status", "metrics", "demo", "doctor", "config", "redis-cli"),
 )
 """How the overview lists the commands."""
 DATA, LIVE, NAMESPACE, SERVER = "Shared data", "Live", "A namespace as a whole", "Server and installation"
@@ -43,6 +43,8 @@ app.add_typer(hashes, name="hash", rich_help_panel=DATA, epilog="Try:  sharedmem
 app.add_typer(members, name="members", rich_help_panel=DATA, epilog="Try:  sharedmem members topics")
 serve = typer.Typer(help="Let agents of other machines and languages in, until Ctrl-C.")
 app.add_typer(serve, name="serve", rich_help_panel=SERVER, epilog="Try:  sharedmem serve grpc")
+tokens = typer.Typer(help="Tokens by which servers know their callers: made here, shown once, taken back here.")
+app.add_typer(tokens, name="token", rich_help_panel=SERVER, epilog="Try:  sharedmem token create --actor planner")
 
 plans = typer.Typer(help="What agents decided and how that went; `plans SESSION` shows the newest plans.")
 app.add_typer(plans, name="plans", rich_help_panel=AGREEMENT, epilog="Try:  sharedmem plans desk")
@@ -58,6 +60,10 @@ threads = typer.Typer(help="Conversations, and what was said in them.")
 app.add_typer(threads, name="thread", rich_help_panel=MEMORY, epilog="Try:  sharedmem thread stats main")
 graph = typer.Typer(help="What was true of the world, and what was known of it when; each group has a graph.")
 app.add_typer(graph, name="graph", rich_help_panel=MEMORY, epilog="Try:  sharedmem graph groups")
+notes = typer.Typer(help="What conversations became: notes that are consolidated and superseded, never lost.")
+app.add_typer(notes, name="notes", rich_help_panel=MEMORY, epilog="Try:  sharedmem notes find address --app shop")
+tasks = typer.Typer(help="What synthesis was asked to do, and how far that is.")
+app.add_typer(tasks, name="task", rich_help_panel=MEMORY, epilog="Try:  sharedmem task list")
 cache = typer.Typer(help="Answers that somebody has paid for already.")
 app.add_typer(cache, name="cache", rich_help_panel=MEMORY, epilog="Try:  sharedmem cache stats")
 index = typer.Typer(help="The indexes by which memories and answers are found.")

@@ -1,4 +1,4 @@
-"""Commands that let others in: serve grpc, token."""
+"""Commands that let others in: serve grpc."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sharedmem.errors import InvalidError
-from sharedmem.faces.auth import Bearer, Entry, Tokens, add_entry, new_token
-from sharedmem.faces.cli.app import SERVER, command, serve
+from sharedmem.faces.auth import Bearer
+from sharedmem.faces.cli.app import command, serve
 from sharedmem.faces.cli.output import answer, pairs
 from sharedmem.faces.cli.session import Options, options_of
-from sharedmem.faces.cli.values import json_text
+from sharedmem.faces.tokens import admission_of
 from sharedmem.hub import Hub
 from sharedmem.models import Record
 
@@ -33,18 +32,10 @@ class Serving(Record):
 
     target: str
     tls: bool
-    tokens: int | None
-    """How many are known; None when everybody who reaches it is taken for the actor of this command line."""
+    tokens: str | None
+    """Whose tokens are known; None when everybody who reaches it is taken for the actor of this command line."""
     memory: str
     namespace: str
-
-
-class NewToken(Record):
-    """A token, shown this once, and what to keep of it."""
-
-    token: str
-    entry: dict[str, object]
-    added_to: Path | None
 
 
 @command("grpc", None, group=serve, example="sharedmem serve grpc --tokens tokens.yaml")
@@ -54,7 +45,10 @@ def serve_grpc(
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = _PORT,
-    tokens: Annotated[Path | None, typer.Option(help="YAML or JSON file of those who may call.")] = None,
+    tokens: Annotated[
+        list[str] | None,
+        typer.Option(help="Who may call: `registry`, or a YAML or JSON file of tokens; may be repeated."),
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the certificate, with its chain.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
     tls_client_ca: Annotated[
@@ -79,22 +73,22 @@ def serve_grpc(
         max_message_bytes=max_message_bytes,
         trust_network=trust_network,
     )
-    asyncio.run(_serve(options_of(context), endpoint, None if tokens is None else Tokens.read(tokens)))
+    asyncio.run(_serve(options_of(context), endpoint, tokens or []))
 
 
-async def _serve(options: Options, endpoint: Endpoint, tokens: Tokens | None) -> None:
+async def _serve(options: Options, endpoint: Endpoint, tokens: list[str]) -> None:
     from sharedmem.faces.grpc import MemoryServer  # noqa: PLC0415  as above
 
     settings = options.settings()
     everyone = Bearer.of(settings.namespace, actor=settings.actor)
-    async with (
-        Hub.open(settings=settings) as hub,
-        MemoryServer(hub, endpoint, tokens=tokens, everyone=everyone) as server,
-    ):
+    hub = Hub.open(settings=settings)
+    # A file that cannot be read is told before a server is started or joined.
+    admission = admission_of(hub, tokens)
+    async with hub, MemoryServer(hub, endpoint, tokens=admission, everyone=everyone) as server:
         serving = Serving(
             target=server.target,
             tls=endpoint.is_tls(),
-            tokens=None if tokens is None else len(tokens),
+            tokens=" and ".join(tokens) or None,
             memory=hub.url,
             namespace=settings.namespace,
         )
@@ -114,32 +108,8 @@ async def _told_to_end() -> None:
         signal.signal(number, handler)
 
 
-@command("token", SERVER, example="sharedmem token --actor planner --grant 'chat:team-alpha*'")
-def token(
-    context: typer.Context,
-    grant: Annotated[
-        list[str] | None, typer.Option(help="A further right, as an absolute pattern: 'chat:team*'; may be repeated.")
-    ] = None,
-    subscribe: Annotated[
-        list[str] | None, typer.Option(help="A further namespace it may read; may be repeated.")
-    ] = None,
-    add: Annotated[Path | None, typer.Option(help="Tokens file to put the entry into; made if there is none.")] = None,
-) -> None:
-    """Make a token for --actor in --namespace, shown this once, and the entry by which servers know it."""
-    options = options_of(context)
-    settings = options.settings()
-    if settings.actor is None:
-        raise InvalidError("actor", None, "say with --actor whom the token stands for")
-    bearer = Bearer.of(settings.namespace, actor=settings.actor, subscribe=subscribe or (), grants=grant or ())
-    secret, entry = new_token(bearer)
-    if add is not None:
-        add_entry(add, entry)
-    made = NewToken(token=secret, entry=entry.written(), added_to=add)
-    answer(options, made, lambda: _token_picture(made, entry))
-
-
 def _picture(serving: Serving) -> Table:
-    who = "everybody on this machine" if serving.tokens is None else f"{serving.tokens} tokens"
+    who = "everybody on this machine" if serving.tokens is None else f"the tokens of {serving.tokens}"
     client = f'async with MemoryClient("{serving.target}"{", token=..." if serving.tokens else ""}) as memory: ...'
     rows: list[tuple[str, object]] = [
         ("listens at", f"{serving.target}, {'with' if serving.tls else 'without'} TLS"),
@@ -150,16 +120,3 @@ def _picture(serving: Serving) -> Table:
         ("stop", "Ctrl-C: calls under way may end, watchers are told to come back"),
     ]
     return pairs(rows, title="gRPC is served")
-
-
-def _token_picture(made: NewToken, entry: Entry) -> Table:
-    rows: list[tuple[str, object]] = [
-        ("token", made.token),
-        ("stands for", f"{entry.actor} in namespace {entry.namespace}"),
-        ("keep it", "it is shown this once; servers know its digest only"),
-    ]
-    if made.added_to is None:
-        rows.append(("entry", f"- {json_text(made.entry)}"))
-    else:
-        rows.append(("added to", str(made.added_to)))
-    return pairs(rows, title="A new token")

@@ -12,8 +12,8 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from sharedmem.errors import InvalidError, UnavailableError
+from sharedmem.faces.endpoint import is_loopback, pem
 from sharedmem.faces.grpc.contract import METHODS, SERVICE
-from sharedmem.faces.grpc.endpoint import is_loopback, pem
 from sharedmem.faces.grpc.errors import raise_as_ours
 
 Reply = TypeVar("Reply", bound=Message)
@@ -157,7 +157,7 @@ def _serialized(message: Message) -> bytes:
 
 def _sound(token: str) -> str:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise InvalidError("token", "***", "give it just as `sharedmem token` has shown it")
+        raise InvalidError("token", "***", "give it just as `sharedmem token create` has shown it")
     return token
 
 

@@ -35,7 +35,7 @@ class MemoryClient:
 
     Args:
         target: `host:port` of the server.
-        token: made by `sharedmem token`; None where the server takes everybody.
+        token: made by `sharedmem token create`; None where the server takes everybody.
         tls: None encrypts unless the server is on this machine.
         tls_ca_file: PEM file of the authorities that may have signed the server.
         tls_cert_file: PEM file of a certificate of one's own, where the server asks for one.

@@ -13,9 +13,10 @@ from grpc_reflection.v1alpha import reflection
 
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.errors import ConfigError, SharedMemoryError, UnavailableError
-from sharedmem.faces.auth import Bearer, Everyone, Tokens
+from sharedmem.faces.auth import Admission, Bearer, Everyone
+from sharedmem.faces.endpoint import spelled
 from sharedmem.faces.grpc.contract import SERVICE
-from sharedmem.faces.grpc.endpoint import Endpoint, spelled
+from sharedmem.faces.grpc.endpoint import Endpoint
 from sharedmem.faces.grpc.service import MemoryService
 from sharedmem.hub import Hub
 from sharedmem.tasks import Background
@@ -36,7 +37,7 @@ class MemoryServer:
     Args:
         hub: the memory; it must be open for as long as the server runs, and stays open afterwards.
         endpoint: where to listen.
-        tokens: who may call. None takes everybody who reaches it for `everyone`.
+        tokens: who may call: `Tokens` of a file, a `Registry`. None takes everybody who reaches it for `everyone`.
         everyone: whom callers are taken for where there are no tokens.
         grace_s: seconds that calls under way get to end when the server stops.
         health_every_s: seconds between two looks whether Redis answers.
@@ -48,7 +49,7 @@ class MemoryServer:
         hub: Hub,
         endpoint: Endpoint | None = None,
         *,
-        tokens: Tokens | None = None,
+        tokens: Admission | None = None,
         everyone: Bearer | None = None,
         grace_s: float = GRACE_S,
         health_every_s: float = _HEALTH_EVERY_S,

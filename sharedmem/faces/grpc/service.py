@@ -70,7 +70,7 @@ class MemoryService:
     async def _run(
         self, call: Callable[[SharedMemoryStore, Any], Awaitable[Message]], request: Message, context: Context
     ) -> Message:
-        return await call(self._store_of(context), request)
+        return await call(await self._store_of(context), request)
 
     async def _watching(self, request: pb.WatchRequest, context: Context) -> AsyncGenerator[pb.WatchResponse, None]:
         steps = self._steps(request, context)
@@ -79,7 +79,7 @@ class MemoryService:
                 yield step
 
     async def _steps(self, request: pb.WatchRequest, context: Context) -> AsyncGenerator[pb.WatchResponse, None]:
-        store, pattern = self._store_of(context), request.pattern or "*"
+        store, pattern = await self._store_of(context), request.pattern or "*"
         newest = await store.cursor(pattern)
         cursor = request.cursor or newest
         # Now the caller knows that it is connected, and from where on nothing is missed.
@@ -108,7 +108,7 @@ class MemoryService:
             closing.cancel()
             await asyncio.wait((news, closing))
 
-    def _store_of(self, context: Context) -> SharedMemoryStore:
+    async def _store_of(self, context: Context) -> SharedMemoryStore:
         """The store with the rights of the caller.
 
         Raises:
@@ -117,7 +117,7 @@ class MemoryService:
         metadata = dict(context.invocation_metadata() or ())
         authorization = metadata.get("authorization")
         try:
-            bearer = self._admission.admit(authorization if isinstance(authorization, str) else None)
+            bearer = await self._admission.admit(authorization if isinstance(authorization, str) else None)
         except TokenRefusedError:
             _logger.warning("a caller at %s showed no known token", context.peer())
             raise

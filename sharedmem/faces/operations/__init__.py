@@ -21,6 +21,7 @@ from sharedmem.faces.operations import (
     presence,
     queues,
     store,
+    synthesis,
 )
 from sharedmem.faces.operations.row import Feed, Operation
 
@@ -36,6 +37,7 @@ _ROWS = (
     *queues.ROWS,
     *memory.ROWS,
     *graph.ROWS,
+    *synthesis.ROWS,
     *cache.ROWS,
 )
 

@@ -1,20 +1,15 @@
-"""Diagrams: a drawing as text for Mermaid or Graphviz, at one moment or with everything that is known now.
-
-Names come from outside. Each kind of text has one function that makes any name harmless in it.
-"""
+"""Diagrams: a drawing as text for Mermaid or Graphviz, at one moment or with everything that is known now."""
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator
 from datetime import datetime, time
 from typing import NamedTuple
 
+from sharedmem.knowledge.escaping import dot_text, mermaid_text
 from sharedmem.knowledge.graph.times import stamp_of
 from sharedmem.models import DrawnEntity, DrawnFact, DrawnVersion, GraphDrawing
 
-_LONGEST_LABEL = 120
-_PLAIN_PUNCTUATION = frozenset(" .,-_:")
 _COLOURS = ("#4263eb", "#e67700", "#2b8a3e", "#c2255c", "#0c8599", "#9c36b5", "#a0522d", "#5c940d")
 
 
@@ -74,29 +69,6 @@ def as_dot(drawing: GraphDrawing, at: datetime | None = None) -> str:
         style = "solid" if arrow.holds else "dashed"
         lines.append(f'    {arrow.source} -> {arrow.target} [label="{dot_text(arrow.label)}", style={style}];')
     return "\n".join([*lines, "}"]) + "\n"
-
-
-def mermaid_text(text: str) -> str:
-    """Any text for use within the double quotes of a Mermaid label.
-
-    What is no letter, digit or plain punctuation is written as a number.
-    """
-    return "".join(
-        letter if letter.isalnum() or letter in _PLAIN_PUNCTUATION else f"#{ord(letter)};" for letter in _one_line(text)
-    )
-
-
-def dot_text(text: str) -> str:
-    r"""Any text for use within the double quotes of a DOT label, where `\N` and `&lt;` would mean something."""
-    plain = _one_line(text).replace("&", "&amp;")
-    return plain.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _one_line(text: str) -> str:
-    """A text without controls, line breaks and halves of letters, at a length that a diagram can bear."""
-    clean = "".join(" " if unicodedata.category(letter) in {"Cc", "Cs", "Zl", "Zp"} else letter for letter in text)
-    # Mermaid takes no empty label.
-    return (clean if len(clean) <= _LONGEST_LABEL else f"{clean[: _LONGEST_LABEL - 1]}…") or " "
 
 
 # -- what is in a diagram -------------------------------------------------------------------------

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from string import Template
 from typing import NamedTuple
 
-import orjson
-
+from sharedmem.knowledge.escaping import permitted, script_data
 from sharedmem.models import DrawnFact, DrawnVersion, GraphDrawing
 
 _SCRIPTS = ("times.js", "layout.js", "picture.js", "panel.js", "main.js")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NOT_IN_MARKUP = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&'\u2028\u2029"})
 
 
 class _Parts(NamedTuple):
@@ -49,8 +45,8 @@ def _parts() -> _Parts:
     script = "(() => {\n" + '"use strict";\n' + "".join(read[name] for name in _SCRIPTS) + "})();\n"
     rules = (
         "default-src 'none'",
-        f"script-src {_permitted(script)}",
-        f"style-src {_permitted(read['style.css'])}",
+        f"script-src {permitted(script)}",
+        f"style-src {permitted(read['style.css'])}",
         "img-src data:",
         "base-uri 'none'",
         "form-action 'none'",
@@ -58,12 +54,7 @@ def _parts() -> _Parts:
     return _Parts(Template(read["page.html"]), read["style.css"], script, "; ".join(rules))
 
 
-def _permitted(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
 def _data(drawing: GraphDrawing) -> str:
-    """JSON that neither ends the element it stands in nor begins another, whatever names are in it."""
     content = {
         "group_id": drawing.group_id,
         "drawn_at": _milliseconds(drawing.drawn_at),
@@ -78,7 +69,7 @@ def _data(drawing: GraphDrawing) -> str:
             for episode in drawing.episodes
         },
     }
-    return orjson.dumps(content).decode().translate(_NOT_IN_MARKUP)
+    return script_data(content)
 
 
 def _fact(fact: DrawnFact) -> dict[str, object]:

@@ -1,0 +1,23 @@
+-- note_embed: give several notes the vectors that they lack.
+--
+-- INCLUDE time ledger mutation
+-- KEYS keys...     hash  the record of each; then log
+-- ARGV vectors...  blob  for each: id, version it has, vector
+--
+-- RETURNS how many have got it; others have changed or gone meanwhile
+-- FAILS   CLOSED, STALE, WRONGTYPE
+local count, log = #KEYS - 4, KEYS[#KEYS]
+local version, given = tick(count), 0
+
+local function give(record, i)
+  local id, expect, vector = ARGV[3 + 3 * i], ARGV[4 + 3 * i], ARGV[5 + 3 * i]
+  if redis.call('HGET', record, 'version') ~= expect then return end
+  local stamp = whole(version + i - 1)
+  redis.call('HSET', record, 'vector', vector)
+  redis.call('ZADD', log, stamp, id)
+  announce(stamp, 'note.embedded', record)
+  given = given + 1
+end
+
+for i = 1, count do give(KEYS[3 + i], i) end
+return done(whole(given))

@@ -1,0 +1,119 @@
+"""Errors on their way back: the problem that a service tells becomes the error that its library would have raised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+import orjson
+
+from sharedmem import errors
+from sharedmem.errors import (
+    AccessDeniedError,
+    ConflictError,
+    InternalError,
+    InvalidError,
+    LimitedError,
+    SharedMemoryError,
+    UnavailableError,
+    UnsupportedError,
+)
+
+_BY_CODE: dict[str, type[SharedMemoryError]] = {
+    known.codes.code: known
+    for known in reversed(vars(errors).values())
+    if isinstance(known, type) and issubclass(known, SharedMemoryError)
+}
+# What only this face refuses, or what stands between it and us.
+_BY_STATUS: Mapping[int, type[SharedMemoryError]] = {
+    401: AccessDeniedError,
+    403: AccessDeniedError,
+    # A thing that is not there is told by its code: this is a path that is none of the service's.
+    404: UnsupportedError,
+    405: UnsupportedError,
+    409: ConflictError,
+    429: LimitedError,
+    502: UnavailableError,
+    503: UnavailableError,
+    504: UnavailableError,
+}
+# Attributes of errors that somebody may look at, and that a problem does not tell.
+_UNTOLD: Mapping[type[SharedMemoryError], Mapping[str, object]] = {
+    AccessDeniedError: {"actor": "", "key": "", "need": ""},
+    InvalidError: {"field": ""},
+    LimitedError: {"retry_after": 1.0},
+    UnavailableError: {"retry_after": 1.0},
+    UnsupportedError: {"power": ""},
+}
+_SHOWN = 200
+
+
+def raise_problem(status: int, content: bytes, *, server: str) -> NoReturn:
+    """Raise the error that an answer tells.
+
+    Args:
+        status: of HTTP, 300 or more.
+        content: of the answer.
+        server: who has answered, as its caller knows it.
+
+    Raises:
+        SharedMemoryError: the class that the service has raised, by its code; of what only the service or a proxy
+            refuses the nearest. `retry_after` is set where it makes sense to come again.
+    """
+    if 300 <= status < 400:
+        raise InvalidError("base_url", server, f"it redirects (HTTP {status}); give the URL that it redirects to")
+    told = _read(content)
+    kind = _BY_CODE.get(str(told.get("code"))) or _nearest(status)
+    error = kind.__new__(kind)
+    error.args = (_sentence(told, content, status, server),)
+    vars(error).update(_attributes(kind, told))
+    if request := told.get("request_id"):
+        error.add_note(f"request {request} at {server}")
+    raise error
+
+
+def unreachable(server: str, why: str) -> UnavailableError:
+    """The error of a server that did not answer.
+
+    Args:
+        server: as its caller knows it.
+        why: what happened.
+    """
+    advice = "is `sharedmem serve rest` running there, and are port and TLS right?"
+    return UnavailableError(server, f"{why}; {advice}")
+
+
+def not_understood(server: str, operation: str, problem: Exception) -> InternalError:
+    """The error of an answer that is no answer to this operation."""
+    told = f"{server} answers {operation} in a form that this client does not know; are both of the same version?"
+    return InternalError(f"{told} ({str(problem)[:_SHOWN]})")
+
+
+def _read(content: bytes) -> dict[str, object]:
+    try:
+        told = orjson.loads(content)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _nearest(status: int) -> type[SharedMemoryError]:
+    return _BY_STATUS.get(status) or (InvalidError if status < 500 else InternalError)
+
+
+def _sentence(told: Mapping[str, object], content: bytes, status: int, server: str) -> str:
+    if isinstance(detail := told.get("detail"), str):
+        return detail
+    text = " ".join(content[:2_000].decode("utf-8", "replace").split())
+    return f"{server} answers HTTP {status}: {text[:_SHOWN] or 'no reason given'}"
+
+
+def _attributes(kind: type[SharedMemoryError], told: Mapping[str, object]) -> dict[str, object]:
+    found = {name: value for base in kind.__mro__ for name, value in _UNTOLD.get(base, {}).items()}
+    retry_after = told.get("retry_after")
+    if isinstance(retry_after, int | float):
+        found["retry_after"] = float(retry_after)
+    fields = told.get("errors")
+    if isinstance(fields, list) and fields and isinstance(fields[0], dict):
+        found["field"] = str(fields[0].get("field", ""))
+    return found

@@ -1,0 +1,205 @@
+"""Commands on notes that conversations became: notes add, find, show, restore; evolution, fsck, archive, forget."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import orjson
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from sharedmem.errors import InvalidError, NotFoundError
+from sharedmem.faces.cli import notes_pictures as pictures
+from sharedmem.faces.cli.app import MEMORY, command, notes
+from sharedmem.faces.cli.output import answer, note, progress, said, write_line
+from sharedmem.faces.cli.session import Options, opened, options_of, perform
+from sharedmem.faces.operations import synthesis as table_of
+from sharedmem.models import GraphFormat, NoteCheck, Recall, SynthesisMessage, SynthesisTask
+
+App = Annotated[str, typer.Option("--app", help="The app whose notes they are.")]
+MemoryId = Annotated[str, typer.Argument(metavar="ID", help="Id of the note.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+_MESSAGES = TypeAdapter(list[SynthesisMessage])
+
+
+@command("add", None, group=notes, example="sharedmem notes add talk.json --app shop --user ada")
+def notes_add(
+    context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(help="JSON list of messages with role and content; none reads standard input.")
+    ] = None,
+    *,
+    app: App,
+    user: Annotated[str, typer.Option(help="Whose conversation it is.")],
+    session: Annotated[str | None, typer.Option(help="Which conversation it is.")] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the note; 0 answers the task at once.")] = 60.0,
+) -> None:
+    """Make a note of a conversation, and settle it with what is known already."""
+    options = options_of(context)
+    request = table_of.AddMemory(app_id=app, user_id=user, session_id=session, messages=_messages(file))
+
+    async def work() -> SynthesisTask:
+        async with opened(settings) as (_, store):
+            task = await table_of.SYNTHESIS_ADD_MEMORY.run(store, request)
+            return await store.synthesis.wait(task.task_id, timeout=wait) if wait else task
+
+    settings = options.settings()
+    task = asyncio.run(work())
+    answer(options, task, lambda: pictures.task_picture(task))
+
+
+@command("find", None, group=notes, example='sharedmem notes find "delivery address" --app shop')
+def notes_find(  # each field is an option
+    context: typer.Context,
+    query: Annotated[str, typer.Argument(help="What is looked for.")],
+    *,
+    app: App,
+    user: Annotated[str | None, typer.Option(help="Only notes of this user.")] = None,
+    session: Annotated[str | None, typer.Option(help="Only notes of this session.")] = None,
+    limit: Annotated[int, typer.Option(help="How many to show.")] = 10,
+    recall: Annotated[
+        Literal["current", "flagged", "all"], typer.Option(help="current; flagged: pending too; all: retired too.")
+    ] = "current",
+) -> None:
+    """Find notes by composite score: relevance first, raised a little by recency and importance."""
+    options = options_of(context)
+    policy: Recall = recall
+    request = table_of.QueryMemory(
+        app_id=app, query=query, user_id=user, session_id=session, n_results=limit, recall=policy
+    )
+    hits = perform(options, table_of.SYNTHESIS_QUERY_MEMORY, request)
+    answer(options, hits, lambda: pictures.hits_picture(hits))
+
+
+@command("show", None, group=notes, example="sharedmem notes show note-1 --app shop")
+def notes_show(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
+    """Show one note, whatever its status."""
+    options = options_of(context)
+    found = perform(options, table_of.SYNTHESIS_GET_MEMORY, table_of.OnNote(app_id=app, memory_id=memory_id))
+    if found is None:
+        raise NotFoundError("note", memory_id, f"app {app!r} has none of that id")
+    answer(options, found, lambda: pictures.note_picture(found))
+
+
+@command("restore", None, group=notes, example="sharedmem notes restore note-1 --app shop")
+def notes_restore(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
+    """Make an earlier version the current one; the present one stays in the chain."""
+    options = options_of(context)
+    now = perform(options, table_of.SYNTHESIS_RESTORE_MEMORY, table_of.OnNote(app_id=app, memory_id=memory_id))
+    answer(options, now, lambda: pictures.note_picture(now))
+
+
+@command("rm", None, group=notes, example="sharedmem notes rm note-1 --app shop")
+def notes_rm(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
+    """Mark a note as deleted; `forget` erases for good."""
+    options = options_of(context)
+    done = perform(options, table_of.SYNTHESIS_DELETE_MEMORY, table_of.OnNote(app_id=app, memory_id=memory_id))
+    answer(options, done, lambda: said(("deleted", "green")) if done else said(("nothing to delete", "yellow")))
+
+
+@command("evolution", MEMORY, example="sharedmem evolution note-1 --app shop")
+def evolution(
+    context: typer.Context,
+    memory_id: MemoryId,
+    *,
+    app: App,
+    format_: Annotated[
+        Literal["mermaid", "dot", "html"] | None, typer.Option("--format", help="Draw it; none lists the notes.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write the drawing to.")] = None,
+) -> None:
+    """What a note came from and what became of it, as a list or as a picture."""
+    options = options_of(context)
+    if format_ is None and out is None:
+        ask = table_of.TraverseChain(app_id=app, memory_id=memory_id, direction="both")
+        chain = perform(options, table_of.SYNTHESIS_TRAVERSE_MEMORY_EVOLUTION_CHAIN, ask)
+        answer(options, chain, lambda: pictures.chain_picture(chain))
+        return
+    form: GraphFormat = format_ or ("html" if out is not None and out.suffix == ".html" else "mermaid")
+    drawing = perform(
+        options,
+        table_of.SYNTHESIS_GENERATE_EVOLUTION_GRAPH,
+        table_of.DrawChain(app_id=app, memory_id=memory_id, format=form),
+    )
+    if out is None:
+        write_line(drawing.text)
+        return
+    try:
+        out.write_text(drawing.text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidError("out", str(out), f"it cannot be written: {error.strerror}") from error
+    note(f"written to {out}")
+
+
+@command("fsck", MEMORY, example="sharedmem fsck --app shop")
+def fsck(
+    context: typer.Context,
+    *,
+    app: App,
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what is found; nothing is removed.")] = False,
+) -> None:
+    """Check that no message is lost, no chain has two heads, and none leads nowhere; exit code 1 if something is."""
+    options = options_of(context)
+
+    async def work() -> NoteCheck:
+        async with opened(settings) as (_, store):
+            with progress("checking", noun="notes") as told:
+                return await store.synthesis.fsck(app_id=app, repair=repair, progress=told)
+
+    settings = options.settings()
+    found = asyncio.run(work())
+    answer(options, found, lambda: pictures.check_picture(found))
+    if not found.is_clean:
+        raise typer.Exit(1)
+
+
+@command("archive", MEMORY, example="sharedmem archive --app shop --dry-run")
+def archive(context: typer.Context, *, app: App, dry_run: DryRun = False) -> None:
+    """Put chains away that are older than the threshold and that nobody needs; they can still be read."""
+    options = options_of(context)
+    report = perform(options, table_of.SYNTHESIS_ARCHIVE, table_of.ArchiveNotes(app_id=app, dry_run=dry_run))
+    answer(options, report, lambda: pictures.archive_picture(report))
+
+
+@command("forget", MEMORY, example="sharedmem forget --app shop --user ada --dry-run")
+def forget(
+    context: typer.Context,
+    *,
+    app: App,
+    user: Annotated[str | None, typer.Option(help="Whose notes; without it everybody's of the app.")] = None,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Erase notes, their messages, archives and waiting tasks for good."""
+    options = options_of(context)
+    if not (yes or dry_run):
+        _confirm(options, f"all notes of {user or 'every user'} in app {app!r}")
+    request = table_of.ForgetNotes(app_id=app, user_id=user, dry_run=dry_run)
+    report = perform(options, table_of.SYNTHESIS_FORGET, request)
+    answer(options, report, lambda: pictures.forget_picture(report))
+
+
+def _confirm(options: Options, what: str) -> None:
+    if options.json or not sys.stdin.isatty():
+        raise InvalidError("--yes", None, f"this erases {what}; say --yes, or look first with --dry-run")
+    typer.confirm(f"Erase {what} for good?", abort=True)
+
+
+def _messages(file: Path | None) -> list[SynthesisMessage]:
+    if file is None and sys.stdin.isatty():
+        raise InvalidError("file", None, "name a JSON file, or pipe one in")
+    try:
+        text = sys.stdin.buffer.read() if file is None else file.read_bytes()
+    except OSError as error:
+        raise InvalidError("file", str(file), f"it cannot be read: {error.strerror}") from error
+    try:
+        return _MESSAGES.validate_python(orjson.loads(text))
+    except orjson.JSONDecodeError as error:
+        raise InvalidError("file", str(file or "-"), f"it is no JSON: {error}") from error
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        raise InvalidError("file", str(file or "-"), f"{place}: {first['msg']}") from error

@@ -1,0 +1,144 @@
+"""How people see notes on a terminal: notes with their status, hits with their scores, chains, tasks and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sharedmem.faces.cli.output import cell, counted, harmless, nothing, pairs, said, size, table
+from sharedmem.models import ArchiveReport, ForgetReport, Note, NoteCheck, NoteHit, SynthesisTask
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+_LONGEST = 200
+_STYLES = {
+    "active": "green",
+    "conflict_pending": "yellow",
+    "updated": "blue",
+    "deleted": "red",
+    "archived": "dim",
+    "done": "green",
+    "running": "cyan",
+    "failed": "red",
+}
+
+
+def note_picture(note: Note) -> RenderableType:
+    """A whole note."""
+    rows: list[tuple[str, object]] = [
+        ("id", note.id),
+        ("status", _status(note)),
+        ("user", note.user_id),
+        ("created", f"{note.created_at:%Y-%m-%d %H:%M}"),
+        ("messages", len(note.messages)),
+    ]
+    rows += [("made of", ", ".join(note.sources))] if note.sources else []
+    rows += [("became", note.next_id)] if note.next_id else []
+    rows += [("archived at", note.archival_location)] if note.archival_location else []
+    rows += [("degraded", reason) for reason in note.degraded]
+    return _together(pairs(rows), "", cell(note.memory_note))
+
+
+def hits_picture(hits: Sequence[NoteHit]) -> RenderableType:
+    """Hits with the parts of their scores, best first."""
+    if not hits:
+        return nothing()
+    picture = table("score", "relevance", "recency", "importance", "status", "note", "id", right=["score"])
+    for hit in hits:
+        picture.add_row(
+            said((f"{hit.composite_score:.3f}", "cyan")),
+            f"{hit.similarity_score:.3f}",
+            f"{hit.recency_score:.2f}",
+            f"{hit.importance_score:.2f}",
+            _status(hit.metadata),
+            cell(_short(hit.memory_note)),
+            said((harmless(hit.metadata.id), "dim")),
+        )
+    return picture
+
+
+def chain_picture(chain: Sequence[Note]) -> RenderableType:
+    """The notes of a chain in their order."""
+    picture = table("created", "status", "note", "id", "became")
+    for note in chain:
+        picture.add_row(
+            f"{note.created_at:%Y-%m-%d %H:%M}",
+            _status(note),
+            cell(_short(note.memory_note)),
+            said((harmless(note.id), "dim")),
+            said((harmless(note.next_id or "-"), "dim")),
+        )
+    return picture
+
+
+def task_picture(task: SynthesisTask) -> Table:
+    """A task, and what came out of it."""
+    rows: list[tuple[str, object]] = [("task", task.task_id), ("status", _state(task.status))]
+    rows += [(name.replace("_", " "), value) for name, value in (task.result or {}).items() if value not in (None, [])]
+    rows += [("error", task.error)] if task.error else []
+    return pairs(rows)
+
+
+def tasks_picture(tasks: Sequence[SynthesisTask]) -> RenderableType:
+    """Tasks, a line each."""
+    if not tasks:
+        return nothing()
+    picture = table("task", "status", "attempts", "error", right=["attempts"])
+    for task in tasks:
+        picture.add_row(cell(task.task_id), _state(task.status), f"{task.attempts:,}", cell(task.error or ""))
+    return picture
+
+
+def check_picture(check: NoteCheck) -> RenderableType:
+    """What fsck has found."""
+    seen = f"{counted(check.notes, 'note')} in {counted(check.chains, 'chain')}"
+    if not check.problems:
+        return said(("clean: ", "green"), seen)
+    picture = table("problem", "note", "what", "repair")
+    for problem in check.problems:
+        done = said(("done: ", "green"), harmless(problem.repair)) if problem.repaired else cell(problem.repair)
+        picture.add_row(
+            said((problem.kind, "yellow" if problem.repaired else "red")),
+            cell(problem.note_id),
+            cell(problem.explanation),
+            done,
+        )
+    return _together(picture, said((seen, "dim")))
+
+
+def archive_picture(report: ArchiveReport) -> Text:
+    """What was put away."""
+    word = "would be archived: " if report.dry_run else "archived: "
+    told = f"{counted(len(report.archived), 'note')} in {counted(report.chains, 'chain')}, {size(report.bytes)}"
+    return said((word, "green"), told, (f"; looked at {report.looked_at:,}", "dim"))
+
+
+def forget_picture(report: ForgetReport) -> RenderableType:
+    """What was erased."""
+    word = "would be erased" if report.dry_run else "erased"
+    rows: list[tuple[str, object]] = [
+        (name, f"{getattr(report, name):,}") for name in ("notes", "messages", "archives", "tasks")
+    ]
+    return pairs(rows, title=f"{word} of {report.user_id or 'every user'} in {report.app_id}")
+
+
+def _status(note: Note) -> Text:
+    return said((note.status, _STYLES.get(note.status, "")), (f" {note.status_reason}", "dim"))
+
+
+def _state(status: str) -> Text:
+    return said((status, _STYLES.get(status, "yellow")))
+
+
+def _short(text: str) -> str:
+    flat = " ".join(line for line in text.splitlines() if line and not line.startswith("## "))
+    return flat if len(flat) <= _LONGEST else f"{flat[: _LONGEST - 3]}..."
+
+
+def _together(*parts: RenderableType) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
+
+    return Group(*parts)

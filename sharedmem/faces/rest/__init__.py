@@ -1,0 +1,22 @@
+"""The REST face: all of shared memory over HTTP, for agents in any language.
+
+`sharedmem serve rest` starts it; `create_app` is the same as an application for a server of one's own.
+
+Raises (when imported):
+    UnsupportedError: FastAPI or uvicorn is not installed.
+"""
+
+from sharedmem.errors import UnsupportedError
+
+try:
+    import fastapi  # noqa: F401  # the door
+    import uvicorn  # noqa: F401  # likewise
+except ImportError as error:
+    raise UnsupportedError("the REST face", "pip install 'sharedmem-hub[server]'") from error
+
+from sharedmem.faces.rest.app import create_app
+from sharedmem.faces.rest.call import Call, Endpoint, Handler
+from sharedmem.faces.rest.server import RestServer
+from sharedmem.faces.rest.terms import Terms
+
+__all__ = ["Call", "Endpoint", "Handler", "RestServer", "Terms", "create_app"]

@@ -1,0 +1,136 @@
+"""The application: all endpoints over one hub, as FastAPI."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sharedmem.faces.auth import Admission, Bearer
+from sharedmem.faces.operations import OPERATIONS
+from sharedmem.faces.rest.answering import endpoint_of
+from sharedmem.faces.rest.call import Call, Endpoint, Gate
+from sharedmem.faces.rest.events import Streams
+from sharedmem.faces.rest.guards import Guards
+from sharedmem.faces.rest.health import Health
+from sharedmem.faces.rest.limits import Turnstile
+from sharedmem.faces.rest.openapi import described, document
+from sharedmem.faces.rest.problems import NoSuchPathError, problem, status_problem
+from sharedmem.faces.rest.routes import ROUTES
+from sharedmem.faces.rest.service import Front, Service
+from sharedmem.faces.rest.streams import Carrier
+from sharedmem.faces.rest.terms import Terms
+from sharedmem.hub import Hub
+
+TITLE = "sharedmem"
+_EXPOSED = ("ETag", "Link", "Location", "Retry-After", "X-Request-ID", "Idempotency-Replayed")
+MetricsText = Callable[[], Awaitable[str]]
+
+
+def create_app(
+    hub: Hub,
+    *,
+    admission: Admission | None = None,
+    terms: Terms | None = None,
+    gate: Gate | None = None,
+    endpoints: Iterable[Endpoint] = (),
+    metrics_text: MetricsText | None = None,
+    opens_hub: bool = False,
+) -> FastAPI:
+    """All of a hub over HTTP.
+
+    Args:
+        hub: the memory; open, unless the application shall open it.
+        admission: who may call. None takes every caller for the actor of the hub's settings: only for servers that
+            nobody else can reach.
+        terms: how much it takes, and for how long it waits.
+        gate: asked before each call; None holds each token to the rate that it was given.
+        endpoints: what is answered below `/api/v1` besides the operations and the streams.
+        metrics_text: gives what Prometheus is told; without it this process's own counts are told.
+        opens_hub: whether the application opens the hub when it starts, and closes it when it ends.
+    """
+    admission = admission or _Settled(hub)
+    service = Service(hub, admission, terms or Terms(), gate or _turnstile(hub))
+    operations = (endpoint_of(row, ROUTES[name], described) for name, row in OPERATIONS.items())
+    offered = (*operations, *Streams(admission).endpoints(), *Carrier().endpoints(), *endpoints)
+    service.offer(offered)
+    app = FastAPI(title=TITLE, version=version("sharedmem-hub"), lifespan=_lifespan(service, opens_hub=opens_hub))
+    app.state.service = service
+    _guard(app, service)
+    _add_information(app, service, offered, metrics_text)
+    return app
+
+
+def _turnstile(hub: Hub) -> Gate:
+    known: list[Turnstile] = []
+
+    async def gate(call: Call) -> Mapping[str, str]:
+        if not known:
+            # The hub may have been opened only after the application was made.
+            known.append(Turnstile(hub))
+        return await known[0](call)
+
+    return gate
+
+
+class _Settled:
+    """Takes every caller for the actor of the hub's settings, which are known when it is open."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._bearer: Bearer | None = None
+
+    async def admit(self, authorization: str | None) -> Bearer:  # noqa: ARG002  the name is that of `Admission`
+        if self._bearer is None:
+            settings = self._hub.settings
+            self._bearer = Bearer.of(settings.namespace, actor=settings.actor)
+        return self._bearer
+
+
+def _lifespan(service: Service, *, opens_hub: bool) -> Any:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        if not opens_hub:
+            yield
+        else:
+            async with service.hub:
+                yield
+        service.end_streams()
+
+    return lifespan
+
+
+def _guard(app: FastAPI, service: Service) -> None:
+    # The one added last stands in front.
+    app.add_middleware(Front, service=service)
+    if service.terms.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=service.terms.cors_origins,
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match"],
+            expose_headers=_EXPOSED,
+        )
+    app.add_middleware(Guards)
+
+    async def refused(_: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        return problem(NoSuchPathError()) if status == 404 else status_problem(status)
+
+    app.add_exception_handler(HTTPException, refused)
+
+
+def _add_information(
+    app: FastAPI, service: Service, offered: Iterable[Endpoint], metrics_text: MetricsText | None
+) -> None:
+    health = Health(service, metrics_text)
+    for path, handler in health.handlers().items():
+        app.add_api_route(path, handler, methods=["GET"], include_in_schema=False)
+    app.openapi = lambda: document(app, offered)  # type: ignore[method-assign]  # FastAPI's own way to have one's own

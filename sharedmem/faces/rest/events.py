@@ -1,0 +1,308 @@
+"""Server-sent events: the change feed and the channels of a namespace, as streams that a client can go on with.
+
+A stream of changes is resumed by `Last-Event-ID`, which is the cursor of the last change seen: nothing is missed, or
+an event `gap` says that something was. A channel has no past: an event `missed` says where messages may be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from sharedmem.data.feed import checked_cursor
+from sharedmem.errors import InternalError, LimitedError, SharedMemoryError, UnavailableError
+from sharedmem.faces.auth import Admission, TokenRefusedError
+from sharedmem.faces.operations import FEEDS
+from sharedmem.faces.operations.store import ChangeWatch
+from sharedmem.faces.rest.answers import json_bytes
+from sharedmem.faces.rest.call import Call, Endpoint
+from sharedmem.faces.rest.piping import Pipe, ending, reader_left
+from sharedmem.faces.rest.problems import FieldsError, problem
+from sharedmem.models import Change, Gap, Message, Missed
+from sharedmem.telemetry import get_logger
+
+CHANGES, MESSAGES = "/changes", "/channels/{channel}/messages"
+_TYPE = "text/event-stream"
+_AGAIN_MS = 1000
+_CLOSING_PATIENCE_S = 1.0
+_LAST_SEEN = "last-event-id"
+_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+_logger = get_logger("rest.events")
+
+
+class Event(NamedTuple):
+    """One event of a stream."""
+
+    name: str
+    data: object
+    id: str | None = None
+    """What a client shows as `Last-Event-ID` when it comes back; None leaves the one before."""
+
+    def spelled(self) -> bytes:
+        """As it goes over the wire."""
+        head = f"event: {self.name}\n" + (f"id: {self.id}\n" if self.id else "")
+        return head.encode() + b"data: " + json_bytes(self.data) + b"\n\n"
+
+
+@dataclass(frozen=True)
+class Manners:
+    """How streams behave.
+
+    Args:
+        tick_s: seconds of silence after which a comment shows that the stream lives; so often the token is looked at
+            again, and a reader that has left in silence is noticed.
+        stalled_s: seconds after which a reader that takes nothing any more is left.
+        most: streams of this process.
+        most_each: streams of one caller in this process.
+    """
+
+    tick_s: float = 5.0
+    stalled_s: float = 60.0
+    most: int = 1000
+    most_each: int = 100
+
+
+class Streams:
+    """The streams of one service.
+
+    Args:
+        admission: asked again while a stream runs, so that a token that is taken back ends it.
+        manners: how they behave.
+    """
+
+    def __init__(self, admission: Admission, manners: Manners | None = None) -> None:
+        self._admission = admission
+        self._manners = manners or Manners()
+        self._running: Counter[str] = Counter()
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """What is answered by streams."""
+        return (
+            Endpoint("GET", CHANGES, "change.watch", self.changes, _CHANGES_DOCUMENT),
+            Endpoint("GET", MESSAGES, "message.subscribe", self.messages, _MESSAGES_DOCUMENT),
+        )
+
+    async def changes(self, call: Call) -> Response:
+        """The changes of the keys that match.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `SharedMemoryStore.watch`.
+            LimitedError: the caller has too many streams open.
+        """
+        asked = _query(call, {"pattern", "since"})
+        pattern, since = asked.get("pattern", "*"), call.header(_LAST_SEEN) or asked.get("since")
+        newest = await call.store.cursor(pattern)
+        cursor = newest if since is None else checked_cursor(since)
+        feed = FEEDS["change.watch"].run(call.store, ChangeWatch(pattern=pattern, since=cursor))
+        events = _told_changes(cast("AsyncGenerator[Change, None]", feed), cursor)
+        return self._stream(call, events, AsyncExitStack())
+
+    async def messages(self, call: Call) -> Response:
+        """The messages of a channel, from now on.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `SharedMemoryStore.subscription`.
+            LimitedError: the caller has too many streams open.
+        """
+        _query(call, set())
+        channel, held = call.params["channel"], AsyncExitStack()
+        # Entered here, so that a refusal is an answer of its own, and who gets the headers is subscribed.
+        messages = await held.enter_async_context(call.store.subscription(channel))
+        try:
+            return self._stream(call, _told_messages(messages, channel), held)
+        except BaseException:
+            await held.aclose()
+            raise
+
+    def _stream(self, call: Call, events: AsyncGenerator[Event, None], held: AsyncExitStack) -> Response:
+        if self._running.total() >= self._manners.most or self._running[call.caller] >= self._manners.most_each:
+            raise LimitedError("too many streams are open here", _CLOSING_PATIENCE_S)
+        held.push_async_callback(events.aclose)
+        return EventStream(call, events, held, streams=self)
+
+    @property
+    def manners(self) -> Manners:
+        """How the streams behave."""
+        return self._manners
+
+    @contextmanager
+    def counted(self, caller: str) -> Iterator[None]:
+        """Counts one stream of a caller while it runs."""
+        self._running[caller] += 1
+        try:
+            yield
+        finally:
+            self._running[caller] -= 1
+            if not self._running[caller]:
+                del self._running[caller]
+
+    async def refusal(self, call: Call) -> TokenRefusedError | None:
+        """Why the caller would not be let in any more."""
+        try:
+            await self._admission.admit(call.header("authorization"))
+        except TokenRefusedError as error:
+            return error
+        except UnavailableError:
+            pass  # who it is cannot be looked up just now; the feed itself waits for the server too
+        return None
+
+
+def _query(call: Call, known: set[str]) -> Mapping[str, str]:
+    """What stands in the query.
+
+    Raises:
+        FieldsError: there is something else in it.
+    """
+    query = call.request.query_params
+    if unknown := sorted(set(query) - known):
+        raise FieldsError([(name[:40], "there is no such parameter") for name in unknown])
+    return query
+
+
+class EventStream(Response):
+    """A response that goes on until its reader leaves, the service ends, or the token is taken back."""
+
+    def __init__(
+        self, call: Call, events: AsyncGenerator[Event, None], held: AsyncExitStack, *, streams: Streams
+    ) -> None:
+        super().__init__(headers=_HEADERS, media_type=_TYPE)
+        del self.headers["content-length"]
+        self._call, self._events, self._held, self._streams = call, events, held, streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream."""
+        with self._streams.counted(self._call.caller):
+            async with self._held:
+                await self._sent(Pipe(send), scope, receive)
+
+    async def _sent(self, pipe: Pipe, scope: Scope, receive: Receive) -> None:
+        await pipe.begin(self.status_code, self.raw_headers)
+        if scope["method"] == "HEAD":
+            await pipe.end()
+            return
+        async with (
+            ending(self._pump(pipe)) as pump,
+            ending(reader_left(receive)) as left,
+            ending(self._call.closing.wait()) as closing,
+        ):
+            farewell = await self._until_over(pipe, {pump, left, closing})
+        if farewell is not None and not left.done():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSING_PATIENCE_S):
+                    await pipe.put(farewell.spelled())
+                    await pipe.end()
+
+    async def _pump(self, pipe: Pipe) -> None:
+        await pipe.put(b"retry: %d\n\n" % _AGAIN_MS)
+        async for event in self._events:
+            await pipe.put(event.spelled())
+
+    async def _until_over(self, pipe: Pipe, tasks: set[asyncio.Future[Any]]) -> Event | None:
+        """What to tell the reader at the end; None when nobody reads any more."""
+        loop = asyncio.get_running_loop()
+        while True:
+            done, _ = await asyncio.wait(
+                tasks, timeout=self._streams.manners.tick_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if done:
+                return _farewell(done, is_closing=self._call.closing.is_set())
+            if (refusal := await self._streams.refusal(self._call)) is not None:
+                return Event("problem", _told(refusal))
+            if pipe.busy_since is None:
+                await pipe.idle()
+            elif loop.time() - pipe.busy_since > self._streams.manners.stalled_s:
+                _logger.warning("a reader takes nothing any more; its stream ends")
+                return None
+
+
+def _farewell(done: set[asyncio.Future[Any]], *, is_closing: bool) -> Event | None:
+    if is_closing:
+        return Event("closing", {"again_in_ms": _AGAIN_MS, "why": "this server ends; come back with your last id"})
+    error = next((failed for task in done if (failed := task.exception()) is not None), None)
+    if isinstance(error, SharedMemoryError):
+        return Event("problem", _told(error))
+    if error is not None and not isinstance(error, OSError):
+        _logger.error("a stream failed", exc_info=error)
+        return Event("problem", _told(InternalError("the stream failed")))
+    return None
+
+
+def _told(error: SharedMemoryError) -> object:
+    """What a refusal of its own would have said."""
+    told: object = orjson.loads(problem(error).body)
+    return told
+
+
+async def _told_changes(feed: AsyncGenerator[Change, None], cursor: str) -> AsyncGenerator[Event, None]:
+    # Now the caller knows from where on nothing is missed, even if it leaves before the first change.
+    yield Event("started", {"cursor": cursor}, cursor)
+    async with aclosing(feed):
+        async for change in feed:
+            yield Event("gap" if isinstance(change, Gap) else "change", change, change.cursor)
+
+
+async def _told_messages(messages: AsyncIterator[Message], channel: str) -> AsyncGenerator[Event, None]:
+    yield Event("started", {"channel": channel})
+    async for message in messages:
+        yield Event("missed" if isinstance(message, Missed) else "message", message)
+
+
+# -- OpenAPI --------------------------------------------------------------------------------------
+
+
+def _document(summary: str, tag: str, description: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
+    stream = {"description": "Events for as long as the reader stays.", "content": {_TYPE: {"schema": _TEXT}}}
+    return {
+        "summary": summary,
+        "tags": [tag],
+        "description": description,
+        "parameters": parameters,
+        "responses": {"200": stream},
+    }
+
+
+_TEXT = {"type": "string"}
+_CHANGES_DOCUMENT = _document(
+    FEEDS["change.watch"].summary,
+    "messages",
+    "Events: `started` (its id is where the feed stands now), `change`, `gap` where changes were trimmed before they "
+    "could be read, `closing` when this server ends, `problem` when the stream cannot go on. The id of each is a "
+    "cursor: a client that comes back with it in `Last-Event-ID` misses nothing. A comment shows every few seconds "
+    "that the stream lives.",
+    [
+        {
+            "name": "pattern",
+            "in": "query",
+            "description": "Keys to follow, with `*` and `?`; without `:` in every scope of the own namespace.",
+            "schema": _TEXT | {"default": "*"},
+        },
+        {
+            "name": "since",
+            "in": "query",
+            "description": "A cursor or version to go on from; 0 from the oldest that is kept; without it from now on.",
+            "schema": _TEXT,
+        },
+        {
+            "name": "Last-Event-ID",
+            "in": "header",
+            "description": "As `since`, and before it: clients send it by themselves when they come back.",
+            "schema": _TEXT,
+        },
+    ],
+)
+_MESSAGES_DOCUMENT = _document(
+    FEEDS["message.subscribe"].summary,
+    "messages",
+    "Events: `started`, `message`, `missed` where messages may have been lost just before, `closing`, `problem`. A "
+    "channel has no past: nothing can be replayed, so the events have no id. What must not be missed is followed "
+    "under `/changes`.",
+    [],
+)

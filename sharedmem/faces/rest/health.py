@@ -1,0 +1,162 @@
+"""Health: whether the service lives, whether it can be sent callers, and what does not work just now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import accumulate
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sharedmem.errors import SharedMemoryError, UnsupportedError
+from sharedmem.faces.rest.answers import answer
+from sharedmem.faces.rest.problems import problem
+from sharedmem.faces.rest.service import Service
+from sharedmem.telemetry import BUCKETS_S, Counters, Labels
+
+_PATIENCE_S = 2.0
+# However often somebody asks, the servers behind are asked once in so many seconds.
+_KEPT_S = 1.0
+_OLD_S = 60.0
+_BACKLOG = 1000
+_QUEUES = ("synthesis", "synthesis-webhooks")
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+Check = dict[str, Any]
+
+
+class Health:
+    """Answers those who watch the service.
+
+    Args:
+        service: what is watched.
+        metrics_text: gives what Prometheus is told; None tells the counts of this process.
+    """
+
+    def __init__(self, service: Service, metrics_text: Callable[[], Awaitable[str]] | None = None) -> None:
+        self._service = service
+        self._metrics_text = metrics_text
+        self._known: tuple[float, dict[str, Check]] | None = None
+        self._looking = asyncio.Lock()
+
+    def handlers(self) -> Mapping[str, Callable[[Request], Awaitable[Response]]]:
+        """What is answered under which path."""
+        return {
+            "/": self.information,
+            "/health": self.ready,
+            "/health/ready": self.ready,
+            "/health/live": self.live,
+            "/metrics": self.metrics,
+        }
+
+    async def information(self, request: Request) -> Response:
+        """What this is, and where its parts are."""
+        return answer(
+            {
+                "name": request.app.title,
+                "version": request.app.version,
+                "api": "/api/v1",
+                "openapi": "/openapi.json",
+                "docs": "/docs",
+                "health": "/health",
+                "metrics": "/metrics",
+            }
+        )
+
+    async def live(self, request: Request) -> Response:  # noqa: ARG002  # every endpoint is given one
+        """Whether the process answers at all."""
+        return answer({"status": "alive"})
+
+    async def ready(self, request: Request) -> Response:  # noqa: ARG002  # as above
+        """Whether callers can be sent here: 503 without Redis or when it ends; what else is missing is told."""
+        checks = await self._checks()
+        if self._service.closing.is_set():
+            return answer({"status": "closing", "checks": checks}, 503)
+        if not checks["redis"]["ok"]:
+            return answer({"status": "unavailable", "checks": checks}, 503)
+        degraded = [name for name, check in checks.items() if not check["ok"]]
+        return answer({"status": "degraded" if degraded else "ready", "degraded": degraded, "checks": checks})
+
+    async def metrics(self, request: Request) -> Response:
+        """What Prometheus reads; where there are tokens, one of them has to be shown."""
+        try:
+            await self._service.admit(request)
+            made = self._metrics_text
+            text = metrics_of(self._service.hub.counters) if made is None else await made()
+        except SharedMemoryError as error:
+            return problem(error)
+        return Response(text, media_type=_TEXT)
+
+    async def _checks(self) -> dict[str, Check]:
+        async with self._looking:
+            now = asyncio.get_running_loop().time()
+            if self._known is None or now - self._known[0] > _KEPT_S:
+                found = await asyncio.gather(*(_in_time(look) for look in (self._redis, self._tier, self._queues)))
+                self._known = now, dict(zip(("redis", "durable", "queues"), found, strict=True))
+                self._known[1]["embedder"] = self._embedder()
+            return self._known[1]
+
+    async def _redis(self) -> Check:
+        found = await self._service.hub.health()
+        return {"ok": found.ok, "latency_ms": found.latency_ms, "server": found.server, "version": found.version}
+
+    async def _tier(self) -> Check:
+        try:
+            found = await self._service.hub.durable.status()
+        except UnsupportedError:
+            return {"ok": True, "configured": False}
+        waiting = sum(lag.waiting for lag in found.namespaces)
+        oldest = max((lag.oldest for lag in found.namespaces), default=0.0)
+        return {"ok": found.reachable and oldest < _OLD_S, "waiting": waiting, "oldest_s": oldest}
+
+    async def _queues(self) -> Check:
+        settings = self._service.hub.settings
+        store = self._service.hub.store(settings.namespace)
+        stats = [await store.queue(name).stats() for name in _QUEUES]
+        backlog = {one.name: one.ready + one.delayed for one in stats}
+        return {"ok": max(backlog.values()) < _BACKLOG, "backlog": backlog, "dead": sum(one.dead for one in stats)}
+
+    def _embedder(self) -> Check:
+        chosen = self._service.hub.settings.embedder
+        return {"ok": True, "name": chosen or "by what is installed"}
+
+
+async def _in_time(look: Callable[[], Awaitable[Check]]) -> Check:
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            return await look()
+    except SharedMemoryError as error:
+        # Its code and nothing more: sentences tell addresses, and everybody may ask.
+        return {"ok": False, "why": error.code}
+    except TimeoutError:
+        return {"ok": False, "why": f"no answer within {_PATIENCE_S:g} s"}
+
+
+def metrics_of(counters: Counters) -> str:
+    """The counts and timings of this process as Prometheus reads them."""
+    lines: list[str] = []
+    named: set[str] = set()
+    for count in counters.snapshot():
+        name = f"{count.name}_total"
+        lines += [] if name in named else [f"# TYPE {name} counter"]
+        named.add(name)
+        lines.append(f"{name}{_labels(count.labels)} {count.value:g}")
+    for timing in counters.timings():
+        lines += [] if timing.name in named else [f"# TYPE {timing.name} histogram"]
+        named.add(timing.name)
+        bounds = [*map(str, BUCKETS_S), "+Inf"]
+        for bound, within in zip(bounds, accumulate(timing.buckets), strict=True):
+            lines.append(f"{timing.name}_bucket{_labels((*timing.labels, ('le', bound)))} {within}")
+        lines.append(f"{timing.name}_sum{_labels(timing.labels)} {timing.total_s:g}")
+        lines.append(f"{timing.name}_count{_labels(timing.labels)} {timing.calls}")
+    return "\n".join([*lines, ""])
+
+
+def _labels(labels: Labels) -> str:
+    told = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
+    return f"{{{told}}}" if told else ""
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,72 @@
+"""Piping: a response that is sent piece by piece, and whose reader may leave at any time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from starlette.types import Message as Sent
+from starlette.types import Receive, Send
+
+T = TypeVar("T")
+
+
+class Pipe:
+    """Where the bytes go.
+
+    Args:
+        send: of the request that is answered.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._quiet = True
+        self.busy_since: float | None = None
+        """When the send that is under way began; None while there is none."""
+
+    async def begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """Send the head."""
+        await self._put({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def put(self, text: bytes) -> None:
+        """Send; waits for as long as the reader's buffers are full, so that no more is read from Redis meanwhile."""
+        self._quiet = False
+        await self._put({"type": "http.response.body", "body": text, "more_body": True})
+
+    async def idle(self) -> None:
+        """Show that the stream lives, if nothing was sent since this was called last."""
+        if self._quiet:
+            await self._put({"type": "http.response.body", "body": b": still here\n\n", "more_body": True})
+        self._quiet = True
+
+    async def end(self) -> None:
+        """Tell the reader that this was all."""
+        await self._put({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _put(self, message: Sent) -> None:
+        self.busy_since = asyncio.get_running_loop().time()
+        try:
+            await self._send(message)
+        finally:
+            self.busy_since = None
+
+
+async def reader_left(receive: Receive) -> None:
+    """Return when the reader has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@asynccontextmanager
+async def ending(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Work beside the block, which is cancelled at its end; what it raises is there to be asked for."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()

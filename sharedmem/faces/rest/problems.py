@@ -1,0 +1,184 @@
+"""Problems: each error as `application/problem+json` (RFC 9457), by the one table of errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from sharedmem.errors import Codes, InternalError, InvalidError, SharedMemoryError
+
+MEDIA_TYPE = "application/problem+json"
+REQUEST_ID: ContextVar[str] = ContextVar("id of the request that is answered here", default="")
+_TYPES = "urn:sharedmem:problem:"
+_MOST_FIELDS = 20
+
+
+class RequestError(InvalidError):
+    """A request that is refused before it reaches the memory."""
+
+    def __init__(self, sentence: str) -> None:
+        SharedMemoryError.__init__(self, sentence)
+        self.field = ""
+
+
+class FieldsError(RequestError):
+    """Fields of a request that are not as they should be."""
+
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+        told = "; ".join(f"{field}: {problem}" for field, problem in problems[:_MOST_FIELDS])
+        super().__init__(f"the request is refused: {told}")
+        self.problems = problems[:_MOST_FIELDS]
+
+    @classmethod
+    def of(cls, error: ValidationError) -> FieldsError:
+        """The same in our words; what was sent is not quoted, since it may be secret."""
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        return cls([(".".join(map(str, one["loc"])) or "body", _wording(one["type"], one["msg"])) for one in found])
+
+
+class BodyTooLargeError(RequestError):
+    """A body is longer than the service takes."""
+
+    codes = Codes("body_too_large", 413, "RESOURCE_EXHAUSTED", 2)
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(f"the body is longer than {most_bytes} bytes; send less at once")
+
+
+class SlowBodyError(RequestError):
+    """A body did not come in time."""
+
+    codes = Codes("body_too_slow", 408, "DEADLINE_EXCEEDED", 2)
+
+    def __init__(self, patience_s: float) -> None:
+        super().__init__(f"the body was not here within {patience_s:g} s; send it at once")
+
+
+class MediaTypeError(RequestError):
+    """A body is of a type that the service does not read."""
+
+    codes = Codes("unsupported_media_type", 415, "INVALID_ARGUMENT", 2)
+
+    def __init__(self, sent: str) -> None:
+        super().__init__(f"bodies of type {sent[:80]!r} are not read here; send content-type: application/json")
+
+
+class NoSuchPathError(RequestError):
+    """Nothing is answered under this path."""
+
+    codes = Codes("no_such_path", 404, "UNIMPLEMENTED", 2)
+
+    def __init__(self) -> None:
+        super().__init__("nothing is answered under this path; /openapi.json lists what is, and encode '/' in names")
+
+
+class MethodError(RequestError):
+    """The path is answered, but not by this method."""
+
+    codes = Codes("method_not_allowed", 405, "UNIMPLEMENTED", 2)
+
+    def __init__(self, method: str, allowed: Iterable[str]) -> None:
+        self.allowed = ", ".join(sorted(allowed))
+        super().__init__(f"{method[:20]} is not answered under this path; use {self.allowed}")
+
+
+class PreconditionError(RequestError):
+    """What `If-Match` or `If-None-Match` demands does not hold."""
+
+    codes = Codes("precondition_failed", 412, "ABORTED", 4)
+
+
+class ReusedKeyError(RequestError):
+    """An `Idempotency-Key` was used for another request before."""
+
+    codes = Codes("idempotency_key_reused", 422, "INVALID_ARGUMENT", 2)
+
+    def __init__(self) -> None:
+        super().__init__("this Idempotency-Key stands for another request; use a new key for a new request")
+
+
+class UnderWayError(SharedMemoryError):
+    """The same request is being answered right now."""
+
+    codes = Codes("request_under_way", 409, "ABORTED", 4)
+
+    def __init__(self) -> None:
+        super().__init__("a request with this Idempotency-Key is under way; ask again for its answer")
+        self.retry_after = 1.0
+
+
+class OverdueError(SharedMemoryError):
+    """The answer took too long."""
+
+    codes = Codes("overdue", 504, "DEADLINE_EXCEEDED", 7)
+
+    def __init__(self, within_s: float) -> None:
+        super().__init__(f"no answer came within {within_s:g} s; it may have done its work: look before you repeat it")
+
+
+def problem(error: SharedMemoryError) -> Response:
+    """An error as a response; its status, code and sentence are those of every face."""
+    codes = error.codes
+    sentence = _PRIVATE if isinstance(error, InternalError) or codes.code in _KEPT_BACK else str(error)
+    told: dict[str, Any] = {
+        "type": _TYPES + codes.code,
+        "title": _title(error),
+        "status": codes.http_status,
+        "detail": sentence,
+        "code": codes.code,
+        "request_id": REQUEST_ID.get(),
+    }
+    headers = _headers(error)
+    if isinstance(error, FieldsError):
+        told["errors"] = [{"field": field, "problem": text} for field, text in error.problems]
+    if "retry-after" in headers:
+        told["retry_after"] = getattr(error, "retry_after", None)
+    return Response(orjson.dumps(told, default=str), codes.http_status, headers, MEDIA_TYPE)
+
+
+_PRIVATE = "this service failed; the log of the server says how, under this request_id"
+# Settings of the server, and bugs, are nobody's business outside.
+_KEPT_BACK = frozenset({"config", "internal", "error"})
+
+
+def status_problem(status: int) -> Response:
+    """A refusal that the web framework has made itself."""
+    title = HTTPStatus(status).phrase
+    code = title.lower().replace(" ", "_")
+    told = {
+        "type": _TYPES + code,
+        "title": title,
+        "status": status,
+        "detail": title,
+        "code": code,
+        "request_id": REQUEST_ID.get(),
+    }
+    return Response(orjson.dumps(told), status, None, MEDIA_TYPE)
+
+
+def _title(error: SharedMemoryError) -> str:
+    # The first sentence of the class says what kind of error it is.
+    return (type(error).__doc__ or "An error.").strip().splitlines()[0].rstrip(".")
+
+
+def _headers(error: SharedMemoryError) -> dict[str, str]:
+    headers: dict[str, str] = dict(getattr(error, "headers", {}))
+    retry_after = getattr(error, "retry_after", None)
+    if isinstance(retry_after, int | float):
+        headers["retry-after"] = str(max(1, math.ceil(retry_after)))
+    if error.codes.http_status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = getattr(error, "challenge", 'Bearer realm="sharedmem"')
+    if isinstance(error, MethodError):
+        headers["allow"] = error.allowed
+    return headers
+
+
+def _wording(kind: str, message: str) -> str:
+    return "there is no such field" if kind == "extra_forbidden" else message.removeprefix("Value error, ")

@@ -1,0 +1,181 @@
+"""The server: an application on a port, with an end that leaves nobody in the dark."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+from fastapi import FastAPI
+
+from sharedmem.errors import ConfigError, UnavailableError
+from sharedmem.faces.endpoint import Address
+from sharedmem.faces.rest.patience import PatientProtocol
+from sharedmem.faces.rest.service import Service
+from sharedmem.telemetry import get_logger
+
+PORT = 8420
+GRACE_S = 10.0
+_BACKLOG = 2048
+_KEEP_ALIVE_S = 30
+_STARTS_WITHIN_S = 30.0
+_logger = get_logger("rest")
+
+
+class RestServer:
+    """Serves an application: `async with RestServer(create_app(hub), Address(port=8420)) as server: ...`.
+
+    Args:
+        app: as `create_app` makes it.
+        address: where to listen.
+        has_tokens: whether callers have to show tokens; without it only this machine may reach the server.
+        listening: a socket that listens already, when several processes share it.
+        grace_s: seconds that calls under way get to end when the server stops.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        address: Address | None = None,
+        *,
+        has_tokens: bool = False,
+        listening: socket.socket | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._service: Service = app.state.service
+        self._app = app
+        self._address = address or Address(port=PORT)
+        self._has_tokens = has_tokens
+        self._listening = listening
+        self._grace_s = grace_s
+        self._running: tuple[_Uvicorn, asyncio.Task[None]] | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; while it runs with its real port."""
+        return self._address
+
+    @property
+    def url(self) -> str:
+        """What clients of this machine take to find it."""
+        return f"{'https' if self._address.is_tls() else 'http'}://{self._address.address}"
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            ConfigError: the address cannot be listened at, a certificate is of no use, or strangers could come in.
+            UnavailableError: the application did not start.
+        """
+        self._address.check(has_tokens=self._has_tokens)
+        await asyncio.to_thread(self._address.check_files)
+        sock = self._listening or listening(self._address)
+        self._address = replace(self._address, port=sock.getsockname()[1])
+        server = _Uvicorn(self._config())
+        task = asyncio.create_task(server.serve(sockets=[sock]), name="rest server")
+        ready = asyncio.create_task(server.ready.wait())
+        await asyncio.wait({task, ready}, timeout=_STARTS_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done():
+            ready.cancel()
+            server.should_exit = True
+            raise UnavailableError(f"the server at {self.url}", "the application did not start; its log says why")
+        self._running = server, task
+
+    async def wait(self) -> None:
+        """Return when the server has stopped."""
+        if self._running is not None:
+            await asyncio.wait({self._running[1]})
+
+    async def stop(self) -> None:
+        """Take no more calls, end streams with a word, and let the other calls end in their time.
+
+        The second call does nothing.
+        """
+        running, self._running = self._running, None
+        if running is None:
+            return
+        server, task = running
+        self._service.end_streams()
+        server.should_exit = True
+        await task
+
+    def _config(self) -> uvicorn.Config:
+        files = self._address
+        return uvicorn.Config(
+            self._app,
+            http=PatientProtocol,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            lifespan="on",
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=int(self._grace_s) or 1,
+            ssl_certfile=None if files.tls_cert_file is None else str(files.tls_cert_file),
+            ssl_keyfile=None if files.tls_key_file is None else str(files.tls_key_file),
+            ssl_ca_certs=None if files.tls_client_ca_file is None else str(files.tls_client_ca_file),
+            ssl_cert_reqs=2 if files.tls_client_ca_file is not None else 0,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __repr__(self) -> str:
+        return f"<RestServer {self.url}>"
+
+
+def listening(address: Address) -> socket.socket:
+    """A socket that listens at an address.
+
+    Raises:
+        ConfigError: the port is in use, or the address is not of this machine.
+    """
+    try:
+        kind, *_, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(kind)
+    except OSError as error:
+        raise _cannot(address, error) from error
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(place)
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise _cannot(address, error) from error
+    sock.setblocking(False)
+    return sock
+
+
+def _cannot(address: Address, error: OSError) -> ConfigError:
+    field = "host" if isinstance(error, socket.gaierror) else "port"
+    return ConfigError(field, "argument", f"cannot listen at {address.address}: {error.strerror}; choose another")
+
+
+class _Uvicorn(uvicorn.Server):
+    """A uvicorn that says when it listens, and leaves signals to who runs it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.ready.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

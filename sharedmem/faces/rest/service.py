@@ -1,0 +1,146 @@
+"""The service: lets a caller in, finds the endpoint, and tells errors as problems."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sharedmem.errors import InternalError, SharedMemoryError
+from sharedmem.faces.auth import Admission, Bearer, Entry, TokenRefusedError
+from sharedmem.faces.rest.call import Call, Endpoint, Gate
+from sharedmem.faces.rest.paths import Paths, raw_path_of
+from sharedmem.faces.rest.problems import OverdueError, RequestError, problem
+from sharedmem.faces.rest.routes import PREFIX
+from sharedmem.faces.rest.terms import Terms
+from sharedmem.hub import Hub
+from sharedmem.store import SharedMemoryStore
+from sharedmem.telemetry import get_logger
+
+_MOST_STORES = 1024
+_ONLY_ONCE = (b"authorization", b"content-type", b"content-length", b"idempotency-key", b"if-match", b"x-request-id")
+_logger = get_logger("rest")
+
+
+class Service:
+    """Answers everything below `/api/v1`.
+
+    Args:
+        hub: the memory; it has to be open when calls come.
+        admission: who may call.
+        terms: how much it takes, and for how long it waits.
+        gate: asked before each call; raises LimitedError for those who come too often.
+    """
+
+    def __init__(self, hub: Hub, admission: Admission, terms: Terms, gate: Gate | None = None) -> None:
+        self.hub = hub
+        self.terms = terms
+        self.closing = asyncio.Event()
+        self._admission = admission
+        self._gate = gate
+        self._paths = Paths(())
+        self._stores: dict[Bearer, SharedMemoryStore] = {}
+
+    def offer(self, endpoints: Iterable[Endpoint]) -> None:
+        """Answer these from now on, and nothing else."""
+        self._paths = Paths(endpoints)
+
+    def end_streams(self) -> None:
+        """Tell streams to say goodbye."""
+        self.closing.set()
+
+    async def admit(self, request: Request) -> Bearer:
+        """Who sent a request.
+
+        Raises:
+            TokenRefusedError: nobody known.
+        """
+        try:
+            return await self._admission.admit(request.headers.get("authorization"))
+        except TokenRefusedError:
+            _logger.warning("a caller at %s showed no known token", request.client.host if request.client else "?")
+            raise
+
+    async def respond(self, scope: Scope, receive: Receive) -> Response:
+        """The response to a request; every error is one too."""
+        try:
+            return await self._answer(Request(scope, receive))
+        except SharedMemoryError as error:
+            return problem(error)
+        except Exception as error:
+            _logger.exception("%s %s failed", scope["method"], scope["path"])
+            return problem(InternalError(f"{scope['path']} failed: {error!r}"))
+
+    async def _answer(self, request: Request) -> Response:
+        _check_headers(request.scope["headers"])
+        endpoint, params = self._paths.find(request.method, raw_path_of(request.scope))
+        bearer = await self.admit(request)
+        call = Call(
+            request=request,
+            hub=self.hub,
+            store=self._store(bearer),
+            bearer=bearer,
+            caller=bearer.sha256 if isinstance(bearer, Entry) else "everyone",
+            params=params,
+            terms=self.terms,
+            closing=self.closing,
+        )
+        headers: Mapping[str, str] = {} if self._gate is None else await self._gate(call)
+        try:
+            response = await self._in_time(endpoint, call)
+        except SharedMemoryError as error:
+            response = problem(error)
+        if headers:
+            response.headers.update(headers)
+        return response
+
+    async def _in_time(self, endpoint: Endpoint, call: Call) -> Response:
+        limit = self.terms.answer_within_s if endpoint.is_limited else None
+        try:
+            async with asyncio.timeout(limit) as within:
+                return await endpoint.handler(call)
+        except TimeoutError:
+            if within.expired():
+                raise OverdueError(self.terms.answer_within_s) from None
+            raise
+
+    def _store(self, bearer: Bearer) -> SharedMemoryStore:
+        store = self._stores.get(bearer)
+        if store is None:
+            if len(self._stores) >= _MOST_STORES:
+                self._stores.clear()
+            store = self._stores[bearer] = bearer.store(self.hub)
+        return store
+
+
+class Front:
+    """Hands what is below `/api/v1` to the service, and all else to the application.
+
+    It stands before the router of the application, whose dependency machinery an operation does not need.
+
+    Args:
+        app: the application.
+        service: the service.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as ASGI hands it over."""
+        if scope["type"] != "http" or not raw_path_of(scope).startswith(PREFIX + "/"):
+            await self._app(scope, receive, send)
+            return
+        response = await self._service.respond(scope, receive)
+        await response(scope, receive, send)
+
+
+def _check_headers(headers: list[tuple[bytes, bytes]]) -> None:
+    names = [name for name, _ in headers]
+    for name in _ONLY_ONCE:
+        if names.count(name) > 1:
+            raise RequestError(f"the header {name.decode()} is given more than once; give it once")

@@ -1,0 +1,1 @@
+"""Who reads conversations, judges conflicts and writes successors: a language model, or rules."""

@@ -1,0 +1,145 @@
+"""What sentences claim of a thing that has one value at a time: an address, a plan, a price, a date, a status.
+
+A heuristic: patterns for some languages. What it does not recognise is no claim, and contradicts nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from sharedmem.search.analysis import document_terms
+from sharedmem.synthesis.agents.rule_words import REPLACES
+
+Terms = frozenset[str]
+
+_MOST_ABOUT, _MOST_VALUE = 6, 10
+_HOME, _JOB = frozenset({"\N{HOUSE BUILDING}"}), frozenset({"\N{OFFICE BUILDING}"})
+_FILLERS = frozenset(
+    document_terms(
+        "now new current currently actually please just since yes well hello hi thanks thank noted okay sorry also"
+        " user assistant old previous recently today ab jetzt nun neu neue neuer neues aktuell aktuelle mein meine"
+        " meiner unser unsere der die das den dem ich wir ist nuevo nueva mi mon ma notre ahora maintenant le la el"
+        " 今 現在 الآن"
+    )
+)
+_CLAUSE = re.compile(r"[;!?。！？،؛]|[.,:、](?=\s|$|[^\x00-\x7f])|\s(?:and|but|und|aber|because|weil)\s")  # noqa: RUF001  # their signs
+_HEAD = re.compile(
+    r"\b(?:address|phone|telephone|mobile|number|e-?mail|plan|subscription|tier|price|cost|fee|rate|budget|status|deadline"
+    r"|date|day|time|appointment|meeting|delivery|version|name|owner|manager|contact|city|employer|job|title|role"
+    r"|favou?rite|size|colou?r|quantity|location|room|port|url|limit|quota|password|birthday|salary|currency|language"
+    r"|adresse|anschrift|telefon\w*|nummer|\w*preis|tarif|kosten|termin|frist|\w*datum|lieblings\w+|besitzer\w*|größe|farbe"
+    r"|numéro|prix|forfait|dirección|teléfono|precio|fecha|número)\b"
+    r"|住所|番号|メール|プラン|料金|価格|値段|締め切り|締切|期限|納期|日程|日時|時間|場所|名前|ステータス|状態|会議|予算"
+    r"|عنوان|هاتف|رقم|بريد|سعر|خطة|موعد|ميزانية|حالة",
+    re.IGNORECASE,
+)
+_NOW = re.compile(
+    r"\b(?:now|from now on|instead|as of|jetzt|nun|ab sofort|maintenant|désormais|ahora)\b|今|現在|الآن|أصبح|صار|なりました|変わり|変更",
+    re.IGNORECASE,
+)
+_CHANGING = r"(?:changed|moved|updated|upgraded|downgraded|switched|rescheduled|postponed|raised|increased|lowered|reduced|renamed|set|corrected)"
+_FORMS = tuple(
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        rf"^(?P<about>.{{2,80}}?)\s(?:has |have |was |were |is |got )?(?:been |just |now )?{_CHANGING}\s(?:from .{{1,60}}? )?to\s(?P<value>.+)",
+        rf"\b{_CHANGING}\s(?P<about>(?:my|our|the|your|his|her|their|its)\s.{{1,60}}?)\s(?:from .{{1,60}}? )?to\s(?P<value>.+)",
+        r"^(?P<about>.{2,60}?)\s(?:wurde|wird|ist)\s(?:von .{1,40}? )?(?:auf|zu|in|nach)\s(?P<value>.{1,60}?)\s"
+        r"(?:geändert|verschoben|erhöht|gesenkt|verlegt|umbenannt)\b",
+        r"^(?P<about>.{2,80}?)\s(?:is|are|will be|ist|sind|lautet|beträgt|est|es)\s(?P<value>.+)",
+        r"^(?P<about>[^はが]{1,20})は(?P<value>.{1,40}?)(?:です|だ|になりました|に変わりました|に変更.{0,6})?$",
+        r"^(?P<about>.{2,40}?)\s(?:هو|هي|أصبح|أصبحت|صار|الآن)\s(?P<value>.+)",
+        r"^(?P<about>.{0,40}?)\b(?P<verb>prefers?|bevorzuge|préfère|prefiero)\s(?P<value>.+)",
+    )
+)
+_HOME_FORMS = tuple(
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        r"^(?P<about>.{0,40}?)(?:['’]ve|\shas|\shave)?\s(?:just |recently |now )?(?:moved|relocated)\s(?:from .{1,40}? )?to\s(?P<value>.+)",  # noqa: RUF001  # also typed so
+        r"^(?P<about>.{0,40}?)\b(?:live|lives|living|reside|resides|based)\s(?:now )?in\s(?P<value>.+)",
+        r"^(?P<about>.{0,40}?)\b(?:wohne|wohnt|wohnen|lebe|lebt|leben)\s(?:jetzt |nun )?in\s(?P<value>.+)",
+        r"^(?P<about>.{0,40}?)\b(?:bin|ist|sind)\s(?:jetzt |gerade |kürzlich )?(?:von .{1,40}? )?nach\s(?P<value>.+?)\s(?:um)?gezogen\b",
+        r"^(?P<about>.{0,20}?)\b(?:habite|habitons|vis)\s(?:maintenant )?à\s(?P<value>.+)",
+        r"^(?P<about>.{0,20}?)\b(?:vivo|vivimos)\s(?:ahora )?en\s(?P<value>.+)",
+        r"^(?P<about>)(?:.{0,12}は)?(?:今|現在)?(?P<value>[^はに]{1,20})に(?:住んで|住みます|引っ越|転居|移り)",
+        r"(?P<about>)(?:أسكن|أعيش|أقيم|نعيش)\s(?:الآن\s)?في\s(?P<value>.+)",
+        r"(?P<about>)انتقلت?\s(?:من\s.{1,30}?\s)?إلى\s(?P<value>.+)",
+    )
+)
+_JOB_FORMS = tuple(
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        r"^(?P<about>.{0,40}?)\b(?:work|works|working)\s(?:now )?(?:at|for)\s(?P<value>.+)",
+        r"^(?P<about>.{0,40}?)\b(?:arbeite|arbeitet)\s(?:jetzt |nun )?(?:bei|für)\s(?P<value>.+)",
+    )
+)
+
+
+class Claim(NamedTuple):
+    """One value of one thing."""
+
+    about: Terms
+    value: Terms
+    is_firm: bool
+    """Whether it would replace another value; `it is ...` alone would not."""
+
+
+def claims_in(sentence: str) -> list[Claim]:
+    """What a sentence claims."""
+    return list(_claims(sentence))
+
+
+def replaces(new: Iterable[Claim], old: Iterable[Claim]) -> bool:
+    """Whether one of the new claims gives another value to what one of the old ones is about."""
+    values: dict[Terms, list[Terms]] = {}
+    for claim in new:
+        if claim.is_firm:
+            values.setdefault(claim.about, []).append(claim.value)
+    return any(_differ(claim.value, value) for claim in old for value in values.get(claim.about, ()))
+
+
+def takes_back(sentence: str, other: str) -> bool:
+    """Whether a sentence says that another one holds no longer: it has all the words of it, and one such as `cancelled`."""
+    words = terms_of(other) - _FILLERS
+    return (
+        bool(words) and bool(REPLACES.search(sentence)) and not REPLACES.search(other) and words <= terms_of(sentence)
+    )
+
+
+@lru_cache(maxsize=4096)
+def terms_of(text: str) -> Terms:
+    """The words of a text that say something."""
+    return frozenset(document_terms(text))
+
+
+def _differ(one: Terms, other: Terms) -> bool:
+    return not (one <= other or other <= one)
+
+
+def _claims(sentence: str) -> Iterator[Claim]:
+    is_now = bool(_NOW.search(sentence))
+    for clause in _CLAUSE.split(sentence):
+        if found := _claim(clause.strip(), is_now=is_now):
+            yield found
+
+
+def _claim(clause: str, *, is_now: bool) -> Claim | None:
+    for forms, thing in ((_HOME_FORMS, _HOME), (_JOB_FORMS, _JOB), (_FORMS, None)):
+        for form in forms:
+            if found := form.search(clause):
+                return _of(found, thing, is_now=is_now)
+    return None
+
+
+def _of(found: re.Match[str], thing: Terms | None, *, is_now: bool) -> Claim | None:
+    subject = found["about"]
+    about = (terms_of(subject) - _FILLERS) | terms_of(found.groupdict().get("verb") or "")
+    value = terms_of(found["value"]) - _FILLERS
+    if len(about) > _MOST_ABOUT or not 0 < len(value) <= _MOST_VALUE:
+        return None
+    if thing is not None:
+        return Claim(about | thing, value, is_firm=True)
+    is_firm = is_now or bool(_HEAD.search(subject)) or not re.search(r"\s(?:is|are|ist|sind|est|es)\s", found[0])
+    return Claim(about, value, is_firm and "verb" not in found.groupdict() or is_now) if about else None

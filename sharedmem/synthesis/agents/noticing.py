@@ -1,0 +1,131 @@
+"""How user and assistant dealt with one another, by rules: what words show is quoted or counted, the rest stays empty.
+
+A heuristic: it knows some words of some languages (`rule_words`), and understands nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from sharedmem.models import SynthesisMessage
+from sharedmem.synthesis.agents import rule_words as words
+from sharedmem.synthesis.agents.said import Said, is_courtesy, said_in
+from sharedmem.synthesis.outputs import (
+    BehavioralProfile,
+    EpisodicContext,
+    EpisodicOutput,
+    FutureGuidance,
+    InteractionInsights,
+    WhatFailed,
+    WhatWorked,
+)
+
+_LIMITATION = "Rules have counted and quoted; nobody has understood anything."
+_LONGEST_QUOTE = 240
+_FEW_WORDS, _MANY_WORDS, _ENOUGH_MESSAGES = 8, 60, 3
+
+
+def noticed(messages: Sequence[SynthesisMessage]) -> EpisodicOutput:
+    """What can be seen; fields for which there is no evidence are empty."""
+    said = said_in(messages)
+    user = [each for each in said if each.role == "user"]
+    return EpisodicOutput(
+        context=EpisodicContext(
+            available_data=_counted(messages),
+            user_intent=_intent(user),
+            analysis_limitation=_LIMITATION,
+        ),
+        what_worked=WhatWorked(strategies=_worked(said)[:3]),
+        what_failed=WhatFailed(strategies=_failed(said)[:2], pattern=_errors(user)),
+        behavioral_profile=BehavioralProfile(
+            communication=_shown(user, {"Wants it brief": words.BRIEF, "Wants details": words.DETAILED})
+            or _pace(messages),
+            learning=_shown(
+                user,
+                {"Asks for steps": words.STEPS, "Asks for examples": words.EXAMPLES, "Asks for reasons": words.REASONS},
+            ),
+            problem_solving=_shown(user, {"Tries alone first": words.TRIED}),
+            decision_making=_shown(user, {"Decides": words.DECIDED, "Hesitates": words.HESITATES}),
+        ),
+        interaction_insights=InteractionInsights(friction_points=_quoted(user, words.COMPLAINT, 1)),
+        future_guidance=FutureGuidance(
+            recommended_approaches=_each(user, words.LIKES, unlike=words.DISLIKES)[:3],
+            avoid_approaches=_each(user, words.DISLIKES)[:2],
+        ),
+    )
+
+
+def _counted(messages: Sequence[SynthesisMessage]) -> str:
+    roles = [message.role for message in messages]
+    counts = ", ".join(f"{roles.count(role)} of {role}" for role in dict.fromkeys(roles))
+    return f"{len(roles)} messages: {counts}."
+
+
+def _intent(user: Sequence[Said]) -> str:
+    stated = [each for each in user if not is_courtesy(each.text)]
+    wishes = [each for each in stated if each.is_question or words.REQUEST.search(each.text)]
+    return _quote((wishes or stated)[0]) if stated else ""
+
+
+def _worked(said: Sequence[Said]) -> tuple[str, ...]:
+    """Answers after which the user says that it works."""
+    found = []
+    for each in said:
+        if each.role == "user" and words.WORKED.search(each.text) and not words.FAILED.search(each.text):
+            found.append(_after(said, each))
+    return tuple(dict.fromkeys(found))
+
+
+def _failed(said: Sequence[Said]) -> tuple[str, ...]:
+    found = [_after(said, each) for each in said if each.role == "user" and words.FAILED.search(each.text)]
+    return tuple(dict.fromkeys(found))
+
+
+def _after(said: Sequence[Said], each: Said) -> str:
+    """What the user says, with the answer before it."""
+    before = [one for one in said if one.role == "assistant" and one.place < each.place]
+    if not before:
+        return _quote(each)
+    answer = [one for one in before if one.place == before[-1].place and not is_courtesy(one.text)] or before[-1:]
+    return f"{_quote(answer[0])} -> {_quote(each)}"
+
+
+def _errors(user: Sequence[Said]) -> str:
+    count = sum(bool(words.ERROR.search(each.text)) for each in user)
+    return f"Errors are mentioned in {count} sentences." if count > 1 else ""
+
+
+def _pace(messages: Sequence[SynthesisMessage]) -> str:
+    lengths = [_length(message.content) for message in messages if message.role == "user"]
+    if len(lengths) < _ENOUGH_MESSAGES:
+        return ""
+    mean = round(sum(lengths) / len(lengths))
+    if _FEW_WORDS < mean < _MANY_WORDS:
+        return ""
+    return f"Writes {'briefly' if mean <= _FEW_WORDS else 'at length'}: {mean} words a message in {len(lengths)}."
+
+
+def _length(text: str) -> int:
+    """Words; where none are set apart, two characters are taken for one."""
+    return max(len(text.split()), len("".join(text.split())) // 8)
+
+
+def _shown(user: Sequence[Said], signs: dict[str, re.Pattern[str]]) -> str:
+    return " ".join(f"{sign}: {quote}" for sign, pattern in signs.items() if (quote := _quoted(user, pattern, 1)))
+
+
+def _quoted(user: Sequence[Said], pattern: re.Pattern[str], most: int) -> str:
+    return " ".join(_each(user, pattern)[:most])
+
+
+def _each(user: Sequence[Said], pattern: re.Pattern[str], *, unlike: re.Pattern[str] | None = None) -> tuple[str, ...]:
+    found = (each for each in user if pattern.search(each.text) and not (unlike and unlike.search(each.text)))
+    return tuple(dict.fromkeys(_quote(each) for each in found))
+
+
+def _quote(each: Said) -> str:
+    if len(each.text) <= _LONGEST_QUOTE:
+        return each.text
+    head = each.text[: _LONGEST_QUOTE - 1]
+    return f"{head.rpartition(' ')[0] or head}…"

@@ -1,0 +1,64 @@
+"""Agents that follow rules: no model, no network, the same answer every time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sharedmem.models import ConversationSummary, Note, Resolution, SynthesisMessage
+from sharedmem.synthesis.agents.judging_rules import verdict_of
+from sharedmem.synthesis.agents.merging import merged
+from sharedmem.synthesis.agents.narrating import fast_text, summarized
+from sharedmem.synthesis.agents.noticing import noticed
+from sharedmem.synthesis.outputs import EpisodicOutput, SummaryOutput
+from sharedmem.synthesis.protocol import Consolidation
+
+
+class RuleAgents:
+    """Synthesis by heuristics.
+
+    They quote, count and compare words, and understand nothing: a note keeps sentences as they were said, a verdict
+    names its rule, a successor has every sentence of the notes it takes the place of. They never raise `InvalidError`.
+    """
+
+    @property
+    def name(self) -> str:
+        """`rules`."""
+        return "rules"
+
+    @property
+    def is_offline(self) -> bool:
+        """It is the heuristic."""
+        return True
+
+    async def episodic(self, messages: Sequence[SynthesisMessage]) -> EpisodicOutput:
+        """As `Agents.episodic`: quotes and counts; fields without evidence are empty."""
+        return noticed(messages)
+
+    async def summarizer(self, messages: Sequence[SynthesisMessage]) -> SummaryOutput:
+        """As `Agents.summarizer`: sentences that were said, with all of those that carry facts."""
+        return summarized(messages)
+
+    async def fast_summary(self, messages: Sequence[SynthesisMessage]) -> ConversationSummary:
+        """As `Agents.fast_summary`: the same story, shorter, with what it is found by."""
+        found = summarized(messages)
+        return ConversationSummary(
+            summary=fast_text(messages),
+            tags=found.retrieval.tags,
+            keywords=found.retrieval.keywords,
+            semantic_queries=found.retrieval.queries,
+            follow_ups=found.metadata.follow_ups,
+            depth=found.metadata.depth,
+            offline=True,
+        )
+
+    async def judge(self, new: Note, linked: Sequence[Note]) -> list[Resolution]:
+        """As `Agents.judge`, pair by pair."""
+        return [verdict_of(new, old) for old in linked]
+
+    async def consolidate(self, new: Note, old: Sequence[Note]) -> Consolidation:
+        """As `Agents.consolidate`: all sentences, oldest note first, each once."""
+        notes = sorted([*old, new], key=lambda note: (note.created_at, note.id == new.id, note.id))
+        return Consolidation(merged(notes), self.name)
+
+    def __repr__(self) -> str:
+        return "<RuleAgents: heuristics, offline>"

@@ -1,0 +1,122 @@
+"""Asking: the notes that answer a question, scored by relevance, recency and importance."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from sharedmem.errors import InvalidError, UnsupportedError
+from sharedmem.knowledge.minds import Minds
+from sharedmem.models import NoteHit, NoteStatus, Recall
+from sharedmem.synthesis.protocol import Shelf
+from sharedmem.synthesis.scoring import query_candidates, ranked_hits
+from sharedmem.synthesis.tasks import check_id
+from sharedmem.wire.access import Scope
+from sharedmem.wire.vectors import Vector
+
+MOST_RESULTS = 1000
+_LONGEST_QUERY = 100_000
+# Whoever searches among what was retired searches among all that ever was.
+_STATUSES: dict[Recall, tuple[NoteStatus, ...]] = {
+    "current": ("active",),
+    "flagged": ("active", "conflict_pending"),
+    "all": ("active", "conflict_pending", "updated", "deleted"),
+}
+
+
+class Asking:
+    """Queries of the notes of a namespace.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out names within the actor's rights.
+        shelf: where notes are kept.
+    """
+
+    def __init__(self, minds: Minds, scope: Scope, *, shelf: Shelf) -> None:
+        self._minds = minds
+        self._embedder = minds.embedder_of(scope.identity.namespace)
+        self._shelf = shelf
+
+    async def query(  # narrows and thresholds, all with defaults
+        self,
+        app_id: str,
+        query: str,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        n: int | None = None,
+        recall: Recall = "current",
+        recall_threshold: float | None = None,
+        score_threshold: float | None = None,
+    ) -> list[NoteHit]:
+        """The notes that answer a question, best first. Two round trips, and one call of the embedder.
+
+        Three times as many candidates as are wanted are searched for; those above the recall threshold are scored,
+        `S = relevance * (1 + 0.1 recency + 0.1 importance)`, and the best of those from the score threshold on told.
+
+        Args:
+            app_id: whose notes.
+            query: the question, in words.
+            user_id: only notes of this user; None means of all users of the app.
+            session_id: only notes of this session.
+            n: notes at most, 1 to 1000; None goes by the settings, as the thresholds do.
+            recall: `current` tells active notes; `flagged` also those that are not settled yet; `all` also those that
+                were retired. What is not active is flagged.
+            recall_threshold: least cosine similarity, 0 to 1.
+            score_threshold: least composite score, 0 to 1.2.
+
+        Raises:
+            InvalidError: an argument is refused.
+            UnsupportedError: there is no embedder.
+            AccessDeniedError, UnavailableError, LimitedError, ConfigError: as reading, and as the embedder.
+        """
+        check_id("app_id", app_id)
+        settings = self._minds.settings
+        number = settings.synthesis_results if n is None else _check_number(n)
+        recall_from = settings.synthesis_recall_threshold if recall_threshold is None else recall_threshold
+        score_from = settings.synthesis_score_threshold if score_threshold is None else score_threshold
+        _check_threshold("recall_threshold", recall_from)
+        _check_threshold("score_threshold", score_from)
+        vector = await self._vector(_check_query(query))
+        if vector is None:
+            return []
+        near, _ = await self._shelf.near(
+            app_id,
+            vector,
+            user_id=None if user_id is None else check_id("user_id", user_id),
+            session_id=None if session_id is None else check_id("session_id", session_id),
+            statuses=_STATUSES[_check_recall(recall)],
+            k=query_candidates(number),
+        )
+        return ranked_hits(near, now=self._minds.clock.now(), recall=recall_from, threshold=score_from, number=number)
+
+    async def _vector(self, query: str) -> Vector | None:
+        if self._embedder is None:
+            raise UnsupportedError("finding notes by their meaning", "set embedder to one, such as hashing")
+        vectors, _ = await self._embedder.embed([query], purpose="query")
+        return vectors[0] if vectors[0].any() else None
+
+
+def _check_query(query: str) -> str:
+    if not isinstance(query, str) or not query.strip():
+        raise InvalidError("query", query, "ask something")
+    if len(query) > _LONGEST_QUERY:
+        raise InvalidError("query", query, f"ask in {_LONGEST_QUERY} characters at most")
+    return query
+
+
+def _check_number(n: int) -> int:
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST_RESULTS:
+        raise InvalidError("n", n, f"give a whole number from 1 to {MOST_RESULTS}")
+    return n
+
+
+def _check_recall(recall: Recall) -> Recall:
+    if recall not in get_args(Recall):
+        raise InvalidError("recall", recall, f"choose one of {', '.join(get_args(Recall))}")
+    return recall
+
+
+def _check_threshold(field: str, threshold: float) -> None:
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 2:
+        raise InvalidError(field, threshold, "give a number from 0 to 1; 2 answers nothing")

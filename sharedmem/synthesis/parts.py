@@ -1,0 +1,57 @@
+"""The parts of synthesis, put together for one store."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from sharedmem.coordination.ground import Ground
+from sharedmem.knowledge.minds import Minds
+from sharedmem.synthesis.agents.opening import agents_of
+from sharedmem.synthesis.asking import Asking
+from sharedmem.synthesis.chains import Chains
+from sharedmem.synthesis.embedding import embedded
+from sharedmem.synthesis.evolution import Evolution
+from sharedmem.synthesis.pipeline import Pipeline
+from sharedmem.synthesis.protocol import Agents
+from sharedmem.synthesis.shelf import NoteShelf
+from sharedmem.synthesis.tasks import Desk
+from sharedmem.synthesis.webhooks import Webhooks
+from sharedmem.synthesis.worker import Worker
+from sharedmem.wire.access import Scope
+from sharedmem.wire.vectors import Vector
+
+
+class Parts:
+    """Who does the work behind `store.synthesis`.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out names within the actor's rights.
+        ground: what the hub lends to locks and queues.
+    """
+
+    def __init__(self, minds: Minds, scope: Scope, ground: Ground) -> None:
+        self._minds = minds
+        self._scope = scope
+        self.shelf = NoteShelf(minds, scope)
+        self.agents: Agents = agents_of(minds.model)
+        self.chains = Chains(scope, ground)
+        self.desk = Desk(minds, scope, ground)
+        self.webhooks = Webhooks(minds, scope, ground)
+        self.asking = Asking(minds, scope, shelf=self.shelf)
+        self.evolution = Evolution(self.shelf, self.chains, minds.clock, self.embed)
+        self.pipeline = Pipeline(minds, scope, ground, shelf=self.shelf, agents=self.agents, chains=self.chains)
+
+    @cached_property
+    def worker(self) -> Worker:
+        """The one worker of the namespace in this hub; it works with the rights of the store that was first to ask."""
+
+        def make() -> Worker:
+            return Worker(self._minds, self._scope, desk=self.desk, pipeline=self.pipeline, webhooks=self.webhooks)
+
+        return self._minds.shared(Worker, self._scope.identity.namespace, make)
+
+    async def embed(self, text: str) -> Vector | None:
+        """The vector of a text; None when it has no meaning, or there is no embedder."""
+        embedder = self._minds.embedder_of(self._scope.identity.namespace)
+        return None if embedder is None else await embedded(embedder, text)

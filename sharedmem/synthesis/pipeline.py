@@ -1,0 +1,308 @@
+"""The pipeline: a conversation becomes a note, in two phases.
+
+First the note is written, and stored before anything else is decided. Then it is settled with the notes that it
+resembles. A task that is repeated finds what it has stored, goes on from there, and pays no model for it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Literal, NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from sharedmem.coordination.ground import Ground
+from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.knowledge.minds import Minds
+from sharedmem.models import ConversationSummary, Note
+from sharedmem.synthesis.agents.offline import RuleAgents
+from sharedmem.synthesis.chains import Chains
+from sharedmem.synthesis.deciding import told
+from sharedmem.synthesis.outputs import EpisodicOutput, SummaryOutput
+from sharedmem.synthesis.protocol import Agents, Behind, Committed, Fresh, Shelf
+from sharedmem.synthesis.resolving import OUTAGES, Case, Links, Resolver
+from sharedmem.synthesis.tasks import AddAgentMemory, AddMemory, Asked, Summarize
+from sharedmem.synthesis.tidying import cleaned, deduplicated
+from sharedmem.synthesis.writing import agent_note_text, note_text
+from sharedmem.wire.access import Scope
+from sharedmem.wire.vectors import Vector
+
+T = TypeVar("T")
+
+_TURNS = 8
+_DRAFT_S = 86_400
+_OFFLINE = "it was done without a model"
+
+
+class Turn(NamedTuple):
+    """One attempt at a task."""
+
+    task_id: str
+    attempt: int = 1
+    is_last: bool = False
+    """Whether outages of models are not waited for any more."""
+
+
+class Pipeline:
+    """Does what synthesis is asked for.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out names within the actor's rights.
+        ground: what the hub lends to locks.
+        shelf: where notes are kept.
+        agents: who reads, judges and writes.
+        chains: the locks of chains; None takes those of the namespace.
+    """
+
+    def __init__(  # what it stands on
+        self,
+        minds: Minds,
+        scope: Scope,
+        ground: Ground,
+        *,
+        shelf: Shelf,
+        agents: Agents,
+        chains: Chains | None = None,
+    ) -> None:
+        self._minds = minds
+        self._shelf = shelf
+        self._agents = agents
+        self._offline: Agents = RuleAgents()
+        held = chains or Chains(scope, ground)
+        self._resolver = Resolver(minds, scope.identity.namespace, shelf=shelf, agents=agents, chains=held)
+
+    async def do(self, request: Asked, turn: Turn) -> dict[str, object]:
+        """What a task asks for; repeated, it ends the same way.
+
+        Args:
+            request: what.
+            turn: which attempt it is.
+
+        Returns:
+            The result as tasks tell it: ids, counts and states, no texts but those of a summary.
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: try again.
+            InvalidError: it would be no other the next time.
+        """
+        match request:
+            case AddMemory():
+                return told(await self.add_memory(request, turn))
+            case AddAgentMemory():
+                return told(await self.add_agent_memory(request, turn))
+            case Summarize():
+                summary = await self.summarize(request, is_last=turn.is_last)
+                return {"summary": summary.model_dump(mode="json")}
+
+    # -- the three paths
+
+    async def add_memory(self, request: AddMemory, turn: Turn) -> Note:
+        """Make a note of a conversation, and settle it with what is known; the note as it stands then.
+
+        A dozen round trips, and four calls of models at most: two to read the conversation, one to judge, one to
+        write a successor.
+
+        Args:
+            request: the conversation, and whose it is.
+            turn: the id of the note comes of its task.
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: a provider is away, or the server. In the last attempt only
+                for want of a vector: a note that cannot be found is none.
+        """
+        note_id = note_id_of(turn.task_id)
+        note = (await self._shelf.get(request.app_id, (note_id,))).get(note_id)
+        if note is not None and note.status != "conflict_pending":
+            return note
+        if note is not None:
+            vector = await self._resolver.embed(note.memory_note)
+            links = await self._resolver.links(note, vector)
+        else:
+            note, vector = await self._written(request, turn)
+            note, links = await self._stored(note, vector)
+        if note.status != "conflict_pending":
+            return note
+        return await self._resolver.settle(Case(note, vector, is_last=turn.is_last), links.chains)
+
+    async def add_agent_memory(self, request: AddAgentMemory, turn: Turn) -> Note:
+        """Make a short note of a conversation: one call of a model, and nothing is settled.
+
+        Args, Raises: as `add_memory`.
+        """
+        note_id = note_id_of(turn.task_id)
+        found = (await self._shelf.get(request.app_id, (note_id,))).get(note_id)
+        if found is not None:
+            return found
+        note, vector = await self._written(request, turn)
+        done = await self._shelf.commit(request.app_id, fresh=(Fresh(note, vector),))
+        assert isinstance(done, Committed), "nothing was asked that could have changed"
+        return done.notes[note.id]
+
+    async def summarize(self, request: Summarize, *, is_last: bool = True) -> ConversationSummary:
+        """What a conversation was about; nothing is stored. One call of a model, or two for `full`.
+
+        Args:
+            request: the conversation.
+            is_last: whether an outage is not waited for: the heuristic does it then.
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: the model is away, and somebody will try again.
+        """
+        if request.mode == "fast":
+            summary, _ = await self._fast(request, is_last=is_last)
+            return summary
+        episodic, summary_parts, lacks = await self._read(request, is_last=is_last)
+        return ConversationSummary(
+            summary=note_text(episodic, summary_parts),
+            mode="full",
+            tags=_tidy(summary_parts.retrieval.tags),
+            keywords=_tidy(summary_parts.retrieval.keywords),
+            semantic_queries=_tidy(summary_parts.retrieval.queries),
+            follow_ups=_tidy(summary_parts.metadata.follow_ups),
+            depth=summary_parts.metadata.depth,
+            offline=self._agents.is_offline or bool(lacks),
+        )
+
+    # -- phase one
+
+    async def _written(self, request: AddMemory | AddAgentMemory, turn: Turn) -> tuple[Note, Vector | None]:
+        """The new note, not stored yet, with its vector."""
+        digest = hashlib.sha256(f"draft {turn.task_id}".encode()).hexdigest()
+        # Only an earlier attempt can have left one.
+        note = await self._draft(request.app_id, digest) if turn.attempt > 1 else None
+        if note is None:
+            drafted = self._memory if isinstance(request, AddMemory) else self._agent_memory
+            note = await drafted(request, turn)
+        try:
+            vector = await self._resolver.embed(note.memory_note)
+        except OUTAGES:
+            await self._keep_draft(note, digest)
+            raise
+        if vector is None:
+            lack = "it has no vector, and no search finds it: its text means nothing to the embedder, or there is none"
+            note = note.model_copy(update={"degraded": (*note.degraded, lack)})
+        return note, vector
+
+    async def _draft(self, app_id: str, digest: str) -> Note | None:
+        kept = (await self._shelf.remembered(app_id, (digest,))).get(digest)
+        try:
+            return None if kept is None else Note.model_validate_json(kept)
+        except ValidationError:
+            return None
+
+    async def _keep_draft(self, note: Note, digest: str) -> None:
+        """Keep what models were paid for; without it they are asked again."""
+        try:
+            await self._shelf.remember(note.app_id, {digest: note.model_dump_json().encode()}, ttl_s=_DRAFT_S)
+        except SharedMemoryError:
+            return
+
+    async def _memory(self, request: AddMemory | AddAgentMemory, turn: Turn) -> Note:
+        episodic, summary, lacks = await self._read(request, is_last=turn.is_last)
+        retrieval, metadata = summary.retrieval, summary.metadata
+        return self._note(request, turn, "memory", note_text(episodic, summary)).model_copy(
+            update={
+                "tags": _tidy(retrieval.tags),
+                "keywords": _tidy(retrieval.keywords),
+                "semantic_queries": _tidy(retrieval.queries),
+                "follow_up_potential": _tidy(metadata.follow_ups),
+                "interaction_quality": metadata.depth,
+                "degraded": lacks,
+            }
+        )
+
+    async def _agent_memory(self, request: AddMemory | AddAgentMemory, turn: Turn) -> Note:
+        summary, lacks = await self._fast(request, is_last=turn.is_last)
+        return self._note(request, turn, "agent", agent_note_text(summary)).model_copy(
+            update={
+                "tags": _tidy(summary.tags),
+                "keywords": _tidy(summary.keywords),
+                "semantic_queries": _tidy(summary.semantic_queries),
+                "follow_up_potential": _tidy(summary.follow_ups),
+                "interaction_quality": summary.depth,
+                "degraded": lacks,
+            }
+        )
+
+    def _note(
+        self, request: AddMemory | AddAgentMemory, turn: Turn, kind: Literal["memory", "agent"], text: str
+    ) -> Note:
+        now = self._minds.clock.now()
+        note_id = note_id_of(turn.task_id)
+        return Note(
+            id=note_id,
+            app_id=request.app_id,
+            user_id=request.user_id,
+            session_id=request.session_id,
+            kind=kind,
+            # Agents that found nothing to say do not make the conversation disappear.
+            memory_note=text or "\n".join(message.content for message in request.messages),
+            messages=request.messages,
+            created_at=now,
+            updated_at=now,
+            chain_id=note_id,
+            task_id=turn.task_id,
+        )
+
+    async def _stored(self, note: Note, vector: Vector | None) -> tuple[Note, Links]:
+        """The note as it was stored: active when it resembles none, else pending, with those that it resembles."""
+        for turn in range(_TURNS):
+            links = await self._resolver.links(note, vector)
+            # Whoever is overtaken all the time is settled under the locks, where that does not matter.
+            is_alone = not links.notes and turn < _TURNS - 1
+            seen = links.seen if is_alone and vector is not None else None
+            pending = {"status": "active" if is_alone else "conflict_pending", "links": _ids(links)}
+            done = await self._shelf.commit(
+                note.app_id, fresh=(Fresh(note.model_copy(update=pending), vector),), seen=seen
+            )
+            if not isinstance(done, Behind):
+                return done.notes[note.id], links
+        raise UnavailableError(f"storing note {note.id!r}", "the notes beside it change all the time")
+
+    # -- models
+
+    async def _read(
+        self, request: AddMemory | AddAgentMemory | Summarize, *, is_last: bool
+    ) -> tuple[EpisodicOutput, SummaryOutput, tuple[str, ...]]:
+        """What two agents make of a conversation, at the same time; and what was done without them."""
+        messages = request.messages
+        readings = await asyncio.gather(
+            self._or_offline("episodic", lambda agents: agents.episodic(messages), is_last=is_last),
+            self._or_offline("summarizer", lambda agents: agents.summarizer(messages), is_last=is_last),
+            return_exceptions=True,
+        )
+        for reading in readings:
+            if isinstance(reading, BaseException):
+                raise reading
+        (episodic, lack), (summary, other) = readings  # type: ignore[misc]  # no exception is left
+        return episodic, summary, tuple(filter(None, (lack, other)))
+
+    async def _fast(
+        self, request: AddMemory | AddAgentMemory | Summarize, *, is_last: bool
+    ) -> tuple[ConversationSummary, tuple[str, ...]]:
+        messages = request.messages
+        summary, lack = await self._or_offline(
+            "fast summary", lambda agents: agents.fast_summary(messages), is_last=is_last
+        )
+        return summary, (lack,) if lack else ()
+
+    async def _or_offline(self, part: str, ask: Callable[[Agents], Awaitable[T]], *, is_last: bool) -> tuple[T, str]:
+        """What a model answers, or the heuristic when that is of no use; and why, if so."""
+        answer, reason = await self._resolver.useful(part, lambda: ask(self._agents), is_last=is_last, else_=_OFFLINE)
+        return (await ask(self._offline), reason) if answer is None else (answer, "")
+
+
+def note_id_of(task_id: str) -> str:
+    """The id of the note that a task makes: whoever repeats the task finds it."""
+    return f"note-{task_id}"
+
+
+def _ids(links: Links) -> tuple[str, ...]:
+    return tuple(note.id for note in links.notes)
+
+
+def _tidy(items: tuple[str, ...]) -> tuple[str, ...]:
+    return deduplicated(cleaned(items))

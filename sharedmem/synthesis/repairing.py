@@ -1,0 +1,170 @@
+"""Repairing: `fsck` looks through the notes of an app, tells what is wrong, and mends it when asked to."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+from sharedmem.models import Note, NoteCheck, NoteProblem
+from sharedmem.synthesis.chains import Chains
+from sharedmem.synthesis.checking import Mended, mended
+from sharedmem.synthesis.evolution import MOST_ATTEMPTS, under_locks
+from sharedmem.synthesis.protocol import Behind, Change, Shelf
+from sharedmem.synthesis.shelf.rows import chain_of
+
+_PAGE = 500
+
+
+async def every_note(
+    shelf: Shelf, app_id: str, progress: Callable[[int], None] | None = None
+) -> AsyncIterator[list[Note]]:
+    """All notes of an app, page by page. Two round trips a page.
+
+    Args:
+        shelf: where they are.
+        app_id: whose.
+        progress: called with the number of notes seen so far.
+    """
+    after, seen = "", 0
+    while page := await shelf.page(app_id, after=after, limit=_PAGE):
+        after = page[-1].id
+        seen += len(page)
+        yield page
+        if progress is not None:
+            progress(seen)
+
+
+async def fsck(
+    shelf: Shelf,
+    chains: Chains,
+    app_id: str,
+    *,
+    repair: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> NoteCheck:
+    """Check that the notes of an app hang together (see `checking`), and mend them if told so.
+
+    While others add memories, pages are no picture of one moment: what looks wrong is read once more before it is
+    told. A repair goes chain by chain, each under the locks of all that it touches and in one commit; it changes
+    statuses and links, never a text, and removes no note. Afterwards nothing is left to tell, but what others spoil.
+
+    Args:
+        shelf: where the notes are.
+        chains: the locks of their chains.
+        app_id: whose.
+        repair: whether to mend what is found.
+        progress: called with the number of notes seen so far.
+
+    Raises:
+        ConflictError: others change a chain that is to be mended all the time, or hold its lock.
+        AccessDeniedError, UnavailableError: as the shelf.
+    """
+    lean = [_lean(note) async for page in every_note(shelf, app_id, progress) for note in page]
+    whole = mended(lean)
+    found: list[NoteProblem] = []
+    if whole.problems:
+        for family in families(lean, whole):
+            mend = _Family(shelf, chains, app_id, family)
+            found += await (mend.mend() if repair else mend.look())
+    found.sort(key=lambda problem: (problem.note_id, problem.kind))
+    return NoteCheck(app_id=app_id, notes=len(lean), chains=whole.chains, problems=tuple(found))
+
+
+def families(notes: Sequence[Note], found: Mended) -> list[list[Note]]:
+    """The notes that hang together with those that have a problem, by family; however little of it is left.
+
+    Args:
+        notes: all of an app.
+        found: what is wrong with them.
+    """
+    above = {note.id: note.id for note in notes}
+
+    def of(id_: str) -> str:
+        while above[id_] != id_:
+            above[id_] = above[above[id_]]
+            id_ = above[id_]
+        return id_
+
+    first_of_chain: dict[str, str] = {}
+    for note in notes:
+        kin = (note.next_id, *note.sources, first_of_chain.setdefault(chain_of(note), note.id))
+        for other in kin:
+            if other in above:
+                above[of(note.id)] = of(other)
+    members: defaultdict[str, list[Note]] = defaultdict(list)
+    for note in notes:
+        members[of(note.id)].append(note)
+    spoilt = {of(problem.note_id) for problem in found.problems}
+    return [members[root] for root in sorted(spoilt)]
+
+
+class _Family:
+    """Notes that hang together, and have a problem."""
+
+    def __init__(self, shelf: Shelf, chains: Chains, app_id: str, notes: Sequence[Note]) -> None:
+        self._shelf = shelf
+        self._chains = chains
+        self._app_id = app_id
+        self._notes = notes
+
+    async def look(self) -> list[NoteProblem]:
+        """The problems that are still there. Read again until nobody has changed a note in between."""
+        before, now = await self._now(), await self._now()
+        for _ in range(MOST_ATTEMPTS):
+            if before == now:
+                break
+            before, now = now, await self._now()
+        return list(mended(now.values()).problems)
+
+    async def mend(self) -> list[NoteProblem]:
+        """Mend it under its locks; what was mended."""
+        return await under_locks(self._chains, self._app_id, self._notes, self._mended)
+
+    async def _mended(self, fences: Mapping[str, int]) -> list[NoteProblem] | Behind | set[str]:
+        now = await self._now()
+        needed = {chain_of(note) for note in now.values()}
+        if not needed <= fences.keys():
+            return needed
+        found = mended(now.values())
+        changes = [_change(now[note.id], note) for note in found.changed]
+        done = await self._shelf.commit(self._app_id, changes=changes, fences=fences)
+        if isinstance(done, Behind):
+            return done
+        return [problem.model_copy(update={"repaired": True}) for problem in found.problems]
+
+    async def _now(self) -> dict[str, Note]:
+        """The notes as they are now, with those that they name by now. A round trip a step away from the first ones."""
+        found: dict[str, Note] = {}
+        asked: set[str] = set()
+        wanted = {note.id for note in self._notes}
+        while wanted:
+            asked |= wanted
+            met = await self._shelf.get(self._app_id, sorted(wanted))
+            found |= met
+            wanted = set(_named(met.values())) - asked
+        return found
+
+
+def _named(notes: Iterable[Note]) -> Iterable[str]:
+    for note in notes:
+        yield from note.sources
+        if note.next_id is not None:
+            yield note.next_id
+
+
+def _change(before: Note, after: Note) -> Change:
+    return Change(
+        before,
+        status=after.status,
+        reason=after.status_reason,
+        next_id=after.next_id,
+        clears_next=after.next_id is None and before.next_id is not None,
+        sources=after.sources,
+    )
+
+
+def _lean(note: Note) -> Note:
+    """A note without what takes room: an app may have very many."""
+    return note.model_copy(
+        update={"memory_note": "", "messages": (), "resolutions": (), "keywords": (), "semantic_queries": ()}
+    )

@@ -1,0 +1,350 @@
+"""Resolving: a new note is settled with the older ones that it resembles, under the locks of their chains.
+
+The new note is stored before this begins, as pending, and so nothing is lost wherever it is cut off. It may be begun
+again at any time, by anybody: what was answered is remembered, and what was stored is found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from sharedmem.errors import (
+    ConfigError,
+    InvalidError,
+    LimitedError,
+    LockLostError,
+    UnavailableError,
+)
+from sharedmem.knowledge.minds import Minds
+from sharedmem.models import Note, Resolution
+from sharedmem.synthesis.chains import Chains, chain_of
+from sharedmem.synthesis.deciding import (
+    FALLBACK,
+    Step,
+    completed,
+    sides,
+    skipped,
+    step_of,
+    successor_of,
+    without_updates,
+)
+from sharedmem.synthesis.embedding import embedded
+from sharedmem.synthesis.preserving import check_preserved
+from sharedmem.synthesis.protocol import Agents, Change, Committed, Consolidation, Fresh, Seen, Shelf
+from sharedmem.synthesis.scoring import link_candidates, ranked_links
+from sharedmem.telemetry import get_logger
+from sharedmem.wire.vectors import Vector
+
+T = TypeVar("T")
+OUTAGES = (UnavailableError, LimitedError, ConfigError)
+"""What may pass, and is waited for: every other failure of a model is an answer that is of no use."""
+USELESS = "synthesis_useless_answers"
+"""Counter of answers of models that were done without, with the label `part`."""
+
+_TURNS = 16
+_TURNS_UNDER_LOCKS = 8
+# From then on it does not matter what others add meanwhile.
+_CAREFUL_TURNS = 6
+_REMEMBERED_S = 30 * 86_400
+_logger = get_logger("synthesis")
+
+
+class Links(NamedTuple):
+    """The older notes that a new one resembles, best first, and what the search for them has seen."""
+
+    notes: tuple[Note, ...]
+    seen: Seen
+
+    @property
+    def chains(self) -> frozenset[str]:
+        """The chains that they are in."""
+        return frozenset(chain_of(note) for note in self.notes)
+
+
+class Draft(NamedTuple):
+    """What would take the place of several notes; without a note there is nothing, for that reason."""
+
+    fresh: Fresh | None
+    reason: str = ""
+
+
+class Case:
+    """One new note that is being settled.
+
+    Args:
+        note: as it was stored.
+        vector: its own; None when its text means nothing.
+        is_last: whether outages of models are not waited for any more.
+    """
+
+    def __init__(self, note: Note, vector: Vector | None, *, is_last: bool) -> None:
+        self.note = note
+        self.vector = vector
+        self.is_last = is_last
+        self.drafts: dict[tuple[tuple[str, int], ...], Draft] = {}
+
+
+class Resolver:
+    """Settles new notes with older ones.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose notes they are.
+        shelf: where they are kept.
+        agents: judge and write.
+        chains: the locks.
+    """
+
+    def __init__(self, minds: Minds, namespace: str, *, shelf: Shelf, agents: Agents, chains: Chains) -> None:
+        self._minds = minds
+        self._embedder = minds.embedder_of(namespace)
+        self._shelf = shelf
+        self._agents = agents
+        self._chains = chains
+
+    async def embed(self, text: str) -> Vector | None:
+        """The vector of a text; None when it means nothing, or nobody makes vectors."""
+        return None if self._embedder is None else await embedded(self._embedder, text)
+
+    async def links(self, note: Note, vector: Vector | None) -> Links:
+        """The active notes of the same user, and session if there is one, that a new note is held against. Two trips.
+
+        Args:
+            note: the new one.
+            vector: its own; without one it resembles nothing.
+        """
+        settings = self._minds.settings
+        if vector is None:
+            return Links((), Seen(note.app_id, note.user_id, 0))
+        near, seen = await self._shelf.near(
+            note.app_id,
+            vector,
+            user_id=note.user_id,
+            session_id=note.session_id,
+            statuses=("active",),
+            k=link_candidates(settings.synthesis_links),
+        )
+        best = ranked_links(
+            (each for each in near if each.note.id != note.id),
+            now=self._minds.clock.now(),
+            threshold=settings.synthesis_link_threshold,
+            number=settings.synthesis_links,
+        )
+        return Links(tuple(each.note for each in best), seen)
+
+    async def settle(self, case: Case, chains: frozenset[str]) -> Note:
+        """Decide what becomes of a pending note and of those it resembles, and store it in one step.
+
+        Args:
+            case: the note.
+            chains: those that it seems to concern; it is looked again under their locks.
+
+        Returns:
+            The note as it stands then.
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: a model is away, or the store; the note stays pending.
+        """
+        wanted = chains
+        for _ in range(_TURNS):
+            try:
+                async with self._chains.held(case.note.app_id, wanted | {chain_of(case.note)}) as fences:
+                    outcome = await self._settled_under(case, fences)
+            except LockLostError as error:
+                _logger.warning("note %s is settled anew: %s", case.note.id, error)
+                continue
+            if isinstance(outcome, Note):
+                return outcome
+            wanted = outcome
+        if case.is_last:
+            return await self.accept(case.note, "its neighbours changed faster than it could be settled with them")
+        raise UnavailableError(f"settling note {case.note.id!r}", "its neighbours change all the time")
+
+    async def accept(self, note: Note, reason: str) -> Note:
+        """Make a pending note active as it is, beside those that it resembles. One round trip, mostly.
+
+        Args:
+            note: as it was read.
+            reason: why it could not be settled.
+        """
+        for _ in range(_TURNS):
+            change = Change(note, status="active", reason="created", degraded=(*note.degraded, reason))
+            done = await self._shelf.commit(note.app_id, changes=(change,))
+            if isinstance(done, Committed):
+                return done.notes[note.id]
+            stored = await self._stored(note)
+            if stored is None or stored.status != "conflict_pending":
+                return stored or note
+            note = stored
+        raise UnavailableError(f"storing note {note.id!r}", "it changes all the time")
+
+    # -- under the locks
+
+    async def _settled_under(self, case: Case, fences: dict[str, int]) -> Note | frozenset[str]:
+        """The note once it is settled; else the chains whose locks it takes.
+
+        Other notes of the user come at any time. The locks are kept meanwhile: else somebody would change what is
+        judged here, and it would be judged anew.
+        """
+        outcome: Note | frozenset[str] = frozenset()
+        for turn in range(_TURNS_UNDER_LOCKS):
+            outcome = await self._settled(case, fences, is_careful=turn < _CAREFUL_TURNS)
+            if isinstance(outcome, Note) or not outcome <= fences.keys():
+                break
+        return outcome
+
+    async def _settled(self, case: Case, fences: dict[str, int], *, is_careful: bool) -> Note | frozenset[str]:
+        stored = await self._stored(case.note)
+        if stored is None or stored.status != "conflict_pending":
+            # Somebody else has settled it, or a user has decided; one that is gone was erased.
+            return stored or case.note
+        links = await self.links(stored, case.vector)
+        if not links.chains <= fences.keys():
+            return links.chains
+        step = await self._decided(case, stored, links.notes)
+        done = await self._shelf.commit(
+            stored.app_id,
+            fresh=step.fresh,
+            changes=step.changes,
+            seen=links.seen if is_careful and case.vector is not None else None,
+            fences=fences,
+        )
+        if isinstance(done, Committed):
+            return done.notes[stored.id]
+        return links.chains
+
+    async def _stored(self, note: Note) -> Note | None:
+        return (await self._shelf.get(note.app_id, (note.id,))).get(note.id)
+
+    async def _decided(self, case: Case, new: Note, linked: Sequence[Note]) -> Step:
+        resolutions = await self._judged(case, new, linked)
+        updated = sides(linked, resolutions).updated
+        fresh = None
+        if updated:
+            fresh, reason = await self._draft(case, new, updated)
+            if fresh is None:
+                resolutions = without_updates(resolutions, reason)
+        lacks = {one.reasoning for one in resolutions if one.decided_by == FALLBACK}
+        return step_of(new, linked, resolutions, successor=fresh, degraded=tuple(sorted(lacks)))
+
+    # -- verdicts
+
+    async def _judged(self, case: Case, new: Note, linked: Sequence[Note]) -> list[Resolution]:
+        """One resolution for each, in their order; nobody is asked twice about the same two texts."""
+        if not linked:
+            return []
+        digests = {note.id: self._digest("verdict", new, note) for note in linked}
+        known = await self._shelf.remembered(new.app_id, list(digests.values()))
+        recalled = {note.id: found for note in linked if (found := _recalled(note, known.get(digests[note.id])))}
+        unknown = [note for note in linked if note.id not in recalled]
+        given = await self._asked_to_judge(case, new, unknown) if unknown else []
+        firm = {digests[one.memory_id]: _kept(one) for one in given if one.decided_by != FALLBACK}
+        if firm:
+            await self._shelf.remember(new.app_id, firm, ttl_s=_REMEMBERED_S)
+        all_of_them = recalled | {one.memory_id: one for one in given}
+        return [all_of_them[note.id] for note in linked]
+
+    async def _asked_to_judge(self, case: Case, new: Note, linked: Sequence[Note]) -> list[Resolution]:
+        answer, reason = await self.useful(
+            "judge", lambda: self._agents.judge(new, linked), is_last=case.is_last, else_="it was kept as it is"
+        )
+        if answer is None:
+            return [skipped(note, reason) for note in linked]
+        return completed(linked, answer)
+
+    # -- successors
+
+    async def _draft(self, case: Case, new: Note, updated: Sequence[Note]) -> Draft:
+        """What takes the place of the new note and of all that are updated; asked for once, whatever happens."""
+        which = tuple((note.id, note.version) for note in updated)
+        if which not in case.drafts:
+            case.drafts[which] = await self._drafted(case, new, updated)
+        return case.drafts[which]
+
+    async def _drafted(self, case: Case, new: Note, updated: Sequence[Note]) -> Draft:
+        written, reason = await self._consolidated(case, new, updated)
+        if written is None:
+            return Draft(None, reason)
+        try:
+            check_preserved([note.memory_note for note in (new, *updated)], written.note)
+        except InvalidError as error:
+            self._minds.counters.increment(USELESS, part="consolidate")
+            return Draft(None, f"the consolidation was rejected: {error}"[:500])
+        vector, reason = await self.useful(
+            "embed", lambda: self.embed(written.note), is_last=case.is_last, else_="no consolidation could be made"
+        )
+        if vector is None:
+            return Draft(None, reason or "the consolidation means nothing to the embedder")
+        now = self._minds.clock.now()
+        return Draft(Fresh(successor_of(new, updated, text=written.note, now=now), vector))
+
+    async def _consolidated(self, case: Case, new: Note, updated: Sequence[Note]) -> tuple[Consolidation | None, str]:
+        digest = self._digest("consolidation", new, *updated)
+        known = (await self._shelf.remembered(new.app_id, (digest,))).get(digest)
+        if known is not None:
+            return Consolidation(known.decode(errors="replace"), self._agents.name), ""
+        written, reason = await self.useful(
+            "consolidate",
+            lambda: self._agents.consolidate(new, updated),
+            is_last=case.is_last,
+            else_="no consolidation could be made",
+        )
+        if written is not None:
+            await self._shelf.remember(new.app_id, {digest: written.note.encode()}, ttl_s=_REMEMBERED_S)
+        return written, reason
+
+    # -- models
+
+    async def useful(
+        self, part: str, ask: Callable[[], Awaitable[T]], *, is_last: bool, else_: str
+    ) -> tuple[T | None, str]:
+        """What a model answers; or None, and in a sentence why there is no answer that is of use.
+
+        Args:
+            part: what it is asked for.
+            ask: asks it.
+            is_last: whether an outage is not waited for any more.
+            else_: what is done without it.
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: it is away, and the task will be tried again.
+        """
+        try:
+            return await ask(), ""
+        except OUTAGES as error:
+            if not is_last:
+                raise
+            failure: Exception = error
+        except Exception as error:  # noqa: BLE001  # whatever a model does, the new note is stored
+            failure = error
+        self._minds.counters.increment(USELESS, part=part)
+        _logger.warning("%s: no answer that is of use; %s", part, else_, exc_info=failure)
+        return None, f"{part} failed ({type(failure).__name__}: {str(failure)[:200]}); {else_}"
+
+    def _digest(self, what: str, *notes: Note) -> str:
+        """Which question it is: the same texts, asked of the same model, are the same question."""
+        whole = hashlib.sha256()
+        for text in (what, self._agents.name, *(note.memory_note for note in notes)):
+            data = text.encode()
+            # Each length stands before its text, so that no text can pass for the end of another.
+            whole.update(len(data).to_bytes(8, "big"))
+            whole.update(data)
+        return whole.hexdigest()
+
+
+def _kept(resolution: Resolution) -> bytes:
+    return resolution.model_dump_json(exclude={"memory_id"}).encode()
+
+
+def _recalled(note: Note, kept: bytes | None) -> Resolution | None:
+    """A verdict that was remembered; None when there is none, or some other client has spoilt it."""
+    if kept is None:
+        return None
+    try:
+        return Resolution.model_validate_json(b'{"memory_id":"",' + kept[1:]).model_copy(update={"memory_id": note.id})
+    except ValidationError:
+        return None

@@ -1,0 +1,36 @@
+"""Vectors of notes made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sharedmem.errors import InternalError
+from sharedmem.knowledge.minds import Minds
+from sharedmem.knowledge.revectoring import RevectoredRecords
+from sharedmem.synthesis.shelf.rows import decode
+from sharedmem.wire.keys import SHARED_SCOPE
+from sharedmem.wire.noting import Noting
+from sharedmem.wire.replies import Argument
+
+
+class RevectoredNotes(RevectoredRecords):
+    """The notes that are searched in one index, before and after it is built anew.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose index; None for the one that small namespaces share.
+    """
+
+    def __init__(self, minds: Minds, namespace: str | None) -> None:
+        super().__init__(minds, minds.notes, namespace)
+        self._noting = Noting(minds.sender)
+
+    def _text(self, id_: str, body: bytes) -> str:  # noqa: ARG002  # only graphs read what kind it is from the id
+        try:
+            return decode(body, 0).memory_note
+        except InternalError:
+            return ""
+
+    async def _give(self, namespace: str, keys: Sequence[bytes], vectors: Sequence[Argument]) -> None:
+        space = self._minds.keyspace.space(namespace)
+        await self._noting.note_embed(space, SHARED_SCOPE.encode(), keys=keys, vectors=vectors)

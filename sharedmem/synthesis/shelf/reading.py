@@ -1,0 +1,140 @@
+"""Notes taken by id, by meaning, and page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from operator import not_
+from typing import get_args
+
+from sharedmem.errors import InternalError, InvalidError
+from sharedmem.models import Note, NoteStatus
+from sharedmem.search.filters import Condition, Every, Tagged
+from sharedmem.synthesis.protocol import Near, Seen
+from sharedmem.synthesis.shelf.ground import NoteGround, check_ids
+from sharedmem.synthesis.shelf.rows import check_name, check_person, decode, record_named, unspelled_app
+from sharedmem.wire.replies import Command, Reply, ServerError
+from sharedmem.wire.vectors import Vector
+
+MOST_IN_A_PAGE = 1000
+_FEW = 50
+"""Notes whose texts are small enough to come by the way that all others take."""
+_STATUSES: tuple[str, ...] = get_args(NoteStatus)
+
+
+class Reading(NoteGround):
+    """Finds notes. Where a durable tier stands behind, and nothing is found, it looks whether Redis was emptied."""
+
+    async def get(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
+        """See `Shelf.get`.
+
+        Raises:
+            InvalidError: an app or id can be none.
+            AccessDeniedError: this actor may not read the namespace's notes.
+            InternalError: another client has written there.
+            UnavailableError: the server cannot be reached.
+        """
+        check_name("app_id", app_id)
+        wanted = check_ids(ids)
+        await self._enter("read")
+        return await self._surely_taken(app_id, wanted) if wanted else {}
+
+    async def near(
+        self,
+        app_id: str,
+        vector: Vector,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        statuses: Sequence[NoteStatus] = ("active",),
+        k: int = 30,
+    ) -> tuple[list[Near], Seen]:
+        """See `Shelf.near`. Without a user, what was seen guards nothing: commits are guarded user by user.
+
+        Raises:
+            InvalidError: an app, user, session or status can be none; a vector of another dimension; `k` below one.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        check_name("app_id", app_id)
+        filters = _filters(app_id, user_id, session_id, statuses)
+        await self._enter("read")
+        search = partial(self._minds.notes.nearest, self._namespace, vector, filters=filters, k=k)
+        found = await self._minds.surely(self._namespace, search, lambda found: not found.vector)
+        start = len(record_named(app_id, ""))
+        scores = {hit.id[start:]: hit.score for hit in found.vector}
+        notes = await self._taken(app_id, list(scores)) if scores else {}
+        # Since the search some may have changed: what would not be found now is left out.
+        living = ((id_, notes[id_]) for id_ in scores if id_ in notes and notes[id_].status in statuses)
+        hits = [Near(note, min(max(scores[id_], 0.0), 1.0)) for id_, note in living]
+        # What the search has surely seen is the newest change in the log before it began.
+        return hits, Seen(app_id, user_id or "", found.version)
+
+    async def page(self, app_id: str, *, after: str = "", limit: int = 500) -> list[Note]:
+        """See `Shelf.page`; it is empty only behind the last one.
+
+        Raises:
+            InvalidError: an app can be none, or the limit is not 1 to `MOST_IN_A_PAGE`.
+            AccessDeniedError, InternalError, UnavailableError: as `get`.
+        """
+        check_name("app_id", app_id)
+        if not 1 <= limit <= MOST_IN_A_PAGE:
+            raise InvalidError("limit", limit, f"ask for 1 to {MOST_IN_A_PAGE}")
+        await self._enter("read")
+        ids = await self._minds.surely(self._namespace, partial(self._listed, app_id, after, limit), not_)
+        # All of a page may be erased before it is fetched: behind it there may be more.
+        while ids and not (notes := await self._taken(app_id, ids)):
+            ids = await self._listed(app_id, ids[-1], limit)
+        return list(notes.values()) if ids else []
+
+    async def apps(self) -> list[str]:
+        """See `Shelf.apps`.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        await self._enter("read")
+        return await self._minds.surely(self._namespace, self._known_apps, not_)
+
+    async def _known_apps(self) -> list[str]:
+        found = await self._line.call("SMEMBERS", self._apps)
+        members = found if isinstance(found, list | set) else ()
+        return sorted(unspelled_app(member.decode()) for member in members if isinstance(member, bytes))
+
+    async def _listed(self, app_id: str, after: str, limit: int) -> list[str]:
+        begin = f"({after}" if after else "-"
+        try:
+            found = await self._line.call("ZRANGEBYLEX", self._ids(app_id), begin, "+", "LIMIT", 0, limit)
+        except ServerError as error:
+            raise self._explained(error, app_id) from error
+        return [id_.decode() for id_ in found if isinstance(id_, bytes)] if isinstance(found, list) else []
+
+    async def _surely_taken(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
+        return await self._minds.surely(self._namespace, partial(self._taken, app_id, ids), not_)
+
+    async def _taken(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
+        """Those that are there, in the order of their ids. One round trip."""
+        looks: list[Command] = [("HMGET", self._record(app_id, id_), "body", "version") for id_ in ids]
+        replies = await self._line.read_each(looks, aside=len(ids) > _FEW)
+        taken = ((id_, _note(id_, reply)) for id_, reply in zip(ids, replies, strict=True))
+        return {id_: note for id_, note in taken if note is not None}
+
+
+def _note(id_: str, reply: Reply) -> Note | None:
+    body, version = reply if isinstance(reply, list) else (None, None)
+    if body is None and version is None:
+        return None
+    if not isinstance(body, bytes) or not isinstance(version, bytes) or not version.isdigit():
+        raise InternalError(f"note {id_!r} cannot be read; another client has written there")
+    return decode(body, int(version))
+
+
+def _filters(app_id: str, user_id: str | None, session_id: str | None, statuses: Sequence[NoteStatus]) -> Every:
+    unknown = [status for status in statuses if status not in _STATUSES]
+    if unknown or not statuses:
+        raise InvalidError("statuses", unknown or statuses, f"give some of {', '.join(_STATUSES)}")
+    conditions: list[Condition] = [Tagged("app", (app_id,)), Tagged("status", tuple(statuses))]
+    if user_id is not None:
+        conditions.append(Tagged("user", (check_person("user_id", user_id),)))
+    if session_id is not None:
+        conditions.append(Tagged("session", (check_person("session_id", session_id),)))
+    return Every(tuple(conditions))

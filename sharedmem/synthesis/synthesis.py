@@ -1,0 +1,434 @@
+"""`store.synthesis`: memory that tidies itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sharedmem.coordination.ground import Ground
+from sharedmem.knowledge.minds import Minds
+from sharedmem.models import (
+    ConversationSummary,
+    EvolutionGraph,
+    GraphFormat,
+    Note,
+    NoteHit,
+    NoteStatus,
+    PoolStats,
+    Recall,
+    StatusReason,
+    SynthesisMessage,
+    SynthesisTask,
+)
+from sharedmem.models.notes import ChainDirection, SummaryMode
+from sharedmem.synthesis.base import Said, SynthesisBase
+from sharedmem.synthesis.batching import Batcher
+from sharedmem.synthesis.drawing import drawn
+from sharedmem.synthesis.keeping import Keeping
+from sharedmem.synthesis.parts import Parts
+from sharedmem.synthesis.tasks import AddAgentMemory, AddMemory, Summarize, check_id, check_messages
+from sharedmem.telemetry import measured
+from sharedmem.wire.access import Scope
+
+
+class Synthesis(Keeping, SynthesisBase):
+    """Conversations of one namespace become notes, which are consolidated and superseded, and never lost.
+
+    Notes belong to an app and a user, perhaps to a session; `app_id` is part of every call.
+    """
+
+    # -- making notes
+
+    @measured("synthesis.add_memory")
+    async def add_memory(
+        self,
+        *,
+        app_id: str,
+        user_id: str,
+        messages: Sequence[SynthesisMessage | Mapping[str, object]],
+        session_id: str | None = None,
+        callback_url: str | None = None,
+        task_id: str | None = None,
+    ) -> SynthesisTask:
+        """Have a note made of a conversation, and settled with what is known. Answers at once; two round trips.
+
+        The first call of a hub starts its workers (setting `synthesis_concurrency`). `wait` and `get_task_status` tell
+        how it went.
+
+        Args:
+            app_id: whose notes; free text up to 256 bytes, without braces.
+            user_id: whose conversation it is, likewise.
+            messages: or mappings with `role` and `content`; 30 at most (setting `synthesis_max_messages`).
+            session_id: which conversation it is; it is then settled with notes of this session alone.
+            callback_url: who is told how it went.
+            task_id: a key of yours: the same one of the same user answers the same task.
+
+        Raises:
+            InvalidError: an argument is refused; nothing was written.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        request = AddMemory(
+            app_id=app_id,
+            user_id=user_id,
+            session_id=session_id,
+            messages=check_messages(messages, self._minds.settings),
+            callback_url=callback_url,
+        )
+        return await self._put(request, task_id)
+
+    @measured("synthesis.add_agent_memory")
+    async def add_agent_memory(
+        self,
+        *,
+        app_id: str,
+        user_id: str,
+        messages: Said,
+        session_id: str | None = None,
+        callback_url: str | None = None,
+        task_id: str | None = None,
+    ) -> SynthesisTask:
+        """Have a short note made, without conflict resolution: one call of a model. Answers at once.
+
+        Args:
+            messages: or a text, which counts as one message of the agent.
+            app_id, user_id, session_id, callback_url, task_id: as `add_memory` takes them.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `add_memory`.
+        """
+        request = AddAgentMemory(
+            app_id=app_id,
+            user_id=user_id,
+            session_id=session_id,
+            messages=check_messages(_messages(messages), self._minds.settings),
+            callback_url=callback_url,
+        )
+        return await self._put(request, task_id)
+
+    @measured("synthesis.summarize_conversation")
+    async def summarize_conversation(
+        self,
+        *,
+        app_id: str,
+        user_id: str,
+        messages: Said,
+        mode: SummaryMode = "fast",
+        callback_url: str | None = None,
+        task_id: str | None = None,
+    ) -> ConversationSummary | SynthesisTask:
+        """What a conversation was about; nothing is stored.
+
+        Args:
+            messages: or a text.
+            mode: `fast` writes a text; `full` also tags, keywords and what is still open, with two calls of a model.
+            callback_url: with it a task is answered at once, and the summary goes there.
+            app_id, user_id, task_id: as `add_memory` takes them.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `add_memory`.
+        """
+        request = Summarize(
+            app_id=app_id,
+            user_id=user_id,
+            mode=mode,
+            messages=check_messages(_messages(messages), self._minds.settings),
+            callback_url=callback_url,
+        )
+        if callback_url is not None:
+            return await self._put(request, task_id)
+        self._permit("write")
+        check_id("app_id", app_id)
+        check_id("user_id", user_id)
+        return await self._parts.pipeline.summarize(request)
+
+    def batcher(
+        self,
+        *,
+        app_id: str,
+        user_id: str,
+        session_id: str | None = None,
+        size: int | None = None,
+        wait_s: float = 30.0,
+    ) -> Batcher:
+        """Collects the messages of a conversation, and has notes made of them, so many or so long after. No round trip.
+
+        Args:
+            size: messages of a note; None takes the most that one is made of.
+            wait_s: seconds after which a note is made though there are fewer.
+            app_id, user_id, session_id: as `add_memory` takes them.
+
+        Raises:
+            InvalidError, AccessDeniedError: as `add_memory`.
+        """
+        self.start()
+        return Batcher(
+            self._minds,
+            self._scope,
+            self._parts.desk,
+            app_id=app_id,
+            user_id=user_id,
+            session_id=session_id,
+            size=size,
+            wait_s=wait_s,
+        )
+
+    # -- tasks
+
+    @measured("synthesis.get_task_status")
+    async def get_task_status(self, task_id: str) -> SynthesisTask:
+        """How far a task is: pending, running, done with its result, or failed with its reason. One round trip.
+
+        Raises:
+            NotFoundError: there is none, or its result has expired (setting `synthesis_result_s`).
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._parts.desk.status(task_id)
+
+    async def wait(self, task_id: str, *, timeout: float | None = None) -> SynthesisTask:  # noqa: ASYNC109  # as queues
+        """As `get_task_status`, as soon as the task is done or has failed.
+
+        Args:
+            task_id: what adding answered.
+            timeout: seconds; then the task is answered as it stands. None waits for as long as it takes.
+
+        Raises:
+            NotFoundError, AccessDeniedError, UnavailableError: as `get_task_status`.
+        """
+        return await self._parts.desk.wait(task_id, timeout=timeout)
+
+    async def tasks(self, *, limit: int = 100) -> list[SynthesisTask]:
+        """The tasks under way, those that wait, and those that have failed. Four round trips.
+
+        Args:
+            limit: of each state, up to 1000.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._parts.desk.list(limit)
+
+    async def retry_task(self, task_id: str) -> bool:
+        """Try a task that has failed again; False when there is none. One round trip.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        done = await self._parts.desk.redrive(task_id)
+        self.start()
+        return done
+
+    def start(self) -> None:
+        """Work on tasks in the background of this hub, as the first `add_memory` does. No round trip.
+
+        Raises:
+            UnavailableError: the hub is closed.
+        """
+        self._parts.worker.start()
+
+    async def drain(self) -> None:
+        """Take no more tasks in this hub, and return when those under way have ended."""
+        await self._parts.worker.drain()
+
+    async def work_once(self, *, wait: float | None = 0.0) -> bool:
+        """Take one task and do it, for those who run workers of their own; False when there is none.
+
+        Args:
+            wait: seconds to wait for one; None for as long as it takes.
+
+        Raises:
+            SharedMemoryError: the task has failed; the queue knows, and tries it again or has given it up.
+        """
+        return await self._parts.worker.work_once(wait=wait)
+
+    # -- finding and reading notes
+
+    @measured("synthesis.query_memory")
+    async def query_memory(
+        self,
+        *,
+        app_id: str,
+        query: str,
+        n_results: int | None = None,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        similarity_threshold: float | None = None,
+        recall: Recall = "current",
+    ) -> list[NoteHit]:
+        """The notes that answer a question, best first, by composite score. Two round trips.
+
+        Args:
+            app_id: whose notes.
+            query: the question, in words.
+            n_results: at most so many; None takes the setting `synthesis_results`.
+            user_id: only notes of this user; None means all users of the app.
+            session_id: only notes of this session.
+            similarity_threshold: least cosine similarity, 0 to 1; None takes the setting.
+            recall: `current` notes; `flagged` also those that are not settled yet; `all` also what was retired.
+
+        Raises:
+            InvalidError: an argument is refused.
+            UnsupportedError: there is no embedder.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        self._permit("read")
+        return await self._parts.asking.query(
+            app_id,
+            query,
+            user_id=user_id,
+            session_id=session_id,
+            n=n_results,
+            recall=recall,
+            recall_threshold=similarity_threshold,
+        )
+
+    @measured("synthesis.get_memory")
+    async def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
+        """One note, whatever its status; None when there is none. One round trip.
+
+        Of an archived note the text is away: `archival_location` says where, and `recall_archived` reads it.
+
+        Raises:
+            InvalidError: an id is refused.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return (await self._parts.shelf.get(check_id("app_id", app_id), [memory_id])).get(memory_id)
+
+    @measured("synthesis.traverse_memory_evolution_chain")
+    async def traverse_memory_evolution_chain(
+        self, memory_id: str, *, app_id: str, direction: ChainDirection = "forward"
+    ) -> list[Note]:
+        """What became of a note, in that order; or what it came from. A round trip for each generation.
+
+        Args:
+            memory_id: where to begin.
+            app_id: whose.
+            direction: `forward` along successors, `backward` along sources, with branches, or `both`.
+
+        Raises:
+            NotFoundError: there is no such note.
+            InvalidError, AccessDeniedError, UnavailableError: as `get_memory`.
+        """
+        return list((await self._parts.evolution.chain(app_id, memory_id, direction)).notes)
+
+    def generate_evolution_graph(self, chain: Sequence[Note], format: GraphFormat = "mermaid") -> EvolutionGraph:  # noqa: A002  # the name users know
+        """A chain as a picture. No round trip.
+
+        Args:
+            chain: what `traverse_memory_evolution_chain` answered, with any direction.
+            format: `mermaid`, `dot` (Graphviz) or `html`, a page that needs nothing else.
+
+        Raises:
+            InvalidError: there is no such format.
+        """
+        return drawn(chain, format)
+
+    @measured("synthesis.draw_evolution")
+    async def draw_evolution(
+        self,
+        memory_id: str,
+        *,
+        app_id: str,
+        format: GraphFormat = "mermaid",  # noqa: A002  # likewise
+    ) -> EvolutionGraph:
+        """Where a note comes from and what became of it, as a picture. A round trip for each generation.
+
+        Raises:
+            NotFoundError: there is no such note.
+            InvalidError, AccessDeniedError, UnavailableError: as `get_memory`.
+        """
+        return drawn((await self._parts.evolution.chain(app_id, memory_id, "both")).notes, format, chosen=memory_id)
+
+    # -- changing notes by hand
+
+    @measured("synthesis.delete_memory")
+    async def delete_memory(self, memory_id: str, *, app_id: str) -> bool:
+        """Mark a note as deleted; False when there is none. Its text stays until `forget`. About four round trips.
+
+        Raises:
+            InvalidError: it was superseded: its successor is what can be deleted.
+            ConflictError: others change its chain all the time.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        self._permit("write")
+        if await self.get_memory(memory_id, app_id=app_id) is None:
+            return False
+        await self._parts.evolution.delete(app_id, memory_id)
+        return True
+
+    @measured("synthesis.update_memory_status")
+    async def update_memory_status(
+        self,
+        memory_id: str,
+        new_status: NoteStatus,
+        *,
+        app_id: str,
+        archive_reason: StatusReason = "manual_update",
+    ) -> Note:
+        """Change the status of a note by hand; the note as it is then. About four round trips.
+
+        Args:
+            memory_id: which.
+            new_status: `deleted`; or `active` for one that was deleted by hand or waits to be settled.
+            app_id: whose.
+            archive_reason: `manual_update`; the other reasons are synthesis's own.
+
+        Raises:
+            NotFoundError: there is no such note.
+            InvalidError: it cannot become that by hand; the message says what to do instead.
+            ConflictError: others change its chain all the time.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        self._permit("write")
+        return await self._parts.evolution.set_status(app_id, memory_id, new_status, archive_reason)
+
+    @measured("synthesis.restore_memory")
+    async def restore_memory(self, memory_id: str, *, app_id: str) -> Note:
+        """Make an earlier version the current one: a new note with its text, the head of the chain.
+
+        Returns:
+            The note that is valid now.
+
+        Raises:
+            NotFoundError: there is no such note.
+            InvalidError: it is archived; unarchive it first.
+            ConflictError: others change its chain all the time.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        self._permit("write")
+        return await self._parts.evolution.restore(app_id, memory_id)
+
+    # -- the system
+
+    async def warm_up(self) -> bool:
+        """Connect, make the index, load the embedder: the first call afterwards is as quick as the others.
+
+        Raises:
+            UnavailableError: the server or the embedder cannot be reached.
+        """
+        await self._minds.notes.ensure(self._namespace)
+        embedder = self._minds.embedder_of(self._namespace)
+        if embedder is not None:
+            await embedder.embed(["warm up"])
+        return True
+
+    async def get_connection_pool_stats(self) -> PoolStats:
+        """How this hub is connected to Redis. No round trip."""
+        line = self._minds.line
+        return PoolStats(
+            mode="multiplexed" if line.is_multiplexed else "pool",
+            max_connections=self._minds.settings.max_connections,
+            open_connections=line.load.open,
+            active=line.load.waiting,
+        )
+
+
+def synthesis_of(minds: Minds, scope: Scope, ground: Ground) -> Synthesis:
+    """The synthesis of a namespace, with the rights of an actor. No round trip.
+
+    Raises:
+        UnsupportedError: something that it takes is not installed.
+    """
+    return Synthesis(minds, scope, Parts(minds, scope, ground))
+
+
+def _messages(said: Said) -> Sequence[SynthesisMessage | Mapping[str, object]]:
+    return [SynthesisMessage(role="assistant", content=said)] if isinstance(said, str) else said

@@ -1,0 +1,359 @@
+"""The desk of synthesis: what it is asked to do waits in a queue, and can be asked after."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias, cast
+
+import orjson
+from pydantic import Field, TypeAdapter, ValidationError
+
+from sharedmem.config import Settings
+from sharedmem.coordination.ground import Ground
+from sharedmem.coordination.queue_base import check_dedup_id
+from sharedmem.coordination.queues import Queues, TaskQueue
+from sharedmem.errors import InvalidError
+from sharedmem.knowledge.minds import Minds
+from sharedmem.models import (
+    QueuedTask,
+    Record,
+    SynthesisMessage,
+    SynthesisState,
+    SynthesisTask,
+    TaskOutcome,
+)
+from sharedmem.models.tasks import QueueLine, TaskState
+from sharedmem.wire.access import Scope
+
+QUEUE = "synthesis"
+"""The task queue of a namespace in which requests wait."""
+
+_BACKOFF_S = (5.0, 300.0)
+_VISIBILITY_S = 30.0
+_LONGEST_ID_BYTES = 256
+_LONGEST_WINDOW_S = 31 * 86_400.0
+# What a task takes besides the messages that are in it.
+_ROOM_BYTES = 4096
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
+_LINES: tuple[QueueLine, ...] = ("claimed", "ready", "delayed")
+_STATES: dict[TaskState, SynthesisState] = {
+    "ready": "pending",
+    "delayed": "pending",
+    "claimed": "running",
+    "done": "done",
+    "dead": "failed",
+}
+
+
+# -- requests ---------------------------------------------------------------------------------
+
+
+class AddMemory(Record):
+    """Make a note of a conversation, and settle it with what is known already."""
+
+    kind: Literal["memory"] = "memory"
+    app_id: str
+    user_id: str
+    session_id: str | None = None
+    messages: tuple[SynthesisMessage, ...]
+    callback_url: str | None = None
+
+
+class AddAgentMemory(Record):
+    """Make a short note of a conversation, and settle nothing."""
+
+    kind: Literal["agent"] = "agent"
+    app_id: str
+    user_id: str
+    session_id: str | None = None
+    messages: tuple[SynthesisMessage, ...]
+    callback_url: str | None = None
+
+
+class Summarize(Record):
+    """Tell what a conversation was about, and store nothing."""
+
+    kind: Literal["summary"] = "summary"
+    app_id: str
+    user_id: str
+    mode: Literal["fast", "full"] = "fast"
+    messages: tuple[SynthesisMessage, ...]
+    callback_url: str | None = None
+
+
+class Flush(Record):
+    """Make a request of the messages that wait together, unless that was done."""
+
+    kind: Literal["flush"] = "flush"
+    app_id: str
+    user_id: str
+    session_id: str | None = None
+    batch: str
+    """Which messages are meant: later ones have a task of their own."""
+    callback_url: None = None
+
+
+Asked: TypeAlias = AddMemory | AddAgentMemory | Summarize
+Request: TypeAlias = Asked | Flush
+_REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
+_MESSAGE: TypeAdapter[SynthesisMessage] = TypeAdapter(SynthesisMessage)
+
+
+def read_request(payload: object) -> Request:
+    """The request that a task of the queue carries.
+
+    Raises:
+        InvalidError: it carries none.
+    """
+    try:
+        return _REQUEST.validate_python(payload, strict=False)
+    except ValidationError as error:
+        raise InvalidError("task", "...", f"it carries no request: {_first(error)}") from error
+
+
+# -- what is refused --------------------------------------------------------------------------
+
+
+def check_id(field: str, value: str) -> str:
+    """The id of an app, a user or a session.
+
+    Raises:
+        InvalidError: it is no text, empty, over 256 bytes, or holds braces or control characters.
+    """
+    if not isinstance(value, str) or not value:
+        raise InvalidError(field, value, "give a non-empty text")
+    if _CONTROL.search(value):
+        raise InvalidError(field, value, "leave out braces and control characters")
+    if len(value.encode()) > _LONGEST_ID_BYTES:
+        raise InvalidError(field, value, f"keep it within {_LONGEST_ID_BYTES} bytes")
+    return value
+
+
+def check_messages(
+    messages: Sequence[SynthesisMessage | Mapping[str, object]], settings: Settings
+) -> tuple[SynthesisMessage, ...]:
+    """A conversation that a note can be made of.
+
+    Args:
+        messages: or mappings with `role` and `content`.
+        settings: say how many there may be, and of how many bytes.
+
+    Raises:
+        InvalidError: there are none or too many, one of them is none or is blank, or they are too large together.
+    """
+    most = settings.synthesis_max_messages
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
+        raise InvalidError("messages", messages, "give a list with one message or more")
+    if len(messages) > most:
+        raise InvalidError("messages", f"({len(messages)} of them)", f"give {most} at most, in several calls if needed")
+    checked = tuple(_message(number, message) for number, message in enumerate(messages))
+    size = sum(len(_MESSAGE.dump_json(message)) for message in checked)
+    largest = settings.blob_threshold_bytes - _ROOM_BYTES
+    if size > largest:
+        advice = f"they take {size} bytes, one call takes {largest}; shorten them, or make several calls"
+        raise InvalidError("messages", "...", advice)
+    return checked
+
+
+def _message(number: int, message: SynthesisMessage | Mapping[str, object]) -> SynthesisMessage:
+    field = f"messages[{number}]"
+    try:
+        checked = _MESSAGE.validate_python(message)
+    except ValidationError as error:
+        raise InvalidError(field, message, _first(error)) from error
+    if not checked.content.strip():
+        raise InvalidError(f"{field}.content", checked.content, "say something, or leave the message out")
+    if re.search(r"[\ud800-\udfff]", checked.content + (checked.name or "")):
+        raise InvalidError(field, "...", "it holds half of a character (a lone surrogate); leave that out")
+    return checked
+
+
+def _first(error: ValidationError) -> str:
+    """What is wrong at the first place where something is."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part) for part in found["loc"])
+    return f"{place}: {found['msg']}" if place else found["msg"]
+
+
+def check_request(request: Asked) -> Asked:
+    """The request, whose ids can be ids.
+
+    Raises:
+        InvalidError: as `check_id`.
+    """
+    check_id("app_id", request.app_id)
+    check_id("user_id", request.user_id)
+    session_id = getattr(request, "session_id", None)
+    if session_id is not None:
+        check_id("session_id", session_id)
+    return request
+
+
+# -- the desk ---------------------------------------------------------------------------------
+
+
+class Desk:
+    """Where synthesis is asked for things, and where it is said how far they are.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out names within the actor's rights.
+        ground: what the hub lends to queues.
+        backoff: pauses between attempts, in seconds: (at first, at most).
+        visibility: seconds after which a task of a worker that died is somebody else's.
+    """
+
+    def __init__(
+        self,
+        minds: Minds,
+        scope: Scope,
+        ground: Ground,
+        *,
+        backoff: tuple[float, float] = _BACKOFF_S,
+        visibility: float = _VISIBILITY_S,
+    ) -> None:
+        self._settings = minds.settings
+        self.queue: TaskQueue = Queues(ground, scope).queue(
+            QUEUE,
+            visibility=visibility,
+            max_attempts=minds.settings.synthesis_attempts,
+            backoff=backoff,
+            result_ttl=minds.settings.synthesis_result_s,
+        )
+
+    async def put(self, request: Asked, *, idempotency_key: str | None = None) -> SynthesisTask:
+        """Have something done. One round trip.
+
+        Args:
+            request: what; its messages were checked (`check_messages`).
+            idempotency_key: the same key of the same app and user answers the same task, for as long as its result
+                can be asked for (31 days at most); 1 to 256 bytes.
+
+        Returns:
+            The task, accepted; nothing was done yet.
+
+        Raises:
+            InvalidError: an id is refused, or the request is too large. Nothing was written.
+            AccessDeniedError, UnavailableError: as queues.
+        """
+        check_request(request)
+        dedup_id = None if idempotency_key is None else _dedup_id(request, idempotency_key)
+        return SynthesisTask(task_id=await self.put_as(request, dedup_id), status="accepted")
+
+    async def put_as(self, request: Request, dedup_id: str | None, *, delay_s: float = 0) -> str:
+        """The id of the task that was put under a deduplication id, now or before. One round trip.
+
+        Args:
+            request: what there is to do.
+            dedup_id: None puts a new task in any case.
+            delay_s: seconds until it is begun.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as queues.
+        """
+        window_s = 0.0 if dedup_id is None else min(self._settings.synthesis_result_s, _LONGEST_WINDOW_S)
+        payload = request.model_dump(mode="json", exclude_defaults=True) | {"kind": request.kind}
+        put = await self.queue.put(payload, id=dedup_id, unique_for=window_s, delay=delay_s)
+        return put.id
+
+    async def status(self, task_id: str) -> SynthesisTask:
+        """How far a task is. One round trip.
+
+        Args:
+            task_id: what `put` answered.
+
+        Raises:
+            NotFoundError: there is none, or its result has expired.
+            InvalidError, AccessDeniedError, UnavailableError: as queues.
+        """
+        return task_of(await self.queue.result(task_id))
+
+    async def wait(self, task_id: str, *, timeout: float | None = None) -> SynthesisTask:  # noqa: ASYNC109  # as queues
+        """As `status`, as soon as it is done or has failed: the caller is called, and does not ask again and again.
+
+        Args:
+            task_id: what `put` answered.
+            timeout: seconds; then the task is answered as it stands. None waits for as long as it takes.
+
+        Raises:
+            NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `status`.
+        """
+        return task_of(await self.queue.result(task_id, wait=timeout))
+
+    async def list(self, limit: int = 100) -> list[SynthesisTask]:
+        """The tasks that are not done: those under way, those that wait, and those that have failed. Four round trips.
+
+        Args:
+            limit: how many of each at most, up to 1000.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as queues.
+        """
+        return [_listed(task) for task in await self._queued(limit)]
+
+    async def redrive(self, task_id: str) -> bool:
+        """Try a task that has failed again; False when there is none. One round trip.
+
+        Args:
+            task_id: which one.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as queues.
+        """
+        return await self.queue.redrive(task_id)
+
+    async def forget(self, app_id: str, user_id: str | None = None) -> int:
+        """Discard what is still to be done for a user, and what has failed; how much it was.
+
+        The first thousand tasks of each kind are looked through. A round trip for each that goes.
+
+        Args:
+            app_id: whose.
+            user_id: None means all users of the app.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as queues.
+        """
+        gone = 0
+        for task in await self._queued(1000):
+            if isinstance(task.payload, dict) and _is_of(task.payload, app_id, user_id):
+                gone += await self.queue.discard(task.id)
+        return gone
+
+    async def _queued(self, limit: int) -> Sequence[QueuedTask]:
+        waiting = [task for line in _LINES for task in await self.queue.peek(limit, state=line)]
+        return [*waiting, *await self.queue.dead(limit)]
+
+    def __repr__(self) -> str:
+        return f"<Desk {self.queue.name}>"
+
+
+def _is_of(payload: Mapping[str, object], app_id: str, user_id: str | None) -> bool:
+    return payload.get("app_id") == app_id and (user_id is None or payload.get("user_id") == user_id)
+
+
+def _dedup_id(request: Asked, key: str) -> str:
+    parts = [request.kind, request.app_id, request.user_id, check_dedup_id(key)]
+    return hashlib.sha256(orjson.dumps(parts)).hexdigest()
+
+
+def task_of(outcome: TaskOutcome) -> SynthesisTask:
+    """A task as its users see it.
+
+    Args:
+        outcome: what the queue says of it.
+    """
+    result = cast("dict[str, Any] | None", outcome.value) if isinstance(outcome.value, dict) else None
+    return SynthesisTask(
+        task_id=outcome.id,
+        status=_STATES[outcome.state],
+        attempts=int((result or {}).get("attempts", 0)),
+        result=result,
+        error=outcome.error,
+    )
+
+
+def _listed(task: QueuedTask) -> SynthesisTask:
+    return SynthesisTask(task_id=task.id, status=_STATES[task.state], attempts=task.attempts, error=task.error)

@@ -1,0 +1,226 @@
+"""The worker of synthesis: takes tasks from the queue, a few at a time, and says how they ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from sharedmem.coordination.worker import TaskInHand
+from sharedmem.errors import ConflictError, InvalidError, LimitedError, SharedMemoryError, UnavailableError
+from sharedmem.knowledge.minds import Minds
+from sharedmem.models import Task
+from sharedmem.synthesis.batching import batcher_of
+from sharedmem.synthesis.pipeline import Pipeline, Turn
+from sharedmem.synthesis.tasks import Desk, Flush, Request, read_request
+from sharedmem.tasks import Work
+from sharedmem.telemetry import get_logger
+from sharedmem.wire.access import Scope
+
+TASKS = "synthesis_tasks"
+"""Counter of attempts at tasks, with the labels `kind` and `outcome`: done, retried, failed."""
+
+_LONGEST_PAUSE_S = 3600.0
+_CALLS_AT_ONCE = 4
+_logger = get_logger("synthesis")
+
+
+class Announces(Protocol):
+    """Who tells the outside how a task has ended."""
+
+    async def announce(self, task_id: str, callback_url: str, payload: Mapping[str, object]) -> object:
+        """Have it told, once however often this is called."""
+
+    async def work(self, *, concurrency: int = 8) -> None:
+        """Make the calls, for ever."""
+
+
+class Worker:
+    """Works on the tasks of a namespace until it is drained or cancelled.
+
+    A task is given to nobody else while it is worked on. One that fails is tried again after a pause, that grows; in
+    the last attempt a model is done without. What fails even then lies with the dead letters, with its reason.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out names within the actor's rights.
+        desk: where the tasks are.
+        pipeline: does them.
+        webhooks: tells who wanted to be told; None tells nobody.
+        concurrency: how many tasks at a time; None goes by the settings.
+    """
+
+    def __init__(
+        self,
+        minds: Minds,
+        scope: Scope,
+        *,
+        desk: Desk,
+        pipeline: Pipeline,
+        webhooks: Announces | None = None,
+        concurrency: int | None = None,
+    ) -> None:
+        self._minds = minds
+        self._scope = scope
+        self._desk = desk
+        self._pipeline = pipeline
+        self._webhooks = webhooks
+        self._concurrency = minds.settings.synthesis_concurrency if concurrency is None else concurrency
+        self._hands: set[asyncio.Task[None]] = set()
+        self._busy: set[asyncio.Task[None]] = set()
+        self._drains = False
+        self._work: Work | None = None
+
+    @property
+    def under_way(self) -> int:
+        """How many tasks are worked on just now."""
+        return len(self._busy)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it takes tasks."""
+        return bool(self._hands) and not self._drains
+
+    def start(self) -> None:
+        """Work in the background of the hub, unless it does already or is not to work at all. No round trip.
+
+        Raises:
+            UnavailableError: the hub is closed.
+        """
+        if self._concurrency and not self._drains and (self._work is None or self._work.done):
+            self._work = self._minds.background.start("synthesize memories", self.run())
+
+    async def run(self) -> None:
+        """Work on tasks, and make the calls of webhooks, until it is drained; while the server is away it waits.
+
+        Cancelled, it gives back what it has in hand: that is tried again at once.
+
+        Raises:
+            AccessDeniedError: as queues.
+        """
+        calls = None
+        if self._webhooks is not None:
+            calls = asyncio.create_task(self._webhooks.work(concurrency=_CALLS_AT_ONCE))
+        self._hands = {asyncio.create_task(self._work_on()) for _ in range(self._concurrency)}
+        try:
+            await _all_of(self._hands)
+        finally:
+            mine = [*self._hands, *([calls] if calls else [])]
+            for task in mine:
+                task.cancel()
+            await asyncio.gather(*mine, return_exceptions=True)
+            self._hands.clear()
+
+    async def drain(self) -> None:
+        """Take no more tasks, and return when those under way have ended. It does not work again."""
+        self._drains = True
+        for hand in self._hands - self._busy:
+            hand.cancel()
+        if self._hands:
+            await asyncio.wait(self._hands)
+        if self._work is not None:
+            await self._work.stop()
+
+    async def work_once(self, *, wait: float | None = 0.0) -> bool:
+        """Take one task and do it; False when there is none.
+
+        Args:
+            wait: seconds to wait for one; None for as long as it takes.
+
+        Raises:
+            SharedMemoryError: the task has failed, and the queue knows; or the queue cannot be asked.
+        """
+        async with self._desk.queue.claimed(wait=wait) as hand:
+            if hand is None:
+                return False
+            await self._done(hand)
+        return True
+
+    # -- a hand
+
+    async def _work_on(self) -> None:
+        own = asyncio.current_task()
+        assert own is not None
+        while not self._drains:
+            try:
+                async with self._desk.queue.claimed(wait=None) as hand:
+                    self._busy.add(own)
+                    if hand is not None:
+                        await self._done(hand)
+            except Exception as error:  # a worker outlives what its tasks do
+                if own not in self._busy:
+                    await self._pause(error)
+                _logger.warning("a task of synthesis has failed", exc_info=error)
+            finally:
+                self._busy.discard(own)
+
+    async def _pause(self, error: Exception) -> None:
+        """Wait while no tasks can be had; raise what does not pass by waiting."""
+        if not isinstance(error, UnavailableError):
+            raise error
+        await self._minds.clock.sleep(error.retry_after)
+
+    # -- a task
+
+    async def _done(self, hand: TaskInHand) -> None:
+        task = hand.task
+        try:
+            request = read_request(task.payload)
+        except InvalidError as error:
+            await self._desk.queue.fail(task, str(error))
+            raise
+        is_last = task.attempt >= task.max_attempts
+        try:
+            result = await self._result(request, Turn(task.id, attempt=task.attempt, is_last=is_last))
+        except Exception as error:
+            self._count(request, "failed" if is_last or _is_final(error) else "retried")
+            await self._not_done(request, task, error, is_last=is_last)
+            raise
+        await self._tell(request, task, {"status": "done", "result": result})
+        hand.finish(result | {"attempts": task.attempt})
+        self._count(request, "done")
+
+    async def _result(self, request: Request, turn: Turn) -> dict[str, object]:
+        if not isinstance(request, Flush):
+            return await self._pipeline.do(request, turn)
+        batcher = batcher_of(self._minds, self._scope, self._desk, request)
+        return {"tasks": await batcher.flush(request.batch)}
+
+    async def _not_done(self, request: Request, task: Task, error: Exception, *, is_last: bool) -> None:
+        """Say more of a failure than that it may be tried again; the end of the block says that."""
+        if is_last or _is_final(error):
+            await self._tell(request, task, {"status": "failed", "error": f"{type(error).__name__}: {error}"})
+            await self._desk.queue.fail(task, f"{type(error).__name__}: {error}")
+        elif isinstance(error, LimitedError):
+            pause_s = min(max(error.retry_after, 0.0), _LONGEST_PAUSE_S)
+            await self._desk.queue.retry(task, error=str(error), delay=pause_s)
+
+    async def _tell(self, request: Request, task: Task, payload: Mapping[str, object]) -> None:
+        if self._webhooks is None or isinstance(request, Flush) or request.callback_url is None:
+            return
+        if payload["status"] == "done":
+            await self._webhooks.announce(task.id, request.callback_url, payload)
+            return
+        with suppress(SharedMemoryError):  # the failure itself is what is to be told on
+            await self._webhooks.announce(task.id, request.callback_url, payload)
+
+    def _count(self, request: Request, outcome: str) -> None:
+        self._minds.counters.increment(TASKS, kind=request.kind, outcome=outcome)
+
+    def __repr__(self) -> str:
+        state = "draining" if self._drains else "running" if self._hands else "idle"
+        return f"<Worker of {self._desk.queue.name}, {state}, {self.under_way} under way>"
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether it would be no other the next time."""
+    return isinstance(error, InvalidError) and not isinstance(error, ConflictError)
+
+
+async def _all_of(hands: set[asyncio.Task[None]]) -> None:
+    """Return when all have ended, or raise what one of them ended by; being told to end is no reason."""
+    ended, _ = await asyncio.wait(hands, return_when=asyncio.FIRST_EXCEPTION)
+    for hand in ended:
+        if not hand.cancelled():
+            hand.result()

@@ -1,0 +1,100 @@
+"""The typed callers of the scripts on synthesised notes: one method a file of `lua/`, with its name and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sharedmem.wire.keys import KeySpace, Space
+from sharedmem.wire.replies import Argument
+from sharedmem.wire.sender import Sender
+from sharedmem.wire.tier import Keep
+
+NOTE = "note"
+"""The family of their records."""
+_OF_NAMESPACE, _OF_APP = ("log", "place", "apps"), ("ids", "users", "chains")
+# Ids, keys and the like of one note, about.
+_FIXED_BYTES = 400
+
+
+class NoteWrite(NamedTuple):
+    """A note to be written, as the script takes it."""
+
+    expect: int
+    """Version that it has; 0 when it is new."""
+    task: str
+    user: str
+    status: str
+    chain: str
+    told: str
+    """What is told of it on the change stream."""
+    vector: bytes
+    """As text for the durable tier; empty where there is none."""
+    drops: int
+    """1 if its vector goes."""
+    fields: tuple[Argument, ...]
+    """Of its hash, each with its value behind it, its body first."""
+
+
+def note_keys(keyspace: KeySpace, namespace: str, app: str) -> list[bytes]:
+    """What lies beside the notes of an app, in the order in which the scripts take it.
+
+    Args:
+        keyspace: spells keys.
+        namespace: whose.
+        app: as it stands in keys.
+    """
+    common = [keyspace.record_part(NOTE, namespace, part) for part in _OF_NAMESPACE]
+    return common + [keyspace.record_item(NOTE, namespace, part, app) for part in _OF_APP]
+
+
+class Noting:
+    """Changes the notes of the actors of one hub."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    async def note_commit(
+        self,
+        space: Space,
+        actor: bytes,
+        *,
+        keys: Sequence[bytes],
+        app: str,
+        reader: str,
+        seen: int,
+        words: Sequence[Argument],
+        keep: Keep | None = None,
+    ) -> str:
+        """Returns `ok <version>`, `repeat`, or `behind <place>...`."""
+        args: list[Argument] = [app, reader, seen, *words]
+        large = sum(map(_size, words))
+        return (await self._sender.mutate("note_commit", space, keys, actor, args, large=large, keep=keep)).decode()
+
+    async def note_erase(
+        self, space: Space, actor: bytes, *, keys: Sequence[bytes], app: str, keep: Keep | None = None
+    ) -> int:
+        """Returns how many were there."""
+        large = _FIXED_BYTES * len(keys)
+        return int(await self._sender.mutate("note_erase", space, keys, actor, [app], large=large, keep=keep))
+
+    async def note_embed(
+        self, space: Space, actor: bytes, *, keys: Sequence[bytes], vectors: Sequence[Argument]
+    ) -> int:
+        """Returns how many have got their vectors."""
+        large = sum(map(_size, vectors))
+        return int(await self._sender.mutate("note_embed", space, keys, actor, vectors, large=large))
+
+
+def commit_words(fences: Sequence[tuple[str, int]], writes: Sequence[NoteWrite]) -> list[Argument]:
+    """What `note_commit` takes of fencing tokens and notes."""
+    words: list[Argument] = [len(fences)]
+    for chain, token in fences:
+        words += (chain, token)
+    for write in writes:
+        words += (*write[:-1], len(write.fields), *write.fields)
+    return words
+
+
+def _size(argument: Argument) -> int:
+    return len(argument) if isinstance(argument, str | bytes) else 8

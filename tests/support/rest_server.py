@@ -1,0 +1,62 @@
+"""A REST service for tests: in this process without a port, or behind a real one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import httpx2
+from fastapi import FastAPI
+
+from sharedmem import Hub
+from sharedmem.config import Settings
+from sharedmem.faces.auth import Admission, Bearer, Entry, Tokens, new_token
+from sharedmem.faces.endpoint import Address
+from sharedmem.faces.rest import RestServer, Terms, create_app
+from sharedmem.testing import fake_hub
+
+TERMS = Terms(longest_wait_s=0.05, body_patience_s=1.0)
+API = "/api/v1"
+
+
+def client(app: FastAPI, token: str | None = None) -> httpx2.AsyncClient:
+    """A client that calls an application without a network."""
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://memory", headers=headers)
+
+
+@dataclass
+class Desk:
+    """A service, and tokens for it."""
+
+    hub: Hub
+    app: FastAPI
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def client(self, actor: str | None = None) -> httpx2.AsyncClient:
+        """A client with the token of an actor, or without one."""
+        return client(self.app, None if actor is None else self.tokens[actor])
+
+
+def entries(*bearers: Bearer) -> tuple[dict[str, str], list[Entry]]:
+    """A token for each: by `namespace/actor`, and what a server knows of them."""
+    made = {f"{bearer.namespace}/{bearer.actor}": new_token(bearer) for bearer in bearers}
+    return {name: token for name, (token, _) in made.items()}, [entry for _, entry in made.values()]
+
+
+@asynccontextmanager
+async def desk(*bearers: Bearer, terms: Terms = TERMS) -> AsyncIterator[Desk]:
+    """A service over a fake server; with `bearers` only they may come."""
+    tokens, known = entries(*bearers)
+    admission: Admission | None = Tokens(known) if known else None
+    async with fake_hub(settings=Settings(access="namespaced" if known else "open", embedder="hashing")) as hub:
+        yield Desk(hub, create_app(hub, admission=admission, terms=terms), tokens)
+
+
+@asynccontextmanager
+async def serving(*, terms: Terms = TERMS, grace_s: float = 1.0) -> AsyncIterator[tuple[RestServer, Hub]]:
+    """A server on a free port of this machine, over a fake server."""
+    async with fake_hub(settings=Settings(access="open", embedder="hashing")) as hub:
+        async with RestServer(create_app(hub, terms=terms), Address(), grace_s=grace_s) as server:
+            yield server, hub

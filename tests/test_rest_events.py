@@ -1,0 +1,333 @@
+"""Server-sent events: nothing is missed unsaid, readers may leave, and the service may end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+from fastapi import FastAPI
+from support.rest_service import Answer, Asked, Caller, Reader, at
+from support.waiting import wait_until
+
+from sharedmem import Hub, Settings
+from sharedmem.faces.auth import Bearer
+from sharedmem.faces.rest import create_app
+from sharedmem.faces.rest.events import Manners, Streams
+from sharedmem.faces.tokens import Registry
+from sharedmem.testing import fake_hub
+
+Open = Callable[..., Awaitable[Reader]]
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[Hub]:
+    async with fake_hub(settings=Settings(change_log_length=100)) as hub:
+        yield hub
+
+
+@pytest.fixture
+def registry(hub: Hub) -> Registry:
+    return Registry(hub)
+
+
+@pytest.fixture
+def app(hub: Hub, registry: Registry) -> FastAPI:
+    return create_app(hub, admission=registry)
+
+
+@pytest.fixture
+async def ada(app: FastAPI, registry: Registry) -> Caller:
+    return Caller(app, (await registry.create(Bearer.of("desk", actor="ada")))[0])
+
+
+@pytest.fixture
+async def read(ada: Caller) -> AsyncIterator[Open]:
+    """Opens streams, which end with the test."""
+    async with AsyncExitStack() as stack:
+
+        async def opened(path: str, **headers: str) -> Reader:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            asked = await stack.enter_async_context(ada.asking("GET", path, headers=named))
+            assert asked.status == 200, await asked.chunks.get()
+            return Reader(asked)
+
+        yield opened
+
+
+# -- changes --------------------------------------------------------------------------------------
+
+
+async def test_changes_are_told_as_they_happen(ada: Caller, read: Open) -> None:
+    changes = await read("/changes")
+    started = await changes.next()
+
+    version = (await ada("PUT", "/store/values/topic", {"value": "news"})).data
+    change = await changes.next()
+
+    assert started is not None
+    assert (started.name, started.data) == ("started", {"cursor": started.id})
+    assert change is not None
+    assert (change.name, change.data["key"], change.data["actor"]) == ("change", "desk:ada:topic", "ada")
+    assert (change.data["version"], change.data["cursor"]) == (version, change.id)
+    assert changes.retry_ms == 1000
+
+
+async def test_only_keys_that_match_are_told(ada: Caller, read: Open) -> None:
+    changes = await read(f"/changes?pattern={at('plan-*')}")
+    await changes.next()
+
+    for key in ("other", "plan-1", "another", "plan-2"):
+        await ada("PUT", f"/store/values/{key}", {"value": 1})
+    seen = [await changes.next(), await changes.next()]
+
+    assert [change.data["key"] for change in seen if change] == ["desk:ada:plan-1", "desk:ada:plan-2"]
+
+
+async def test_who_comes_back_with_the_last_id_misses_nothing(ada: Caller) -> None:
+    async with ada.asking("GET", "/changes") as asked:
+        started = await Reader(asked).next()
+    assert started is not None
+    for number in range(3):
+        await ada("PUT", f"/store/values/k{number}", {"value": number})
+
+    async with ada.asking("GET", "/changes", headers={"last-event-id": str(started.id)}) as asked:
+        again = Reader(asked)
+        await again.next()
+        first = await again.next()
+    assert first is not None
+    async with ada.asking("GET", f"/changes?since={first.id}") as asked:
+        rest = Reader(asked)
+        seen = [await rest.next() for _ in range(3)]
+
+    assert first.data["key"] == "desk:ada:k0"
+    assert [(one.name, one.data.get("key")) for one in seen if one] == [
+        ("started", None),
+        ("change", "desk:ada:k1"),
+        ("change", "desk:ada:k2"),
+    ]
+
+
+async def test_what_was_trimmed_meanwhile_is_told_as_a_gap(hub: Hub, ada: Caller, read: Open) -> None:
+    await ada("PUT", "/store/values/first", {"value": 1})
+    store = hub.store("desk", actor="ada")
+    for _ in range(4):
+        await store.write_many({f"k{number}": number for number in range(100)})
+
+    changes = await read("/changes", last_event_id="1-0")
+    await changes.next()
+    gap = await changes.next()
+
+    assert gap is not None
+    assert (gap.name, gap.data["operation"]) == ("gap", "gap")
+
+
+async def test_changes_that_an_actor_may_not_read_are_not_told(
+    hub: Hub, app: FastAPI, registry: Registry, ada: Caller
+) -> None:
+    guest = Caller(app, (await registry.create(Bearer.of("lobby", actor="guest", grants=["desk:shared:news"])))[0])
+    async with guest.asking("GET", f"/changes?pattern={at('desk:*')}") as asked:
+        changes = Reader(asked)
+        await changes.next()
+        await ada("PUT", "/store/values/private", {"value": 1})
+        await hub.store("desk").write("desk:shared:news", "all clear")
+        change = await changes.next()
+
+    assert change is not None
+    assert change.data["key"] == "desk:shared:news"
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "code"),
+    [
+        ("/changes?since=yesterday", {}, 400, "invalid"),
+        ("/changes", {"last-event-id": "x"}, 400, "invalid"),
+        ("/changes?pattern=other:*", {}, 403, "access_denied"),
+        ("/changes?pattern=", {}, 400, "invalid"),
+        ("/changes?patern=x", {}, 400, "invalid"),
+        ("/channels/other:shared:x/messages", {}, 403, "access_denied"),
+        ("/channels/a%7Bb/messages", {}, 400, "invalid"),
+        ("/channels/news/messages?since=0", {}, 400, "invalid"),
+    ],
+)
+async def test_what_cannot_be_followed_is_a_problem_and_no_stream(
+    ada: Caller, path: str, headers: dict[str, str], status: int, code: str
+) -> None:
+    answer = await ada("GET", path, headers=headers)
+
+    assert (answer.status, answer.data["code"]) == (status, code)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_head_is_no_stream(ada: Caller) -> None:
+    for path in ("/changes", "/channels/news/messages"):
+        answer = await ada("HEAD", path)
+
+        assert (answer.status, answer.body) == (200, b"")
+        assert answer.headers["content-type"].startswith("text/event-stream")
+
+
+# -- channels -------------------------------------------------------------------------------------
+
+
+async def test_messages_are_told_from_now_on(ada: Caller, read: Open) -> None:
+    await ada("POST", "/messages/news", {"message": "too early"})
+    messages = await read("/channels/news/messages")
+    started = await messages.next()
+
+    sent = await ada("POST", "/messages/news", {"message": {"line\nbreak": "ü"}})
+    message = await messages.next()
+
+    assert (sent.status, sent.data) == (200, 1)
+    assert started is not None
+    assert (started.name, started.id) == ("started", None)
+    assert message is not None
+    assert message.data == {"channel": "desk:shared:news", "value": {"line\nbreak": "ü"}}
+    assert (message.name, message.id) == ("message", None)
+
+
+async def test_a_pattern_of_channels_is_followed(ada: Caller, read: Open) -> None:
+    messages = await read(f"/channels/{at('room-*')}/messages")
+    await messages.next()
+
+    await ada("POST", "/messages/hall", {"message": 0})
+    await ada("POST", "/messages/room-7", {"message": 7})
+    message = await messages.next()
+
+    assert message is not None
+    assert message.data == {"channel": "desk:shared:room-7", "value": 7}
+
+
+async def test_messages_that_nobody_took_are_told_as_missed() -> None:
+    async with fake_hub(settings=Settings(subscriber_queue_length=5)) as hub:
+        desk = hub.store("desk")
+        async with Caller(create_app(hub)).asking("GET", f"/channels/{at('default:shared:news')}/messages") as asked:
+            reader, talker = Reader(asked), hub.store("default")
+            await reader.next()
+            stalled = asyncio.Event()
+            take, asked.take = asked.take, lambda _: stalled.wait()  # type: ignore[method-assign,assignment]  # reads no more
+            for number in range(20):
+                await talker.publish("news", number)
+            asked.take = take  # type: ignore[method-assign]  # reads again
+            stalled.set()
+            names = [one.name for one in [await reader.next() for _ in range(3)] if one]
+
+        assert desk is not None
+        assert "missed" in names
+
+
+# -- the end of a stream --------------------------------------------------------------------------
+
+
+async def test_who_leaves_is_followed_no_more(ada: Caller) -> None:
+    before = asyncio.all_tasks()
+
+    async with ada.asking("GET", "/changes") as changes, ada.asking("GET", "/channels/x/messages") as messages:
+        await Reader(changes).next()
+        await Reader(messages).next()
+
+    heard = await ada("POST", "/messages/x", {"message": "anybody?"})
+    await wait_until(lambda: asyncio.all_tasks() <= before, description="nothing runs any more")
+    assert heard.data == 0
+
+
+async def test_the_end_of_the_service_is_told(app: FastAPI, read: Open) -> None:
+    streams = [await read("/changes"), await read("/channels/x/messages")]
+    for stream in streams:
+        await stream.next()
+
+    app.state.service.end_streams()
+
+    for stream in streams:
+        last = await stream.next()
+        assert last is not None
+        assert (last.name, last.data["again_in_ms"]) == ("closing", 1000)
+        assert await stream.next() is None
+
+
+async def test_a_silent_stream_shows_that_it_lives(hub: Hub, registry: Registry) -> None:
+    quick = Streams(registry, Manners(tick_s=0.01))
+    app = only(hub, registry, quick)
+    token, _ = await registry.create(Bearer.of("desk", actor="ada"))
+
+    async with Caller(app, token).asking("GET", "/quick/changes") as asked:
+        reader = Reader(asked)
+        await reader.next()
+        while (await asked.chunks.get()) != b": still here\n\n":
+            pass
+
+
+async def test_a_token_that_is_taken_back_ends_its_streams(hub: Hub, registry: Registry) -> None:
+    app = only(hub, registry, Streams(registry, Manners(tick_s=0.01)))
+    token, entry = await registry.create(Bearer.of("desk", actor="ada"))
+
+    async with Caller(app, token).asking("GET", "/quick/changes") as asked:
+        reader = Reader(asked)
+        await reader.next()
+        await registry.revoke(entry.id)
+        last = await reader.next()
+
+        assert last is not None
+        assert (last.name, last.data["status"], last.data["code"]) == ("problem", 401, "unauthenticated")
+        assert await reader.next() is None
+
+
+async def test_a_reader_that_takes_nothing_is_left(hub: Hub, registry: Registry) -> None:
+    app = only(hub, registry, Streams(registry, Manners(tick_s=0.01, stalled_s=0.05)))
+    token, _ = await registry.create(Bearer.of("desk", actor="ada"))
+    stalled = asyncio.Event()
+
+    class Stuck(Asked):
+        async def take(self, message: object) -> None:
+            if self.began.is_set():
+                stalled.set()
+                await asyncio.Event().wait()
+            await super().take(message)
+
+    asked = Stuck()
+    scope = Caller(app, token).scope("GET", "/quick/changes")
+    async with asyncio.timeout(20):
+        await app(scope, never, asked.take)
+
+    assert stalled.is_set()
+
+
+async def test_a_caller_has_so_many_streams_and_no_more(hub: Hub, registry: Registry) -> None:
+    app = only(hub, registry, Streams(registry, Manners(most_each=1, most=2)))
+    callers = [Caller(app, (await registry.create(Bearer.of("desk", actor=name)))[0]) for name in ("a", "b", "c")]
+
+    async with callers[0].asking("GET", "/quick/changes"):
+        again = await callers[0]("GET", "/quick/changes")
+        async with callers[1].asking("GET", "/quick/changes"):
+            third = await callers[2]("GET", "/quick/changes")
+    after = await read_one(callers[0])
+
+    assert [answer.status for answer in (again, third)] == [429, 429]
+    assert again.headers["retry-after"] == "1"
+    assert after == 200
+
+
+async def read_one(caller: Caller) -> int:
+    async with caller.asking("GET", "/quick/changes") as asked:
+        return asked.status
+
+
+async def never() -> dict[str, object]:
+    await asyncio.Event().wait()
+    return {}
+
+
+def only(hub: Hub, registry: Registry, streams: Streams) -> FastAPI:
+    """A service whose streams have other manners, under a path of their own."""
+    from dataclasses import replace
+
+    quick = [
+        replace(endpoint, path=f"/quick{endpoint.path}", name=f"quick.{endpoint.name}")
+        for endpoint in streams.endpoints()
+    ]
+    return create_app(hub, admission=registry, endpoints=quick)
+
+
+def test_answers_are_not_asked_for_here() -> None:
+    assert Answer(200, {}, b"{}").data == {}

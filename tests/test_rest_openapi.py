@@ -1,0 +1,85 @@
+"""The description of the REST service is true: whatever is asked by it is answered by it, and never with a failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from support.rest_server import TERMS, client, desk
+
+from sharedmem import Hub, Settings
+from sharedmem.faces.operations import OPERATIONS
+from sharedmem.faces.rest import create_app
+from sharedmem.faces.rest.routes import PREFIX, ROUTES
+
+CHECKS: list[Any] = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+DESCRIPTION: dict[str, Any] = create_app(Hub(settings=Settings())).openapi()
+SCHEMA = schemathesis.openapi.from_dict(DESCRIPTION)
+FEW = settings(
+    max_examples=3,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class Caller(NamedTuple):
+    """Calls a service from a test that is no coroutine."""
+
+    loop: asyncio.AbstractEventLoop
+    http: httpx2.AsyncClient
+
+    def send(self, case: Case) -> httpx2.Response:
+        sent: dict[str, Any] = case.as_transport_kwargs(base_url="http://memory")
+        wanted = {name: sent[name] for name in ("method", "url", "params", "headers", "json", "data") if name in sent}
+        if isinstance(wanted.get("data"), bytes | str):
+            wanted["content"] = wanted.pop("data")
+        return self.loop.run_until_complete(self.http.request(**wanted))
+
+
+@pytest.fixture(scope="module")
+def caller() -> Iterator[Caller]:
+    loop = asyncio.new_event_loop()
+    opening = desk(terms=TERMS)
+    open_desk = loop.run_until_complete(opening.__aenter__())
+    yield Caller(loop, client(open_desk.app))
+    loop.run_until_complete(opening.__aexit__(None, None, None))
+    loop.close()
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_what_is_asked_by_the_description_is_answered_by_it(name: str, caller: Caller) -> None:
+    route = ROUTES[name]
+    operation = SCHEMA[PREFIX + route.path][route.method]
+
+    @FEW
+    @given(case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE))
+    def ask(case: Case) -> None:
+        case.validate_response(caller.send(case), checks=CHECKS)
+
+    ask()
+
+
+def test_each_operation_has_one_route_and_each_route_an_operation() -> None:
+    assert ROUTES.keys() == OPERATIONS.keys()
+    assert len({(route.method, route.path) for route in ROUTES.values()}) == len(ROUTES)

@@ -1,0 +1,471 @@
+"""Synthesis under faults: wherever it is cut off it ends once, and whatever a model does the new note is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from fakeredis import FakeServer
+from support.memory_ground import Provider
+from support.synthesis_ground import (
+    APP,
+    Bench,
+    DiedError,
+    Fuse,
+    Mortal,
+    MortalChains,
+    Panel,
+    ask,
+    ask_agent,
+    bench_of,
+    fact,
+)
+
+from sharedmem import InvalidError, LimitedError, Settings, SharedMemoryStore, UnavailableError
+from sharedmem.errors import ConfigError
+from sharedmem.models import Note, Resolution, SynthesisTask, Verdict
+from sharedmem.synthesis.chains import Chains
+from sharedmem.synthesis.pipeline import Turn
+from sharedmem.synthesis.protocol import Change, Committed
+from sharedmem.synthesis.shelf.shelf import NoteShelf
+from sharedmem.testing import fake_hub
+
+SETTLED = Turn("0000000000000009")
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[SharedMemoryStore]:
+    async with fake_hub() as hub:
+        yield hub.store("desk")
+
+
+@pytest.fixture
+def panel() -> Panel:
+    return Panel()
+
+
+async def add(bench: Bench, number: int, *, app_id: str = APP) -> Note:
+    return await bench.pipeline.add_memory(ask(fact(number), app_id=app_id), Turn(f"{number:016d}"))
+
+
+# -- dying anywhere ---------------------------------------------------------------------------
+
+
+class Doomed:
+    """A pipeline that dies at one of its calls, and what it is asked: to update one note, and delete and spare others.
+
+    Args:
+        store: where.
+        app_id: an app of its own for each death.
+    """
+
+    def __init__(self, store: SharedMemoryStore, app_id: str) -> None:
+        self._store = store
+        self._app_id = app_id
+        self.panel = Panel()
+        self.bench = bench_of(store, self.panel)
+        self.request = ask(fact(9), app_id=app_id)
+
+    async def prepare(self) -> None:
+        self.panel.verdict = lambda _: "SKIP"
+        olds = [(await add(self.bench, number, app_id=self._app_id)).id for number in (1, 2, 3)]
+        verdicts: dict[str, Verdict] = dict(zip(olds, ("UPDATE", "DELETE", "SKIP"), strict=True))
+        self.panel.verdict = lambda note: verdicts.get(note.id, "UPDATE")
+        self.panel.calls.clear()
+
+    async def run(self, fuse: Fuse) -> Note:
+        kept = NoteShelf(self._store._thinking(), self._store._scope)
+        chains = Chains(self._store._scope, self._store._ground)
+        mortal = bench_of(
+            self._store, Mortal(self.panel, fuse), shelf=Mortal(kept, fuse), chains=MortalChains(chains, fuse)
+        )
+        return await mortal.pipeline.add_memory(self.request, SETTLED)
+
+
+async def crash_points(store: SharedMemoryStore) -> int:
+    doomed = Doomed(store, "alive")
+    await doomed.prepare()
+    fuse = Fuse()
+    await doomed.run(fuse)
+    return fuse.burnt
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_wherever_it_dies_the_task_ends_once_and_nobody_is_paid_twice(
+    store: SharedMemoryStore, *, after: bool
+) -> None:
+    points = await crash_points(store)
+    assert points >= 14
+
+    for point in range(1, points + 1):
+        app_id = f"dies-at-{point}"
+        doomed = Doomed(store, app_id)
+        await doomed.prepare()
+        with pytest.raises(DiedError):
+            await doomed.run(Fuse(point, after=after))
+        was_stored = bool(await doomed.bench.shelf.get(app_id, ("note-0000000000000009",)))
+
+        note = await doomed.run(Fuse())
+
+        paid = dict(doomed.panel.calls)
+        heads = [head.id for head in await doomed.bench.heads(app_id)]
+        assert sorted(heads) == ["note-0000000000000003", f"{note.id}-s"], point
+        assert note.next_id == f"{note.id}-s"
+        assert not was_stored or (paid["episodic"], paid["summarizer"]) == (1, 1), point
+        assert sum(paid.values()) <= (5 if was_stored else 6), f"at {point}: {paid}"
+        await doomed.bench.check(app_id, said=[fact(number) for number in (1, 2, 3, 9)])
+
+
+async def test_a_short_note_that_is_cut_off_is_made_once(store: SharedMemoryStore) -> None:
+    for point in range(1, 4):
+        for after in (False, True):
+            app_id, panel, fuse = f"short-{point}-{after}", Panel(), Fuse(point, after=after)
+            mortal = bench_of(
+                store, Mortal(panel, fuse), shelf=Mortal(NoteShelf(store._thinking(), store._scope), fuse)
+            )
+            with pytest.raises(DiedError):
+                await mortal.pipeline.add_agent_memory(ask_agent(fact(1), app_id=app_id), SETTLED)
+
+            await mortal.pipeline.add_agent_memory(ask_agent(fact(1), app_id=app_id), SETTLED)
+
+            assert len(await mortal.notes(app_id)) == 1
+            await mortal.check(app_id, said=[fact(1)])
+
+
+# -- more than one at a time ------------------------------------------------------------------
+
+
+async def test_two_workers_on_one_task_make_one_note_and_judge_once(store: SharedMemoryStore, panel: Panel) -> None:
+    bench = bench_of(store, panel)
+    await add(bench, 1)
+    panel.calls.clear()
+
+    one, other = await asyncio.gather(*(bench.pipeline.add_memory(ask(fact(9)), SETTLED) for _ in range(2)))
+
+    assert one == other
+    assert (panel.calls["judge"], panel.calls["consolidate"]) == (1, 1)
+    assert len(await bench.notes()) == 3
+    await bench.check(said=[fact(1), fact(9)])
+
+
+async def test_sixteen_writers_of_one_topic_leave_one_head_with_all_facts(store: SharedMemoryStore, panel: Panel) -> None:
+    bench = bench_of(store, panel)
+
+    await asyncio.gather(*(add(bench, number) for number in range(16)))
+
+    (head,) = await bench.heads()
+    assert all(fact(number) in head.memory_note for number in range(16))
+    assert panel.calls["judge"] <= 16
+    await bench.check(said=[fact(number) for number in range(16)])
+
+
+async def test_who_lost_the_lock_while_judging_changes_nothing_by_it(store: SharedMemoryStore, panel: Panel) -> None:
+    bench = bench_of(store, panel)
+    old = await add(bench, 1)
+    robbed = asyncio.Event()
+
+    async def rob(_: Note, said: list[Resolution]) -> list[Resolution]:
+        if not robbed.is_set():
+            robbed.set()
+            line = store._ground.line
+            keys = [key async for page in line.scan(b"*lock:synthesis-*", near=None) for key in page]
+            await line.call("UNLINK", *keys)
+            # Somebody else takes the lock, changes the chain and is done before the one here goes on.
+            async with Chains(store._scope, store._ground).held(APP, [old.chain_id]) as fences:
+                done = await bench.shelf.commit(APP, changes=(Change(old, links=("seen",)),), fences=fences)
+            assert isinstance(done, Committed)
+        return said
+
+    panel.judging = rob
+
+    note = await add(bench, 2)
+
+    assert note.status == "updated"
+    assert (await bench.shelf.get(APP, (old.id,)))[old.id].links == ("seen",)
+    assert len(await bench.heads()) == 1
+    await bench.check(said=[fact(1), fact(2)])
+
+
+async def test_a_note_that_was_erased_meanwhile_stays_erased(store: SharedMemoryStore, panel: Panel) -> None:
+    bench = bench_of(store, panel)
+    await add(bench, 1)
+
+    async def erase(new: Note, said: list[Resolution]) -> list[Resolution]:
+        await bench.shelf.erase(APP, (new.id,))
+        return said
+
+    panel.judging = erase
+
+    await add(bench, 2)
+
+    assert [note.id for note in await bench.notes()] == ["note-0000000000000001"]
+    await bench.check(said=[fact(1)])
+
+
+# -- models that are of no use ----------------------------------------------------------------
+
+USELESS = [InvalidError("answer", "...", "it says nothing"), RuntimeError("out of tokens"), TimeoutError()]
+
+
+@pytest.mark.parametrize("error", USELESS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("part", ["episodic", "summarizer", "judge", "consolidate"])
+async def test_without_a_useful_answer_the_new_note_is_stored_all_the_same(
+    store: SharedMemoryStore, panel: Panel, part: str, error: Exception
+) -> None:
+    bench = bench_of(store, panel)
+    old = await add(bench, 1)
+    panel.errors[part] = error
+
+    note = await add(bench, 2)
+
+    assert note.status == ("updated" if part in {"episodic", "summarizer"} else "active")
+    assert len(note.degraded) == 1
+    assert type(error).__name__ in note.degraded[0]
+    if note.status == "active":
+        assert (await bench.shelf.get(APP, (old.id,)))[old.id].status == "active"
+        assert [(one.operation, one.decided_by) for one in note.resolutions] == [("SKIP", "fallback")]
+    await bench.check(said=[fact(1), fact(2)])
+
+
+def _nobody(_: list[Resolution]) -> list[Resolution]:
+    return []
+
+
+def _a_stranger(said: list[Resolution]) -> list[Resolution]:
+    return [said[0].model_copy(update={"memory_id": "note-of-somebody-else", "operation": "DELETE"})]
+
+
+def _both(said: list[Resolution]) -> list[Resolution]:
+    return [said[0], said[0].model_copy(update={"operation": "DELETE"})]
+
+
+@pytest.mark.parametrize("answer", [_nobody, _a_stranger, _both])
+async def test_a_judge_that_invents_or_contradicts_itself_retires_nothing(
+    store: SharedMemoryStore, panel: Panel, answer: Callable[[list[Resolution]], list[Resolution]]
+) -> None:
+    bench = bench_of(store, panel)
+    await add(bench, 1)
+
+    async def judging(_: Note, said: list[Resolution]) -> list[Resolution]:
+        return answer(said)
+
+    panel.judging = judging
+
+    note = await add(bench, 2)
+
+    assert (note.status, len(await bench.heads())) == ("active", 2)
+    assert note.resolutions[0].decided_by == "fallback"
+    assert note.degraded
+    await bench.check(said=[fact(1), fact(2)])
+
+
+@pytest.mark.parametrize(
+    "rewrite",
+    [lambda _: "", lambda _: "They talked.", lambda text: text.replace("region 1", "a region")],
+    ids=["empty", "short", "without a fact"],
+)
+async def test_a_consolidation_that_drops_something_is_rejected(
+    store: SharedMemoryStore, panel: Panel, rewrite: Callable[[str], str]
+) -> None:
+    bench = bench_of(store, panel)
+    old = await add(bench, 1)
+    panel.rewrite = rewrite
+
+    note = await add(bench, 2)
+
+    assert (note.status, note.next_id) == ("active", None)
+    assert (await bench.shelf.get(APP, (old.id,)))[old.id].status == "active"
+    assert "rejected" in note.degraded[0]
+    assert note.resolutions[0].operation == "SKIP"
+    await bench.check(said=[fact(1), fact(2)])
+
+
+# -- models and providers that are away -------------------------------------------------------
+
+AWAY = [
+    UnavailableError("model", "it does not answer"),
+    LimitedError("model", 0.01),
+    ConfigError("api_key", "environment", "refused"),
+]
+
+
+@pytest.fixture
+async def retrying(tmp_path: Path) -> AsyncIterator[tuple[Bench, Panel, Provider]]:
+    """A bench whose tasks are tried three times, and its provider of vectors."""
+    panel, provider = Panel(), Provider()
+    settings = Settings(data_dir=tmp_path, synthesis_attempts=3, embedding_cache_s=0)
+    async with fake_hub(settings=settings, embedder=provider) as hub:
+        yield bench_of(hub.store("desk"), panel), panel, provider
+
+
+async def ended(bench: Bench, number: int) -> SynthesisTask:
+    """What becomes of a request by the hands of a worker."""
+    bench.worker.start()
+    task = await bench.desk.put(ask(fact(number)))
+    return await bench.desk.wait(task.task_id, timeout=20)
+
+
+@pytest.mark.parametrize("error", AWAY, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("part", ["episodic", "judge", "consolidate"])
+async def test_an_outage_is_waited_for_until_the_last_attempt_which_does_without(
+    retrying: tuple[Bench, Panel, Provider], part: str, error: Exception
+) -> None:
+    bench, panel, _ = retrying
+    await add(bench, 1)
+    panel.calls.clear()
+    panel.errors[part] = error
+
+    task = await ended(bench, 2)
+
+    assert (task.status, task.attempts, panel.calls[part]) == ("done", 3, 3)
+    assert task.result is not None
+    assert task.result["degraded"]
+    if part != "episodic":
+        assert panel.calls["episodic"] == 1
+        assert task.result["status"] == "active"
+    await bench.check(said=[fact(1), fact(2)])
+
+
+async def test_an_outage_that_ends_in_time_leaves_no_trace(retrying: tuple[Bench, Panel, Provider]) -> None:
+    bench, panel, _ = retrying
+    await add(bench, 1)
+    panel.errors["judge"] = AWAY[0]
+
+    async def comes_back(_: Note, said: list[Resolution]) -> list[Resolution]:
+        return said
+
+    panel.judging = comes_back
+    task = await bench.desk.put(ask(fact(2)))
+    with pytest.raises(UnavailableError):
+        await bench.worker.work_once()
+    assert (await bench.desk.status(task.task_id)).status == "pending"
+    assert [note.status for note in await bench.heads()].count("conflict_pending") == 1
+    await bench.check(said=[fact(1), fact(2)])
+
+    panel.errors.clear()
+    bench.worker.start()
+    done = await bench.desk.wait(task.task_id, timeout=20)
+
+    assert done.result is not None
+    assert (done.status, done.result["status"], done.result["degraded"]) == ("done", "updated", [])
+    await bench.check(said=[fact(1), fact(2)])
+
+
+async def test_without_vectors_a_task_waits_and_ends_when_they_are_back(
+    retrying: tuple[Bench, Panel, Provider],
+) -> None:
+    bench, panel, provider = retrying
+    provider.fail(AWAY[0])
+
+    task = await ended(bench, 1)
+
+    assert (task.status, task.result) == ("failed", None)
+    assert task.error is not None
+    assert "it does not answer" in task.error
+    assert panel.calls["episodic"] == 1
+    assert await bench.notes() == []
+
+    provider.fail(None)
+    assert await bench.desk.redrive(task.task_id)
+    done = await bench.desk.wait(task.task_id, timeout=20)
+
+    assert (done.status, len(await bench.asking.query(APP, fact(1)))) == ("done", 1)
+    await bench.check(said=[fact(1)])
+
+
+async def test_without_a_vector_for_a_successor_the_notes_stay_apart(
+    retrying: tuple[Bench, Panel, Provider],
+) -> None:
+    bench, panel, provider = retrying
+    await add(bench, 1)
+
+    async def no_vectors_from_now_on(_: Note, said: list[Resolution]) -> list[Resolution]:
+        provider.fail(AWAY[0])
+        return said
+
+    panel.judging = no_vectors_from_now_on
+    bench.worker.start()
+    task = await bench.desk.put(ask(fact(2)))
+    done = await bench.desk.wait(task.task_id, timeout=20)
+
+    # Its own vector was made before; with that it is stored, and in the last attempt it needs no other.
+    assert done.status in {"done", "failed"}
+    assert len(await bench.heads()) == 2
+    await bench.check(said=[fact(1), fact(2)])
+
+
+async def test_a_slow_judge_holds_up_only_its_own_user(store: SharedMemoryStore, panel: Panel) -> None:
+    bench = bench_of(store, panel)
+    await add(bench, 1)
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def slowly(_: Note, said: list[Resolution]) -> list[Resolution]:
+        asked.set()
+        await answers.wait()
+        return said
+
+    panel.judging = slowly
+    slow = asyncio.create_task(add(bench, 2))
+    await asked.wait()
+    pending = {note.status for note in await bench.heads()}
+    other = await bench.pipeline.add_memory(ask(fact(3), user_id="bob"), Turn("0000000000000003"))
+    answers.set()
+
+    assert (pending, other.status) == ({"active", "conflict_pending"}, "active")
+    assert (await slow).status == "updated"
+    await bench.check(said=[fact(1), fact(2), fact(3)])
+
+
+# -- processes that go ------------------------------------------------------------------------
+
+
+async def test_what_a_process_left_undone_another_one_does() -> None:
+    server, panel = FakeServer(), Panel()
+    async with fake_hub(server=server) as hub:
+        bench = bench_of(hub.store("desk"), panel)
+        tasks = [(await bench.desk.put(ask(fact(number), user_id=f"u{number}"))).task_id for number in range(6)]
+        began = asyncio.Event()
+        panel.errors.clear()
+        worker = asyncio.create_task(bench.worker.run())
+        asyncio.get_running_loop().call_soon(began.set)
+        await began.wait()
+        worker.cancel()
+        await asyncio.wait([worker])
+
+    async with fake_hub(server=server) as hub:
+        bench = bench_of(hub.store("desk"), panel)
+        bench.worker.start()
+        done = [await bench.desk.wait(task, timeout=20) for task in tasks]
+
+        assert {task.status for task in done} == {"done"}
+        assert len(await bench.notes()) == 6
+        await bench.check(said=[fact(number) for number in range(6)])
+
+
+async def test_a_hub_that_closes_gives_its_tasks_back(tmp_path: Path) -> None:
+    server, panel, asked = FakeServer(), Panel(), asyncio.Event()
+
+    async def never(_: Note, said: list[Resolution]) -> list[Resolution]:
+        asked.set()
+        await asyncio.Event().wait()
+        return said
+
+    async with fake_hub(server=server) as hub:
+        bench = bench_of(hub.store("desk"), panel)
+        await add(bench, 1)
+        panel.judging = never
+        bench.worker.start()
+        task = await bench.desk.put(ask(fact(2)))
+        await asked.wait()
+
+    panel.judging = None
+    async with fake_hub(server=server) as hub:
+        bench = bench_of(hub.store("desk"), panel)
+        bench.worker.start()
+        done = await bench.desk.wait(task.task_id, timeout=20)
+
+        assert (done.status, done.attempts) == ("done", 2)
+        assert panel.calls["episodic"] == 2
+        await bench.check(said=[fact(1), fact(2)])

@@ -1,0 +1,475 @@
+"""Webhooks reach who asked for them, signed and once, however receivers misbehave; and nobody on the inside."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trustme
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.receiver import Reaction, Receiver, receiving
+from support.waiting import wait_until
+
+from sharedmem import Hub, InvalidError, Settings
+from sharedmem.clock import SystemClock
+from sharedmem.synthesis.addresses import Resolve, read_url, refusal_of
+from sharedmem.synthesis.signing import signature_header, verify_signature
+from sharedmem.synthesis.webhooks import Delivery, Webhooks
+from sharedmem.testing import fake_hub
+
+SECRET = "a key that both know"
+HOST = "receiver.test"
+
+
+class HastyClock(SystemClock):
+    """A clock that keeps its sleepers no longer than it must, and remembers for how long they wanted to sleep."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+
+
+def leads_to(*addresses: str) -> Resolve:
+    """A resolver that knows all hosts at these addresses."""
+
+    async def resolve(_host: str, _port: int) -> Sequence[str]:
+        return addresses
+
+    return resolve
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[Hub]:
+    async with fake_hub(settings=Settings(webhook_secret=SECRET, webhook_private=True)) as hub:
+        yield hub
+
+
+@pytest.fixture
+def clock() -> HastyClock:
+    return HastyClock()
+
+
+Open = Callable[..., Webhooks]
+
+
+@pytest.fixture
+def opened(hub: Hub, clock: HastyClock) -> Open:
+    """Opens the webhooks of a namespace, with some settings and parts of its own."""
+
+    def webhooks(*, private: bool = True, timeout_s: float = 5.0, **parts: Any) -> Webhooks:
+        store = hub.store("shop")
+        minds = store._thinking()
+        minds = replace(minds, clock=clock, settings=minds.settings.replace(webhook_private=private))
+        return Webhooks(minds, store._scope, store._ground, timeout_s=timeout_s, **parts)
+
+    return webhooks
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as receiver:
+        yield receiver
+
+
+async def told(webhooks: Webhooks, receiver: Receiver, **payload: object) -> Delivery:
+    """How a call about one task goes, from the announcement on."""
+    await webhooks.announce("0000000000000001", f"http://{HOST}:{receiver.port}/hook?shop=1", payload)
+    delivery = await webhooks.work_once()
+    assert delivery is not None
+    return delivery
+
+
+# -- what a receiver gets -------------------------------------------------------------------------
+
+
+async def test_a_receiver_is_told_the_result_and_can_tell_who_told_it(opened: Open, receiver: Receiver) -> None:
+    webhooks = opened(resolve=leads_to("127.0.0.1"))
+
+    delivery = await told(webhooks, receiver, status="done", result={"memory_id": "note-1"})
+
+    assert delivery == Delivery(outcome="delivered", attempts=1, status=200)
+    (call,) = receiver.calls
+    assert call.path == "/hook?shop=1"
+    assert call.headers["host"] == f"{HOST}:{receiver.port}"
+    assert call.told == {
+        "id": call.headers["x-sharedmem-delivery"],
+        "task_id": "0000000000000001",
+        "status": "done",
+        "result": {"memory_id": "note-1"},
+        "timestamp": call.told["timestamp"],
+    }
+    assert verify_signature(SECRET, call.headers["x-sharedmem-signature"], call.body)
+
+
+async def test_a_receiver_is_told_what_went_wrong(opened: Open, receiver: Receiver) -> None:
+    await told(opened(resolve=leads_to("127.0.0.1")), receiver, status="failed", error="the model gave up")
+
+    (call,) = receiver.calls
+    assert (call.told["status"], call.told["error"]) == ("failed", "the model gave up")
+    assert "result" not in call.told
+
+
+async def test_what_is_announced_twice_is_told_once(opened: Open, receiver: Receiver) -> None:
+    webhooks = opened(resolve=leads_to("127.0.0.1"))
+    url = f"http://{HOST}:{receiver.port}/"
+
+    first = await webhooks.announce("1", url, {"status": "done"})
+    again = await webhooks.announce("1", url, {"status": "done"})
+    await webhooks.work_once()
+    late = await webhooks.announce("1", url, {"status": "done"})
+
+    assert first == again == late
+    assert await webhooks.work_once() is None
+    assert len(receiver.calls) == 1
+
+
+async def test_a_result_too_large_for_the_queue_is_to_be_asked_for(opened: Open, receiver: Receiver) -> None:
+    delivery = await told(opened(resolve=leads_to("127.0.0.1")), receiver, status="done", result="x" * 400_000)
+
+    assert delivery.is_delivered
+    assert receiver.calls[0].told["result"]["is_left_out"] is True
+
+
+async def test_without_a_secret_nothing_is_signed(receiver: Receiver, clock: HastyClock) -> None:
+    async with fake_hub(settings=Settings(webhook_private=True)) as hub:
+        store = hub.store("shop")
+        webhooks = Webhooks(store._thinking(), store._scope, store._ground, resolve=leads_to("127.0.0.1"))
+        await told(webhooks, receiver, status="done")
+
+    assert "x-sharedmem-signature" not in receiver.calls[0].headers
+
+
+# -- receivers that misbehave -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "once",
+    [
+        Reaction(429),
+        Reaction(503),
+        Reaction(504),
+        Reaction(closes=True),
+        pytest.param(Reaction(hangs=True), id="never answers"),
+        pytest.param(Reaction(drips=True), id="never ends its headers"),
+    ],
+)
+async def test_what_passes_is_tried_again(opened: Open, receiver: Receiver, clock: HastyClock, once: Reaction) -> None:
+    receiver.will(once)
+
+    delivery = await told(opened(resolve=leads_to("127.0.0.1"), timeout_s=0.25), receiver, status="done")
+
+    assert delivery == Delivery(outcome="delivered", attempts=2, status=200)
+    first, second = receiver.calls
+    assert first.body == second.body
+    assert first.headers["x-sharedmem-delivery"] == second.headers["x-sharedmem-delivery"]
+
+
+async def test_three_attempts_are_made_with_longer_and_longer_pauses(
+    opened: Open, receiver: Receiver, clock: HastyClock
+) -> None:
+    receiver.will(*[Reaction(503)] * 4)
+    webhooks = opened(resolve=leads_to("127.0.0.1"))
+
+    delivery = await told(webhooks, receiver, status="done")
+
+    assert delivery == Delivery(outcome="exhausted", attempts=3, status=503, error=f"{HOST} answers HTTP 503")
+    assert (len(receiver.calls), clock.slept) == (3, [1.0, 2.0])
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308, 400, 401, 404, 410, 500, 501, 502, 505])
+async def test_what_would_be_refused_again_is_not_tried_again(
+    opened: Open, receiver: Receiver, clock: HastyClock, status: int
+) -> None:
+    receiver.will(Reaction(status, {"Location": f"http://127.0.0.1:{receiver.port}/elsewhere"}))
+
+    delivery = await told(opened(resolve=leads_to("127.0.0.1")), receiver, status="done")
+
+    assert (delivery.outcome, delivery.attempts, delivery.status) == ("refused", 1, status)
+    assert (len(receiver.calls), clock.slept) == (1, [])
+
+
+async def test_a_huge_answer_is_not_read(opened: Open, receiver: Receiver) -> None:
+    receiver.will(Reaction(body=b"x" * 30_000_000))
+
+    delivery = await told(opened(resolve=leads_to("127.0.0.1")), receiver, status="done")
+
+    assert delivery.is_delivered
+
+
+async def test_a_refused_call_is_a_dead_letter_and_can_be_made_again(opened: Open, receiver: Receiver) -> None:
+    receiver.will(Reaction(404))
+    webhooks = opened(resolve=leads_to("127.0.0.1"))
+    await told(webhooks, receiver, status="done")
+
+    (letter,) = await webhooks.queue.dead()
+    await webhooks.queue.redrive(letter.id)
+    again = await webhooks.work_once()
+
+    assert letter.error == f"{HOST} answers HTTP 404"
+    assert again is not None
+    assert again.is_delivered
+
+
+async def test_a_call_that_was_cut_off_is_made_again(opened: Open, receiver: Receiver) -> None:
+    receiver.will(Reaction(hangs=True))
+    webhooks = opened(resolve=leads_to("127.0.0.1"))
+    await webhooks.announce("1", f"http://{HOST}:{receiver.port}/", {"status": "done"})
+    working = asyncio.create_task(webhooks.work(concurrency=1))
+    await wait_until(lambda: bool(receiver.calls), description="the receiver is called")
+
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    delivery = await webhooks.work_once()
+
+    assert delivery is not None
+    assert delivery.is_delivered
+
+
+async def test_a_slow_receiver_keeps_nobody_waiting(opened: Open, receiver: Receiver) -> None:
+    receiver.will(Reaction(hangs=True))
+    webhooks = opened(resolve=leads_to("127.0.0.1"))
+    for number in range(5):
+        await webhooks.announce(str(number), f"http://{HOST}:{receiver.port}/", {"status": "done"})
+
+    working = asyncio.create_task(webhooks.work(concurrency=2))
+    await wait_until(lambda: len(receiver.calls) == 5, description="all are called")
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+
+    assert len({call.told["id"] for call in receiver.calls}) == 5
+
+
+async def test_a_call_that_somebody_else_has_taken_over_stops_nobody(opened: Open, receiver: Receiver) -> None:
+    webhooks = opened(resolve=leads_to("127.0.0.1"))
+
+    class Thief:
+        async def steal(self, _host: str, _port: int) -> Sequence[str]:
+            for task in await webhooks.queue.peek(state="claimed"):
+                await webhooks.queue.discard(task.id)
+            return ["127.0.0.1"]
+
+    robbed = opened(resolve=Thief().steal)
+    await webhooks.announce("1", f"http://{HOST}:{receiver.port}/", {"status": "done"})
+    working = asyncio.create_task(robbed.work(concurrency=1))
+    await wait_until(lambda: len(receiver.calls) == 1, description="the first call is made")
+    await webhooks.announce("2", f"http://{HOST}:{receiver.port}/", {"status": "done"})
+    await wait_until(lambda: len(receiver.calls) == 2, description="the second call is made")
+
+    assert not working.done()
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_what_somebody_else_put_into_the_queue_harms_nobody(opened: Open) -> None:
+    webhooks = opened()
+    await webhooks.queue.put({"rm": "-rf"})
+
+    delivery = await webhooks.work_once()
+
+    assert delivery == Delivery(outcome="refused", attempts=0, error="the task in the queue is no webhook")
+
+
+# -- where they may go --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "127.255.255.254", "10.1.2.3", "172.16.0.1", "192.168.1.1", "0.0.0.0", "255.255.255.255"),
+        *("169.254.169.254", "100.64.0.1", "100.100.100.200", "224.0.0.1", "239.1.1.1", "240.0.0.1", "198.18.0.1"),
+        *("192.0.0.192", "168.63.129.16", "192.88.99.1", "203.0.113.7"),
+        *("::", "::1", "fe80::1", "fe80::1%eth0", "fc00::1", "fd00:ec2::254", "fec0::1", "ff02::1", "2001:db8::1"),
+        *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:a9fe:a9fe", "::127.0.0.1", "64:ff9b::7f00:1"),
+        *("64:ff9b:1::1", "2002:7f00:1::", "2001:0:53aa:64c::1", "3fff::1", "5f00::1", "no address"),
+    ],
+)
+def test_addresses_of_the_inside_are_refused(address: str) -> None:
+    assert refusal_of(address) is not None
+
+
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "93.184.216.34", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
+)
+def test_addresses_of_the_public_network_are_not(address: str) -> None:
+    assert refusal_of(address) is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "hook", "//host/x", "ftp://host/x", "file:///etc/passwd", "gopher://host/", "javascript:alert(1)"),
+        *("http://", "http:///x", "http://user@host/", "http://user:pw@host/", "http://@host/", "http://h\\@x/"),
+        *("http://host:0/", "http://host:65536/", "http://host:x/", "http://ho st/", "http://host/\r\nX: y"),
+        *("http://2130706433/", "http://0x7f000001/", "http://0177.0.0.1/", "http://127.1/", "http://127.0.0.0x1/"),
+        *("http://1.2.3.4.5/", "http://[::1", "http://[fe80::1%25eth0]/", "http://::1/", "http://[1.2.3.4]/"),
+        *("http://-host/", "http://host..com/", "http://b%C3%BCcher.de/", "http://bücher.de/", "http://①.1.1.1/"),
+        f"http://host/{'x' * 2000}",
+    ],
+)
+def test_urls_that_are_none_or_spelled_oddly_are_refused(url: str) -> None:
+    with pytest.raises(InvalidError, match="callback_url"):
+        read_url(url)
+
+
+def test_a_refusal_does_not_repeat_a_password() -> None:
+    with pytest.raises(InvalidError) as refused:
+        read_url("https://ada:s3cret@example.com/")
+
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "authority", "at"),
+    [
+        ("https://Example.COM", "example.com", "https://1.2.3.4/"),
+        ("https://example.com.:443/a?b=c#d", "example.com", "https://1.2.3.4/a?b=c"),
+        ("http://example.com:443/a//b", "example.com:443", "http://1.2.3.4:443/a//b"),
+        ("http://[2606:4700::1]:8080/", "[2606:4700::1]:8080", "http://1.2.3.4:8080/"),
+    ],
+)
+def test_a_url_is_asked_at_its_address_under_its_name(url: str, authority: str, at: str) -> None:
+    destination = read_url(url)
+
+    assert (destination.authority, destination.url_at("1.2.3.4")) == (authority, at)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=40) | st.text("htp:/@[]%.0127x\\", max_size=30).map(lambda text: f"http://{text}"))
+def test_any_url_is_read_or_refused(url: str) -> None:
+    try:
+        destination = read_url(url)
+    except InvalidError:
+        return
+    assert destination.host.isascii()
+    assert "@" not in destination.authority
+
+
+async def test_a_host_with_one_address_on_the_inside_is_refused_before_anything_is_done(opened: Open) -> None:
+    webhooks = opened(private=False, resolve=leads_to("93.184.216.34", "10.0.0.1"))
+
+    with pytest.raises(InvalidError, match=r"10\.0\.0\.1.*webhook_private"):
+        await webhooks.check(f"https://{HOST}/")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+async def test_this_machine_is_refused_unless_it_is_allowed(opened: Open, host: str) -> None:
+    with pytest.raises(InvalidError):
+        await opened(private=False).check(f"http://{host}:6379/")
+    await opened(private=True).check(f"http://{host}:6379/")
+
+
+async def test_a_name_that_nobody_knows_is_refused_and_one_that_nobody_knows_just_now_is_not(opened: Open) -> None:
+    def fails(code: int) -> Resolve:
+        async def resolve(_host: str, _port: int) -> Sequence[str]:
+            raise socket.gaierror(code, "as the system words it")
+
+        return resolve
+
+    with pytest.raises(InvalidError, match="nobody knows this name"):
+        await opened(private=False, resolve=fails(socket.EAI_NONAME)).check(f"https://{HOST}/")
+    await opened(private=False, resolve=fails(socket.EAI_AGAIN)).check(f"https://{HOST}/")
+
+
+async def test_a_name_that_moves_to_the_inside_after_the_check_gets_nothing(opened: Open, receiver: Receiver) -> None:
+    moving = iter([["93.184.216.34"], ["127.0.0.1"]])
+
+    async def resolve(_host: str, _port: int) -> Sequence[str]:
+        return next(moving)
+
+    webhooks = opened(private=False, resolve=resolve)
+    await webhooks.check(f"http://{HOST}:{receiver.port}/")
+    delivery = await told(webhooks, receiver, status="done")
+
+    assert delivery.outcome == "refused"
+    assert receiver.connections == 0
+
+
+async def test_a_name_is_looked_up_once_for_an_attempt(opened: Open, receiver: Receiver) -> None:
+    """A second look-up could lead elsewhere than what was checked."""
+    looks: list[str] = []
+
+    async def resolve(host: str, _port: int) -> Sequence[str]:
+        looks.append(host)
+        return ["127.0.0.1"]
+
+    delivery = await told(opened(resolve=resolve), receiver, status="done")
+
+    assert delivery.is_delivered
+    assert looks == [HOST]
+
+
+async def test_the_next_address_is_tried_where_nobody_is_at_the_first(opened: Open, receiver: Receiver) -> None:
+    delivery = await told(opened(resolve=leads_to("127.9.9.9", "127.0.0.1")), receiver, status="done")
+
+    assert (delivery.outcome, delivery.attempts) == ("delivered", 1)
+
+
+async def test_no_proxy_of_the_environment_gets_between(
+    opened: Open, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with receiving() as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
+        delivery = await told(opened(resolve=leads_to("127.0.0.1")), receiver, status="done")
+
+    assert delivery.is_delivered
+    assert proxy.connections == 0
+
+
+# -- TLS --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("certified", "outcome"), [(HOST, "delivered"), ("else.test", "exhausted")])
+async def test_the_certificate_has_to_be_that_of_the_name(opened: Open, certified: str, outcome: str) -> None:
+    authority = trustme.CA()
+    serving, asking = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert(certified).configure_cert(serving)
+    authority.configure_trust(asking)
+    async with receiving(serving) as receiver:
+        webhooks = opened(resolve=leads_to("127.0.0.1"), tls=asking)
+        await webhooks.announce("1", f"https://{HOST}:{receiver.port}/", {"status": "done"})
+        delivery = await webhooks.work_once()
+
+    assert delivery is not None
+    assert delivery.outcome == outcome
+    assert len(receiver.calls) == (outcome == "delivered")
+
+
+# -- signatures ---------------------------------------------------------------------------------------
+
+BODY = b'{"id": "1"}'
+HEADER = signature_header(SECRET, BODY, timestamp=1_000)
+
+
+@pytest.mark.parametrize(
+    ("secret", "header", "body", "now_s", "sound"),
+    [
+        (SECRET, HEADER, BODY, 1_000, True),
+        (SECRET, HEADER, BODY, 1_300, True),
+        (SECRET, HEADER, BODY, 1_301, False),
+        (SECRET, HEADER, BODY, 699, False),
+        ("another", HEADER, BODY, 1_000, False),
+        (SECRET, HEADER, BODY + b" ", 1_000, False),
+        (SECRET, HEADER.replace("t=1000", "t=1001"), BODY, 1_000, False),
+        (SECRET, HEADER.replace("v1=", "v1=00,v1="), BODY, 1_000, True),
+        (SECRET, HEADER.replace("v1=", "v0="), BODY, 1_000, False),
+        (SECRET, f"t=1000,{HEADER}", BODY, 1_000, False),
+        (SECRET, "t=x,v1=é", BODY, 1_000, False),
+        (SECRET, "t=1000,v1=é", BODY, 1_000, False),
+        (SECRET, "", BODY, 1_000, False),
+        (SECRET, HEADER + "," + "v1=0" * 1_000, BODY, 1_000, False),
+    ],
+)
+def test_a_signature_holds_for_one_body_one_secret_and_a_short_time(
+    secret: str, header: str, body: bytes, now_s: float, sound: bool
+) -> None:
+    assert verify_signature(secret, header, body, now_s=now_s) is sound
