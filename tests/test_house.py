@@ -38,7 +38,7 @@ LAYERS = (
 # What all faces may share; every other part of faces/ is a face of its own.
 COMMON_TO_FACES = {"operations", "auth", "endpoint", "tokens"}
 # The command line starts the other faces; it knows them in these modules.
-STARTS_THE_OTHERS = {"faces.cli.serve", "faces.cli.metrics"}
+STARTS_THE_OTHERS = {"faces.cli.serve", "faces.cli.serve_rest", "faces.cli.metrics"}
 
 # Third party -> the parts of sharedmem that may know it ("" = all).
 DOORS: dict[str, tuple[str, ...]] = {

@@ -14,7 +14,7 @@ from support import private_server
 from support.lasting_graphs import lose_everything, sqlite_of
 from support.notes import fresh, note, put, shelf_of, vector
 
-from sharedmem import Hub, Settings
+from sharedmem import AccessDeniedError, Hub, Settings
 from sharedmem.errors import DurabilityPendingError, UnavailableError
 from sharedmem.models import DurableRecord, Put, SynthesisMessage
 from sharedmem.providers.hashing import HashingEmbedder
@@ -280,3 +280,31 @@ async def test_an_index_that_is_built_anew_for_another_embedder_finds_notes_agai
         (hit,) = (await shelf.near("desk", asked))[0]
         assert (hit.note.id, round(hit.similarity, 2)) == ("bare", 1.0)
         assert await hub.index.check("research") == []
+
+
+async def test_a_redis_user_of_one_namespace_reaches_its_notes_and_no_others(hub: Hub, settings: Settings) -> None:
+    await put(shelf_of(hub, "payroll"), fresh("theirs", 1))
+    await put(shelf_of(hub, "research"), fresh("ours", 1))
+    await hub.index.promote("research", family="note")
+    await hub.store("research", actor="ada").access.apply("ada", password="correct horse")
+    limited = settings.replace(redis_url=hub.url, redis_username="ada", redis_password="correct horse")
+    async with Hub.open(settings=limited, embedder=HashingEmbedder()) as other:
+        shelf = shelf_of(other, "research", "ada")
+        hits, seen = await shelf.near("desk", vector(1), user_id="ada")
+        assert [hit.note.id for hit in hits] == ["ours"]
+        done = await shelf.commit("desk", fresh=[fresh("new", 1)], changes=[Change(hits[0].note)], seen=seen)
+        assert isinstance(done, Committed)
+        await shelf.remember("desk", {"d": b"x"}, ttl_s=60)
+        assert await shelf.erase("desk", ["new"]) == 1
+
+        theirs = shelf_of(other, "payroll", "ada")
+        for refused in (
+            theirs.get("desk", ["theirs"]),
+            theirs.page("desk"),
+            theirs.near("desk", vector(1)),
+            theirs.commit("desk", fresh=[fresh("mine", 1)]),
+            theirs.erase("desk", ["theirs"]),
+            theirs.remembered("desk", ["d"]),
+        ):
+            with pytest.raises(AccessDeniedError):
+                await refused

@@ -344,7 +344,7 @@ class NoteShelfSuite:
             if number % 5 == 4:
                 await shelf.erase("desk", some)
                 continue
-            statuses = chance.choices(("active", "updated", "conflict_pending"), k=3)
+            statuses: list[NoteStatus] = chance.choices(("active", "updated", "conflict_pending"), k=3)
             changes = [
                 Change(known[id_], status=statuses[at], chain_id=chance.choice("xyz")) for at, id_ in enumerate(some)
             ]
@@ -396,6 +396,17 @@ class NoteShelfSuite:
         assert 0 < left_ms <= 60_000
         with pytest.raises(InvalidError):
             await shelf.remember("desk", {"d1": b""}, ttl_s=0)
+
+    async def test_answers_of_one_app_can_be_dropped(self, shelf: NoteShelf) -> None:
+        for app in ODD:
+            await shelf.remember(app, {"d": app.encode(), "e": b""}, ttl_s=60)
+
+        assert await shelf.disremember("*") == 2
+
+        assert [await shelf.remembered(app, ["d"]) for app in ODD if app != "*"] == [
+            {"d": app.encode()} for app in ODD if app != "*"
+        ]
+        assert await shelf.remembered("*", ["d", "e"]) == {}
 
     async def test_each_note_is_told_of_on_the_change_stream(self, shelf: NoteShelf, hub: Hub, namespace: str) -> None:
         made = await put(shelf, fresh("a", 1, status="conflict_pending"))

@@ -89,6 +89,13 @@ STEPS: list[tuple[str, Any, Any]] = [
     ),
     ("plan.forget", {"session": "desk"}, 1),
     ("lease.state", {"name": "index"}, lambda state: not state.holders and not state.waiting),
+    ("lease.acquire", {"name": "index", "lease": 60}, lambda grant: grant.token > 0),
+    (
+        "lease.renew",
+        lambda told: {"name": "index", "id": told["lease.acquire"].id},
+        lambda grant: grant.remaining == 30,
+    ),
+    ("lease.release", lambda told: {"name": "index", "id": told["lease.acquire"].id}, True),
     ("limit.take", {"name": "api", "limit": 2, "per": 60}, lambda permit: permit.remaining == 1),
     ("limit.state", {"name": "api", "limit": 2, "per": 60}, lambda state: state.remaining == 1),
     ("presence.who", {}, []),

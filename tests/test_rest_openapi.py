@@ -26,7 +26,6 @@ from sharedmem.faces.rest import create_app
 from sharedmem.faces.rest.routes import PREFIX, ROUTES
 
 CHECKS: list[Any] = [
-    not_a_server_error,
     status_code_conformance,
     content_type_conformance,
     response_headers_conformance,
@@ -35,7 +34,7 @@ CHECKS: list[Any] = [
 DESCRIPTION: dict[str, Any] = create_app(Hub(settings=Settings())).openapi()
 SCHEMA = schemathesis.openapi.from_dict(DESCRIPTION)
 FEW = settings(
-    max_examples=3,
+    max_examples=4,
     derandomize=True,
     database=None,
     deadline=None,
@@ -49,12 +48,14 @@ class Caller(NamedTuple):
     loop: asyncio.AbstractEventLoop
     http: httpx2.AsyncClient
 
-    def send(self, case: Case) -> httpx2.Response:
-        sent: dict[str, Any] = case.as_transport_kwargs(base_url="http://memory")
-        wanted = {name: sent[name] for name in ("method", "url", "params", "headers", "json", "data") if name in sent}
-        if isinstance(wanted.get("data"), bytes | str):
-            wanted["content"] = wanted.pop("data")
-        return self.loop.run_until_complete(self.http.request(**wanted))
+    def send(self, case: Case[Any]) -> httpx2.Response:
+        sent: dict[str, Any] = dict(case.as_transport_kwargs(base_url="http://memory"))
+        wanted: dict[str, Any] = {name: sent[name] for name in ("method", "url", "params", "json") if name in sent}
+        # Also what no client would let through.
+        headers = [(name.encode(), str(value).encode()) for name, value in sent["headers"].items()]
+        if sent.get("data") is not None:
+            wanted |= {"content": sent["data"]}
+        return self.loop.run_until_complete(self.http.request(headers=headers, **wanted))
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +68,19 @@ def caller() -> Iterator[Caller]:
     loop.close()
 
 
+@pytest.mark.parametrize("mode", GenerationMode)
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
-def test_what_is_asked_by_the_description_is_answered_by_it(name: str, caller: Caller) -> None:
+def test_what_is_asked_for_is_answered_as_described(name: str, mode: GenerationMode, caller: Caller) -> None:
     route = ROUTES[name]
     operation = SCHEMA[PREFIX + route.path][route.method]
 
     @FEW
-    @given(case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE))
-    def ask(case: Case) -> None:
-        case.validate_response(caller.send(case), checks=CHECKS)
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def ask(case: Case[Any]) -> None:
+        response = caller.send(case)
+        # The fake server lacks a command or two, which is told as it should be.
+        checks = CHECKS if response.status_code == 501 else [not_a_server_error, *CHECKS]
+        case.validate_response(response, checks=checks)
 
     ask()
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from math import exp, log
+from threading import Event
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sharedmem.clock import SystemClock
 from sharedmem.errors import InvalidError
 from sharedmem.models import Depth, Note
+from sharedmem.providers.caching import CachedEmbedder
 from sharedmem.providers.chunks import pieces_of
 from sharedmem.providers.hashing import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
@@ -20,6 +24,7 @@ from sharedmem.synthesis import scoring
 from sharedmem.synthesis.embedding import embedded
 from sharedmem.synthesis.protocol import Near
 from sharedmem.synthesis.scoring import composite, decay, importance, ranked_hits, ranked_links, recency, score_of
+from sharedmem.telemetry import Counters
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=36_500)
@@ -272,3 +277,32 @@ def test_pieces_repeat_as_many_tokens_as_asked() -> None:
 def test_pieces_cannot_repeat_more_than_they_hold(overlap: int) -> None:
     with pytest.raises(InvalidError, match="overlap"):
         pieces_of(["a text"], longest=20, overlap=overlap)
+
+
+class Slow(HashingEmbedder):
+    """The offline embedder; who asks first waits for another to be served."""
+
+    def __init__(self) -> None:
+        super().__init__(16)
+        self.is_asked, self.may_answer = Event(), Event()
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:
+        if not self.is_asked.is_set():
+            self.is_asked.set()
+            assert await asyncio.to_thread(self.may_answer.wait, 30)
+        return await super().embed(texts, purpose=purpose)
+
+
+async def test_threads_share_what_was_embedded_and_do_not_wait_for_each_other() -> None:
+    slow = Slow()
+    cached = CachedEmbedder(slow, clock=SystemClock(), ttl_s=60, items=8, counters=Counters())
+    first = asyncio.create_task(asyncio.to_thread(asyncio.run, embedded(cached, "the same text")))
+    assert await asyncio.to_thread(slow.is_asked.wait, 30)
+
+    async with asyncio.timeout(30):
+        second = await embedded(cached, "the same text")
+        slow.may_answer.set()
+        told = await first
+    assert told is not None
+    assert second is not None
+    assert np.array_equal(told, second)

@@ -36,6 +36,8 @@ from sharedmem.synthesis.writing import note_text
         ("NASA and GitHub are names anywhere. Others are not. I am none.", ["NASA", "GitHub"]),
         ("Customer: Ann Keller. Note: Please wait", ["Ann Keller"]),
         ('it liked "The Lord of War" and said "Come back soon."', ["The Lord of War", "Lord", "War"]),
+        ("User: Hello, it is Ann\nAssistant: Wait", ["Ann"]),
+        ("ich schreibe Ihnen, dass Sie in Bonn sind", ["Bonn"]),
         ("она живёт в Москве", ["Москве"]),  # so it is written
         ("2024年5月3日买了20个《红楼梦》", ["2024年5月3日", "20", "红楼梦"]),
         ("العدد ٣٥", ["35"]),
@@ -94,6 +96,7 @@ def test_headings_and_lead_ins_of_notes_are_no_names() -> None:
         ("it met ANN KELLER of Jean-Luc's", "ann keller, jean luc"),
         ("it costs ٣٥", "35"),
         ("see A\u2011123", "see a-123"),
+        ("late\n---\nTags: 17 | Keywords: 00, 77", "late at 17:00, order A-77"),  # tags may be parts
     ],
 )
 def test_another_spelling_says_the_same(text: str, result: str) -> None:
@@ -163,39 +166,8 @@ def test_a_planted_fact_that_was_dropped_is_reported(
     assert missing_facts(inputs, "\n".join(reversed(inputs))) == []
 
 
-signs = st.sampled_from(
-    [
-        "Ann",
-        "a-1",
-        "-5",
-        "$",
-        "1,000",
-        "5%",
-        "May",
-        "3",
-        "2024",
-        "of",
-        '"',
-        "Dune",
-        "---",
-        "|",
-        "一",
-        "年",
-        "٣",
-        "—",
-        ".",
-        ":",
-        "x@y.zz",
-        "http://a.b)",
-        "«",
-        "»",
-        "½",
-        "US",
-        "kg",
-        "\\---",
-    ]
-    + ["## Guidance", "\n", "Do: ", "Tags: x", "e\u0301", "\u00ad", "\u2019s"]
-)
+SIGNS = """Ann a-1 -5 $ 1,000 5% May 3 2024 of " Dune --- | 一 年 ٣ — . : x@y.zz http://a.b) « » ½ US kg \\---"""
+signs = st.sampled_from([*SIGNS.split(), "## Guidance", "\n", "Do: ", "Tags: x", "e\u0301", "\u00ad", "\u2019s"])
 glued = st.lists(signs | st.text(max_size=3), max_size=12).flatmap(
     lambda parts: st.sampled_from(["", " "]).map(lambda between: between.join(parts))
 )

@@ -28,6 +28,7 @@ from sharedmem.models import (
     SynthesisTask,
 )
 from sharedmem.models.notes import ChainDirection, SummaryMode
+from sharedmem.synthesis.drawing import drawn
 
 if TYPE_CHECKING:
     import httpx2
@@ -200,7 +201,7 @@ class SharedMemoryClient:
             n_results: how many at most; None goes by the service (10).
             user_id: None looks at all users' notes.
             session_id: None looks at all sessions' notes.
-            similarity_threshold: composite score below which nothing is answered; None goes by the service (0.4).
+            similarity_threshold: least cosine similarity, 0 to 1; None goes by the service (0.3).
             recall: `current` notes alone, also those that are not settled (`flagged`), or `all`.
 
         Raises:
@@ -277,6 +278,19 @@ class SharedMemoryClient:
             archive_reason=archive_reason,
         )
 
+    async def restore_memory(self, memory_id: str, *, app_id: str) -> Note:
+        """Make an earlier version the current one: a new note with its text, the head of the chain. One request.
+
+        Args:
+            memory_id: which version.
+            app_id: whose shelf.
+
+        Raises:
+            NotFoundError: there is no such note.
+            InvalidError, AccessDeniedError, LimitedError, UnavailableError: as `add_memory`.
+        """
+        return await self._ask(line.NOTE, "restore_memory", memory_id=memory_id, app_id=app_id)
+
     # -- how they came about
 
     async def traverse_memory_evolution_chain(
@@ -319,15 +333,21 @@ class SharedMemoryClient:
             line.GRAPH, "generate_evolution_graph", memory_id=memory_id, app_id=app_id, format=format
         )
 
-    async def generate_evolution_graph(
+    def generate_evolution_graph(
         self,
-        memory_id: str,
-        *,
-        app_id: str,
-        format: GraphFormat = "mermaid",  # noqa: A002  # what users call it
-    ) -> str:
-        """As `draw_evolution`: its text alone."""
-        return (await self.draw_evolution(memory_id, app_id=app_id, format=format)).text
+        chain: Sequence[Note],
+        format: GraphFormat = "mermaid",  # noqa: A002  # likewise
+    ) -> EvolutionGraph:
+        """A chain that was traversed as a picture, drawn here. No request.
+
+        Args:
+            chain: what `traverse_memory_evolution_chain` answered, in any direction.
+            format: as `draw_evolution`.
+
+        Raises:
+            InvalidError: there is no such format.
+        """
+        return drawn(chain, format)
 
     # -- tasks and the service
 

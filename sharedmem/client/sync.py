@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -28,6 +28,7 @@ from sharedmem.models import (
     SynthesisTask,
 )
 from sharedmem.models.notes import ChainDirection, SummaryMode
+from sharedmem.synthesis.drawing import drawn
 
 if TYPE_CHECKING:
     import httpx2
@@ -195,6 +196,10 @@ class SharedMemoryClient:
             archive_reason=archive_reason,
         )
 
+    def restore_memory(self, memory_id: str, *, app_id: str) -> Note:
+        """Make an earlier version the current one: a new note with its text, the head of the chain. One request."""
+        return self._ask(line.NOTE, "restore_memory", memory_id=memory_id, app_id=app_id)
+
     def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: ChainDirection = "forward"
     ) -> list[Note]:
@@ -215,13 +220,11 @@ class SharedMemoryClient:
 
     def generate_evolution_graph(
         self,
-        memory_id: str,
-        *,
-        app_id: str,
-        format: GraphFormat = "mermaid",  # noqa: A002  # what users call it
-    ) -> str:
-        """As `draw_evolution`: its text alone."""
-        return (self.draw_evolution(memory_id, app_id=app_id, format=format)).text
+        chain: Sequence[Note],
+        format: GraphFormat = "mermaid",  # noqa: A002  # likewise
+    ) -> EvolutionGraph:
+        """A chain that was traversed as a picture, drawn here. No request."""
+        return drawn(chain, format)
 
     def get_task_status(self, task_id: str) -> SynthesisTask:
         """How far a task is. One request."""

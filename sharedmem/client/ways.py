@@ -45,6 +45,8 @@ KNOWN: Mapping[str, Way] = {
     "synthesis.query_memory": Way("GET", f"{PREFIX}/memories/query"),
     "synthesis.get_memory": Way("GET", f"{PREFIX}/memories/{{memory_id}}"),
     "synthesis.delete_memory": Way("DELETE", f"{PREFIX}/memories/{{memory_id}}"),
+    "synthesis.update_memory_status": Way("PUT", f"{PREFIX}/memories/{{memory_id}}/status"),
+    "synthesis.restore_memory": Way("POST", f"{PREFIX}/memories/{{memory_id}}/restore"),
     "synthesis.traverse_memory_evolution_chain": Way("GET", f"{PREFIX}/memories/{{memory_id}}/evolution"),
     "synthesis.generate_evolution_graph": Way("GET", f"{PREFIX}/memories/{{memory_id}}/evolution/graph"),
     "synthesis.add_agent_memory": Way("POST", f"{PREFIX}/agent/memories"),

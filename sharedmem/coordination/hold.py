@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import random
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeVar
@@ -10,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from sharedmem.clock import new_id
 from sharedmem.coordination.ground import Ground, sure_until
 from sharedmem.coordination.waiting import Waiter
-from sharedmem.errors import LockHeldError, LockLostError, SharedMemoryError, UnavailableError
+from sharedmem.errors import InvalidError, LockHeldError, LockLostError, SharedMemoryError, UnavailableError
 from sharedmem.telemetry import get_logger
 from sharedmem.wire.keys import Target
 from sharedmem.wire.leasing import Contest, Leasing, Places
@@ -68,6 +69,20 @@ class Refused(NamedTuple):
     """How many stand in line before the asker."""
 
 
+def holder_of(id: str, actor: bytes) -> tuple[int, bytes]:  # noqa: A002  as grants call it
+    """The token of a hold of weight 1, and how the server knows it, by its id.
+
+    Raises:
+        InvalidError: it is no id.
+    """
+    try:
+        words = base64.b64decode(id + "=" * (-len(id) % 4), altchars=b"-_", validate=True).decode().split(" ")
+        token, asker = int(words[0]), words[1]
+    except (ValueError, IndexError):
+        raise InvalidError("id", id, "give the id of the grant as it was told") from None
+    return token, b"%d %b 1 %b" % (token, actor, asker.encode())
+
+
 class Hold:
     """One place, from asking for it to giving it back.
 
@@ -95,6 +110,11 @@ class Hold:
     def actor(self) -> str:
         """Who holds it."""
         return self._desk.actor.decode()
+
+    @property
+    def id(self) -> str:
+        """What `holder_of` takes: lets somebody else renew it and give it back."""
+        return base64.urlsafe_b64encode(f"{self.token} {self._asker}".encode()).decode().rstrip("=")
 
     @property
     def remaining(self) -> float:

@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Literal
 
 from sharedmem.coordination.ground import Primitive, check_lease_ms, check_wait
-from sharedmem.coordination.hold import Desk, Hold, Place, Terms
+from sharedmem.coordination.hold import Desk, Hold, Place, Terms, holder_of
 from sharedmem.coordination.leader import Campaign, Candidacy
 from sharedmem.coordination.lease import Lease, Tenure
 from sharedmem.coordination.rwlock import MOST_READERS, ReadWriteLock
-from sharedmem.errors import InvalidError
-from sharedmem.models.leases import Holder, LeaseState
+from sharedmem.errors import InvalidError, LockLostError
+from sharedmem.models.leases import Holder, LeaseGrant, LeaseState
 from sharedmem.wire.changes import as_list
 from sharedmem.wire.leasing import Contest, Leasing, Places
 
@@ -152,6 +152,61 @@ class Leases(Primitive):
             holders=tuple(holder for holder in holders if holder.remaining_ms > 0),
             waiting=waiting if isinstance(waiting, int) else 0,
         )
+
+    async def lease_acquire(self, name: str, *, lease: float = 30.0, wait: float | None = 0.0) -> LeaseGrant:
+        """Take a lock that does not renew itself, for holders who come and go between calls. One round trip.
+
+        Inside of Python `lock` is the better way: it renews itself, and ends with its block.
+
+        Args:
+            name: plain or absolute; the same lock as `lock` takes.
+            lease: seconds until the lock comes free if it is not renewed; from 0.05 to a day.
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Raises:
+            LockHeldError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
+        """
+        lease_ms, patience = check_lease_ms(lease), check_wait(wait)
+        hold = Hold(self._lease_desk, self._lease_place("lock", name), Terms(1, 1, lease_ms), lambda: None)
+        await hold.take(patience)
+        self._ground.keeper.let_go(hold)
+        return LeaseGrant(name=name, token=hold.token, id=hold.id, remaining=hold.remaining)
+
+    async def lease_renew(self, name: str, id: str, *, lease: float = 30.0) -> LeaseGrant:  # noqa: A002  its name
+        """Keep a lock that `lease_acquire` gave. One round trip.
+
+        Args:
+            name: as it was taken.
+            id: of the grant.
+            lease: seconds from now.
+
+        Raises:
+            LockLostError: the lease has ended, or was given back.
+            AccessDeniedError, InvalidError, UnavailableError: as `lock`.
+        """
+        desk, place, lease_ms = self._lease_desk, self._lease_place("lock", name), check_lease_ms(lease)
+        token, holder = holder_of(id, desk.actor)
+        renewing = desk.leasing.lease_renew(
+            place.target.space, place.places.holders, desk.actor, holder=holder, lease_ms=lease_ms
+        )
+        if not await desk.translate(place.target, renewing):
+            raise LockLostError("lock", name, token)
+        return LeaseGrant(name=name, token=token, id=id, remaining=lease)
+
+    async def lease_release(self, name: str, id: str) -> bool:  # noqa: A002  its name
+        """Give a lock back that `lease_acquire` gave; whether it was held until now. One round trip.
+
+        Args:
+            name: as it was taken.
+            id: of the grant.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `lock`.
+        """
+        desk, place = self._lease_desk, self._lease_place("lock", name)
+        _, holder = holder_of(id, desk.actor)
+        releasing = desk.leasing.lease_release(place.target.space, place.places, desk.actor, holder=holder)
+        return await desk.translate(place.target, releasing)
 
     @cached_property
     def _lease_desk(self) -> Desk:

@@ -45,7 +45,7 @@ from sharedmem.models.graph import (
     Traversal,
     Unknown,
 )
-from sharedmem.models.leases import Holder, LeaseState
+from sharedmem.models.leases import Holder, LeaseGrant, LeaseState
 from sharedmem.models.limits import LimitState, Permit
 from sharedmem.models.memory import (
     AddResult,
@@ -145,6 +145,7 @@ __all__ = [
     "Holder",
     "Importance",
     "IndexStatus",
+    "LeaseGrant",
     "LeaseState",
     "LimitState",
     "MemoryEvent",

@@ -15,6 +15,18 @@ class Holder(Record):
     """Until the lease ends if it is not renewed, by the server's clock."""
 
 
+class LeaseGrant(Record):
+    """A lock that was given to a holder who renews it by itself, call by call."""
+
+    name: str
+    token: int
+    """Fencing token: goes along with what is written under the lock."""
+    id: str
+    """Renews the lease, and gives it back: whoever knows it may."""
+    remaining: float
+    """Seconds until it ends if it is not renewed."""
+
+
 class LeaseState(Record):
     """Who holds a name, and how many wait for it."""
 

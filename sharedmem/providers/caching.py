@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,9 @@ class _Kept(NamedTuple):
 class CachedEmbedder:
     """An embedder that remembers; equal texts that are asked for at the same time are asked for once.
 
+    Threads may share it: each event loop asks for itself, since it could not be woken by another one, and what came
+    back serves all.
+
     Args:
         inner: who is asked for what is not remembered.
         clock: tells how old an entry is.
@@ -42,7 +46,8 @@ class CachedEmbedder:
         self._items = items if ttl_s > 0 else 0
         self._counters = counters
         self._kept: OrderedDict[Digest, _Kept] = OrderedDict()
-        self._asked: dict[Digest, asyncio.Future[Vector]] = {}
+        self._lock = Lock()
+        self._asked: dict[tuple[asyncio.AbstractEventLoop, Digest], asyncio.Future[Vector]] = {}
 
     @property
     def name(self) -> str:
@@ -66,9 +71,10 @@ class CachedEmbedder:
         by_digest = dict(zip(digests, sound, strict=True))
         found = self.remembered(by_digest)
         tokens = asked = 0
+        loop = asyncio.get_running_loop()
         while missing := [digest for digest in by_digest if digest not in found]:
             # Held before anything is awaited: who asked for it forgets it when the answer is there.
-            theirs = {digest: self._asked[digest] for digest in missing if digest in self._asked}
+            theirs = {digest: self._asked[loop, digest] for digest in missing if (loop, digest) in self._asked}
             if mine := {digest: by_digest[digest] for digest in missing if digest not in theirs}:
                 fresh, spent = await self._ask(mine, purpose)
                 found |= fresh
@@ -91,15 +97,16 @@ class CachedEmbedder:
         """Which of them this process knows, with their vectors."""
         now = self._clock.monotonic()
         found: dict[Digest, Vector] = {}
-        for digest in digests:
-            kept = self._kept.get(digest)
-            if kept is None:
-                continue
-            if kept.until_s <= now:
-                del self._kept[digest]
-                continue
-            self._kept.move_to_end(digest)
-            found[digest] = kept.vector
+        with self._lock:
+            for digest in digests:
+                kept = self._kept.get(digest)
+                if kept is None:
+                    continue
+                if kept.until_s <= now:
+                    del self._kept[digest]
+                    continue
+                self._kept.move_to_end(digest)
+                found[digest] = kept.vector
         return found
 
     def remember(self, vectors: Mapping[Digest, Vector]) -> None:
@@ -107,16 +114,17 @@ class CachedEmbedder:
         if not self._items:
             return
         until_s = self._clock.monotonic() + self._ttl_s
-        for digest, vector in vectors.items():
-            self._kept[digest] = _Kept(vector, until_s)
-            self._kept.move_to_end(digest)
-        while len(self._kept) > self._items:
-            self._kept.popitem(last=False)
+        with self._lock:
+            for digest, vector in vectors.items():
+                self._kept[digest] = _Kept(vector, until_s)
+                self._kept.move_to_end(digest)
+            while len(self._kept) > self._items:
+                self._kept.popitem(last=False)
 
     async def _ask(self, texts: Mapping[Digest, str], purpose: Purpose) -> tuple[dict[Digest, Vector], int]:
         loop = asyncio.get_running_loop()
         answers: dict[Digest, asyncio.Future[Vector]] = {digest: loop.create_future() for digest in texts}
-        self._asked |= answers
+        self._asked |= {(loop, digest): answer for digest, answer in answers.items()}
         try:
             made, tokens = await self._inner.embed(list(texts.values()), purpose=purpose)
             vectors = sound_rows(made, count=len(texts), dimension=self.dimension, name=self.name)
@@ -125,7 +133,7 @@ class CachedEmbedder:
             raise
         finally:
             for digest in texts:
-                del self._asked[digest]
+                del self._asked[loop, digest]
         # Copies: a row would keep the whole matrix in memory.
         fresh = {digest: _frozen(row) for digest, row in zip(texts, vectors, strict=True)}
         self.remember(fresh)

@@ -1,9 +1,9 @@
-"""Lineage: a note with what it came from and what it became, found by walking along its chain."""
+"""Lineage: what a note came from and what it became, and which notes hang together."""
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from sharedmem.models import Note
 from sharedmem.models.notes import ChainDirection
 from sharedmem.synthesis.checking import age_key
 from sharedmem.synthesis.protocol import Shelf
+from sharedmem.synthesis.shelf.rows import chain_of
 
 _DIRECTIONS = ("forward", "backward", "both")
 
@@ -94,3 +95,30 @@ def evolved(notes: Iterable[Note]) -> tuple[Note, ...]:
                 heapq.heappush(ready, age_key(after))
     ring = sorted((note for note in known.values() if note.id not in found), key=age_key)
     return (*found.values(), *ring)
+
+
+def together(notes: Iterable[Note]) -> list[list[Note]]:
+    """Notes by what they hang together with: by successors, by sources, by the chain they say they belong to.
+
+    Args:
+        notes: all of an app, so that none is left out.
+    """
+    known = {note.id: note for note in notes}
+    above = {id_: id_ for id_ in known}
+
+    def of(id_: str) -> str:
+        while above[id_] != id_:
+            above[id_] = above[above[id_]]
+            id_ = above[id_]
+        return id_
+
+    first_of_chain: dict[str, str] = {}
+    for note in known.values():
+        kin = (note.next_id, *note.sources, first_of_chain.setdefault(chain_of(note), note.id))
+        for other in kin:
+            if other in above:
+                above[of(note.id)] = of(other)
+    members: defaultdict[str, list[Note]] = defaultdict(list)
+    for note in known.values():
+        members[of(note.id)].append(note)
+    return list(members.values())

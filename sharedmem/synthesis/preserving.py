@@ -31,10 +31,14 @@ _LEAD_IN = re.compile(
 _LABELS = frozenset({TAGS, KEYWORDS})
 """Sections whose capitals make no names; their near-duplicates are dropped on purpose."""
 _STOP = re.compile(r"[.!?;|\n\"“”„«»\[\]{}<>=#*•…。、「」『』《》]|\s-")
+_PIECE = re.compile(r"[^\W_]+|\W")
+_SPEAKERS = frozenset({"user", "assistant", "system", "tool"})
 _CLAUSE = re.compile(r"[:(]")
 _IN_NAME = re.compile(r" ?|[-']| ?& ?")
 _AFTER_INITIAL = re.compile(r"\. ?")
 _ABBREVIATED = frozenset({"dr", "mr", "mrs", "ms", "mx", "prof", "st", "sr", "sra", "jr"})
+# In German those are capitalised whom one speaks to.
+_NO_NAMES = COMMON_OPENERS | {"sie", "ihnen", "ihr", "ihre", "ihrem", "ihren", "ihrer", "ihres"}
 _LONGEST_NAME = 12
 """Words; texts in capitals alone are taken apart."""
 _TITLE = re.compile(
@@ -53,6 +57,8 @@ class _Fact(NamedTuple):
     runs: tuple[Run, ...]
     """Tokens any of which, in a row, say it."""
     day: Day | None = None
+    is_label: bool = False
+    """Whether it is of a tag or keyword, which may be a part of something longer: `17` of `17:00`."""
 
 
 class _Said:
@@ -65,10 +71,13 @@ class _Said:
         self._places: defaultdict[str, list[int]] = defaultdict(list)
         for place, form in enumerate(self._forms):
             self._places[form].append(place)
+        self._pieces = {piece for form in self._forms for piece in _PIECE.findall(form)}
         self._days = {dated.day for dated in dates_in(text, tokens)}
 
     def has(self, fact: _Fact) -> bool:
         if any(map(self._has_run, fact.runs)):
+            return True
+        if fact.is_label and self._pieces.issuperset(piece for form in fact.runs[0] for piece in _PIECE.findall(form)):
             return True
         return fact.day is not None and any(map(fact.day.is_said_by, self._days))
 
@@ -89,7 +98,9 @@ def missing_facts(inputs: Sequence[str], result: str) -> list[str]:
     facts: dict[Run, _Fact] = {}
     for text in inputs:
         for fact in _facts(text):
-            facts.setdefault(fact.runs[0], fact)
+            known = facts.get(fact.runs[0])
+            if known is None or (known.is_label and not fact.is_label):
+                facts[fact.runs[0]] = fact
     return [fact.text for fact in facts.values() if not said.has(fact)]
 
 
@@ -128,7 +139,9 @@ def _facts(note: str) -> Iterator[_Fact]:
         used = {place for date in dated for place in range(date.first, date.last + 1)}
         facts = [_fact(text, tokens[date.first : date.last + 1], day=date.day) for date in dated]
         facts += _marks(text, tokens, used)
-        if section not in _LABELS:
+        if section in _LABELS:
+            facts = [fact._replace(is_label=True) for fact in facts]
+        else:
             facts += _names(text, tokens, used)
             facts += _titles(text, tokens)
         yield from sorted(facts, key=lambda fact: fact.start)
@@ -217,10 +230,12 @@ def _is_name(text: str, tokens: Sequence[Token], place: int) -> bool:
         return False
     if any(map(str.isupper, word[1:])):
         return True
-    if not (word[0].isupper() or word[0].istitle()) or token.form in COMMON_OPENERS or place == 0:
+    if not (word[0].isupper() or word[0].istitle()) or token.form in _NO_NAMES or place == 0:
         return False
     before = tokens[place - 1]
     gap = text[before.end : token.start]
+    if before.form in _SPEAKERS and gap.startswith(":"):
+        return False
     if _STOP.search(gap):
         return bool(_is_short(before) and _AFTER_INITIAL.fullmatch(gap))
     return not (_CLAUSE.search(gap) and _is_before_small(text, tokens, place))

@@ -176,3 +176,6 @@ class Shelf(Protocol):
 
     async def remember(self, app_id: str, answers: Mapping[str, bytes], *, ttl_s: int) -> None:
         """Keep answers, so that nobody argues the same again. One round trip."""
+
+    async def disremember(self, app_id: str) -> int:
+        """Drop all answers of an app, and say how many these were. As many round trips as the namespace has pages."""

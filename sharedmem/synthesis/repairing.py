@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from sharedmem.models import Note, NoteCheck, NoteProblem
 from sharedmem.synthesis.chains import Chains
-from sharedmem.synthesis.checking import Mended, mended
+from sharedmem.synthesis.checking import mended
 from sharedmem.synthesis.evolution import MOST_ATTEMPTS, under_locks
+from sharedmem.synthesis.lineage import together
 from sharedmem.synthesis.protocol import Behind, Change, Shelf
 from sharedmem.synthesis.shelf.rows import chain_of
 
@@ -59,43 +59,18 @@ async def fsck(
         ConflictError: others change a chain that is to be mended all the time, or hold its lock.
         AccessDeniedError, UnavailableError: as the shelf.
     """
-    lean = [_lean(note) async for page in every_note(shelf, app_id, progress) for note in page]
-    whole = mended(lean)
+    slim = [lean(note) async for page in every_note(shelf, app_id, progress) for note in page]
+    whole = mended(slim)
     found: list[NoteProblem] = []
     if whole.problems:
-        for family in families(lean, whole):
-            mend = _Family(shelf, chains, app_id, family)
-            found += await (mend.mend() if repair else mend.look())
+        spoilt = {problem.note_id for problem in whole.problems}
+        for notes in together(slim):
+            if spoilt.isdisjoint(note.id for note in notes):
+                continue
+            family = _Family(shelf, chains, app_id, notes)
+            found += await (family.mend() if repair else family.look())
     found.sort(key=lambda problem: (problem.note_id, problem.kind))
-    return NoteCheck(app_id=app_id, notes=len(lean), chains=whole.chains, problems=tuple(found))
-
-
-def families(notes: Sequence[Note], found: Mended) -> list[list[Note]]:
-    """The notes that hang together with those that have a problem, by family; however little of it is left.
-
-    Args:
-        notes: all of an app.
-        found: what is wrong with them.
-    """
-    above = {note.id: note.id for note in notes}
-
-    def of(id_: str) -> str:
-        while above[id_] != id_:
-            above[id_] = above[above[id_]]
-            id_ = above[id_]
-        return id_
-
-    first_of_chain: dict[str, str] = {}
-    for note in notes:
-        kin = (note.next_id, *note.sources, first_of_chain.setdefault(chain_of(note), note.id))
-        for other in kin:
-            if other in above:
-                above[of(note.id)] = of(other)
-    members: defaultdict[str, list[Note]] = defaultdict(list)
-    for note in notes:
-        members[of(note.id)].append(note)
-    spoilt = {of(problem.note_id) for problem in found.problems}
-    return [members[root] for root in sorted(spoilt)]
+    return NoteCheck(app_id=app_id, notes=len(slim), chains=whole.chains, problems=tuple(found))
 
 
 class _Family:
@@ -163,7 +138,7 @@ def _change(before: Note, after: Note) -> Change:
     )
 
 
-def _lean(note: Note) -> Note:
+def lean(note: Note) -> Note:
     """A note without what takes room: an app may have very many."""
     return note.model_copy(
         update={"memory_note": "", "messages": (), "resolutions": (), "keywords": (), "semantic_queries": ()}

@@ -193,6 +193,8 @@ class Synthesis(Keeping, SynthesisBase):
         Raises:
             NotFoundError, AccessDeniedError, UnavailableError: as `get_task_status`.
         """
+        self._permit("read")
+        self.start()
         return await self._parts.desk.wait(task_id, timeout=timeout)
 
     async def tasks(self, *, limit: int = 100) -> list[SynthesisTask]:

@@ -7,13 +7,18 @@ from contextlib import asynccontextmanager
 
 from sharedmem import Settings, SharedMemoryStore
 from sharedmem.models import Note
+from sharedmem.synthesis.archives import Archives
+from sharedmem.synthesis.archiving import Archiving
 from sharedmem.synthesis.chains import Chains
 from sharedmem.synthesis.checking import problems
 from sharedmem.synthesis.embedding import embedded
 from sharedmem.synthesis.evolution import Evolution
+from sharedmem.synthesis.forgetting import Forgetting
 from sharedmem.synthesis.protocol import Committed, Fresh
 from sharedmem.synthesis.repairing import every_note
+from sharedmem.synthesis.retention import Retention
 from sharedmem.synthesis.shelf import NoteShelf
+from sharedmem.synthesis.tasks import Desk
 from sharedmem.testing import ManualClock, fake_hub
 from sharedmem.wire.vectors import Vector
 from support.noted import APP
@@ -34,6 +39,13 @@ class NoteGround:
         self.shelf = NoteShelf(self.minds, store._scope)
         self.chains = Chains(store._scope, store._ground)
         self.evolution = Evolution(self.shelf, self.chains, clock, self.vector)
+        self.archives = Archives(self.minds.blobs, store.namespace)
+        self.archiving = Archiving(
+            self.minds, shelf=self.shelf, chains=self.chains, archives=self.archives, embed=self.vector
+        )
+        self.desk = Desk(self.minds, store._scope, store._ground)
+        self.forgetting = Forgetting(shelf=self.shelf, archives=self.archives, tasks=self.desk.forget)
+        self.retention = Retention(shelf=self.shelf, chains=self.chains, archives=self.archives, clock=clock)
 
     async def vector(self, text: str) -> Vector | None:
         """Of a text."""
@@ -60,6 +72,14 @@ class NoteGround:
         vector = await self.vector(text)
         assert vector is not None
         return [near.note.id for near in (await self.shelf.near(APP, vector))[0]]
+
+    async def archived(self) -> int:
+        """How many archives there are, with and without notes that refer to them."""
+        return len([loose async for loose in self.archives.loose(older_than_s=float("-inf"))])
+
+    def pass_years(self, years: float) -> None:
+        """Let time pass."""
+        self.clock.advance(years * 365.25 * 86_400)
 
     async def is_sound(self) -> bool:
         """Whether the notes hang together."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
 
 import httpx2
 from fastapi import FastAPI
@@ -14,6 +17,7 @@ from sharedmem.config import Settings
 from sharedmem.faces.auth import Admission, Bearer, Entry, Tokens, new_token
 from sharedmem.faces.endpoint import Address
 from sharedmem.faces.rest import RestServer, Terms, create_app
+from sharedmem.faces.rest.routes import ROUTES
 from sharedmem.testing import fake_hub
 
 TERMS = Terms(longest_wait_s=0.05, body_patience_s=1.0)
@@ -39,6 +43,16 @@ class Desk:
         return client(self.app, None if actor is None else self.tokens[actor])
 
 
+def spelled(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """A request of an operation, as a client written by hand would send it."""
+    route, left = ROUTES[name], dict(fields)
+    parts = [quote(str(left.pop(part[1:-1])), safe="") if part[:1] == "{" else part for part in route.path.split("/")]
+    sent: dict[str, Any] = {"method": route.method, "url": API + "/".join(parts)}
+    if route.method in {"POST", "PUT", "PATCH"}:
+        return sent | ({"json": left} if left else {})
+    return sent | {"params": {field: json.dumps(value) if isinstance(value, dict) else value for field, value in left.items()}}
+
+
 def entries(*bearers: Bearer) -> tuple[dict[str, str], list[Entry]]:
     """A token for each: by `namespace/actor`, and what a server knows of them."""
     made = {f"{bearer.namespace}/{bearer.actor}": new_token(bearer) for bearer in bearers}
@@ -57,6 +71,8 @@ async def desk(*bearers: Bearer, terms: Terms = TERMS) -> AsyncIterator[Desk]:
 @asynccontextmanager
 async def serving(*, terms: Terms = TERMS, grace_s: float = 1.0) -> AsyncIterator[tuple[RestServer, Hub]]:
     """A server on a free port of this machine, over a fake server."""
-    async with fake_hub(settings=Settings(access="open", embedder="hashing")) as hub:
-        async with RestServer(create_app(hub, terms=terms), Address(), grace_s=grace_s) as server:
-            yield server, hub
+    async with (
+        fake_hub(settings=Settings(access="open", embedder="hashing")) as hub,
+        RestServer(create_app(hub, terms=terms), Address(), grace_s=grace_s) as server,
+    ):
+        yield server, hub

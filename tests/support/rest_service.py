@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from fastapi import FastAPI
+
 from support.tokens import shown
 
 PREFIX = "/api/v1"
@@ -41,6 +41,18 @@ class Asked:
     """What has come; None is the end."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     """Set it to leave."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the service is done with it."""
+    takes: asyncio.Event = field(default_factory=asyncio.Event)
+    """Clear it to take nothing more for a while, as a reader does whose buffers are full."""
+
+    def __post_init__(self) -> None:
+        self.takes.set()
+
+    def over(self) -> None:
+        """The service is done with it."""
+        self.began.set()
+        self.ended.set()
 
     async def take(self, message: Any) -> None:
         """What the service sends, as ASGI hands it over."""
@@ -49,6 +61,7 @@ class Asked:
             self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
             self.began.set()
             return
+        await self.takes.wait()
         if message.get("body"):
             await self.chunks.put(message["body"])
         if not message.get("more_body"):
@@ -93,7 +106,7 @@ class Caller:
             return {"type": "http.disconnect"}
 
         task = asyncio.ensure_future(self._app(self.scope(method, path, body, headers), receive, asked.take))
-        task.add_done_callback(lambda _: asked.began.set())
+        task.add_done_callback(lambda _: asked.over())
         try:
             async with asyncio.timeout(20):
                 await asked.began.wait()
@@ -188,12 +201,3 @@ class Reader:
             self._text += chunk
         block, self._text = self._text.split(b"\n\n", 1)
         return block
-
-
-@contextlib.contextmanager
-def nothing_running() -> Iterator[None]:
-    """Whatever tasks the block starts have ended by its end."""
-    before = asyncio.all_tasks()
-    yield
-    left = asyncio.all_tasks() - before
-    assert not left, left

@@ -60,7 +60,7 @@ class Panel:
         self.rewrite: Callable[[str], str] = lambda text: text
         """What becomes of a consolidation before it is answered."""
 
-    async def episodic(self, messages: Sequence[SynthesisMessage]) -> EpisodicOutput:
+    async def episodic(self, _: Sequence[SynthesisMessage]) -> EpisodicOutput:
         self._called("episodic")
         return EpisodicOutput()
 

@@ -152,21 +152,23 @@ def _unpacked(file: BinaryIO, path: Path) -> Iterator[_Text]:
 
 def _lines(texts: Iterator[_Text], path: Path, *, ends: bool) -> Iterator[Block]:
     """Whole lines; from a frame that begins within a line they count to the frame before."""
-    rest, place, before, read = b"", Place(), -1, 0
+    waiting, size, place, before, read = list[bytes](), 0, Place(), -1, 0
     for frame, text, read in texts:
-        if frame != before and not rest:
+        if frame != before and not size:
             place = Place(frame)
         before = frame
-        *lines, rest = (rest + text).split(b"\n")
-        if lines:
+        waiting.append(text)
+        size += len(text)
+        if b"\n" in text:
+            *lines, rest = b"".join(waiting).split(b"\n")
             yield Block(place, lines, read)
-            place = place._replace(lines=place.lines + len(lines))
-        if len(rest) > _LONGEST_LINE_BYTES:
+            waiting, size, place = [rest], len(rest), place._replace(lines=place.lines + len(lines))
+        elif size > _LONGEST_LINE_BYTES:
             # A few packed bytes may stand for more than there is memory.
             raise InvalidError("file", str(path), f"it has a line of more than {_LONGEST_LINE_BYTES >> 20} MiB")
-    if rest and not ends:
-        yield Block(place, [rest], read)
-    elif rest:
+    if size and not ends:
+        yield Block(place, [b"".join(waiting)], read)
+    elif size:
         raise InvalidError("file", str(path), "its last line has no end: it was cut; make or copy it again")
 
 

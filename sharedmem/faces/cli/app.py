@@ -42,7 +42,7 @@ members = typer.Typer(help="Unique things; `members KEY` shows them all.")
 app.add_typer(hashes, name="hash", rich_help_panel=DATA, epilog="Try:  sharedmem hash agent:planner")
 app.add_typer(members, name="members", rich_help_panel=DATA, epilog="Try:  sharedmem members topics")
 serve = typer.Typer(help="Let agents of other machines and languages in, until Ctrl-C.")
-app.add_typer(serve, name="serve", rich_help_panel=SERVER, epilog="Try:  sharedmem serve grpc")
+app.add_typer(serve, name="serve", rich_help_panel=SERVER, epilog="Try:  sharedmem serve rest")
 tokens = typer.Typer(help="Tokens by which servers know their callers: made here, shown once, taken back here.")
 app.add_typer(tokens, name="token", rich_help_panel=SERVER, epilog="Try:  sharedmem token create --actor planner")
 
@@ -69,7 +69,13 @@ app.add_typer(cache, name="cache", rich_help_panel=MEMORY, epilog="Try:  sharedm
 index = typer.Typer(help="The indexes by which memories and answers are found.")
 app.add_typer(index, name="index", rich_help_panel=MEMORY, epilog="Try:  sharedmem index list")
 
-USUAL = {"hash": (hashes, "all"), "members": (members, "list"), "plans": (plans, "list"), "queue": (queues, "stats")}
+USUAL = {
+    "serve": (serve, "rest"),
+    "hash": (hashes, "all"),
+    "members": (members, "list"),
+    "plans": (plans, "list"),
+    "queue": (queues, "stats"),
+}
 """What a group does when none of its commands is named."""
 
 NUMBERS = {"ignore_unknown_options": True}

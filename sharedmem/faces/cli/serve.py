@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -93,16 +94,24 @@ async def _serve(options: Options, endpoint: Endpoint, tokens: list[str]) -> Non
             namespace=settings.namespace,
         )
         answer(options, serving, lambda: _picture(serving))
-        await _told_to_end()
+        await told_to_end()
 
 
-async def _told_to_end() -> None:
-    """Return at the first signal to end; the second one does not wait any more."""
+async def told_to_end(*, holds_on: bool = False) -> None:
+    """Return at the first signal to end; the second one does not wait any more.
+
+    Args:
+        holds_on: return too when whoever writes to standard input is gone.
+    """
     loop, told = asyncio.get_running_loop(), asyncio.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
         loop.add_signal_handler(number, told.set)
+    if holds_on:
+        loop.add_reader(sys.stdin.fileno(), told.set)
     await told.wait()
+    if holds_on:
+        loop.remove_reader(sys.stdin.fileno())
     for number, handler in before.items():
         loop.remove_signal_handler(number)
         signal.signal(number, handler)

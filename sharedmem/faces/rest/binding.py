@@ -99,7 +99,7 @@ class Binding(Generic[Request]):
 
     def _options(self, part: Schema) -> list[Schema]:
         part = self._resolved(part)
-        options: list[Schema] = part["anyOf"] if "anyOf" in part else [part]
+        options: list[Schema] = part.get("anyOf", [part])
         return [self._resolved(option) for option in options]
 
     def _resolved(self, part: Schema) -> Schema:

@@ -194,7 +194,7 @@ class EventStream(Response):
             ending(self._call.closing.wait()) as closing,
         ):
             farewell = await self._until_over(pipe, {pump, left, closing})
-        if farewell is not None and not left.done():
+        if farewell is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSING_PATIENCE_S):
                     await pipe.put(farewell.spelled())

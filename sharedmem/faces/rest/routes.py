@@ -105,6 +105,9 @@ _DECISIONS = (
 )
 _COORDINATION = (
     _get("lease.state", "/locks/{name}", "coordination"),
+    _post("lease.acquire", "/locks/{name}", "coordination"),
+    Route("lease.renew", "PUT", "/locks/{name}/{id}", "coordination"),
+    _delete("lease.release", "/locks/{name}/{id}", "coordination"),
     _get("limit.state", "/limits/{name}", "coordination"),
     _post("limit.take", "/limits/{name}/take", "coordination"),
     _get("presence.who", "/presence", "coordination"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -70,6 +70,9 @@ class Service:
             return await self._answer(Request(scope, receive))
         except SharedMemoryError as error:
             return problem(error)
+        except ClientDisconnect:
+            # Nobody reads it.
+            return Response(status_code=400)
         except Exception as error:
             _logger.exception("%s %s failed", scope["method"], scope["path"])
             return problem(InternalError(f"{scope['path']} failed: {error!r}"))

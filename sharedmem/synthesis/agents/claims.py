@@ -6,7 +6,7 @@ A heuristic: patterns for some languages. What it does not recognise is no claim
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,7 +25,9 @@ _FILLERS = frozenset(
         " 今 現在 الآن"
     )
 )
-_CLAUSE = re.compile(r"[;!?。！？،؛]|[.,:、](?=\s|$|[^\x00-\x7f])|\s(?:and|but|und|aber|because|weil)\s")  # noqa: RUF001  # their signs
+_CLAUSE = re.compile(
+    r"[;!?\u3002\uff01\uff1f\u060c\u061b]|[.,:\u3001](?=\s|$|[^\x00-\x7f])|\s(?:and|but|und|aber|because|weil)\s"
+)
 _HEAD = re.compile(
     r"\b(?:address|phone|telephone|mobile|number|e-?mail|plan|subscription|tier|price|cost|fee|rate|budget|status|deadline"
     r"|date|day|time|appointment|meeting|delivery|version|name|owner|manager|contact|city|employer|job|title|role"
@@ -37,43 +39,55 @@ _HEAD = re.compile(
     re.IGNORECASE,
 )
 _NOW = re.compile(
-    r"\b(?:now|from now on|instead|as of|jetzt|nun|ab sofort|maintenant|désormais|ahora)\b|今|現在|الآن|أصبح|صار|なりました|変わり|変更",
+    r"\b(?:now|from now on|instead|as of|jetzt|nun|ab sofort|maintenant|désormais|ahora)\b"
+    r"|今|現在|なりました|変わり|変更|الآن|أصبح|صار",
     re.IGNORECASE,
 )
-_CHANGING = r"(?:changed|moved|updated|upgraded|downgraded|switched|rescheduled|postponed|raised|increased|lowered|reduced|renamed|set|corrected)"
-_FORMS = tuple(
-    re.compile(form, re.IGNORECASE)
-    for form in (
-        rf"^(?P<about>.{{2,80}}?)\s(?:has |have |was |were |is |got )?(?:been |just |now )?{_CHANGING}\s(?:from .{{1,60}}? )?to\s(?P<value>.+)",
-        rf"\b{_CHANGING}\s(?P<about>(?:my|our|the|your|his|her|their|its)\s.{{1,60}}?)\s(?:from .{{1,60}}? )?to\s(?P<value>.+)",
+_CHANGING = (
+    r"(?:changed|moved|updated|upgraded|downgraded|switched|rescheduled|postponed|raised|increased|lowered|reduced"
+    r"|renamed|set|corrected)"
+)
+_PASSIVE = r"\s(?:has |have |was |were |is |got )?(?:been |just |now )?"
+_FROM = r"(?:from .{1,60}? )?"
+_VALUE = r"(?P<value>.+)"
+
+
+def _forms(*forms: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(form.replace("'", "['\u2019]"), re.IGNORECASE) for form in forms)
+
+
+_FORMS = _forms(
+    rf"^(?P<about>.{{2,80}}?){_PASSIVE}{_CHANGING}\s{_FROM}to\s{_VALUE}",
+    rf"\b{_CHANGING}\s(?P<about>(?:my|our|the|your|his|her|their|its)\s.{{1,60}}?)\s{_FROM}to\s{_VALUE}",
+    (
         r"^(?P<about>.{2,60}?)\s(?:wurde|wird|ist)\s(?:von .{1,40}? )?(?:auf|zu|in|nach)\s(?P<value>.{1,60}?)\s"
-        r"(?:geändert|verschoben|erhöht|gesenkt|verlegt|umbenannt)\b",
-        r"^(?P<about>.{2,80}?)\s(?:is|are|will be|ist|sind|lautet|beträgt|est|es)\s(?P<value>.+)",
-        r"^(?P<about>[^はが]{1,20})は(?P<value>.{1,40}?)(?:です|だ|になりました|に変わりました|に変更.{0,6})?$",
-        r"^(?P<about>.{2,40}?)\s(?:هو|هي|أصبح|أصبحت|صار|الآن)\s(?P<value>.+)",
-        r"^(?P<about>.{0,40}?)\b(?P<verb>prefers?|bevorzuge|préfère|prefiero)\s(?P<value>.+)",
-    )
+        r"(?:geändert|verschoben|erhöht|gesenkt|verlegt|umbenannt)\b"
+    ),
+    rf"^(?P<about>.{{2,80}}?)\s(?P<be>is|are|will be|ist|sind|lautet|beträgt|est|es)\s{_VALUE}",
+    r"^(?P<about>[^はが]{1,20})(?P<be>は)(?P<value>.{1,40}?)(?:です|だ|になりました|に変わりました|に変更.{0,6})?$",
+    rf"^(?P<about>.{{2,40}}?)\s(?P<be>هو|هي|أصبح|أصبحت|صار|الآن)\s{_VALUE}",
+    rf"^(?P<about>.{{0,40}}?)\b(?P<verb>prefers?|bevorzuge|préfère|prefiero)\s{_VALUE}",
 )
-_HOME_FORMS = tuple(
-    re.compile(form, re.IGNORECASE)
-    for form in (
-        r"^(?P<about>.{0,40}?)(?:['’]ve|\shas|\shave)?\s(?:just |recently |now )?(?:moved|relocated)\s(?:from .{1,40}? )?to\s(?P<value>.+)",  # noqa: RUF001  # also typed so
-        r"^(?P<about>.{0,40}?)\b(?:live|lives|living|reside|resides|based)\s(?:now )?in\s(?P<value>.+)",
-        r"^(?P<about>.{0,40}?)\b(?:wohne|wohnt|wohnen|lebe|lebt|leben)\s(?:jetzt |nun )?in\s(?P<value>.+)",
-        r"^(?P<about>.{0,40}?)\b(?:bin|ist|sind)\s(?:jetzt |gerade |kürzlich )?(?:von .{1,40}? )?nach\s(?P<value>.+?)\s(?:um)?gezogen\b",
-        r"^(?P<about>.{0,20}?)\b(?:habite|habitons|vis)\s(?:maintenant )?à\s(?P<value>.+)",
-        r"^(?P<about>.{0,20}?)\b(?:vivo|vivimos)\s(?:ahora )?en\s(?P<value>.+)",
-        r"^(?P<about>)(?:.{0,12}は)?(?:今|現在)?(?P<value>[^はに]{1,20})に(?:住んで|住みます|引っ越|転居|移り)",
-        r"(?P<about>)(?:أسكن|أعيش|أقيم|نعيش)\s(?:الآن\s)?في\s(?P<value>.+)",
-        r"(?P<about>)انتقلت?\s(?:من\s.{1,30}?\s)?إلى\s(?P<value>.+)",
-    )
+_HOME_FORMS = _forms(
+    (
+        r"^(?P<about>.{0,40}?)(?:'ve|\shas|\shave)?(?<!\bwas)(?<!\bwere)(?<!\bbeen)(?<!\bis)\s(?:just |recently |now )?"
+        rf"(?:moved|relocated)\s{_FROM}to\s(?P<value>(?-i:[^\Wa-z\d_]).+)"
+    ),
+    rf"^(?P<about>.{{0,40}}?)\b(?:live|lives|living|reside|resides|based)\s(?:now )?in\s{_VALUE}",
+    rf"^(?P<about>.{{0,40}}?)\b(?:wohne|wohnt|wohnen|lebe|lebt|leben)\s(?:jetzt |nun )?in\s{_VALUE}",
+    (
+        r"^(?P<about>.{0,40}?)\b(?:bin|ist|sind)\s(?:jetzt |gerade |kürzlich )?(?:von .{1,40}? )?nach\s(?P<value>.+?)\s"
+        r"(?:um)?gezogen\b"
+    ),
+    rf"^(?P<about>.{{0,20}}?)\b(?:habite|habitons|vis)\s(?:maintenant )?à\s{_VALUE}",
+    rf"^(?P<about>.{{0,20}}?)\b(?:vivo|vivimos)\s(?:ahora )?en\s{_VALUE}",
+    r"^(?P<about>)(?:.{0,12}は)?(?:今|現在)?(?P<value>[^はに]{1,20})に(?:住んで|住みます|引っ越|転居|移り)",
+    rf"(?P<about>)(?:أسكن|أعيش|أقيم|نعيش)\s(?:الآن\s)?في\s{_VALUE}",
+    rf"(?P<about>)انتقلت?\s(?:من\s.{{1,30}}?\s)?إلى\s{_VALUE}",
 )
-_JOB_FORMS = tuple(
-    re.compile(form, re.IGNORECASE)
-    for form in (
-        r"^(?P<about>.{0,40}?)\b(?:work|works|working)\s(?:now )?(?:at|for)\s(?P<value>.+)",
-        r"^(?P<about>.{0,40}?)\b(?:arbeite|arbeitet)\s(?:jetzt |nun )?(?:bei|für)\s(?P<value>.+)",
-    )
+_JOB_FORMS = _forms(
+    rf"^(?P<about>.{{0,40}}?)\b(?:work|works|working)\s(?:now )?(?:at|for)\s{_VALUE}",
+    rf"^(?P<about>.{{0,40}}?)\b(?:arbeite|arbeitet)\s(?:jetzt |nun )?(?:bei|für)\s{_VALUE}",
 )
 
 
@@ -86,9 +100,17 @@ class Claim(NamedTuple):
     """Whether it would replace another value; `it is ...` alone would not."""
 
 
-def claims_in(sentence: str) -> list[Claim]:
+@lru_cache(maxsize=4096)
+def claims_in(sentence: str) -> tuple[Claim, ...]:
     """What a sentence claims."""
-    return list(_claims(sentence))
+    is_now = bool(_NOW.search(sentence))
+    found = (_claim(clause, is_now=is_now) for clause in clauses_of(sentence))
+    return tuple(claim for claim in found if claim)
+
+
+def clauses_of(sentence: str) -> list[str]:
+    """The parts of a sentence that say something of their own."""
+    return [clause.strip() for clause in _CLAUSE.split(sentence) if terms_of(clause) - _FILLERS]
 
 
 def replaces(new: Iterable[Claim], old: Iterable[Claim]) -> bool:
@@ -101,11 +123,14 @@ def replaces(new: Iterable[Claim], old: Iterable[Claim]) -> bool:
 
 
 def takes_back(sentence: str, other: str) -> bool:
-    """Whether a sentence says that another one holds no longer: it has all the words of it, and one such as `cancelled`."""
+    """Whether a sentence says that another holds no longer: it has all its words, and one such as `cancelled`."""
     words = terms_of(other) - _FILLERS
-    return (
-        bool(words) and bool(REPLACES.search(sentence)) and not REPLACES.search(other) and words <= terms_of(sentence)
-    )
+    return bool(words) and _ends_something(sentence) and words <= terms_of(sentence) and not _ends_something(other)
+
+
+@lru_cache(maxsize=4096)
+def _ends_something(sentence: str) -> bool:
+    return bool(REPLACES.search(sentence))
 
 
 @lru_cache(maxsize=4096)
@@ -118,13 +143,6 @@ def _differ(one: Terms, other: Terms) -> bool:
     return not (one <= other or other <= one)
 
 
-def _claims(sentence: str) -> Iterator[Claim]:
-    is_now = bool(_NOW.search(sentence))
-    for clause in _CLAUSE.split(sentence):
-        if found := _claim(clause.strip(), is_now=is_now):
-            yield found
-
-
 def _claim(clause: str, *, is_now: bool) -> Claim | None:
     for forms, thing in ((_HOME_FORMS, _HOME), (_JOB_FORMS, _JOB), (_FORMS, None)):
         for form in forms:
@@ -134,12 +152,14 @@ def _claim(clause: str, *, is_now: bool) -> Claim | None:
 
 
 def _of(found: re.Match[str], thing: Terms | None, *, is_now: bool) -> Claim | None:
-    subject = found["about"]
-    about = (terms_of(subject) - _FILLERS) | terms_of(found.groupdict().get("verb") or "")
+    groups = found.groupdict()
+    about = (terms_of(found["about"]) | terms_of(groups.get("verb") or "")) - _FILLERS
     value = terms_of(found["value"]) - _FILLERS
     if len(about) > _MOST_ABOUT or not 0 < len(value) <= _MOST_VALUE:
         return None
     if thing is not None:
-        return Claim(about | thing, value, is_firm=True)
-    is_firm = is_now or bool(_HEAD.search(subject)) or not re.search(r"\s(?:is|are|ist|sind|est|es)\s", found[0])
-    return Claim(about, value, is_firm and "verb" not in found.groupdict() or is_now) if about else None
+        # Who moves to another plan still lives where they did.
+        return None if _HEAD.search(found["value"]) else Claim(about | thing, value, is_firm=True)
+    # Of a thing that only `is` something, or is preferred, there may be several.
+    is_firm = is_now or not {"be", "verb"} & groups.keys() or bool(_HEAD.search(found["about"]))
+    return Claim(about, value, is_firm) if about else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sharedmem.models import Note, Resolution, Verdict
-from sharedmem.synthesis.agents.claims import Claim, replaces, takes_back
+from sharedmem.synthesis.agents.claims import Claim, clauses_of, replaces, takes_back
 from sharedmem.synthesis.agents.reading import Sentence, statements_of
 
 ENOUGH_IN_COMMON = 0.4
@@ -31,7 +31,7 @@ class Compared:
         claims = [claim for sentence in new for claim in sentence.claims]
         worth = [sentence for sentence in old if not sentence.is_empty]
         self.replaced = [sentence for sentence in worth if _is_replaced(sentence, new, claims)]
-        self.kept = [sentence for sentence in worth if sentence not in self.replaced and not _is_in(sentence, new)]
+        self.kept = [sentence for sentence in worth if not _is_covered(sentence, new, claims)]
         self.added = [sentence for sentence in new if not sentence.is_empty and not _is_in(sentence, old)]
         common = _words(new) & _words(old)
         self.in_common = len(common)
@@ -56,7 +56,7 @@ def _ruled(found: Compared, *, is_newer: bool) -> tuple[Verdict, float, str]:
         quote = _quoted(found.replaced[0])
         if not found.kept:
             return "DELETE", 0.6 + 0.4 * found.overlap, f"rule replaced: all it says is replaced or repeated; {quote}"
-        reason = f"rule another value: {quote} is replaced, and {len(found.kept)} of its sentences are not"
+        reason = f"rule another value: {quote} is replaced, and {len(found.kept)} of its sentences say more"
         return "UPDATE", 0.5 + 0.5 * found.overlap, reason
     if found.overlap < ENOUGH_IN_COMMON or found.in_common < _FEWEST_IN_COMMON:
         return "SKIP", 1 - found.overlap, f"rule apart: they have {found.overlap:.0%} of their words in common"
@@ -70,6 +70,16 @@ def _is_replaced(sentence: Sentence, new: Sequence[Sentence], claims: Sequence[C
     if sentence.mark == "Earlier":
         return False
     return replaces(claims, sentence.claims) or any(takes_back(one.text, sentence.text) for one in new)
+
+
+def _is_covered(sentence: Sentence, new: Sequence[Sentence], claims: Sequence[Claim]) -> bool:
+    """Whether nothing of it is lost with it: each of its parts is replaced, or said in the newer note as well."""
+    if _is_in(sentence, new) or any(takes_back(one.text, sentence.text) for one in new):
+        return True
+    if not _is_replaced(sentence, new, claims):
+        return False
+    parts = [sentence._replace(text=clause) for clause in clauses_of(sentence.text)]
+    return all(_is_replaced(part, new, claims) or _is_in(part, new) for part in parts)
 
 
 def _is_in(sentence: Sentence, others: Sequence[Sentence]) -> bool:

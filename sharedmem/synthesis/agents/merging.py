@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import groupby
 
 from sharedmem.models import Note
@@ -44,10 +45,13 @@ def merged(notes: Sequence[Note]) -> str:
     def all_of(name: str) -> list[str]:
         return [sections[name] for sections in found if name in sections]
 
+    summary = _summary(texts)
+    # What holds no longer is told as such, and is no advice.
+    past = {one.text for line in summary for one in line if one.mark == "Earlier"}
     return text_of(
         {
-            SUMMARY: _summary(texts),
-            **{name: _led(all_of(name)) for name in (BEHAVIOR, EXPERIENCE, GUIDANCE)},
+            SUMMARY: "\n".join(_written(summary)),
+            **{name: _led(all_of(name), past) for name in (BEHAVIOR, EXPERIENCE, GUIDANCE)},
             TAGS: _items(all_of(TAGS)),
             KEYWORDS: _items(all_of(KEYWORDS)),
             DEPTH: _depth(all_of(DEPTH)),
@@ -59,12 +63,12 @@ def merged(notes: Sequence[Note]) -> str:
 # -- summary ----------------------------------------------------------------------------------
 
 
-def _summary(texts: Sequence[str]) -> str:
+def _summary(texts: Sequence[str]) -> list[list[Sentence]]:
     lines: list[list[Sentence]] = []
     for text in texts:
         newer = [list(line) for line in summary_of(text)]
         lines = _with(lines, newer)
-    return "\n".join(_written(_once(lines)))
+    return list(_once(lines))
 
 
 def _with(older: Sequence[Sequence[Sentence]], newer: Sequence[Sequence[Sentence]]) -> list[list[Sentence]]:
@@ -115,19 +119,20 @@ def _written(lines: Iterable[Sequence[Sentence]]) -> Iterator[str]:
 # -- other sections ---------------------------------------------------------------------------
 
 
-def _led(sections: Iterable[str]) -> str:
-    """All parts, under each lead-in what is not there yet."""
+def _led(sections: Iterable[str], past: AbstractSet[str]) -> str:
+    """All parts but those that are past, under each lead-in what is not there yet."""
     parts: dict[str, list[str]] = {}
     for section in sections:
         for lead, body in led_in(section):
             parts.setdefault(lead, []).append(body)
-    return " ".join(" ".join(filter(None, (lead, _distinct(bodies)))) for lead, bodies in parts.items())
+    told = {lead: _distinct(bodies, past) for lead, bodies in parts.items()}
+    return " ".join(f"{lead} {body}".strip() for lead, body in told.items() if body)
 
 
-def _distinct(bodies: Sequence[str]) -> str:
-    if any("; " in body for body in bodies):
-        return "; ".join(dict.fromkeys(item for body in bodies for item in body.split("; ")))
-    return " ".join(dict.fromkeys(text for body in bodies for text in whole_sentences(body)))
+def _distinct(bodies: Sequence[str], past: AbstractSet[str]) -> str:
+    is_list = any("; " in body for body in bodies)
+    pieces = (piece for body in bodies for piece in (body.split("; ") if is_list else whole_sentences(body)))
+    return ("; " if is_list else " ").join(piece for piece in dict.fromkeys(pieces) if piece not in past)
 
 
 def _items(lines: Iterable[str]) -> str:

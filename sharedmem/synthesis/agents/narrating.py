@@ -16,7 +16,7 @@ from sharedmem.providers.sentences import summarize
 from sharedmem.search.analysis import query_terms
 from sharedmem.search.stop_words import STOP_WORDS
 from sharedmem.synthesis.agents import rule_words as words
-from sharedmem.synthesis.agents.said import Said, carries_facts, is_courtesy, said_in
+from sharedmem.synthesis.agents.said import Said, carries_facts, has_numbers, is_courtesy, said_in
 from sharedmem.synthesis.outputs import SummaryContext, SummaryMetadata, SummaryOutput, SummaryRetrieval
 
 MOST_CHARACTERS = 8_000
@@ -26,11 +26,13 @@ _TAGS, _KEYWORDS, _QUERIES, _FOLLOW_UPS = 8, 10, 4, 2
 _LONGEST_QUERY = 200
 _DENSE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\u0e01-\u0e3a\u0e40-\u0e4e"
 _WORD = re.compile(
-    rf"[\u4e00-\u9fff\u3005]+|[\u30a1-\u30fa\u30fc]+|[\uac00-\ud7a3]+|[^\W_{_DENSE}](?:[\w'’.-]*[^\W_])?"
+    r"[\u4e00-\u9fff\u3005]+|[\u30a1-\u30fa\u30fc]+|[\uac00-\ud7a3]+|\d[\d.,:/-]*\d"
+    rf"|[^\W_{_DENSE}](?:(?:[^\W{_DENSE}]|['\u2019.-])*[^\W_{_DENSE}])?"
 )
 _HAN = re.compile(r"[\u4e00-\u9fff\u3005]")
 _LONGEST_RUN = 4
-_REFERENCE = re.compile(r"\d")
+_LONGEST_WORD = 60
+_REFERENCE, _NUMBER = re.compile(r"\d"), re.compile(r"[\d\W]+")
 
 
 def summarized(messages: Sequence[SynthesisMessage]) -> SummaryOutput:
@@ -46,7 +48,7 @@ def summarized(messages: Sequence[SynthesisMessage]) -> SummaryOutput:
         ),
         narrative=narrative(said),
         retrieval=SummaryRetrieval(
-            tags=tuple(word.casefold() for word in found[:_TAGS]),
+            tags=tuple(word.casefold() for word in found if not _NUMBER.fullmatch(word))[:_TAGS],
             keywords=_keywords(said, found),
             queries=tuple(dict.fromkeys([*questions, " ".join(found[:4])]))[:_QUERIES] if found else (),
         ),
@@ -55,7 +57,7 @@ def summarized(messages: Sequence[SynthesisMessage]) -> SummaryOutput:
 
 
 def fast_text(messages: Sequence[SynthesisMessage]) -> str:
-    """The story alone, in 2,000 characters at most."""
+    """The story alone, in 2,000 characters or a little more."""
     return narrative(said_in(messages), characters=_FAST_CHARACTERS)
 
 
@@ -64,7 +66,7 @@ def narrative(said: Sequence[Said], *, characters: int = MOST_CHARACTERS) -> str
 
     Args:
         said: what was said, oldest first.
-        characters: how long it may be; a first sentence that is longer stays all the same.
+        characters: how long it may be, about; a first sentence that is longer stays all the same.
     """
     worth = [each for each in _distinct(said) if not is_courtesy(each.text)] or _distinct(said)
     central = set(summarize([each.text for each in worth]).splitlines())
@@ -106,7 +108,11 @@ def _words(text: str) -> Iterable[str]:
 
 def _says_nothing(word: str) -> bool:
     folded = word.casefold()
-    return len(word) < 2 or folded in words.EMPTY_WORDS or folded.replace("’", "'").split("'")[0] in STOP_WORDS
+    return (
+        not 2 <= len(word) <= _LONGEST_WORD
+        or folded in words.EMPTY_WORDS
+        or folded.replace("\u2019", "'").split("'")[0] in STOP_WORDS
+    )
 
 
 def _keywords(said: Sequence[Said], found: Sequence[str]) -> tuple[str, ...]:
@@ -116,11 +122,13 @@ def _keywords(said: Sequence[Said], found: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*exact, *found]))[:_KEYWORDS]
 
 
-def _depth(said: Sequence[Said]) -> Depth:
-    facts = sum(carries_facts(each.text) for each in said)
-    if len(said) >= 12 or facts >= 8:
+def _depth(said: Sequence[Said]) -> Depth | None:
+    if not said:
+        return None
+    numbers = sum(has_numbers(each.text) for each in said)
+    if len(said) >= 12 or numbers >= 6:
         return "high"
-    return "medium" if len(said) >= 4 or facts >= 2 else "low"
+    return "medium" if len(said) >= 4 or numbers >= 2 else "low"
 
 
 def _follow_ups(said: Sequence[Said]) -> tuple[str, ...]:
@@ -130,7 +138,10 @@ def _follow_ups(said: Sequence[Said]) -> tuple[str, ...]:
     def is_open(each: Said) -> bool:
         return each.is_question and all(place < each.place for role, place in last.items() if role != each.role)
 
-    found = [each.text for each in said if is_open(each) or words.PROMISE.search(each.text)]
+    def is_promise(each: Said) -> bool:
+        return bool(words.PROMISE.search(each.text)) and not words.DECIDED.search(each.text)
+
+    found = [each.text for each in said if not is_courtesy(each.text) and (is_open(each) or is_promise(each))]
     return tuple(dict.fromkeys(found))[-_FOLLOW_UPS:]
 
 

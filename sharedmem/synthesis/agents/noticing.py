@@ -70,25 +70,26 @@ def _intent(user: Sequence[Said]) -> str:
 
 def _worked(said: Sequence[Said]) -> tuple[str, ...]:
     """Answers after which the user says that it works."""
-    found = []
-    for each in said:
-        if each.role == "user" and words.WORKED.search(each.text) and not words.FAILED.search(each.text):
-            found.append(_after(said, each))
-    return tuple(dict.fromkeys(found))
+    happy = (each for each in said if each.role == "user" and words.WORKED.search(each.text))
+    return tuple(
+        dict.fromkeys(_after(said, each) or _quote(each) for each in happy if not words.FAILED.search(each.text))
+    )
 
 
 def _failed(said: Sequence[Said]) -> tuple[str, ...]:
-    found = [_after(said, each) for each in said if each.role == "user" and words.FAILED.search(each.text)]
-    return tuple(dict.fromkeys(found))
+    """Answers after which the user says that it does not."""
+    unhappy = (each for each in said if each.role == "user" and words.FAILED.search(each.text))
+    return tuple(dict.fromkeys(filter(None, (_after(said, each) for each in unhappy))))
 
 
 def _after(said: Sequence[Said], each: Said) -> str:
-    """What the user says, with the answer before it."""
-    before = [one for one in said if one.role == "assistant" and one.place < each.place]
-    if not before:
-        return _quote(each)
-    answer = [one for one in before if one.place == before[-1].place and not is_courtesy(one.text)] or before[-1:]
-    return f"{_quote(answer[0])} -> {_quote(each)}"
+    """The latest answer before it, with what the user says then; empty when there was none but courtesies."""
+    for one in reversed(said):
+        if one.role == "assistant" and one.place < each.place:
+            answer = [other for other in said if other.place == one.place]
+            tried = [other for other in answer if not is_courtesy(other.text) and not words.PROMISE.search(other.text)]
+            return f"{_quote(tried[0])} -> {_quote(each)}" if tried else ""
+    return ""
 
 
 def _errors(user: Sequence[Said]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from sharedmem.models import ConversationSummary, Note, Resolution, SynthesisMessage
 from sharedmem.synthesis.agents.judging_rules import verdict_of
@@ -11,6 +13,10 @@ from sharedmem.synthesis.agents.narrating import fast_text, summarized
 from sharedmem.synthesis.agents.noticing import noticed
 from sharedmem.synthesis.outputs import EpisodicOutput, SummaryOutput
 from sharedmem.synthesis.protocol import Consolidation
+
+T = TypeVar("T")
+
+_AT_ONCE_CHARACTERS = 20_000
 
 
 class RuleAgents:
@@ -32,17 +38,17 @@ class RuleAgents:
 
     async def episodic(self, messages: Sequence[SynthesisMessage]) -> EpisodicOutput:
         """As `Agents.episodic`: quotes and counts; fields without evidence are empty."""
-        return noticed(messages)
+        return await _done(noticed, messages)
 
     async def summarizer(self, messages: Sequence[SynthesisMessage]) -> SummaryOutput:
         """As `Agents.summarizer`: sentences that were said, with all of those that carry facts."""
-        return summarized(messages)
+        return await _done(summarized, messages)
 
     async def fast_summary(self, messages: Sequence[SynthesisMessage]) -> ConversationSummary:
         """As `Agents.fast_summary`: the same story, shorter, with what it is found by."""
-        found = summarized(messages)
+        found = await _done(summarized, messages)
         return ConversationSummary(
-            summary=fast_text(messages),
+            summary=await _done(fast_text, messages),
             tags=found.retrieval.tags,
             keywords=found.retrieval.keywords,
             semantic_queries=found.retrieval.queries,
@@ -62,3 +68,10 @@ class RuleAgents:
 
     def __repr__(self) -> str:
         return "<RuleAgents: heuristics, offline>"
+
+
+async def _done(work: Callable[[Sequence[SynthesisMessage]], T], messages: Sequence[SynthesisMessage]) -> T:
+    if sum(len(message.content) for message in messages) <= _AT_ONCE_CHARACTERS:
+        return work(messages)
+    # Long conversations take a second, for which nobody else shall wait.
+    return await asyncio.to_thread(work, messages)

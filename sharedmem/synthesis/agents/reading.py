@@ -14,8 +14,8 @@ from sharedmem.synthesis.writing import LEAD_INS, SECTIONS, SUMMARY, sections_of
 _MARK = re.compile(r"^(Earlier|Now): ")
 _SPEAKER = re.compile(r"^([^:.!?。\n]{1,40}): (?=\S)")
 _LEAD_IN = re.compile(rf"(?<!\S)({'|'.join(re.escape(words.strip()) for words in LEAD_INS)})(?=\s|$)")
-_WORD = re.compile(r"\w+(?:['’]\w+)?")  # noqa: RUF001  # also typed so
-_QUESTION = re.compile(r"[?？؟]\s*$")  # noqa: RUF001  # their signs
+_WORD = re.compile(r"\w+(?:['\u2019]\w+)?")
+_QUESTION = re.compile(r"[?\uff1f\u061f]\s*$")
 _DIGIT = re.compile(r"\d")
 
 
@@ -33,14 +33,14 @@ class Sentence(NamedTuple):
         return terms_of(self.text)
 
     @property
-    def claims(self) -> list[Claim]:
+    def claims(self) -> tuple[Claim, ...]:
         """What it claims."""
         return claims_in(self.text)
 
     @property
     def is_denied(self) -> bool:
         """Whether it denies something."""
-        words = (word.casefold().replace("’", "").replace("'", "") for word in _WORD.findall(self.text))  # noqa: RUF001
+        words = (word.casefold().replace("\u2019", "").replace("'", "") for word in _WORD.findall(self.text))
         return not NEGATIONS.isdisjoint(words)
 
     @property

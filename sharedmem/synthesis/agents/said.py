@@ -8,13 +8,17 @@ from typing import NamedTuple
 
 from sharedmem.models import SynthesisMessage
 from sharedmem.providers.sentences import LONGEST_SENTENCE, sentences_of
+from sharedmem.search.stop_words import STOP_WORDS
 from sharedmem.synthesis.agents import rule_words as words
 
 _END = re.compile(r"(?<=[.!?…])\s+|(?<=[\u3002\uff01\uff1f])")
 _DIGIT_OR_SIGN = re.compile(r"[\d@€$£¥%]|\w://|[\"“„«「『`].{1,200}[\"”“»」』`]")
 _NAME = re.compile(r"(?<=[^.!?:\s]\s)[\"'“„(]?[^\W\d_]*[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]|\b[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]{2,}|[a-zß-öø-ÿ][A-Z]")
 _LETTER = re.compile(r"[^\W\d_]")
-_MOST_WORDS_OF_COURTESY = 9
+_WORD = re.compile(r"\w+")
+_LONGEST_COURTESY = 80
+# What has no end within a thousand characters is a log or a dump, and goes on at the next blank.
+_PIECE = re.compile(r"\S.{0,998}\S(?=\s|$)|\S{1,1000}")
 
 
 class Said(NamedTuple):
@@ -38,7 +42,8 @@ def said_in(messages: Sequence[SynthesisMessage]) -> list[Said]:
     return [
         Said(place, message.role, _speaker(message), text)
         for place, message in spoken or list(enumerate(messages))
-        for text in whole_sentences(message.content)
+        for sentence in whole_sentences(message.content)
+        for text in _PIECE.findall(sentence)
     ]
 
 
@@ -54,10 +59,17 @@ def whole_sentences(text: str) -> list[str]:
 
 
 def is_courtesy(text: str) -> bool:
-    """Whether it only greets, thanks or agrees."""
-    if _DIGIT_OR_SIGN.search(text) or len(text.split()) > _MOST_WORDS_OF_COURTESY or len(text) > 60:
+    """Whether it only greets, thanks, agrees or offers help."""
+    if len(text) > _LONGEST_COURTESY or has_numbers(text) or not words.COURTESY.search(text):
         return False
-    return bool(words.COURTESY.match(text.strip())) and not words.REQUEST.search(text) and not _NAME.search(text)
+    if any(sign.search(text) for sign in (words.WORKED, words.FAILED, words.PROMISE, _NAME)):
+        return False
+    return not _telling(words.COURTESY.sub(" ", text))
+
+
+def has_numbers(text: str) -> bool:
+    """Whether there is a number, an amount, an address or something quoted in it."""
+    return bool(_DIGIT_OR_SIGN.search(text))
 
 
 def carries_facts(text: str) -> bool:
@@ -65,7 +77,7 @@ def carries_facts(text: str) -> bool:
 
     Where letters have no capitals, names cannot be told from other words: there every sentence counts.
     """
-    if _DIGIT_OR_SIGN.search(text) or _NAME.search(text):
+    if has_numbers(text) or _NAME.search(text):
         return True
     if words.LIKES.search(text) or words.DISLIKES.search(text):
         return True
@@ -75,3 +87,9 @@ def carries_facts(text: str) -> bool:
 
 def _speaker(message: SynthesisMessage) -> str:
     return " ".join((message.name or "").split()) or message.role.capitalize()
+
+
+def _telling(text: str) -> list[str]:
+    """The words that say something."""
+    found = (word.casefold() for word in _WORD.findall(text))
+    return [word for word in found if word not in words.EMPTY_WORDS and word not in STOP_WORDS]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from sharedmem.errors import InvalidError
 from sharedmem.synthesis.shelf.committing import Committing
 from sharedmem.synthesis.shelf.rows import check_name, spelled_app
+from sharedmem.wire.keys import glob_escaped
 from sharedmem.wire.noting import NOTE
 
 
@@ -41,6 +42,22 @@ class NoteShelf(Committing):
         kept = [(self._answer(app_id, digest), answer) for digest, answer in answers.items()]
         await self._enter("write")
         await asyncio.gather(*(self._line.call("SET", key, answer, "EX", ttl_s) for key, answer in kept))
+
+    async def disremember(self, app_id: str) -> int:
+        """See `Shelf.disremember`.
+
+        Raises:
+            InvalidError: an app can be none.
+            AccessDeniedError: this actor may not write the namespace's notes.
+            UnavailableError: the server cannot be reached.
+        """
+        named = glob_escaped(f"$note.answer:{spelled_app(check_name('app_id', app_id))}/")
+        await self._enter("write")
+        gone = 0
+        async for page in self._line.scan(self._keyspace.pattern(self._namespace, f"{named}*"), near=self._space.clock):
+            unlinked = await self._line.call_aside("UNLINK", *page) if page else 0
+            gone += unlinked if isinstance(unlinked, int) else 0
+        return gone
 
     def _answer(self, app_id: str, digest: str) -> bytes:
         named = f"{spelled_app(check_name('app_id', app_id))}/{check_name('digest', digest)}"

@@ -1,0 +1,76 @@
+"""Workers of synthesis are killed with -9: every task is done once all the same, and every message is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from support.bare_server import BareServer
+from support.children import children
+from support.synthesis_ground import Bench, Panel, ask, bench_of, fact
+from support.synthesizers import MODULE, NAMESPACE, VISIBILITY_S, chosen
+from support.waiting import wait_until
+
+from sharedmem import Hub
+
+MANY = 500
+USERS = 250
+
+
+@pytest.fixture
+async def bench(bare_server: BareServer) -> AsyncIterator[Bench]:
+    async with Hub.open(settings=chosen(bare_server.url)) as hub:
+        yield bench_of(hub.store(NAMESPACE), Panel(), visibility=VISIBILITY_S)
+
+
+async def test_five_hundred_tasks_outlive_the_worker_that_was_killed_over_them(
+    bench: Bench, bare_server: BareServer
+) -> None:
+    requests = [ask(fact(number), user_id=f"user-{number % USERS}") for number in range(MANY)]
+    tasks = await asyncio.gather(*(bench.desk.put(request) for request in requests))
+
+    async def some_are_done() -> bool:
+        stats = await bench.desk.queue.stats()
+        return stats.counters.done >= MANY // 5 and stats.claimed > 0
+
+    async with children(1, "work", bare_server.url, module=MODULE) as (worker,):
+        await wait_until(some_are_done, description="a fifth is done", within_s=30)
+        worker.kill()
+        await worker.rest()
+
+    async with children(1, "work", bare_server.url, module=MODULE):
+        done = await asyncio.gather(*(bench.desk.wait(task.task_id, timeout=60) for task in tasks))
+
+    assert [task for task in done if task.status != "done"] == []
+    notes = {note.id for note in await bench.notes()}
+    assert notes >= {f"note-{task.task_id}" for task in tasks}
+    assert len({(note.task_id, note.memory_note) for note in await bench.notes()}) == len(notes)
+    await bench.check(said=[fact(number) for number in range(MANY)])
+
+
+async def test_a_worker_killed_under_the_locks_leaves_a_task_that_another_one_ends(
+    bench: Bench, bare_server: BareServer
+) -> None:
+    panel = bench.agents
+    assert isinstance(panel, Panel)
+    first = await bench.desk.put(ask(fact(1)))
+    await bench.worker.work_once()
+    second = await bench.desk.put(ask(fact(2)))
+
+    async with children(1, "stall", bare_server.url, module=MODULE) as (worker,):
+        assert await worker.line() == ["judging", f"note-{second.task_id}"]
+        assert sorted(note.status for note in await bench.heads()) == ["active", "conflict_pending"]
+        worker.kill()
+        await worker.rest()
+
+    # What it held comes free by itself: the task soon, the locks when their lease has ended.
+    bench.worker.start()
+    done = await bench.desk.wait(second.task_id, timeout=60)
+
+    assert (done.status, done.attempts) == ("done", 2)
+    assert panel.calls["episodic"] == 1
+    (head,) = await bench.heads()
+    assert head.id == f"note-{second.task_id}-s"
+    assert (await bench.desk.status(first.task_id)).status == "done"
+    await bench.check(said=[fact(1), fact(2)])

@@ -1,0 +1,242 @@
+"""Memories that nobody has needed for years are put away whole, found again on demand, and never lost on the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from support.note_ground import NoteGround, note_grounds
+from support.noted import APP, START, moved_twice, note
+
+from sharedmem import InvalidError, NotFoundError
+from sharedmem.clock import new_id
+from sharedmem.models import Note
+from sharedmem.synthesis.archiving import is_faded, is_ripe
+from sharedmem.synthesis.protocol import Behind, Change, Committed, Fresh, Seen
+from sharedmem.synthesis.shelf import NoteShelf
+
+
+class FallenError(Exception):
+    """The process is gone."""
+
+
+@pytest.fixture
+async def ground() -> AsyncIterator[NoteGround]:
+    """An empty shelf, eleven years after its notes were made."""
+    async with note_grounds([f"team-{new_id()}"]) as (ground,):
+        yield ground
+
+
+@pytest.mark.parametrize(
+    ("days", "after_days", "faded"),
+    [(3651, 3650, True), (3649, 3650, False), (2102, 1, True), (2100, 1, False), (2102, 2103, False), (-5, 1, False)],
+)
+def test_a_note_fades_when_it_is_old_and_its_recency_below_a_hundredth(days: int, after_days: int, faded: bool) -> None:
+    assert is_faded(note("a"), now=START + timedelta(days=days), after_days=after_days) is faded
+
+
+def with_head(**fields: object) -> tuple[Note, ...]:
+    *rest, head = moved_twice()
+    return (*rest, head.model_copy(update=fields))
+
+
+@pytest.mark.parametrize(
+    ("chain", "ripe"),
+    [
+        (moved_twice(), True),
+        (with_head(updated_at=START + timedelta(days=4000)), False),
+        (with_head(status="conflict_pending"), False),
+        (with_head(status="deleted", status_reason="manual_update"), False),
+        (with_head(status="archived"), False),
+        (moved_twice()[:-1], False),
+        ((note("a"), note("b", chain_id="a")), False),
+    ],
+)
+def test_a_chain_goes_whole_or_not_at_all(chain: tuple[Note, ...], ripe: bool) -> None:
+    assert is_ripe(chain, now=START + timedelta(days=4018), after_days=3650) is ripe
+
+
+async def put_old_and_new(ground: NoteGround) -> None:
+    """Two chains of eleven years ago, and what must stay."""
+    await ground.put(
+        *moved_twice(), note("lone", kind="agent"), note("gone", status="deleted", status_reason="manual_update")
+    )
+    ground.pass_years(11)
+    await ground.put(note("fresh", day=4017))
+
+
+async def test_what_has_faded_is_put_away_and_comes_back_as_it_was(ground: NoteGround) -> None:
+    await put_old_and_new(ground)
+    before = await ground.all()
+    seen: list[int] = []
+
+    told = await ground.archiving.archive(APP, dry_run=True)
+    assert (told.looked_at, told.chains, told.archived) == (8, 2, ("a", "b", "c", "lone", "s1", "s2"))
+    assert (await ground.all(), await ground.archived()) == (before, 0)
+
+    done = await ground.archiving.archive(APP, progress=seen.append)
+    assert (done.archived, done.chains, seen) == (told.archived, 2, [8])
+    assert 0 < done.bytes < 4000
+    away = await ground.one("s2")
+    assert (away.status, away.status_reason, away.memory_note, away.messages) == ("archived", "age_decay", "", ())
+    assert (away.next_id, away.sources, away.archived_at) == (None, ("c", "s1"), ground.clock.now())
+    assert str(away.archival_location).startswith("blob:")
+    assert await ground.found("text of s2") == ["fresh"]
+    assert await ground.is_sound()
+    assert (await ground.archiving.archive(APP)).archived == ()
+
+    whole = await ground.archiving.recall_archived(APP, "a")
+    assert (whole.memory_note, whole.messages) == (before["a"].memory_note, before["a"].messages)
+    assert (whole.status, whole.archival_location) == ("archived", away.archival_location)
+    assert await ground.one("s2") == away
+
+    back = await ground.archiving.unarchive(APP, "b")
+    after = await ground.all()
+    kept = {"version", "updated_at"}
+    assert [one.model_dump(exclude=kept) for one in after.values() if one.chain_id == "a" or one.id in "abc"] == [
+        one.model_dump(exclude=kept) for one in before.values() if one.chain_id == "a" or one.id in "abc"
+    ]
+    assert back == after["b"]
+    assert set(await ground.found("text of s2")) == {"s2", "fresh"}
+    assert await ground.is_sound()
+    assert await ground.archived() == 1
+    assert (await ground.archiving.archive(APP)).archived == ()
+
+
+async def test_notes_that_are_not_archived_are_answered_as_they_are(ground: NoteGround) -> None:
+    await ground.put(note("a"))
+
+    assert await ground.archiving.recall_archived(APP, "a") == await ground.one("a")
+    assert await ground.archiving.unarchive(APP, "a") == await ground.one("a")
+    for call in (ground.archiving.recall_archived, ground.archiving.unarchive):
+        with pytest.raises(NotFoundError, match="nobody"):
+            await call(APP, "nobody")
+
+
+class FallingShelf(NoteShelf):
+    """A shelf whose process falls before or after its commits."""
+
+    falls = ""
+
+    async def commit(
+        self,
+        app_id: str,
+        *,
+        fresh: Sequence[Fresh] = (),
+        changes: Sequence[Change] = (),
+        seen: Seen | None = None,
+        fences: Mapping[str, int] | None = None,
+    ) -> Committed | Behind:
+        if self.falls == "before":
+            raise FallenError
+        done = await super().commit(app_id, fresh=fresh, changes=changes, seen=seen, fences=fences)
+        if self.falls == "after":
+            raise FallenError
+        return done
+
+
+@pytest.mark.parametrize(("falls", "archives"), [("before", 2), ("after", 1)])
+async def test_a_crash_while_archiving_harms_nothing_and_the_next_call_goes_on(
+    ground: NoteGround, falls: str, archives: int
+) -> None:
+    await ground.put(*moved_twice())
+    ground.pass_years(11)
+    shelf = FallingShelf(ground.minds, ground.store._scope)
+    ground.archiving._shelf, shelf.falls = shelf, falls
+    with pytest.raises(FallenError):
+        await ground.archiving.archive(APP)
+    shelf.falls = ""
+
+    await ground.archiving.archive(APP)
+
+    assert {one.status for one in (await ground.all()).values()} == {"archived"}
+    assert (await ground.archiving.recall_archived(APP, "a")).memory_note.endswith("text of a")
+    assert await ground.archived() == archives
+    _age_archives(ground)
+    await ground.archiving.archive(APP)
+    assert await ground.archived() == 1
+    assert (await ground.archiving.recall_archived(APP, "c")).memory_note.endswith("text of c")
+
+
+def _age_archives(ground: NoteGround) -> None:
+    """Make all that lies in the blob store two hours older."""
+    for path in Path(ground.minds.settings.blob_path()).rglob("*"):
+        if path.is_file():
+            stat = path.stat()
+            os.utime(path, (stat.st_atime - 7200, stat.st_mtime - 7200))
+
+
+async def test_a_crash_while_a_chain_comes_back_harms_nothing(ground: NoteGround) -> None:
+    await ground.put(*moved_twice())
+    ground.pass_years(11)
+    await ground.archiving.archive(APP)
+    shelf = FallingShelf(ground.minds, ground.store._scope)
+    ground.archiving._shelf = shelf
+    for falls in ("before", "after"):
+        shelf.falls = falls
+        with pytest.raises(FallenError):
+            await ground.archiving.unarchive(APP, "s2")
+    shelf.falls = ""
+
+    assert (await ground.archiving.unarchive(APP, "s2")).status == "active"
+    assert await ground.found("text of s2") == ["s2"]
+    assert await ground.is_sound()
+
+
+@pytest.mark.parametrize("spoil", [lambda _: b"", lambda body: body[:-1], lambda _: None], ids=["empty", "cut", "gone"])
+async def test_an_archive_that_was_spoilt_is_told(ground: NoteGround, spoil: Callable[[bytes], bytes | None]) -> None:
+    await ground.put(note("a"))
+    ground.pass_years(11)
+    await ground.archiving.archive(APP)
+    _spoil(ground, spoil)
+
+    for call in (ground.archiving.recall_archived, ground.archiving.unarchive):
+        with pytest.raises(NotFoundError, match="blob"):
+            await call(APP, "a")
+    assert (await ground.one("a")).status == "archived"
+
+
+def _spoil(ground: NoteGround, spoil: Callable[[bytes], bytes | None]) -> None:
+    (content,) = Path(ground.minds.settings.blob_path()).rglob("content")
+    body = spoil(content.read_bytes())
+    content.unlink() if body is None else content.write_bytes(body)
+
+
+async def test_a_location_that_leads_nowhere_or_to_another_app_is_refused(ground: NoteGround) -> None:
+    await ground.put(note("a"), note("a", app_id="other"))
+    ground.pass_years(11)
+    await ground.archiving.archive(APP)
+    location = (await ground.one("a")).archival_location or ""
+
+    for wrong in (
+        "",
+        "blob:x",
+        "blob:x?note=a&size=1&codec=json",
+        f"{location}1",
+        "file:///x?note=a&size=1&codec=json",
+    ):
+        with pytest.raises((InvalidError, NotFoundError)):
+            await ground.archives.get(APP, wrong)
+    with pytest.raises(NotFoundError):
+        await ground.archives.get("other", location)
+    await ground.archives.remove("other", location)
+    assert "a" in await ground.archives.get(APP, location)
+
+
+async def test_archives_survive_sweeps_and_go_with_their_namespace() -> None:
+    async with note_grounds(("one", "two")) as (ground, other):
+        for each in (ground, other):
+            await each.put(note("a"))
+        ground.pass_years(11)
+        for each in (ground, other):
+            await each.archiving.archive(APP)
+        _age_archives(ground)
+
+        assert await ground.store.sweep() == 0
+        assert (await ground.archiving.recall_archived(APP, "a")).memory_note.endswith("text of a")
+
+        await ground.store.clear()
+        assert (await ground.archived(), await other.archived()) == (0, 1)
