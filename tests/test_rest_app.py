@@ -74,7 +74,9 @@ def _answer(name: str, answered: httpx2.Response) -> Any:
         return adapter.validate_python(answered.json()["items"])
     if route.paging:
         page = answered.json()
-        return adapter.validate_python(page | {"cursor": page.pop("next_cursor") or ("" if "total" not in page else None)})
+        return adapter.validate_python(
+            page | {"cursor": page.pop("next_cursor") or ("" if "total" not in page else None)}
+        )
     return adapter.validate_json(answered.content)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.note_ground import NoteGround, note_grounds
@@ -106,6 +108,36 @@ async def test_what_has_faded_is_put_away_and_comes_back_as_it_was(ground: NoteG
     assert (await ground.archiving.archive(APP)).archived == ()
 
 
+async def test_archived_memories_are_found_by_what_stays_of_them(ground: NoteGround) -> None:
+    tagged = {"tags": ("Hafen",), "keywords": ("Zoll",)}
+    await ground.put(note("a", **tagged), note("b", day=1, user_id="bob", **tagged), note("c", tags=("Hafen",)))
+    ground.pass_years(11)
+    await ground.archiving.archive(APP)
+    await ground.put(note("d", day=4017, **tagged))
+
+    async def ids(**narrowed: Any) -> list[str]:
+        return [one.id for one in await ground.archiving.archived(APP, **narrowed)]
+
+    assert await ids() == ["b", "c", "a"]
+    assert await ids(words="zoll HAFEN") == ["b", "a"]
+    assert await ids(words="zoll", user_id="ada") == ["a"]
+    assert (await ids(limit=1), await ids(words="nothing")) == (["b"], [])
+
+
+async def test_without_zstd_archives_are_plain_and_read_all_the_same(
+    ground: NoteGround, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("backports", "compression"):
+        monkeypatch.setitem(sys.modules, name, None)
+    await ground.put(note("a"))
+    ground.pass_years(11)
+    await ground.archiving.archive(APP)
+
+    assert (await ground.archiving.recall_archived(APP, "a")).memory_note.endswith("text of a")
+    (content,) = _contents(ground)
+    assert b"text of a" in _bytes(content)
+
+
 async def test_notes_that_are_not_archived_are_answered_as_they_are(ground: NoteGround) -> None:
     await ground.put(note("a"))
 
@@ -199,8 +231,16 @@ async def test_an_archive_that_was_spoilt_is_told(ground: NoteGround, spoil: Cal
     assert (await ground.one("a")).status == "archived"
 
 
+def _contents(ground: NoteGround) -> list[Path]:
+    return list(Path(ground.minds.settings.blob_path()).rglob("content"))
+
+
+def _bytes(content: Path) -> bytes:
+    return content.read_bytes()
+
+
 def _spoil(ground: NoteGround, spoil: Callable[[bytes], bytes | None]) -> None:
-    (content,) = Path(ground.minds.settings.blob_path()).rglob("content")
+    (content,) = _contents(ground)
     body = spoil(content.read_bytes())
     content.unlink() if body is None else content.write_bytes(body)
 

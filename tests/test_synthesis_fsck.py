@@ -38,6 +38,8 @@ def test_whatever_went_wrong_is_mended_once_and_no_text_is_lost(notes: tuple[Not
     assert problems(after.values()) == []
     assert after.keys() == {one.id for one in notes}
     assert reached(after.values()) == after.keys()
+    kin = [(one, other) for one in after.values() for other in (one.next_id, *one.sources) if other is not None]
+    assert all(one.user_id == after[other].user_id for one, other in kin)
     assert all((one.memory_note, one.messages) == (after[one.id].memory_note, after[one.id].messages) for one in notes)
 
 
@@ -54,6 +56,11 @@ def test_whatever_went_wrong_is_mended_once_and_no_text_is_lost(notes: tuple[Not
         ((note("a"), note("b", day=1, sources=("a",), chain_id="a")), {("not_retired", "a")}),
         ((note("a", next_id="b"), note("b", day=1, sources=("a",), chain_id="a")), {("not_retired", "a")}),
         ((note("a", sources=("gone", "a")),), {("missing_source", "a")}),
+        (
+            (retired("a", "b"), note("b", day=1, sources=("a",), chain_id="a", user_id="bob")),
+            {("dangling_next", "a"), ("missing_source", "b")},
+        ),
+        ((note("a"), note("b", day=1, chain_id="a", user_id="bob")), set()),
         ((note("a"), note("b", day=1, chain_id="a")), {("two_heads", "a")}),
         (
             (

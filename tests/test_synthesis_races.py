@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.bare_server import BareServer
-from support.children import children
 from support.synthesis_ground import Panel, bench_of
-from support.synthesizers import MODULE, NAMESPACE, chosen
+from support.synthesizers import EACH, MODULE, NAMESPACE, chosen
 
 from sharedmem import Hub
 
-WRITERS, EACH = 16, 2
+WRITERS = 16
+_TESTS = Path(__file__).resolve().parent
 
 
 @pytest.fixture
@@ -23,10 +27,12 @@ def server() -> Iterator[BareServer]:
 
 
 async def test_sixteen_processes_on_one_topic_leave_one_head_that_knows_all_facts(server: BareServer) -> None:
-    async with children(WRITERS, "add", server.url, EACH, module=MODULE) as writers:
-        told = await asyncio.gather(*(writer.rest() for writer in writers))
+    words = (sys.executable, "-m", MODULE, "swarm", server.url, str(WRITERS))
+    environment = os.environ | {"PYTHONPATH": str(_TESTS)}
+    swarm = await asyncio.create_subprocess_exec(*words, stdout=PIPE, env=environment, cwd=_TESTS.parent)
+    told, _ = await swarm.communicate()
 
-    lines = [line for lines in told for line in lines]
+    lines = [line.split() for line in told.decode().splitlines()]
     facts = [" ".join(words) for _, *words in lines]
     assert [status for status, *_ in lines] == ["done"] * WRITERS * EACH
     async with Hub.open(settings=chosen(server.url)) as hub:

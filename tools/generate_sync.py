@@ -42,6 +42,8 @@ from sharedmem.knowledge.indexing import Indexes
 from sharedmem.knowledge.memory.memories import Memories
 from sharedmem.knowledge.memory.standing import StandingQuery
 from sharedmem.store import SharedMemoryStore
+from sharedmem.synthesis.batching import Batcher
+from sharedmem.synthesis.synthesis import Synthesis
 
 TARGET = ROOT / "sharedmem" / "sync" / "_generated.py"
 REMEDY = "run make generate"
@@ -66,6 +68,8 @@ FACES: tuple[type, ...] = (
     Memories,
     SemanticCache,
     Graph,
+    Batcher,
+    Synthesis,
     SharedMemoryStore,
     Durability,
     Archives,

@@ -53,10 +53,12 @@ from sharedmem.knowledge.plans import _DEFAULT_WINDOW_S
 from sharedmem.knowledge.scoring import Recipe
 from sharedmem.models import (
     AddResult,
+    ArchiveReport,
     CachedResult,
     CacheStats,
     Change,
     ContextSet,
+    ConversationSummary,
     DeadLetter,
     Direction,
     DurableLag,
@@ -68,11 +70,14 @@ from sharedmem.models import (
     Episode,
     EpisodeEvent,
     EpisodeResult,
+    EvolutionGraph,
     ExecutionClaim,
     ExecutionRecord,
     ExecutionStats,
     Fact,
+    ForgetReport,
     GraphDrawing,
+    GraphFormat,
     GraphHit,
     GraphKind,
     GraphStats,
@@ -86,12 +91,21 @@ from sharedmem.models import (
     MemoryVersion,
     Message,
     Missed,
+    Note,
+    NoteCheck,
+    NoteHit,
+    NoteStatus,
     PlanRecord,
+    PoolStats,
     Powers,
+    Recall,
     RelationType,
     SaveResult,
     SearchMode,
+    StatusReason,
     Step,
+    SynthesisMessage,
+    SynthesisTask,
     ThreadStats,
     Traversal,
     Unknown,
@@ -99,8 +113,9 @@ from sharedmem.models import (
     Verification,
 )
 from sharedmem.models.barriers import Arrival
-from sharedmem.models.leases import LeaseState
+from sharedmem.models.leases import LeaseGrant, LeaseState
 from sharedmem.models.limits import LimitState, Permit
+from sharedmem.models.notes import ChainDirection, SummaryMode
 from sharedmem.models.once import OnceState
 from sharedmem.models.presence import Present
 from sharedmem.models.tasks import Backoff, PutResult, QueuedTask, QueueLine, QueueStats, Receipt, Task, TaskOutcome
@@ -109,6 +124,11 @@ from sharedmem.search.protocol import IndexProgress
 from sharedmem.store import SharedMemoryStore as AsyncSharedMemoryStore
 from sharedmem.sync.faces import Decorator, Face, HubFace
 from sharedmem.sync.portal import threaded
+from sharedmem.synthesis.base import Said
+from sharedmem.synthesis.batching import Batcher as AsyncBatcher
+from sharedmem.synthesis.keeping import NoteProgress
+from sharedmem.synthesis.retention import RetentionRules
+from sharedmem.synthesis.synthesis import Synthesis as AsyncSynthesis
 from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Grant, Need, PolicyName
 
@@ -2771,6 +2791,478 @@ class Graph(Face[AsyncGraph]):
         return self._portal.run(self._async.drawing(group_id=group_id, entity=entity, depth=depth, limit=limit))
 
 
+class Batcher(Face[AsyncBatcher]):
+    """Collects the messages of one conversation, each of which ends in exactly one note.
+
+    Nothing waits in this process: a message is in Redis when `add` returns, and is made a note of by any worker of the
+    namespace, whatever becomes of this process.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out names within the actor's rights.
+        desk: where requests are put.
+        app_id, user_id, session_id: whose conversation it is.
+        size: messages that make a batch; None takes the most that a note is made of.
+        wait_s: seconds after which a batch is made a note of though it is not full.
+
+    Raises:
+        InvalidError: an argument is refused.
+    """
+
+    def add(self, message: SynthesisMessage | Mapping[str, object]) -> list[str]:
+        """Let a message wait with the others; three round trips at most, if nobody comes in between.
+
+        Args:
+            message: or a mapping with `role` and `content`.
+
+        Returns:
+            The ids of the tasks that were put because the batch was full; mostly none.
+
+        Raises:
+            InvalidError: it is no message, is blank or too large. Nothing was written.
+            ConflictError: others added all the time, for a minute.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.add(message))
+
+    def flush(self, batch: str | None = None) -> list[str]:
+        """Put what waits into the queue, now; the ids of the tasks.
+
+        Three round trips, and one for each task.
+
+        Args:
+            batch: only this one; None takes whatever is open.
+
+        Raises:
+            ConflictError: others came in between for a minute.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.flush(batch))
+
+    def waiting(self) -> int:
+        """How many messages no task was put for yet. One round trip."""
+        return self._portal.run(self._async.waiting())
+
+
+class Synthesis(Face[AsyncSynthesis]):
+    """Conversations of one namespace become notes, which are consolidated and superseded, and never lost.
+
+    Notes belong to an app and a user, perhaps to a session; `app_id` is part of every call.
+    """
+
+    def add_memory(
+        self,
+        *,
+        app_id: str,
+        user_id: str,
+        messages: Sequence[SynthesisMessage | Mapping[str, object]],
+        session_id: str | None = None,
+        callback_url: str | None = None,
+        task_id: str | None = None,
+    ) -> SynthesisTask:
+        """Have a note made of a conversation, and settled with what is known. Answers at once; two round trips.
+
+        The first call of a hub starts its workers (setting `synthesis_concurrency`). `wait` and `get_task_status` tell
+        how it went.
+
+        Args:
+            app_id: whose notes; free text up to 256 bytes, without braces.
+            user_id: whose conversation it is, likewise.
+            messages: or mappings with `role` and `content`; 30 at most (setting `synthesis_max_messages`).
+            session_id: which conversation it is; it is then settled with notes of this session alone.
+            callback_url: who is told how it went.
+            task_id: a key of yours: the same one of the same user answers the same task.
+
+        Raises:
+            InvalidError: an argument is refused; nothing was written.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(
+            self._async.add_memory(
+                app_id=app_id,
+                user_id=user_id,
+                messages=messages,
+                session_id=session_id,
+                callback_url=callback_url,
+                task_id=task_id,
+            )
+        )
+
+    def add_agent_memory(
+        self,
+        *,
+        app_id: str,
+        user_id: str,
+        messages: Said,
+        session_id: str | None = None,
+        callback_url: str | None = None,
+        task_id: str | None = None,
+    ) -> SynthesisTask:
+        """Have a short note made, without conflict resolution: one call of a model. Answers at once.
+
+        Args:
+            messages: or a text, which counts as one message of the agent.
+            app_id, user_id, session_id, callback_url, task_id: as `add_memory` takes them.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `add_memory`.
+        """
+        return self._portal.run(
+            self._async.add_agent_memory(
+                app_id=app_id,
+                user_id=user_id,
+                messages=messages,
+                session_id=session_id,
+                callback_url=callback_url,
+                task_id=task_id,
+            )
+        )
+
+    def summarize_conversation(
+        self,
+        *,
+        app_id: str,
+        user_id: str,
+        messages: Said,
+        mode: SummaryMode = "fast",
+        callback_url: str | None = None,
+        task_id: str | None = None,
+    ) -> ConversationSummary | SynthesisTask:
+        """What a conversation was about; nothing is stored.
+
+        Args:
+            messages: or a text.
+            mode: `fast` writes a text; `full` also tags, keywords and what is still open, with two calls of a model.
+            callback_url: with it a task is answered at once, and the summary goes there.
+            app_id, user_id, task_id: as `add_memory` takes them.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `add_memory`.
+        """
+        return self._portal.run(
+            self._async.summarize_conversation(
+                app_id=app_id, user_id=user_id, messages=messages, mode=mode, callback_url=callback_url, task_id=task_id
+            )
+        )
+
+    def batcher(
+        self, *, app_id: str, user_id: str, session_id: str | None = None, size: int | None = None, wait_s: float = 30.0
+    ) -> Batcher:
+        """Collects the messages of a conversation, and has notes made of them, so many or so long after. No round trip.
+
+        Args:
+            size: messages of a note; None takes the most that one is made of.
+            wait_s: seconds after which a note is made though there are fewer.
+            app_id, user_id, session_id: as `add_memory` takes them.
+
+        Raises:
+            InvalidError, AccessDeniedError: as `add_memory`.
+        """
+        return Batcher(
+            self._portal,
+            self._async.batcher(app_id=app_id, user_id=user_id, session_id=session_id, size=size, wait_s=wait_s),
+        )
+
+    def get_task_status(self, task_id: str) -> SynthesisTask:
+        """How far a task is: pending, running, done with its result, or failed with its reason. One round trip.
+
+        Raises:
+            NotFoundError: there is none, or its result has expired (setting `synthesis_result_s`).
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.get_task_status(task_id))
+
+    def wait(self, task_id: str, *, timeout: float | None = None) -> SynthesisTask:
+        """As `get_task_status`, as soon as the task is done or has failed.
+
+        Args:
+            task_id: what adding answered.
+            timeout: seconds; then the task is answered as it stands. None waits for as long as it takes.
+
+        Raises:
+            NotFoundError, AccessDeniedError, UnavailableError: as `get_task_status`.
+        """
+        return self._portal.run(self._async.wait(task_id, timeout=timeout))
+
+    def tasks(self, *, limit: int = 100) -> list[SynthesisTask]:
+        """The tasks under way, those that wait, and those that have failed. Four round trips.
+
+        Args:
+            limit: of each state, up to 1000.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.tasks(limit=limit))
+
+    def retry_task(self, task_id: str) -> bool:
+        """Try a task that has failed again; False when there is none. One round trip.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.retry_task(task_id))
+
+    def start(self) -> None:
+        """Work on tasks in the background of this hub, as the first `add_memory` does. No round trip.
+
+        Raises:
+            UnavailableError: the hub is closed.
+        """
+        return self._async.start()
+
+    def drain(self) -> None:
+        """Take no more tasks in this hub, and return when those under way have ended."""
+        return self._portal.run(self._async.drain())
+
+    def work_once(self, *, wait: float | None = 0.0) -> bool:
+        """Take one task and do it, for those who run workers of their own; False when there is none.
+
+        Args:
+            wait: seconds to wait for one; None for as long as it takes.
+
+        Raises:
+            SharedMemoryError: the task has failed; the queue knows, and tries it again or has given it up.
+        """
+        return self._portal.run(self._async.work_once(wait=wait))
+
+    def query_memory(
+        self,
+        *,
+        app_id: str,
+        query: str,
+        n_results: int | None = None,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        similarity_threshold: float | None = None,
+        recall: Recall = "current",
+    ) -> list[NoteHit]:
+        """The notes that answer a question, best first, by composite score. Two round trips.
+
+        Args:
+            app_id: whose notes.
+            query: the question, in words.
+            n_results: at most so many; None takes the setting `synthesis_results`.
+            user_id: only notes of this user; None means all users of the app.
+            session_id: only notes of this session.
+            similarity_threshold: least cosine similarity, 0 to 1; None takes the setting.
+            recall: `current` notes; `flagged` also those that are not settled yet; `all` also what was retired.
+
+        Raises:
+            InvalidError: an argument is refused.
+            UnsupportedError: there is no embedder.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(
+            self._async.query_memory(
+                app_id=app_id,
+                query=query,
+                n_results=n_results,
+                user_id=user_id,
+                session_id=session_id,
+                similarity_threshold=similarity_threshold,
+                recall=recall,
+            )
+        )
+
+    def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
+        """One note, whatever its status; None when there is none. One round trip.
+
+        Of an archived note the text is away: `archival_location` says where, and `recall_archived` reads it.
+
+        Raises:
+            InvalidError: an id is refused.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.get_memory(memory_id, app_id=app_id))
+
+    def traverse_memory_evolution_chain(
+        self, memory_id: str, *, app_id: str, direction: ChainDirection = "forward"
+    ) -> list[Note]:
+        """What became of a note, in that order; or what it came from. A round trip for each generation.
+
+        Args:
+            memory_id: where to begin.
+            app_id: whose.
+            direction: `forward` along successors, `backward` along sources, with branches, or `both`.
+
+        Raises:
+            NotFoundError: there is no such note.
+            InvalidError, AccessDeniedError, UnavailableError: as `get_memory`.
+        """
+        return self._portal.run(
+            self._async.traverse_memory_evolution_chain(memory_id, app_id=app_id, direction=direction)
+        )
+
+    def generate_evolution_graph(self, chain: Sequence[Note], format: GraphFormat = "mermaid") -> EvolutionGraph:
+        """A chain as a picture. No round trip.
+
+        Args:
+            chain: what `traverse_memory_evolution_chain` answered, with any direction.
+            format: `mermaid`, `dot` (Graphviz) or `html`, a page that needs nothing else.
+
+        Raises:
+            InvalidError: there is no such format.
+        """
+        return self._async.generate_evolution_graph(chain, format)
+
+    def draw_evolution(self, memory_id: str, *, app_id: str, format: GraphFormat = "mermaid") -> EvolutionGraph:
+        """Where a note comes from and what became of it, as a picture. A round trip for each generation.
+
+        Raises:
+            NotFoundError: there is no such note.
+            InvalidError, AccessDeniedError, UnavailableError: as `get_memory`.
+        """
+        return self._portal.run(self._async.draw_evolution(memory_id, app_id=app_id, format=format))
+
+    def delete_memory(self, memory_id: str, *, app_id: str) -> bool:
+        """Mark a note as deleted; False when there is none. Its text stays until `forget`. About four round trips.
+
+        Raises:
+            InvalidError: it was superseded: its successor is what can be deleted.
+            ConflictError: others change its chain all the time.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.delete_memory(memory_id, app_id=app_id))
+
+    def update_memory_status(
+        self, memory_id: str, new_status: NoteStatus, *, app_id: str, archive_reason: StatusReason = "manual_update"
+    ) -> Note:
+        """Change the status of a note by hand; the note as it is then. About four round trips.
+
+        Args:
+            memory_id: which.
+            new_status: `deleted`; or `active` for one that was deleted by hand or waits to be settled.
+            app_id: whose.
+            archive_reason: `manual_update`; the other reasons are synthesis's own.
+
+        Raises:
+            NotFoundError: there is no such note.
+            InvalidError: it cannot become that by hand; the message says what to do instead.
+            ConflictError: others change its chain all the time.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(
+            self._async.update_memory_status(memory_id, new_status, app_id=app_id, archive_reason=archive_reason)
+        )
+
+    def restore_memory(self, memory_id: str, *, app_id: str) -> Note:
+        """Make an earlier version the current one: a new note with its text, the head of the chain.
+
+        Returns:
+            The note that is valid now.
+
+        Raises:
+            NotFoundError: there is no such note.
+            InvalidError: it is archived; unarchive it first.
+            ConflictError: others change its chain all the time.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.restore_memory(memory_id, app_id=app_id))
+
+    def warm_up(self) -> bool:
+        """Connect, make the index, load the embedder: the first call afterwards is as quick as the others.
+
+        Raises:
+            UnavailableError: the server or the embedder cannot be reached.
+        """
+        return self._portal.run(self._async.warm_up())
+
+    def get_connection_pool_stats(self) -> PoolStats:
+        """How this hub is connected to Redis. No round trip."""
+        return self._portal.run(self._async.get_connection_pool_stats())
+
+    def fsck(self, *, app_id: str, repair: bool = False, progress: NoteProgress | None = None) -> NoteCheck:
+        """Check that no message is lost, no chain has two heads, and none leads nowhere or in a circle.
+
+        Reads every note of the app, a few hundred a round trip. Repairing removes nothing.
+
+        Args:
+            app_id: whose.
+            repair: whether to mend what is found.
+            progress: called with how many notes were looked at.
+
+        Raises:
+            InvalidError: the id is refused.
+            AccessDeniedError, UnavailableError: as `read`; repairing as `write`.
+        """
+        return self._portal.run(self._async.fsck(app_id=app_id, repair=repair, progress=progress))
+
+    def archive(self, *, app_id: str, dry_run: bool = False, progress: NoteProgress | None = None) -> ArchiveReport:
+        """Put old chains away: texts, messages and vectors go to the blob store, where they can still be read.
+
+        A chain goes whole, when each of its notes is older than `synthesis_archive_after_days` and has faded.
+
+        Args:
+            app_id: whose.
+            dry_run: whether to say only what would go.
+            progress: called with how many notes were looked at.
+
+        Raises:
+            InvalidError: the id is refused.
+            ConflictError: others change a chain all the time.
+            AccessDeniedError, UnavailableError: as `write`; or the blob store cannot be used.
+        """
+        return self._portal.run(self._async.archive(app_id=app_id, dry_run=dry_run, progress=progress))
+
+    def recall_archived(self, memory_id: str, *, app_id: str) -> Note:
+        """A note with its text and messages, also when it was archived; it stays archived.
+
+        Raises:
+            NotFoundError: there is no such note, or its archive is gone.
+            InvalidError, AccessDeniedError, UnavailableError: as `get_memory`; or the blob store cannot be read.
+        """
+        return self._portal.run(self._async.recall_archived(memory_id, app_id=app_id))
+
+    def unarchive(self, memory_id: str, *, app_id: str) -> Note:
+        """Bring the chain of an archived note back, with its texts and vectors; the note as it is then.
+
+        Raises:
+            NotFoundError: there is no such note, or its archive is gone.
+            ConflictError: others change its chain all the time.
+            InvalidError, AccessDeniedError, UnavailableError: as `archive`.
+        """
+        return self._portal.run(self._async.unarchive(memory_id, app_id=app_id))
+
+    def forget(
+        self, *, app_id: str, user_id: str | None = None, dry_run: bool = False, progress: NoteProgress | None = None
+    ) -> ForgetReport:
+        """Erase notes, their messages and archives, and tasks that wait, for good: here and in the durable tier.
+
+        Broken off, it goes on when it is called again. A conversation of that user that is told meanwhile may leave a
+        note: forget once more when nobody adds for that user any longer.
+
+        Args:
+            app_id: whose.
+            user_id: None means all users of the app.
+            dry_run: whether to count only; tasks are not counted then.
+            progress: called with how many notes were looked at.
+
+        Raises:
+            InvalidError: an id is refused.
+            AccessDeniedError, UnavailableError: as `write`; or the tier or the blob store cannot be reached.
+        """
+        return self._portal.run(self._async.forget(app_id=app_id, user_id=user_id, dry_run=dry_run, progress=progress))
+
+    def retain(
+        self, rules: RetentionRules, *, app_id: str, dry_run: bool = False, progress: NoteProgress | None = None
+    ) -> ForgetReport:
+        """Erase what was retired and is older than rules allow; the current note of a chain stays.
+
+        Args:
+            rules: which retired notes may be how old.
+            app_id: whose.
+            dry_run: whether to count only.
+            progress: called with how many notes were looked at.
+
+        Raises:
+            InvalidError: the id is refused.
+            ConflictError: others change a chain all the time.
+            AccessDeniedError, UnavailableError: as `forget`.
+        """
+        return self._portal.run(self._async.retain(rules, app_id=app_id, dry_run=dry_run, progress=progress))
+
+
 class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
     """Shared memory of one namespace, with the rights of one actor. Made by `Hub.store`; immutable.
 
@@ -2830,6 +3322,15 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
             ConfigError: the file with rules cannot be read.
         """
         return Graph(self._portal, self._async.graph)
+
+    @property
+    def synthesis(self) -> Synthesis:
+        """Synthesised memory of the namespace: notes made of conversations, which settle their conflicts themselves.
+
+        Raises:
+            UnsupportedError: the settings name an embedder that is not installed, or the extra `synthesis` is missing.
+        """
+        return Synthesis(self._portal, self._async.synthesis)
 
     @property
     def remembers(self) -> bool:
@@ -3454,6 +3955,47 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         """
         return self._portal.run(self._async.lease_state(name, kind))
 
+    def lease_acquire(self, name: str, *, lease: float = 30.0, wait: float | None = 0.0) -> LeaseGrant:
+        """Take a lock that does not renew itself, for holders who come and go between calls. One round trip.
+
+        Inside of Python `lock` is the better way: it renews itself, and ends with its block.
+
+        Args:
+            name: plain or absolute; the same lock as `lock` takes.
+            lease: seconds until the lock comes free if it is not renewed; from 0.05 to a day.
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Raises:
+            LockHeldError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
+        """
+        return self._portal.run(self._async.lease_acquire(name, lease=lease, wait=wait))
+
+    def lease_renew(self, name: str, id: str, *, lease: float = 30.0) -> LeaseGrant:
+        """Keep a lock that `lease_acquire` gave. One round trip.
+
+        Args:
+            name: as it was taken.
+            id: of the grant.
+            lease: seconds from now.
+
+        Raises:
+            LockLostError: the lease has ended, or was given back.
+            AccessDeniedError, InvalidError, UnavailableError: as `lock`.
+        """
+        return self._portal.run(self._async.lease_renew(name, id, lease=lease))
+
+    def lease_release(self, name: str, id: str) -> bool:
+        """Give a lock back that `lease_acquire` gave; whether it was held until now. One round trip.
+
+        Args:
+            name: as it was taken.
+            id: of the grant.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `lock`.
+        """
+        return self._portal.run(self._async.lease_release(name, id))
+
     def queue(
         self,
         name: str,
@@ -3771,6 +4313,20 @@ class Archives(Face[AsyncArchives]):
         """
         return self._portal.run(self._async.export(namespace, file, replace=replace, progress=progress))
 
+    def stream(self, namespace: str, *, compressed: bool = True) -> Iterator[bytes]:
+        """The bytes of an archive of a namespace, as they are made; a few MiB of memory. What is left out is not told.
+
+        Args:
+            namespace: which.
+            compressed: zstd, as a file that ends in `.zst`; else text.
+
+        Raises:
+            NotFoundError: nothing was ever written to the namespace.
+            UnavailableError: a side stayed away; without its last line an archive is known to be cut.
+            UnsupportedError: the library that compresses is not installed.
+        """
+        return self._portal.iterate(self._async.stream(namespace, compressed=compressed))
+
     def import_(
         self, file: Path | str, *, namespace: str | None = None, replace: bool = False, progress: Progress | None = None
     ) -> Imported:
@@ -3822,10 +4378,11 @@ class Archives(Face[AsyncArchives]):
 
 
 class Indexes(Face[AsyncIndexes]):
-    """Every index of a hub: of memories, of the semantic cache and of knowledge graphs.
+    """Every index of a hub: of memories, of the semantic cache, of knowledge graphs and of synthesised notes.
 
     Args:
         minds: what the hub lends.
+        others: by family, whose vectors can be made anew besides those of memories and graphs, and how.
     """
 
     def check(self, namespace: str) -> list[str]:
@@ -3844,7 +4401,7 @@ class Indexes(Face[AsyncIndexes]):
 
         Args:
             namespace: which.
-            family: `memory`, `cache` or `graph`.
+            family: `memory`, `cache`, `graph` or `note`.
             progress: called with (documents done, documents in all).
 
         Raises:
@@ -3858,12 +4415,12 @@ class Indexes(Face[AsyncIndexes]):
     ) -> None:
         """Build an index anew beside the old one, and change over when it is complete.
 
-        Where the embedder is another one than that of the old index, the memories, or records of graphs, in it get new
-        vectors; until they have them, they are found by their words.
+        Where the embedder is another one than that of the old index, the memories, notes or records of graphs in it get
+        new vectors; until they have them, they are found by their words, and notes not at all.
 
         Args:
             namespace: in whose index it is searched, its own or the shared one; None for the shared one.
-            family: `memory`, `cache` or `graph`.
+            family: `memory`, `cache`, `graph` or `note`.
             progress: called with (documents done, documents in all), then likewise for the vectors made anew.
 
         Raises:

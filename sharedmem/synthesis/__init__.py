@@ -1,1 +1,1 @@
-"""Conversations become notes; notes that agree are consolidated, those that contradict are superseded; nothing is lost."""
+"""Conversations become notes; those that agree are consolidated, those that contradict superseded; none is lost."""

@@ -10,7 +10,7 @@ from sharedmem.knowledge.minds import Minds
 from sharedmem.models import ArchiveReport, Note
 from sharedmem.synthesis.archives import Archived, Archives, path_of
 from sharedmem.synthesis.chains import Chains
-from sharedmem.synthesis.checking import problems
+from sharedmem.synthesis.checking import age_key, problems
 from sharedmem.synthesis.evolution import Embed, under_locks
 from sharedmem.synthesis.lineage import together
 from sharedmem.synthesis.protocol import Behind, Change, Shelf
@@ -132,6 +132,31 @@ class Archiving:
             raise
         return note.model_copy(update={"memory_note": kept.memory_note, "messages": kept.messages})
 
+    async def archived(
+        self, app_id: str, *, user_id: str | None = None, words: str = "", limit: int = 100
+    ) -> list[Note]:
+        """The memories that are archived, without their texts, newest first; searches do not find them any more.
+
+        Looks through all notes of the app, two round trips for every 500.
+
+        Args:
+            app_id: whose.
+            user_id: None means all users.
+            words: only memories that have each of these in their tags, keywords, queries or open questions; any case.
+            limit: how many at most.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as the shelf.
+        """
+        wanted = words.casefold().split()
+        found = [
+            note
+            async for page in every_note(self._shelf, app_id)
+            for note in page
+            if note.status == "archived" and user_id in (None, note.user_id) and _has(note, wanted)
+        ]
+        return sorted(found, key=age_key, reverse=True)[: max(limit, 0)]
+
     async def unarchive(self, app_id: str, memory_id: str) -> Note:
         """Bring a chain back from the archive: its notes are what they were, and found by searches again.
 
@@ -238,3 +263,9 @@ class Archiving:
 
 def _to_archive(chain: Iterable[Note]) -> list[str]:
     return sorted(note.id for note in chain if note.status != "archived")
+
+
+def _has(note: Note, wanted: Iterable[str]) -> bool:
+    kept = (*note.tags, *note.keywords, *note.semantic_queries, *note.follow_up_potential)
+    told = "\n".join(kept).casefold()
+    return all(word in told for word in wanted)

@@ -4,8 +4,8 @@ All of it is decided without I/O: `mended` takes every note, mends them in memor
 problem. So what is told and what a repair does are the same thing, and notes that were mended have no problem left.
 
 What must hold: a note that was retired names its successor (`next_id`), and that one names it among its `sources`; no
-way along `next_id` comes back; each chain has one head; everything that was retired is reached from a head that is
-alive or archived, except what a user deleted by hand. Then every message is still reached, too.
+way along `next_id` comes back or leads to another user; each chain has one head; everything that was retired is reached
+from a head that is alive or archived, except what a user deleted by hand. Then every message is still reached, too.
 """
 
 from __future__ import annotations
@@ -147,24 +147,32 @@ class _Mending:
             if len(state.sources) < len(state.note.sources):
                 self._leave_out(id_, "it names a source more than once", "each is named once")
             for source in list(state.sources):
-                if source in self._all and source != id_:
-                    continue
-                why = "is itself" if source == id_ else "does not exist"
-                self._leave_out(id_, f"its source {source!r} {why}")
-                state.sources.remove(source)
+                why = "is itself" if source == id_ else self._lacks(state, source)
+                if why:
+                    self._leave_out(id_, f"its source {source!r} {why}")
+                    state.sources.remove(source)
 
     def _leave_out(self, id_: str, explanation: str, repair: str = "it is left out of the sources") -> None:
         self._tell("missing_source", id_, explanation, repair)
 
     def _cut_ways_to_nowhere(self) -> None:
         for id_, state in self._all.items():
-            if state.next is not None and state.next not in self._all:
-                explanation = f"its successor {state.next!r} does not exist"
-                self._tell("dangling_next", id_, explanation, "it stands for its chain again")
-                state.next = None
-            elif state.next == id_:
+            if state.next is None:
+                continue
+            if state.next == id_:
                 self._tell("cycle", id_, "it is its own successor", "it stands for its chain again")
                 state.next = None
+            elif why := self._lacks(state, state.next):
+                explanation = f"its successor {state.next!r} {why}"
+                self._tell("dangling_next", id_, explanation, "it stands for its chain again")
+                state.next = None
+
+    def _lacks(self, state: _State, other: str) -> str:
+        """Why a note can have nothing to do with another one; empty if it can."""
+        if other not in self._all:
+            return "does not exist"
+        # Chains never go from one user to another: nobody is to read what somebody else has said.
+        return "" if self._all[other].note.user_id == state.note.user_id else "belongs to another user"
 
     def _break_cycles(self) -> None:
         settled: set[str] = set()
@@ -236,10 +244,11 @@ class _Mending:
                 groups.join(id_, state.next)
         for one, other in split:
             groups.join(one, other)
-        first_head: dict[str, str] = {}
+        first_head: dict[tuple[str, str], str] = {}
         for id_, state in self._all.items():
             if state.next is None:
-                groups.join(id_, first_head.setdefault(chain_of(state.note), id_))
+                chain = state.note.user_id, chain_of(state.note)
+                groups.join(id_, first_head.setdefault(chain, id_))
         heads: defaultdict[str, list[str]] = defaultdict(list)
         for id_, state in self._all.items():
             if state.next is None:

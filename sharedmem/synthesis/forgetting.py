@@ -91,8 +91,8 @@ class Forgetting:
         call it again and it goes on. What models have answered is remembered without names: all of the app's goes.
         A task that is worked on while this runs, or a conversation of that user that is told meanwhile, may leave a
         note behind the last look: forget once more when nobody adds for that user any longer. Vectors of texts expire
-        in the caches by themselves, and archives that a crash left behind go with the next `archive`. Messages that
-        are archived are not counted: their archives are.
+        in the caches by themselves, results of tasks that are done after `synthesis_result_s`, and archives that a
+        crash left behind go with the next `archive`. Messages that are archived are not counted: their archives are.
 
         Args:
             app_id: whose.

@@ -7,12 +7,16 @@ from functools import cached_property
 from sharedmem.coordination.ground import Ground
 from sharedmem.knowledge.minds import Minds
 from sharedmem.synthesis.agents.opening import agents_of
+from sharedmem.synthesis.archives import Archives
+from sharedmem.synthesis.archiving import Archiving
 from sharedmem.synthesis.asking import Asking
 from sharedmem.synthesis.chains import Chains
 from sharedmem.synthesis.embedding import embedded
 from sharedmem.synthesis.evolution import Evolution
+from sharedmem.synthesis.forgetting import Forgetting
 from sharedmem.synthesis.pipeline import Pipeline
 from sharedmem.synthesis.protocol import Agents
+from sharedmem.synthesis.retention import Retention
 from sharedmem.synthesis.shelf import NoteShelf
 from sharedmem.synthesis.tasks import Desk
 from sharedmem.synthesis.webhooks import Webhooks
@@ -41,6 +45,26 @@ class Parts:
         self.asking = Asking(minds, scope, shelf=self.shelf)
         self.evolution = Evolution(self.shelf, self.chains, minds.clock, self.embed)
         self.pipeline = Pipeline(minds, scope, ground, shelf=self.shelf, agents=self.agents, chains=self.chains)
+
+    @cached_property
+    def archives(self) -> Archives:
+        """Where notes lie that were put away."""
+        return Archives(self._minds.blobs, self._scope.identity.namespace)
+
+    @property
+    def archiving(self) -> Archiving:
+        """Who puts notes away."""
+        return Archiving(self._minds, shelf=self.shelf, chains=self.chains, archives=self.archives, embed=self.embed)
+
+    @property
+    def forgetting(self) -> Forgetting:
+        """Who erases notes."""
+        return Forgetting(shelf=self.shelf, archives=self.archives, tasks=self.desk.forget)
+
+    @property
+    def retention(self) -> Retention:
+        """Who erases what is too old."""
+        return Retention(shelf=self.shelf, chains=self.chains, archives=self.archives, clock=self._minds.clock)
 
     @cached_property
     def worker(self) -> Worker:

@@ -23,6 +23,7 @@ TASKS = "synthesis_tasks"
 
 _LONGEST_PAUSE_S = 3600.0
 _CALLS_AT_ONCE = 4
+_TRIPS_TO_LEAVE = 3
 _logger = get_logger("synthesis")
 
 
@@ -121,6 +122,11 @@ class Worker:
             await asyncio.wait(self._hands)
         if self._work is not None:
             await self._work.stop()
+        # Hands that were called off leave the line and give back what was on its way to them in the background. Whoever
+        # closes the hub right now would cut that off, and others would wait for it; it is done before these are.
+        with suppress(SharedMemoryError):
+            for _ in range(_TRIPS_TO_LEAVE):
+                await self._desk.queue.stats()
 
     async def work_once(self, *, wait: float | None = 0.0) -> bool:
         """Take one task and do it; False when there is none.

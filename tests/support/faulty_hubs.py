@@ -14,7 +14,7 @@ from sharedmem.hub import Connection
 from sharedmem.wire.address import read_address
 from sharedmem.wire.connection import open_line
 from sharedmem.wire.line import Line, Transport
-from sharedmem.wire.replies import Argument, Command, Reply
+from sharedmem.wire.replies import Argument, Command, Load, Reply
 from sharedmem.wire.scripts import by_digest
 
 
@@ -42,6 +42,7 @@ class _Forgetful:
         self._transport = transport
         self._numbers = itertools.count(1)
         self.generation = 0
+        self.load = Load(0, 0)
         self.ready = transport.ready
         self.close = transport.close
 

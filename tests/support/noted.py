@@ -73,7 +73,7 @@ def spoilt(draw: st.DrawFn) -> tuple[Note, ...]:
             break
         id_ = draw(st.sampled_from(sorted(notes)))
         others = [*sorted(notes), "gone"]
-        match draw(st.sampled_from(("lost", "next", "sources", "status", "chain"))):
+        match draw(st.sampled_from(("lost", "next", "sources", "status", "chain", "user"))):
             case "lost":
                 del notes[id_]
             case "next":
@@ -82,6 +82,8 @@ def spoilt(draw: st.DrawFn) -> tuple[Note, ...]:
                 notes[id_] = _with(notes[id_], sources=tuple(draw(st.lists(st.sampled_from(others), max_size=3))))
             case "status":
                 notes[id_] = _with(notes[id_], status=draw(st.sampled_from(("active", "updated", "deleted"))))
+            case "user":
+                notes[id_] = _with(notes[id_], user_id="bob")
             case _:
                 notes[id_] = _with(notes[id_], chain_id=draw(st.sampled_from(others)))
     return tuple(notes.values())

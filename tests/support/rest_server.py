@@ -16,6 +16,7 @@ from sharedmem import Hub
 from sharedmem.config import Settings
 from sharedmem.faces.auth import Admission, Bearer, Entry, Tokens, new_token
 from sharedmem.faces.endpoint import Address
+from sharedmem.faces.operations import OPERATIONS
 from sharedmem.faces.rest import RestServer, Terms, create_app
 from sharedmem.faces.rest.routes import ROUTES
 from sharedmem.testing import fake_hub
@@ -46,11 +47,21 @@ class Desk:
 def spelled(name: str, fields: dict[str, Any]) -> dict[str, Any]:
     """A request of an operation, as a client written by hand would send it."""
     route, left = ROUTES[name], dict(fields)
-    parts = [quote(str(left.pop(part[1:-1])), safe="") if part[:1] == "{" else part for part in route.path.split("/")]
+    defaults = OPERATIONS[name].takes.model_fields
+
+    def filled(part: str) -> str:
+        if part[:1] != "{":
+            return part
+        field_name = part[1:-1]
+        return quote(str(left.pop(field_name, defaults[field_name].default)), safe="")
+
+    parts = [filled(part) for part in route.path.split("/")]
     sent: dict[str, Any] = {"method": route.method, "url": API + "/".join(parts)}
     if route.method in {"POST", "PUT", "PATCH"}:
         return sent | ({"json": left} if left else {})
-    return sent | {"params": {field: json.dumps(value) if isinstance(value, dict) else value for field, value in left.items()}}
+    return sent | {
+        "params": {field: json.dumps(value) if isinstance(value, dict) else value for field, value in left.items()}
+    }
 
 
 def entries(*bearers: Bearer) -> tuple[dict[str, str], list[Entry]]:

@@ -1,7 +1,7 @@
 """Processes that make notes, for tests that race them or kill them.
 
 `python -m support.synthesizers <what> <url> <argument>` runs one of the functions below; it says when it is ready, and
-begins when it is told to.
+begins when it is told to. `swarm <url> <processes>` runs `add` in many processes at once, and tells what they told.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import sys
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.models import Note, Resolution
 from sharedmem.synthesis.agents.offline import RuleAgents
+from sharedmem.synthesis.chains import Chains
 from support.faulty_hubs import persistent
 from support.synthesis_ground import Panel, ask, bench_of, fact
 
 NAMESPACE = "synthesizers"
 MODULE = "support.synthesizers"
-VISIBILITY_S = 0.5
+VISIBILITY_S = LEASE_S = 0.5
 AT_ONCE = 16
+EACH = 2
+"""Notes that each process of a swarm asks for."""
 
 
 def chosen(url: str) -> Settings:
@@ -31,7 +34,7 @@ def chosen(url: str) -> Settings:
 
 
 async def add(store: SharedMemoryStore, count: int) -> None:
-    """Ask for so many notes of one topic, each with a fact that nobody else knows, and work until they are done."""
+    """Ask for some notes of one topic, each with a fact that nobody else knows, and work until they are done."""
     bench = bench_of(store, Panel())
     bench.worker.start()
     requests = [ask(fact(os.getpid() * 100 + number)) for number in range(count)]
@@ -58,10 +61,29 @@ async def stall(store: SharedMemoryStore, _: int) -> None:
         return said
 
     panel.judging = for_ever
-    await bench_of(store, panel, visibility=VISIBILITY_S).worker.run()
+    chains = Chains(store._scope, store._ground, lease_s=LEASE_S)
+    await bench_of(store, panel, visibility=VISIBILITY_S, chains=chains).worker.run()
 
 
-_JOBS = {job.__name__: job for job in (add, work, stall)}
+_JOBS = {job.__name__: job for job in (work, stall)}
+
+
+def swarm(url: str, processes: int) -> None:
+    """Become so many processes: forked, since each that began anew would load everything again."""
+    children = []
+    for _ in range(processes):
+        child = os.fork()
+        if not child:
+            asyncio.run(_add_at(url))
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+
+
+async def _add_at(url: str) -> None:
+    async with Hub.open(settings=chosen(url)) as hub:
+        await add(hub.store(NAMESPACE), EACH)
 
 
 def _say(*words: object) -> None:
@@ -78,4 +100,7 @@ async def _main(what: str, url: str, argument: str = "0") -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(*sys.argv[1:]))
+    if sys.argv[1] == "swarm":
+        swarm(sys.argv[2], int(sys.argv[3]))
+    else:
+        asyncio.run(_main(*sys.argv[1:]))

@@ -38,7 +38,7 @@ def endpoint_of(
     handler = _handler(row, route, binding)
     if route.method == "POST" and row.needs == "write":
         handler = _once_where_asked(handler)
-    return Endpoint(route.method, route.path, row.name, handler, describe(row, route, binding))
+    return Endpoint(route.method, route.path, row.name, handler, lambda: describe(row, route, binding))
 
 
 def _handler(row: Operation[Any, Any], route: Route, binding: Binding[Any]) -> Handler:

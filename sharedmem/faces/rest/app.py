@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -58,14 +59,19 @@ def create_app(
     """
     admission = admission or _Settled(hub)
     service = Service(hub, admission, terms or Terms(), gate or _turnstile(hub))
-    operations = (endpoint_of(row, ROUTES[name], described) for name, row in OPERATIONS.items())
-    offered = (*operations, *Streams(admission).endpoints(), *Carrier().endpoints(), *endpoints)
+    offered = (*_operations(), *Streams(admission).endpoints(), *Carrier().endpoints(), *endpoints)
     service.offer(offered)
     app = FastAPI(title=TITLE, version=version("sharedmem-hub"), lifespan=_lifespan(service, opens_hub=opens_hub))
     app.state.service = service
     _guard(app, service)
     _add_information(app, service, offered, metrics_text)
     return app
+
+
+@cache
+def _operations() -> tuple[Endpoint, ...]:
+    # They know no hub, and making them takes a while.
+    return tuple(endpoint_of(row, ROUTES[name], described) for name, row in OPERATIONS.items())
 
 
 def _turnstile(hub: Hub) -> Gate:

@@ -95,13 +95,13 @@ class Endpoint:
         path: below `/api/v1`; `{name}` stands for one part of the path, percent-encoded.
         name: the operationId.
         handler: answers.
-        document: the OpenAPI operation object, without operationId and the parameters of the path.
+        document: the OpenAPI operation object, without operationId and the parameters of the path; or makes it.
     """
 
     method: str
     path: str
     name: str
     handler: Handler
-    document: dict[str, Any]
+    document: dict[str, Any] | Callable[[], dict[str, Any]]
     is_limited: bool = True
     """Whether the answer has to be here in the time of the terms; streams may take longer to begin."""

@@ -39,6 +39,8 @@ class Health:
         self._metrics_text = metrics_text
         self._known: tuple[float, dict[str, Check]] | None = None
         self._looking = asyncio.Lock()
+        self._embeddings = (0.0, 0.0)
+        self._embeds = True
 
     def handlers(self) -> Mapping[str, Callable[[Request], Awaitable[Response]]]:
         """What is answered under which path."""
@@ -92,9 +94,14 @@ class Health:
         async with self._looking:
             now = asyncio.get_running_loop().time()
             if self._known is None or now - self._known[0] > _KEPT_S:
-                found = await asyncio.gather(*(_in_time(look) for look in (self._redis, self._tier, self._queues)))
-                self._known = now, dict(zip(("redis", "durable", "queues"), found, strict=True))
-                self._known[1]["embedder"] = self._embedder()
+                looks = {
+                    "redis": self._redis,
+                    "durable": self._tier,
+                    "queues": self._queues,
+                    "embedder": self._embedder,
+                }
+                found = await asyncio.gather(*map(_in_time, looks.values()))
+                self._known = now, dict(zip(looks, found, strict=True))
             return self._known[1]
 
     async def _redis(self) -> Check:
@@ -117,9 +124,14 @@ class Health:
         backlog = {one.name: one.ready + one.delayed for one in stats}
         return {"ok": max(backlog.values()) < _BACKLOG, "backlog": backlog, "dead": sum(one.dead for one in stats)}
 
-    def _embedder(self) -> Check:
-        chosen = self._service.hub.settings.embedder
-        return {"ok": True, "name": chosen or "by what is installed"}
+    async def _embedder(self) -> Check:
+        # Not asked for the sake of this check, which may cost money: told is how its last calls went.
+        hub = self._service.hub
+        answered, failed = (_embeddings(hub.counters, outcome) for outcome in ("ok", "failed"))
+        before, self._embeddings = self._embeddings, (answered, failed)
+        if answered > before[0] or failed > before[1]:
+            self._embeds = answered > before[0]
+        return {"ok": self._embeds, "name": hub.settings.embedder}
 
 
 async def _in_time(look: Callable[[], Awaitable[Check]]) -> Check:
@@ -131,6 +143,12 @@ async def _in_time(look: Callable[[], Awaitable[Check]]) -> Check:
         return {"ok": False, "why": error.code}
     except TimeoutError:
         return {"ok": False, "why": f"no answer within {_PATIENCE_S:g} s"}
+
+
+def _embeddings(counters: Counters, outcome: str) -> float:
+    """How many requests to a provider of embeddings have ended so."""
+    counts = [count for count in counters.snapshot() if count.name == "sharedmem_embedding_requests"]
+    return sum(count.value for count in counts if ("outcome", outcome) in count.labels)
 
 
 def metrics_of(counters: Counters) -> str:

@@ -77,7 +77,7 @@ def document(app: FastAPI, endpoints: Iterable[Endpoint]) -> Schema:
         schemas: Schema = {"Problem": _PROBLEM}
         paths: Schema = {}
         for endpoint in endpoints:
-            told = dict(endpoint.document)
+            told = dict(endpoint.document() if callable(endpoint.document) else endpoint.document)
             schemas |= told.pop("$defs", {})
             paths.setdefault(PREFIX + endpoint.path, {})[endpoint.method.lower()] = _completed(endpoint, told)
         app.openapi_schema = {

@@ -30,7 +30,9 @@ _WORD = re.compile(
     rf"|[^\W_{_DENSE}](?:(?:[^\W{_DENSE}]|['\u2019.-])*[^\W_{_DENSE}])?"
 )
 _HAN = re.compile(r"[\u4e00-\u9fff\u3005]")
-_LONGEST_RUN = 4
+# Small words of Chinese, at which a run of ideographs can be cut.
+_SMALL = re.compile("[的是我你您他她它了在和也有不就都而及与着或这那个吗呢吧啊们一会好]")
+_LONGEST_RUN = 3
 _LONGEST_WORD = 60
 _REFERENCE, _NUMBER = re.compile(r"\d"), re.compile(r"[\d\W]+")
 
@@ -85,7 +87,7 @@ def narrative(said: Sequence[Said], *, characters: int = MOST_CHARACTERS) -> str
 def terms_in(texts: Iterable[str]) -> list[str]:
     """The words that say what texts are about, the most frequent first, as they are written there first.
 
-    Words of one stem are one. Ideographs are written without blanks: runs of up to four are a word, of longer ones the
+    Words of one stem are one. Ideographs are written without blanks: runs of up to three are a word, of longer ones the
     overlapping pairs.
     """
     counts: Counter[str] = Counter()
@@ -100,10 +102,12 @@ def terms_in(texts: Iterable[str]) -> list[str]:
 
 def _words(text: str) -> Iterable[str]:
     for found in _WORD.findall(text):
-        if _HAN.match(found) and len(found) > _LONGEST_RUN:
-            yield from (found[place : place + 2] for place in range(len(found) - 1))
-        else:
+        if not _HAN.match(found):
             yield found
+            continue
+        for run in _SMALL.split(found):
+            pairs = (run[place : place + 2] for place in range(len(run) - 1))
+            yield from pairs if len(run) > _LONGEST_RUN else (run,)
 
 
 def _says_nothing(word: str) -> bool:
