@@ -23,6 +23,18 @@ def receipt(told: dict[str, Any]) -> dict[str, Any]:
     return {"queue": "q", "id": told["queue.claim"].id, "token": told["queue.claim"].token}
 
 
+SHOP = {"app_id": "shop"}
+TALK = [{"role": "user", "content": "Please send it to Elm Street 7."}]
+
+
+def done(task: Any) -> dict[str, Any]:
+    return {"task_id": task.task_id, "wait": 30}
+
+
+def noted(told: dict[str, Any]) -> dict[str, Any]:
+    return {**SHOP, "memory_id": told["synthesis.get_task_status"].result["memory_id"]}
+
+
 PLAN = {"session": "desk", "symbol": "BTC", "action": "BUY", "reasoning": "the trend is strong"}
 ON_PLAN = {"session": "desk", "plan_hash": plan_hash("BTC", "BUY", "the trend is strong")}
 A_GROUP = {"group_id": "acme:ada"}
@@ -171,6 +183,34 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("graph.stats", A_GROUP, lambda stats: (stats.episodes, stats.facts) == (2, 1)),
     ("graph.merge", {"source": "Oslo", "into": "Rome", **A_GROUP}, lambda merge: merge.undone_at is None),
     ("graph.unmerge", {"entity": "Oslo", **A_GROUP}, lambda merge: merge.undone_at is not None),
+    ("synthesis.add_memory", {**SHOP, "user_id": "ada", "messages": TALK}, lambda task: task.status == "accepted"),
+    ("synthesis.get_task_status", lambda told: done(told["synthesis.add_memory"]), lambda task: task.status == "done"),
+    ("synthesis.get_memory", noted, lambda note: "Elm Street 7" in note.memory_note),
+    ("synthesis.query_memory", {**SHOP, "query": TALK[0]["content"]}, lambda hits: [hit.rank for hit in hits] == [1]),
+    ("synthesis.traverse_memory_evolution_chain", noted, lambda chain: len(chain) == 1),
+    ("synthesis.generate_evolution_graph", noted, lambda drawing: drawing.text.startswith("flowchart")),
+    ("synthesis.restore_memory", noted, lambda note: note.status == "active"),
+    ("synthesis.delete_memory", noted, True),
+    ("synthesis.update_memory_status", lambda told: noted(told) | {"new_status": "active"}, lambda note: note.version),
+    (
+        "synthesis.add_agent_memory",
+        {**SHOP, "user_id": "ada", "messages": "Ada was called back."},
+        lambda task: task.status == "accepted",
+    ),
+    (
+        "synthesis.summarize_conversation",
+        {**SHOP, "user_id": "ada", "messages": TALK},
+        lambda told: "Elm Street 7" in told.summary,
+    ),
+    ("synthesis.list_tasks", {}, lambda tasks: len(tasks) <= 1),
+    ("synthesis.retry_task", {"task_id": "1000000000000000"}, False),
+    ("synthesis.get_connection_pool_stats", {}, lambda stats: stats.mode == "multiplexed"),
+    ("synthesis.fsck", SHOP, lambda check: check.is_clean),
+    ("synthesis.archive", SHOP, lambda report: report.archived == ()),
+    ("synthesis.recall_archived", noted, lambda note: "Elm Street 7" in note.memory_note),
+    ("synthesis.unarchive", noted, lambda note: note.status == "active"),
+    ("synthesis.retain", {**SHOP, "rules": {"rules": [{"max_age_days": 30}]}}, lambda report: report.notes == 0),
+    ("synthesis.forget", SHOP, lambda report: report.notes > 0),
     ("graph.groups", {}, ["acme:ada"]),
     ("graph.delete", A_GROUP, lambda gone: gone > 0),
 ]

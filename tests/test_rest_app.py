@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -69,7 +69,7 @@ def _answer(name: str, answered: httpx2.Response) -> Any:
     if answered.status_code == 204 or (route.absent and answered.status_code == 404):
         return None
     assert answered.is_success, (name, answered.text)
-    adapter: TypeAdapter[Any] = TypeAdapter(row.gives)
+    adapter: TypeAdapter[Any] = TypeAdapter(cast("type[Any]", row.gives))
     if route.paging in {"names", "recent"}:
         return adapter.validate_python(answered.json()["items"])
     if route.paging:

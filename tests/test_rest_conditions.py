@@ -106,11 +106,18 @@ async def test_a_conflict_without_a_condition_in_the_headers_stays_a_conflict(ht
         {"if-none-match": "*", "if-match": '"7"'},
     ],
 )
-async def test_a_condition_that_cannot_be_held_to_is_refused(
-    http: httpx2.AsyncClient, headers: dict[str, str]
-) -> None:
+async def test_a_condition_that_cannot_be_held_to_is_refused(http: httpx2.AsyncClient, headers: dict[str, str]) -> None:
     assert (await http.put(VALUE, json={"value": 1}, headers=headers)).status_code == 400
     assert (await http.get(VALUE + "/value")).status_code == 404
+
+
+async def test_a_condition_is_not_ignored_where_nothing_goes_by_versions(http: httpx2.AsyncClient) -> None:
+    await http.put(VALUE, json={"value": 1})
+
+    refused = await http.delete(VALUE, headers={"if-match": '"1"'})
+
+    assert refused.status_code == 400
+    assert (await http.get(VALUE)).status_code == 200
 
 
 # -- repeats --------------------------------------------------------------------------------------
@@ -128,9 +135,9 @@ async def test_a_repeated_post_is_done_once_and_answered_alike(http: httpx2.Asyn
 async def test_an_answer_without_a_body_is_repeated_too(http: httpx2.AsyncClient) -> None:
     await http.post(f"{API}/queues/q/tasks", json={"payload": 1})
     task = (await http.post(f"{API}/queues/q/claim")).json()
-    done = {"json": {"token": task["token"]}, "headers": {"idempotency-key": "a"}}
+    url, body, key = f"{API}/queues/q/tasks/{task['id']}/ack", {"token": task["token"]}, {"idempotency-key": "a"}
 
-    answered = [await http.post(f"{API}/queues/q/tasks/{task['id']}/ack", **done) for _ in range(2)]
+    answered = [await http.post(url, json=body, headers=key) for _ in range(2)]
 
     assert [one.status_code for one in answered] == [204, 204]
 

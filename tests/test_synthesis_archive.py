@@ -109,7 +109,7 @@ async def test_what_has_faded_is_put_away_and_comes_back_as_it_was(ground: NoteG
 
 
 async def test_archived_memories_are_found_by_what_stays_of_them(ground: NoteGround) -> None:
-    tagged = {"tags": ("Hafen",), "keywords": ("Zoll",)}
+    tagged: dict[str, Any] = {"tags": ("Hafen",), "keywords": ("Zoll",)}
     await ground.put(note("a", **tagged), note("b", day=1, user_id="bob", **tagged), note("c", tags=("Hafen",)))
     ground.pass_years(11)
     await ground.archiving.archive(APP)

@@ -13,19 +13,18 @@ import asyncio
 import json
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 from uuid import uuid4
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
-from sharedmem import SharedMemoryError
+from sharedmem import SharedMemoryError, UnavailableError
 from sharedmem.client import SharedMemoryClient
 from sharedmem.models import Note, NoteHit, Resolution, SynthesisMessage
 
@@ -165,24 +164,49 @@ def environment(asked: argparse.Namespace, folder: str) -> dict[str, str]:
     return own | chosen | ({"SHAREDMEM_REDIS_URL": asked.redis} if asked.redis else {})
 
 
+class Service(NamedTuple):
+    """A service that answers, or soon will."""
+
+    url: str
+    ended: asyncio.Task[int] | None
+    """Its process; None for one that is not ours."""
+
+
 @asynccontextmanager
-async def served(asked: argparse.Namespace) -> AsyncIterator[str]:
+async def served(asked: argparse.Namespace) -> AsyncIterator[Service]:
     """A service of this example's own, with a memory that is gone afterwards; or the one that was named."""
     if asked.url:
-        yield asked.url
+        yield Service(asked.url, None)
         return
     port = free_port()
     command = [sys.executable, "-c", "from sharedmem.faces.cli import main; main()"]
     command += ["serve", "rest", "--port", str(port)]
     with tempfile.TemporaryDirectory(prefix="sm") as folder:
-        process = await asyncio.to_thread(
-            subprocess.Popen, command, env=environment(asked, folder), stdout=subprocess.DEVNULL
+        process = await asyncio.create_subprocess_exec(
+            *command, env=environment(asked, folder), stdout=asyncio.subprocess.DEVNULL
         )
+        ended = asyncio.create_task(process.wait())
         try:
-            yield f"http://127.0.0.1:{port}"
+            yield Service(f"http://127.0.0.1:{port}", ended)
         finally:
-            process.terminate()
-            await asyncio.to_thread(process.wait, 30)
+            if not ended.done():
+                process.terminate()
+            await ended
+
+
+async def ready(memory: SharedMemoryClient, service: Service) -> None:
+    """Return when the service answers.
+
+    Raises:
+        UnavailableError: its process has ended, or it does not answer.
+    """
+    answered: asyncio.Task[bool] = asyncio.create_task(memory.warm_up())
+    first = {answered, service.ended} if service.ended else {answered}
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    if service.ended and service.ended.done():
+        answered.cancel()
+        raise UnavailableError(service.url, "its process has ended, see what it has said above")
+    await answered
 
 
 # -- the desk -----------------------------------------------------------------------------------------
@@ -317,8 +341,11 @@ async def worked(desk: Support, asked: argparse.Namespace) -> Desk:
 
 async def run(asked: argparse.Namespace) -> Desk:
     """The whole example."""
-    async with served(asked) as url, SharedMemoryClient(url, token=asked.token, retry_for=STARTS_WITHIN_S) as memory:
-        await memory.warm_up()
+    async with (
+        served(asked) as service,
+        SharedMemoryClient(service.url, token=asked.token, retry_for=STARTS_WITHIN_S) as memory,
+    ):
+        await ready(memory, service)
         desk = Support(memory, f"support-{uuid4().hex[:8]}")
         try:
             done = await worked(desk, asked)
@@ -349,11 +376,11 @@ def show(done: Desk) -> None:
     for sentence in done.degraded:
         print(f"not as asked: {sentence}")
     print("\n=== what a query found before and after ===")
-    changing = {answer.question for answer in done.answers if answer.round > 1}
-    for answer in done.answers:
-        if answer.question in changing:
+    for question in dict.fromkeys(answer.question for answer in done.answers):
+        answers = [answer for answer in done.answers if answer.question == question]
+        for answer in answers if len(answers) > 1 else ():
             mark = "+" if answer.found else "-"
-            print(f"{mark} {answer.question}, after {answer.round}: {answer.line or '(nothing)'}")
+            print(f"{mark} {question}, after {answer.round}: {answer.line or '(nothing)'}")
     print_score(done)
 
 

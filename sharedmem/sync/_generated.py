@@ -3119,7 +3119,7 @@ class Synthesis(Face[AsyncSynthesis]):
         """Mark a note as deleted; False when there is none. Its text stays until `forget`. About four round trips.
 
         Raises:
-            InvalidError: it was superseded: its successor is what can be deleted.
+            InvalidError: it is archived; unarchive it first.
             ConflictError: others change its chain all the time.
             AccessDeniedError, UnavailableError: as `write`.
         """
@@ -3213,6 +3213,24 @@ class Synthesis(Face[AsyncSynthesis]):
             InvalidError, AccessDeniedError, UnavailableError: as `get_memory`; or the blob store cannot be read.
         """
         return self._portal.run(self._async.recall_archived(memory_id, app_id=app_id))
+
+    def archived_memories(
+        self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
+    ) -> list[Note]:
+        """The notes that were put away, without their texts, newest first: queries do not find them any more.
+
+        Reads every note of the app, a few hundred a round trip.
+
+        Args:
+            app_id: whose.
+            user_id: None means all users of the app.
+            words: only notes that have each of these among their tags, keywords, queries and open questions.
+            limit: at most so many.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `fsck`.
+        """
+        return self._portal.run(self._async.archived_memories(app_id=app_id, user_id=user_id, words=words, limit=limit))
 
     def unarchive(self, memory_id: str, *, app_id: str) -> Note:
         """Bring the chain of an archived note back, with its texts and vectors; the note as it is then.

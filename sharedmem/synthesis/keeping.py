@@ -71,6 +71,27 @@ class Keeping(SynthesisBase):
         self._permit("read")
         return await self._parts.archiving.recall_archived(check_id("app_id", app_id), memory_id)
 
+    @measured("synthesis.archived_memories")
+    async def archived_memories(
+        self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
+    ) -> list[Note]:
+        """The notes that were put away, without their texts, newest first: queries do not find them any more.
+
+        Reads every note of the app, a few hundred a round trip.
+
+        Args:
+            app_id: whose.
+            user_id: None means all users of the app.
+            words: only notes that have each of these among their tags, keywords, queries and open questions.
+            limit: at most so many.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `fsck`.
+        """
+        self._permit("read")
+        check_id("app_id", app_id)
+        return await self._parts.archiving.archived(app_id, user_id=user_id, words=words, limit=limit)
+
     @measured("synthesis.unarchive")
     async def unarchive(self, memory_id: str, *, app_id: str) -> Note:
         """Bring the chain of an archived note back, with its texts and vectors; the note as it is then.

@@ -346,7 +346,7 @@ class Synthesis(Keeping, SynthesisBase):
         """Mark a note as deleted; False when there is none. Its text stays until `forget`. About four round trips.
 
         Raises:
-            InvalidError: it was superseded: its successor is what can be deleted.
+            InvalidError: it is archived; unarchive it first.
             ConflictError: others change its chain all the time.
             AccessDeniedError, UnavailableError: as `write`.
         """

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from support.bare_server import BareServer
@@ -16,6 +20,8 @@ from sharedmem import Hub
 
 MANY = 500
 USERS = 250
+TOPIC, KILLS = 24, 8
+_TESTS = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -49,6 +55,26 @@ async def test_five_hundred_tasks_outlive_the_worker_that_was_killed_over_them(
     await bench.check(said=[fact(number) for number in range(MANY)])
 
 
+async def test_a_topic_on_which_worker_after_worker_is_killed_ends_in_one_head(
+    bench: Bench, bare_server: BareServer
+) -> None:
+    tasks = [await bench.desk.put(ask(fact(number))) for number in range(TOPIC)]
+    words = (sys.executable, "-m", MODULE, "phoenix", bare_server.url, str(KILLS))
+    environment = os.environ | {"PYTHONPATH": str(_TESTS)}
+    phoenix = await asyncio.create_subprocess_exec(*words, env=environment, start_new_session=True)
+    try:
+        done = await asyncio.gather(*(bench.desk.wait(task.task_id, timeout=60) for task in tasks))
+    finally:
+        os.killpg(phoenix.pid, signal.SIGKILL)
+        await phoenix.wait()
+
+    assert [task for task in done if task.status != "done"] == []
+    (head,) = await bench.heads()
+    assert [number for number in range(TOPIC) if fact(number) not in head.memory_note] == []
+    assert len(await bench.notes()) == 2 * TOPIC - 1
+    await bench.check(said=[fact(number) for number in range(TOPIC)])
+
+
 async def test_a_worker_killed_under_the_locks_leaves_a_task_that_another_one_ends(
     bench: Bench, bare_server: BareServer
 ) -> None:
@@ -65,8 +91,8 @@ async def test_a_worker_killed_under_the_locks_leaves_a_task_that_another_one_en
         await worker.rest()
 
     # What it held comes free by itself: the task soon, the locks when their lease has ended.
-    bench.worker.start()
-    done = await bench.desk.wait(second.task_id, timeout=60)
+    await wait_until(bench.worker.work_once, description="the task is somebody else's", within_s=30)
+    done = await bench.desk.status(second.task_id)
 
     assert (done.status, done.attempts) == ("done", 2)
     assert panel.calls["episodic"] == 1

@@ -23,9 +23,9 @@ class Request(NamedTuple):
     body: Any
 
     @property
-    def destroys(self) -> bool:
-        """Whether those that look should come before it."""
-        return self.method != "GET"
+    def violence(self) -> int:
+        """Those that look should come before those that change, and these before those that destroy."""
+        return ("GET", "POST", "PUT", "PATCH", "DELETE").index(self.method) + 5 * ("forget" in self.path)
 
 
 def requests(document: Schema, lure: Lure, *, whole: bool) -> Iterator[Request]:

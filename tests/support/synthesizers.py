@@ -1,14 +1,18 @@
 """Processes that make notes, for tests that race them or kill them.
 
 `python -m support.synthesizers <what> <url> <argument>` runs one of the functions below; it says when it is ready, and
-begins when it is told to. `swarm <url> <processes>` runs `add` in many processes at once, and tells what they told.
+begins when it is told to. `swarm <url> <processes>` runs `add` in many processes at once, and tells what they told;
+`phoenix <url> <lives>` works in one process after the other, each of which is killed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
+import signal
 import sys
+import time
 
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.models import Note, Resolution
@@ -27,7 +31,7 @@ EACH = 2
 
 def chosen(url: str) -> Settings:
     """The settings of all of them, and of the test that looks on."""
-    return persistent(url, embedder="hashing")
+    return persistent(url, embedder="hashing", synthesis_attempts=100)
 
 
 # -- what a process does ----------------------------------------------------------------------
@@ -49,6 +53,20 @@ async def work(store: SharedMemoryStore, _: int) -> None:
     """Work on tasks for ever, by rules."""
     bench = bench_of(store, RuleAgents(), visibility=VISIBILITY_S, concurrency=AT_ONCE)
     await bench.worker.run()
+
+
+async def agree(store: SharedMemoryStore, says: int) -> None:
+    """Work on tasks for ever, put together whatever is near, and say when the first is being judged."""
+    panel = Panel()
+
+    async def judging(_: Note, said: list[Resolution]) -> list[Resolution]:
+        panel.judging = None
+        os.write(says, b"!")
+        return said
+
+    panel.judging = judging
+    chains = Chains(store._scope, store._ground, lease_s=LEASE_S)
+    await bench_of(store, panel, visibility=VISIBILITY_S, chains=chains).worker.run()
 
 
 async def stall(store: SharedMemoryStore, _: int) -> None:
@@ -81,6 +99,25 @@ def swarm(url: str, processes: int) -> None:
         os.waitpid(child, 0)
 
 
+def phoenix(url: str, lives: int) -> None:
+    """Work on tasks as `agree`, and be killed in the middle of it, so many times; the last life lasts."""
+    hears, says = os.pipe()
+    for _ in range(lives):
+        child = os.fork()
+        if not child:
+            asyncio.run(_agree_at(url, says))
+        os.read(hears, 1)
+        time.sleep(random.uniform(0, 0.05))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    asyncio.run(_agree_at(url, says))
+
+
+async def _agree_at(url: str, says: int) -> None:
+    async with Hub.open(settings=chosen(url)) as hub:
+        await agree(hub.store(NAMESPACE), says)
+
+
 async def _add_at(url: str) -> None:
     async with Hub.open(settings=chosen(url)) as hub:
         await add(hub.store(NAMESPACE), EACH)
@@ -100,7 +137,8 @@ async def _main(what: str, url: str, argument: str = "0") -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "swarm":
-        swarm(sys.argv[2], int(sys.argv[3]))
+    forks = {"swarm": swarm, "phoenix": phoenix}
+    if sys.argv[1] in forks:
+        forks[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
     else:
         asyncio.run(_main(*sys.argv[1:]))

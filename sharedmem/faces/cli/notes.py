@@ -11,7 +11,7 @@ import orjson
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from sharedmem.errors import InvalidError, NotFoundError
+from sharedmem.errors import InvalidError
 from sharedmem.faces.cli import notes_pictures as pictures
 from sharedmem.faces.cli.app import MEMORY, command, notes
 from sharedmem.faces.cli.output import answer, note, progress, said, write_line
@@ -79,8 +79,6 @@ def notes_show(context: typer.Context, memory_id: MemoryId, *, app: App) -> None
     """Show one note, whatever its status."""
     options = options_of(context)
     found = perform(options, table_of.SYNTHESIS_GET_MEMORY, table_of.OnNote(app_id=app, memory_id=memory_id))
-    if found is None:
-        raise NotFoundError("note", memory_id, f"app {app!r} has none of that id")
     answer(options, found, lambda: pictures.note_picture(found))
 
 
@@ -89,6 +87,14 @@ def notes_restore(context: typer.Context, memory_id: MemoryId, *, app: App) -> N
     """Make an earlier version the current one; the present one stays in the chain."""
     options = options_of(context)
     now = perform(options, table_of.SYNTHESIS_RESTORE_MEMORY, table_of.OnNote(app_id=app, memory_id=memory_id))
+    answer(options, now, lambda: pictures.note_picture(now))
+
+
+@command("unarchive", None, group=notes, example="sharedmem notes unarchive note-1 --app shop")
+def notes_unarchive(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
+    """Bring the chain of a note that was put away back."""
+    options = options_of(context)
+    now = perform(options, table_of.SYNTHESIS_UNARCHIVE, table_of.OnNote(app_id=app, memory_id=memory_id))
     answer(options, now, lambda: pictures.note_picture(now))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sharedmem.errors import NotFoundError
 from sharedmem.faces.operations.row import Operation
 from sharedmem.models import (
     ArchiveReport,
@@ -22,6 +23,7 @@ from sharedmem.models import (
 )
 from sharedmem.models.notes import ChainDirection, SummaryMode
 from sharedmem.store import SharedMemoryStore
+from sharedmem.synthesis.retention import RetentionRules
 
 # -- requests: field names are those of the calls' arguments, where their meaning and limits stand ------
 
@@ -103,6 +105,12 @@ class OnSynthesisTask(Record):
     task_id: str
 
 
+class AwaitTask(OnSynthesisTask):
+    """A task, and for how long to wait until it is done or has failed."""
+
+    wait: float | None = 0.0
+
+
 class ListTasks(Record):
     """How many tasks to list."""
 
@@ -128,6 +136,14 @@ class ForgetNotes(Record):
 
     app_id: str
     user_id: str | None = None
+    dry_run: bool = False
+
+
+class RetainNotes(Record):
+    """Which retired notes may be how old."""
+
+    app_id: str
+    rules: RetentionRules
     dry_run: bool = False
 
 
@@ -183,8 +199,11 @@ async def _query(store: SharedMemoryStore, ask: QueryMemory) -> list[NoteHit]:
     )
 
 
-async def _get(store: SharedMemoryStore, ask: OnNote) -> Note | None:
-    return await store.synthesis.get_memory(ask.memory_id, app_id=ask.app_id)
+async def _get(store: SharedMemoryStore, ask: OnNote) -> Note:
+    found = await store.synthesis.get_memory(ask.memory_id, app_id=ask.app_id)
+    if found is None:
+        raise NotFoundError("memory", ask.memory_id, f"app {ask.app_id!r} has none of that id")
+    return found
 
 
 async def _delete(store: SharedMemoryStore, ask: OnNote) -> bool:
@@ -211,8 +230,10 @@ async def _draw(store: SharedMemoryStore, ask: DrawChain) -> EvolutionGraph:
     return await store.synthesis.draw_evolution(ask.memory_id, app_id=ask.app_id, format=ask.format)
 
 
-async def _task(store: SharedMemoryStore, ask: OnSynthesisTask) -> SynthesisTask:
-    return await store.synthesis.get_task_status(ask.task_id)
+async def _task(store: SharedMemoryStore, ask: AwaitTask) -> SynthesisTask:
+    if ask.wait == 0:
+        return await store.synthesis.get_task_status(ask.task_id)
+    return await store.synthesis.wait(ask.task_id, timeout=ask.wait)
 
 
 async def _tasks(store: SharedMemoryStore, ask: ListTasks) -> list[SynthesisTask]:
@@ -239,16 +260,24 @@ async def _archived(store: SharedMemoryStore, ask: OnNote) -> Note:
     return await store.synthesis.recall_archived(ask.memory_id, app_id=ask.app_id)
 
 
+async def _unarchive(store: SharedMemoryStore, ask: OnNote) -> Note:
+    return await store.synthesis.unarchive(ask.memory_id, app_id=ask.app_id)
+
+
+async def _retain(store: SharedMemoryStore, ask: RetainNotes) -> ForgetReport:
+    return await store.synthesis.retain(ask.rules, app_id=ask.app_id, dry_run=ask.dry_run)
+
+
 async def _forget(store: SharedMemoryStore, ask: ForgetNotes) -> ForgetReport:
     return await store.synthesis.forget(app_id=ask.app_id, user_id=ask.user_id, dry_run=ask.dry_run)
 
 
 SYNTHESIS_ADD_MEMORY = Operation(
-    "synthesis.add_memory", "Make a note of a conversation", "write", AddMemory, SynthesisTask, _add_memory
+    "synthesis.add_memory", "Make a note of a conversation.", "write", AddMemory, SynthesisTask, _add_memory
 )
 SYNTHESIS_ADD_AGENT_MEMORY = Operation(
     "synthesis.add_agent_memory",
-    "Make a note of what an agent says, without conflict resolution",
+    "Make a note of what an agent says, without conflict resolution.",
     "write",
     AddAgentMemory,
     SynthesisTask,
@@ -256,58 +285,73 @@ SYNTHESIS_ADD_AGENT_MEMORY = Operation(
 )
 SYNTHESIS_SUMMARIZE_CONVERSATION = Operation(
     "synthesis.summarize_conversation",
-    "Sum up a conversation without storing it",
+    "Sum up a conversation without storing it.",
     "write",
     SummarizeConversation,
     ConversationSummary | SynthesisTask,
     _summarize,
 )
 SYNTHESIS_QUERY_MEMORY = Operation(
-    "synthesis.query_memory", "Find notes by composite score", "read", QueryMemory, list[NoteHit], _query
+    "synthesis.query_memory", "Find notes by composite score.", "read", QueryMemory, list[NoteHit], _query
 )
-SYNTHESIS_GET_MEMORY = Operation("synthesis.get_memory", "Read one note", "read", OnNote, Note | None, _get)
-SYNTHESIS_DELETE_MEMORY = Operation("synthesis.delete_memory", "Mark a note as deleted", "write", OnNote, bool, _delete)
+SYNTHESIS_GET_MEMORY = Operation("synthesis.get_memory", "Read one note.", "read", OnNote, Note, _get)
+SYNTHESIS_DELETE_MEMORY = Operation(
+    "synthesis.delete_memory", "Mark a note as deleted.", "write", OnNote, bool, _delete
+)
 SYNTHESIS_UPDATE_MEMORY_STATUS = Operation(
     "synthesis.update_memory_status",
-    "Change the status of a note by hand",
+    "Change the status of a note by hand.",
     "write",
     UpdateMemoryStatus,
     Note,
     _update_status,
 )
 SYNTHESIS_RESTORE_MEMORY = Operation(
-    "synthesis.restore_memory", "Make an earlier version the current one", "write", OnNote, Note, _restore
+    "synthesis.restore_memory", "Make an earlier version the current one.", "write", OnNote, Note, _restore
 )
 SYNTHESIS_TRAVERSE_MEMORY_EVOLUTION_CHAIN = Operation(
     "synthesis.traverse_memory_evolution_chain",
-    "Follow what became of a note, or what it came from",
+    "Follow what became of a note, or what it came from.",
     "read",
     TraverseChain,
     list[Note],
     _traverse,
 )
 SYNTHESIS_GENERATE_EVOLUTION_GRAPH = Operation(
-    "synthesis.generate_evolution_graph", "Draw the chain of a note", "read", DrawChain, EvolutionGraph, _draw
+    "synthesis.generate_evolution_graph", "Draw the chain of a note.", "read", DrawChain, EvolutionGraph, _draw
 )
 SYNTHESIS_GET_TASK_STATUS = Operation(
-    "synthesis.get_task_status", "How far a task is", "read", OnSynthesisTask, SynthesisTask, _task
+    "synthesis.get_task_status", "How far a task is.", "read", AwaitTask, SynthesisTask, _task
 )
 SYNTHESIS_LIST_TASKS = Operation(
-    "synthesis.list_tasks", "Tasks that are not done", "read", ListTasks, list[SynthesisTask], _tasks
+    "synthesis.list_tasks", "Tasks that are not done.", "read", ListTasks, list[SynthesisTask], _tasks
 )
 SYNTHESIS_RETRY_TASK = Operation(
-    "synthesis.retry_task", "Try a task that has failed again", "write", OnSynthesisTask, bool, _retry
+    "synthesis.retry_task", "Try a task that has failed again.", "write", OnSynthesisTask, bool, _retry
 )
 SYNTHESIS_GET_CONNECTION_POOL_STATS = Operation(
-    "synthesis.get_connection_pool_stats", "How the server is connected to Redis", "read", NoArguments, PoolStats, _pool
+    "synthesis.get_connection_pool_stats",
+    "How the server is connected to Redis.",
+    "read",
+    NoArguments,
+    PoolStats,
+    _pool,
 )
 SYNTHESIS_FSCK = Operation(
-    "synthesis.fsck", "Check the chains of an app, and repair them", "write", CheckNotes, NoteCheck, _check
+    "synthesis.fsck", "Check the chains of an app, and repair them.", "write", CheckNotes, NoteCheck, _check
 )
-SYNTHESIS_ARCHIVE = Operation("synthesis.archive", "Put old notes away", "write", ArchiveNotes, ArchiveReport, _archive)
+SYNTHESIS_ARCHIVE = Operation(
+    "synthesis.archive", "Put old notes away.", "write", ArchiveNotes, ArchiveReport, _archive
+)
 SYNTHESIS_RECALL_ARCHIVED = Operation(
-    "synthesis.recall_archived", "Read a note that was put away", "read", OnNote, Note, _archived
+    "synthesis.recall_archived", "Read a note that was put away.", "read", OnNote, Note, _archived
 )
-SYNTHESIS_FORGET = Operation("synthesis.forget", "Erase notes for good", "write", ForgetNotes, ForgetReport, _forget)
+SYNTHESIS_UNARCHIVE = Operation(
+    "synthesis.unarchive", "Bring a chain that was put away back.", "write", OnNote, Note, _unarchive
+)
+SYNTHESIS_RETAIN = Operation(
+    "synthesis.retain", "Erase what was retired and is too old.", "write", RetainNotes, ForgetReport, _retain
+)
+SYNTHESIS_FORGET = Operation("synthesis.forget", "Erase notes for good.", "write", ForgetNotes, ForgetReport, _forget)
 
 ROWS = tuple(row for row in list(globals().values()) if isinstance(row, Operation))

@@ -18,6 +18,7 @@ from sharedmem.faces.rest.conditions import as_precondition, expectation, tag_of
 from sharedmem.faces.rest.idempotency import HEADER, once
 from sharedmem.faces.rest.paging import Page, link
 from sharedmem.faces.rest.paths import raw_path_of
+from sharedmem.faces.rest.problems import FieldsError
 from sharedmem.faces.rest.routes import PREFIX, Route
 from sharedmem.models import Entry, SynthesisTask
 
@@ -36,6 +37,8 @@ def endpoint_of(
     """
     binding = Binding(row, route)
     handler = _handler(row, route, binding)
+    if route.method != "GET" and not route.conditional:
+        handler = _unconditional(handler)
     if route.method == "POST" and row.needs == "write":
         handler = _once_where_asked(handler)
     return Endpoint(route.method, route.path, row.name, handler, lambda: describe(row, route, binding))
@@ -90,6 +93,17 @@ def _paging(row: Operation[Any, Any], binding: Binding[Any], page: Page) -> Hand
         if shown.next_cursor is not None:
             headers["link"] = link(raw_path_of(call.request.scope), query, shown.next_cursor)
         return answer(shown.body, headers=headers)
+
+    return handle
+
+
+def _unconditional(handler: Handler) -> Handler:
+    async def handle(call: Call) -> Response:
+        # Whoever gives a condition relies on it: doing the work all the same would be worse than a refusal.
+        for name in ("if-match", "if-none-match"):
+            if call.header(name) is not None:
+                raise FieldsError([(name, "this call goes by no version; leave the condition out")])
+        return await handler(call)
 
     return handle
 

@@ -19,7 +19,8 @@ _SOUND_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 # For clients that send a whole body before they look for an answer: so much is thrown away to let them see it.
 _MOST_DRAINED_BYTES = 64 * 1024 * 1024
 _DRAINED_WITHIN_S = 2.0
-_UNREAD = frozenset({408, 413})
+_TOO_LARGE = 413
+_UNREAD = frozenset({408, _TOO_LARGE})
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -76,7 +77,7 @@ class _Sending:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self._dress(message)
-        elif self.status in _UNREAD and not message.get("more_body"):
+        elif self.status == _TOO_LARGE and not message.get("more_body"):
             await self._send({**message, "more_body": True})
             await self._drain()
             message = {"type": "http.response.body", "body": b""}

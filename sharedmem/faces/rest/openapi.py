@@ -43,6 +43,7 @@ _OF_BODIES = {
     415: "The body is not of type application/json.",
     422: "The Idempotency-Key stands for another request.",
 }
+_OF_CONDITIONS = {412: "Another version is there than the condition demands."}
 _PROBLEM: Schema = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "code", "request_id"],
@@ -89,6 +90,7 @@ def document(app: FastAPI, endpoints: Iterable[Endpoint]) -> Schema:
             "components": {
                 "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
                 "schemas": schemas,
+                "responses": _refusals(),
             },
         }
     return app.openapi_schema
@@ -121,7 +123,7 @@ def _completed(endpoint: Endpoint, told: Schema) -> Schema:
     described_here = {one["name"] for one in told.get("parameters", []) if one["in"] == "path"}
     named = [_path_parameter(name) for name in in_path if name not in described_here]
     responses = {str(status): reply for status, reply in told.get("responses", {}).items()}
-    refusals = {str(status): _refusal(why) for status, why in _REFUSALS.items()}
+    refusals = {str(status): _refusal(status) for status in _REFUSALS}
     return told | {
         "operationId": endpoint.name,
         "parameters": [*named, *told.get("parameters", [])],
@@ -203,17 +205,24 @@ def _responses(row: Operation[Any, Any], route: Route, answered: Schema) -> dict
     if route.conditional:
         tag = {"ETag": {"schema": {"type": "string"}, "description": "The version, for If-Match."}}
         found[route.status]["headers"] = tag
-        found[412] = _refusal("Another version is there than the condition demands.")
+        found[412] = _refusal(412)
         if route.method == "GET":
             found[304] = {"description": "The caller has this version already.", "headers": tag}
     if route.method not in {"GET", "DELETE"}:
-        found |= {status: _refusal(why) for status, why in _OF_BODIES.items()}
+        found |= {status: _refusal(status) for status in _OF_BODIES}
     return found
 
 
-def _refusal(why: str) -> Schema:
+def _refusal(status: int) -> Schema:
+    return {"$ref": f"#/components/responses/{status}"}
+
+
+def _refusals() -> Schema:
     schema = {"$ref": "#/components/schemas/Problem"}
-    return {"description": why, "content": {MEDIA_TYPE: {"schema": schema}}}
+    return {
+        str(status): {"description": why, "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status, why in (_REFUSALS | _OF_BODIES | _OF_CONDITIONS).items()
+    }
 
 
 def _answer_schema(row: Operation[Any, Any], route: Route) -> tuple[Schema, Schema]:

@@ -177,13 +177,14 @@ _NOTE = "/memories/{memory_id}"
 _SYNTHESIS = (
     _post("synthesis.add_memory", "/memories", "synthesis", 202),
     _get("synthesis.query_memory", "/memories/query", "synthesis"),
-    _get("synthesis.get_memory", _NOTE, "synthesis", absent="memory"),
+    _get("synthesis.get_memory", _NOTE, "synthesis"),
     _delete("synthesis.delete_memory", _NOTE, "synthesis"),
     Route("synthesis.update_memory_status", "PUT", _NOTE + "/status", "synthesis"),
     _post("synthesis.restore_memory", _NOTE + "/restore", "synthesis"),
     _get("synthesis.traverse_memory_evolution_chain", _NOTE + "/evolution", "synthesis"),
     _get("synthesis.generate_evolution_graph", _NOTE + "/evolution/graph", "synthesis"),
     _get("synthesis.recall_archived", _NOTE + "/archived", "synthesis"),
+    _post("synthesis.unarchive", _NOTE + "/unarchive", "synthesis"),
     _post("synthesis.add_agent_memory", "/agent/memories", "synthesis", 202),
     _post("synthesis.summarize_conversation", "/agent/summaries", "synthesis"),
     _get("synthesis.list_tasks", "/tasks", "synthesis"),
@@ -192,6 +193,7 @@ _SYNTHESIS = (
     _get("synthesis.get_connection_pool_stats", "/system/pool-stats", "synthesis"),
     _post("synthesis.fsck", "/system/fsck", "synthesis"),
     _post("synthesis.archive", "/system/archive", "synthesis"),
+    _post("synthesis.retain", "/system/retain", "synthesis"),
     _post("synthesis.forget", "/system/forget", "synthesis"),
 )
 

@@ -69,10 +69,12 @@ class RestServer:
         """Listen.
 
         Raises:
-            ConfigError: the address cannot be listened at, a certificate is of no use, or strangers could come in.
+            ConfigError: the address cannot be listened at, a certificate is of no use, strangers could come in, or
+                there are tokens while the hub's access policy is `open`.
             UnavailableError: the application did not start.
         """
         self._address.check(has_tokens=self._has_tokens)
+        self._check_access()
         await asyncio.to_thread(self._address.check_files)
         sock = self._listening or listening(self._address)
         self._address = replace(self._address, port=sock.getsockname()[1])
@@ -103,6 +105,12 @@ class RestServer:
         self._service.end_streams()
         server.should_exit = True
         await task
+
+    def _check_access(self) -> None:
+        settings = self._service.hub.settings
+        if self._has_tokens and settings.access == "open":
+            problem = "it is open, so that tokens would keep nobody apart; set it to namespaced"
+            raise ConfigError("access", settings.origin("access"), problem)
 
     def _config(self) -> uvicorn.Config:
         files = self._address
@@ -145,7 +153,8 @@ def listening(address: Address) -> socket.socket:
     """
     try:
         kind, *_, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(kind)
+        # With its protocol named, asyncio sends small answers at once instead of after 40 ms (Nagle's algorithm).
+        sock = socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
         raise _cannot(address, error) from error
     try:

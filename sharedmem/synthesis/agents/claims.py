@@ -26,7 +26,9 @@ _FILLERS = frozenset(
     )
 )
 _CLAUSE = re.compile(
-    r"[;!?\u3002\uff01\uff1f\u060c\u061b]|[.,:\u3001](?=\s|$|[^\x00-\x7f])|\s(?:and|but|und|aber|because|weil)\s"
+    r"[;!?()\u2013\u2014\u3002\uff01\uff1f\u060c\u061b]|[.,:\u3001](?=\s|$|[^\x00-\x7f])"
+    r"|\s(?:and|but|or|because|while|where|who|which|when|with|und|aber|oder|weil|wo|wenn|dass|mit|avec|con|donde)\s",
+    re.IGNORECASE,
 )
 _HEAD = re.compile(
     r"\b(?:address|phone|telephone|mobile|number|e-?mail|plan|subscription|tier|price|cost|fee|rate|budget|status|deadline"
@@ -113,13 +115,17 @@ def clauses_of(sentence: str) -> list[str]:
     return [clause.strip() for clause in _CLAUSE.split(sentence) if terms_of(clause) - _FILLERS]
 
 
-def replaces(new: Iterable[Claim], old: Iterable[Claim]) -> bool:
-    """Whether one of the new claims gives another value to what one of the old ones is about."""
-    values: dict[Terms, list[Terms]] = {}
-    for claim in new:
-        if claim.is_firm:
-            values.setdefault(claim.about, []).append(claim.value)
-    return any(_differ(claim.value, value) for claim in old for value in values.get(claim.about, ()))
+def replaces(new: Iterable[Claim], old: Iterable[Claim], *, wholly: bool = False) -> bool:
+    """Whether one of the new claims gives another value to what one of the old ones is about.
+
+    Args:
+        new: of a newer sentence.
+        old: of an older one.
+        wholly: only a value that says as much counts: Monday at 9 in room 5 is more than a Tuesday replaces.
+    """
+    firm = [claim for claim in new if claim.is_firm]
+    pairs = ((claim.value, other.value) for claim in old for other in firm if claim.about == other.about)
+    return any(_differ(was, is_) and (not wholly or len(was) <= len(is_)) for was, is_ in pairs)
 
 
 def takes_back(sentence: str, other: str) -> bool:

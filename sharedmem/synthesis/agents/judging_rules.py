@@ -27,11 +27,11 @@ class Compared:
     """
 
     def __init__(self, new: Sequence[Sentence], old: Sequence[Sentence]) -> None:
-        self._new, self._old = new, old
-        claims = [claim for sentence in new for claim in sentence.claims]
+        holding = [sentence for sentence in new if sentence.mark != "Earlier"]
+        claims = [claim for sentence in holding for claim in sentence.claims]
         worth = [sentence for sentence in old if not sentence.is_empty]
-        self.replaced = [sentence for sentence in worth if _is_replaced(sentence, new, claims)]
-        self.kept = [sentence for sentence in worth if not _is_covered(sentence, new, claims)]
+        self.replaced = [sentence for sentence in worth if _is_replaced(sentence, holding, claims)]
+        self.kept = [sentence for sentence in worth if not _is_covered(sentence, holding, claims)]
         self.added = [sentence for sentence in new if not sentence.is_empty and not _is_in(sentence, old)]
         common = _words(new) & _words(old)
         self.in_common = len(common)
@@ -79,7 +79,7 @@ def _is_covered(sentence: Sentence, new: Sequence[Sentence], claims: Sequence[Cl
     if not _is_replaced(sentence, new, claims):
         return False
     parts = [sentence._replace(text=clause) for clause in clauses_of(sentence.text)]
-    return all(_is_replaced(part, new, claims) or _is_in(part, new) for part in parts)
+    return all(replaces(claims, part.claims, wholly=True) or _is_in(part, new) for part in parts)
 
 
 def _is_in(sentence: Sentence, others: Sequence[Sentence]) -> bool:

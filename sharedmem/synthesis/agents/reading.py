@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import NamedTuple
 
 from sharedmem.knowledge.guard_words import NEGATIONS
@@ -50,7 +49,6 @@ class Sentence(NamedTuple):
         return asks or not self.terms or is_courtesy(self.text)
 
 
-@lru_cache(maxsize=512)
 def summary_of(note: str) -> tuple[tuple[Sentence, ...], ...]:
     """The sentences of a note's summary, line by line."""
     lines = (line.strip() for line in sections_of(note).get(SUMMARY, "").splitlines())

@@ -1,0 +1,49 @@
+"""The other side of the benchmark of REST: FastAPI with handlers that send one command each with redis-py.
+
+It is served as `sharedmem serve rest` is: by uvicorn on one core, with the same event loop and the same HTTP parser.
+
+python benchmarks/rest_bare.py unix:///path/of/redis.sock    says where it listens, in a line of JSON
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from redis.asyncio import Redis
+
+_JSON = "application/json"
+
+
+def app_of(url: str) -> FastAPI:
+    """One GET and one SET. Values are JSON already, and are handed through: nobody can do less."""
+    app, client = FastAPI(), Redis.from_url(url, protocol=2)
+
+    @app.get("/values/{key}")
+    async def read(key: str) -> Response:
+        return Response(await client.get(key), media_type=_JSON)
+
+    @app.put("/values/{key}")
+    async def write(key: str, request: Request) -> Response:
+        await client.set(key, await request.body())
+        return Response(b"1", media_type=_JSON)
+
+    return app
+
+
+async def serve(url: str) -> None:
+    """Serve until the process is ended."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(
+            app_of(url), log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none"
+        )
+        print(json.dumps({"url": f"http://127.0.0.1:{listening.getsockname()[1]}"}), flush=True)
+        await uvicorn.Server(config).serve(sockets=[listening])
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1]))

@@ -1,0 +1,90 @@
+"""The processes of the benchmark of REST, and what they use of the processor."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from harness import Server
+
+NAMESPACE = "bench"
+EMBEDDER = "hashing"
+_BARE = Path(__file__).with_name("rest_bare.py")
+_STOPS_WITHIN_S = 15
+
+
+class Services(Server):
+    """The Redis server together with the services before it: their CPU is one sum, since one call is one service's.
+
+    Args:
+        redis: the server.
+        processes: the services by name.
+        addresses: where each listens.
+    """
+
+    def __init__(self, redis: Server, processes: Mapping[str, int], addresses: Mapping[str, str]) -> None:
+        super().__init__(redis.urls["unix"], redis.urls["tcp"])
+        self.addresses = addresses
+        self._processes = processes
+
+    def cpu_s(self) -> float:
+        """CPU seconds that all of them have used."""
+        return super().cpu_s() + sum(_cpu_s(process) for process in self._processes.values())
+
+    def keep_to(self, cores: set[int]) -> None:
+        """Let all of them run on these cores only (Linux)."""
+        super().keep_to(cores)
+        for process in self._processes.values():
+            for thread in Path(f"/proc/{process}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), cores)
+
+
+def _cpu_s(process: int) -> float:
+    """CPU seconds of a process (Linux), to the nanosecond: ticks would be too coarse for a short round."""
+    threads = Path(f"/proc/{process}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+
+@contextmanager
+def served(redis: Server, *, tokens: Path) -> Iterator[Services]:
+    """Our service, once more with tokens, and the bare one, each in a process of its own."""
+    url = redis.urls["unix"]
+    ours = [sys.executable, "-m", "sharedmem.faces.cli.entry", "--json", "serve", "rest", "--port", "0"]
+    with ExitStack() as stack:
+        started = {
+            "service": stack.enter_context(_process(ours, url)),
+            "tokens": stack.enter_context(_process([*ours, "--tokens", str(tokens)], url)),
+            "bare": stack.enter_context(_process([sys.executable, str(_BARE), url], url)),
+        }
+        processes = {name: process for name, (process, _) in started.items()}
+        services = Services(redis, processes, {name: where for name, (_, where) in started.items()})
+        try:
+            yield services
+        finally:
+            services.close()
+
+
+@contextmanager
+def _process(command: Sequence[str], redis_url: str) -> Iterator[tuple[int, str]]:
+    """A process that says in its first line where it listens."""
+    told = {
+        "SHAREDMEM_REDIS_URL": redis_url,
+        "SHAREDMEM_NAMESPACE": NAMESPACE,
+        "SHAREDMEM_EMBEDDER": EMBEDDER,
+        "SHAREDMEM_DURABLE_URL": "none",
+    }
+    with subprocess.Popen(command, env=os.environ | told, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"{' '.join(command)} did not start; what it said stands above")
+            yield process.pid, json.loads(line)["url"]
+        finally:
+            process.terminate()
+            process.wait(_STOPS_WITHIN_S)

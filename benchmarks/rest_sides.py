@@ -1,0 +1,169 @@
+"""What the benchmark of REST calls: our service, the bare one, and the library without any service."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import orjson
+from harness import Call, Desk
+from redis.asyncio import Redis
+from rest_services import EMBEDDER, NAMESPACE
+from rest_wire import Client, Versions
+from synthesis_world import APP, filled_notes, question
+
+from sharedmem import Hub, Settings
+from sharedmem.store import SharedMemoryStore
+
+KEYS = 1_000
+NOTES = 1_000
+TOKEN = "smt_" + "bench" * 8
+_RATE = "1000000/s"
+
+
+def value_of(number: int) -> dict[str, object]:
+    """A value of about 200 bytes, as agents share them."""
+    return {
+        "task": f"task {number}",
+        "state": "running",
+        "progress": 0.25,
+        "assigned": ["planner", "researcher"],
+        "note": "waits for the figures of the third quarter, which finance has promised for Thursday morning",
+    }
+
+
+def write_tokens(path: Path) -> Path:
+    """A file with one token that may do everything, held to a rate that it does not reach."""
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    entry = {"sha256": digest, "namespace": NAMESPACE, "actor": "bench", "grants": [{"pattern": "*", "rights": "rw"}]}
+    path.write_text(json.dumps({"tokens": [entry]}), encoding="utf-8")
+    return path
+
+
+@asynccontextmanager
+async def _opened(url: str) -> AsyncIterator[SharedMemoryStore]:
+    settings = Settings(redis_url=url, durable_url="none", embedder=EMBEDDER, namespace=NAMESPACE)
+    async with Hub.open(settings=settings) as hub:
+        yield hub.store()
+
+
+async def filled(_: Desk, url: str) -> None:
+    """A job: the values for both sides, and notes to ask for."""
+    async with _opened(url) as store, Redis.from_url(url, protocol=2) as client:
+        await store.write_many({f"value-{number}": value_of(number) for number in range(KEYS)})
+        await client.mset({f"bare-{number}": orjson.dumps(value_of(number)) for number in range(KEYS)})
+        await filled_notes(store, NOTES)
+
+
+# -- reading and writing ---------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def read_over_rest(service: str, *, token: bool = False) -> AsyncIterator[Call]:
+    """A value from our service."""
+    headers = {"authorization": f"Bearer {TOKEN}"} if token else {}
+    async with Client(service, headers) as client:
+        asked = [client.spelled("GET", f"/api/v1/store/values/value-{number}/value") for number in range(KEYS)]
+        yield lambda number: client.send(asked[number % KEYS])
+
+
+@asynccontextmanager
+async def read_bare(service: str) -> AsyncIterator[Call]:
+    """A value from the bare service."""
+    async with Client(service) as client:
+        asked = [client.spelled("GET", f"/values/bare-{number}") for number in range(KEYS)]
+        yield lambda number: client.send(asked[number % KEYS])
+
+
+@asynccontextmanager
+async def read_in_process(url: str) -> AsyncIterator[Call]:
+    """A value from the library."""
+    async with _opened(url) as store:
+        yield lambda number: store.read(f"value-{number % KEYS}")
+
+
+@asynccontextmanager
+async def write_over_rest(service: str) -> AsyncIterator[Call]:
+    """A value to our service."""
+    async with Client(service) as client:
+
+        def call(number: int) -> object:
+            body = orjson.dumps({"value": value_of(number)})
+            return client.send(client.spelled("PUT", f"/api/v1/store/values/value-{number % KEYS}", body))
+
+        yield call
+
+
+@asynccontextmanager
+async def write_bare(service: str) -> AsyncIterator[Call]:
+    """A value to the bare service."""
+    async with Client(service) as client:
+
+        def call(number: int) -> object:
+            body = orjson.dumps(value_of(number))
+            return client.send(client.spelled("PUT", f"/values/bare-{number % KEYS}", body))
+
+        yield call
+
+
+@asynccontextmanager
+async def write_in_process(url: str) -> AsyncIterator[Call]:
+    """A value to the library."""
+    async with _opened(url) as store:
+        yield lambda number: store.write(f"value-{number % KEYS}", value_of(number))
+
+
+# -- asking and following --------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def query_over_rest(service: str) -> AsyncIterator[Call]:
+    """Notes that answer a question, from our service."""
+    async with Client(service) as client:
+
+        def call(number: int) -> object:
+            asked = f"app_id={quote(APP)}&query={quote(question(number))}"
+            return client.send(client.spelled("GET", f"/api/v1/memories/query?{asked}"))
+
+        yield call
+
+
+@asynccontextmanager
+async def query_in_process(url: str) -> AsyncIterator[Call]:
+    """The same from the library."""
+    async with _opened(url) as store:
+        yield lambda number: store.synthesis.query_memory(app_id=APP, query=question(number))
+
+
+@asynccontextmanager
+async def event_over_rest(service: str, url: str) -> AsyncIterator[Call]:
+    """From the begin of a write to the event that tells of it."""
+    async with _opened(url) as store, Client(service) as client, client.changes("/api/v1/changes") as versions:
+        yield lambda number: _written_and_told(store, number, versions)
+
+
+@asynccontextmanager
+async def event_in_process(url: str) -> AsyncIterator[Call]:
+    """From the begin of a write to its change, where another hub watches in the same process."""
+    async with _opened(url) as store, _opened(url) as other:
+        versions = Versions()
+        cursor = await other.cursor()
+        task = asyncio.create_task(_watched(other, cursor, versions))
+        try:
+            yield lambda number: _written_and_told(store, number, versions)
+        finally:
+            task.cancel()
+
+
+async def _watched(store: SharedMemoryStore, cursor: str, versions: Versions) -> None:
+    async for change in store.watch(since=cursor):
+        versions.tell(change.version)
+
+
+async def _written_and_told(store: SharedMemoryStore, number: int, versions: Versions) -> None:
+    await versions.reach(await store.write(f"value-{number % KEYS}", value_of(number)))
