@@ -15,6 +15,7 @@ from harness import Server
 NAMESPACE = "bench"
 EMBEDDER = "hashing"
 _BARE = Path(__file__).with_name("rest_bare.py")
+_SHAREDMEM = "from sharedmem.faces.cli import main; main()"
 _STOPS_WITHIN_S = 15
 
 
@@ -54,7 +55,7 @@ def _cpu_s(process: int) -> float:
 def served(redis: Server, *, tokens: Path) -> Iterator[Services]:
     """Our service, once more with tokens, and the bare one, each in a process of its own."""
     url = redis.urls["unix"]
-    ours = [sys.executable, "-m", "sharedmem.faces.cli.entry", "--json", "serve", "rest", "--port", "0"]
+    ours = [sys.executable, "-c", _SHAREDMEM, "--json", "serve", "rest", "--port", "0"]
     with ExitStack() as stack:
         started = {
             "service": stack.enter_context(_process(ours, url)),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,12 +16,12 @@ from rest_wire import Client, Versions
 from synthesis_world import APP, filled_notes, question
 
 from sharedmem import Hub, Settings
+from sharedmem.faces.auth import Bearer, Rate, add_entry, new_token
 from sharedmem.store import SharedMemoryStore
 
 KEYS = 1_000
 NOTES = 1_000
-TOKEN = "smt_" + "bench" * 8
-_RATE = "1000000/s"
+_RATE = "100000/s"
 
 
 def value_of(number: int) -> dict[str, object]:
@@ -37,25 +35,28 @@ def value_of(number: int) -> dict[str, object]:
     }
 
 
-def write_tokens(path: Path) -> Path:
-    """A file with one token that may do everything, held to a rate that it does not reach."""
-    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
-    entry = {"sha256": digest, "namespace": NAMESPACE, "actor": "bench", "grants": [{"pattern": "*", "rights": "rw"}]}
-    path.write_text(json.dumps({"tokens": [entry]}), encoding="utf-8")
-    return path
+def token_in(path: Path) -> str:
+    """A token of an actor who is held to a rate that it does not reach; what is kept of it goes into a file."""
+    token, entry = new_token(Bearer.of(NAMESPACE, actor="bench"), rate=Rate.of(_RATE))
+    add_entry(path, entry)
+    return token
+
+
+def _key(number: int) -> str:
+    return f"{NAMESPACE}:shared:value-{number % KEYS}"
 
 
 @asynccontextmanager
 async def _opened(url: str) -> AsyncIterator[SharedMemoryStore]:
     settings = Settings(redis_url=url, durable_url="none", embedder=EMBEDDER, namespace=NAMESPACE)
     async with Hub.open(settings=settings) as hub:
-        yield hub.store()
+        yield hub.store(NAMESPACE)
 
 
 async def filled(_: Desk, url: str) -> None:
     """A job: the values for both sides, and notes to ask for."""
     async with _opened(url) as store, Redis.from_url(url, protocol=2) as client:
-        await store.write_many({f"value-{number}": value_of(number) for number in range(KEYS)})
+        await store.write_many({_key(number): value_of(number) for number in range(KEYS)})
         await client.mset({f"bare-{number}": orjson.dumps(value_of(number)) for number in range(KEYS)})
         await filled_notes(store, NOTES)
 
@@ -64,11 +65,11 @@ async def filled(_: Desk, url: str) -> None:
 
 
 @asynccontextmanager
-async def read_over_rest(service: str, *, token: bool = False) -> AsyncIterator[Call]:
+async def read_over_rest(service: str, token: str = "") -> AsyncIterator[Call]:
     """A value from our service."""
-    headers = {"authorization": f"Bearer {TOKEN}"} if token else {}
+    headers = {"authorization": f"Bearer {token}"} if token else {}
     async with Client(service, headers) as client:
-        asked = [client.spelled("GET", f"/api/v1/store/values/value-{number}/value") for number in range(KEYS)]
+        asked = [client.spelled("GET", f"/api/v1/store/values/{_key(number)}/value") for number in range(KEYS)]
         yield lambda number: client.send(asked[number % KEYS])
 
 
@@ -84,7 +85,7 @@ async def read_bare(service: str) -> AsyncIterator[Call]:
 async def read_in_process(url: str) -> AsyncIterator[Call]:
     """A value from the library."""
     async with _opened(url) as store:
-        yield lambda number: store.read(f"value-{number % KEYS}")
+        yield lambda number: store.read(_key(number))
 
 
 @asynccontextmanager
@@ -94,7 +95,7 @@ async def write_over_rest(service: str) -> AsyncIterator[Call]:
 
         def call(number: int) -> object:
             body = orjson.dumps({"value": value_of(number)})
-            return client.send(client.spelled("PUT", f"/api/v1/store/values/value-{number % KEYS}", body))
+            return client.send(client.spelled("PUT", f"/api/v1/store/values/{_key(number)}", body))
 
         yield call
 
@@ -115,7 +116,7 @@ async def write_bare(service: str) -> AsyncIterator[Call]:
 async def write_in_process(url: str) -> AsyncIterator[Call]:
     """A value to the library."""
     async with _opened(url) as store:
-        yield lambda number: store.write(f"value-{number % KEYS}", value_of(number))
+        yield lambda number: store.write(_key(number), value_of(number))
 
 
 # -- asking and following --------------------------------------------------------------------------
@@ -166,4 +167,4 @@ async def _watched(store: SharedMemoryStore, cursor: str, versions: Versions) ->
 
 
 async def _written_and_told(store: SharedMemoryStore, number: int, versions: Versions) -> None:
-    await versions.reach(await store.write(f"value-{number % KEYS}", value_of(number)))
+    await versions.reach(await store.write(_key(number), value_of(number)))

@@ -201,8 +201,8 @@ def note_of(number: int) -> Note:
 
 async def filled_notes(store: SharedMemoryStore, size: int) -> None:
     """Put notes on the shelf of a namespace without the pipeline, with the vectors of the hashing embedder."""
-    hub, embedder = store.hub, HashingEmbedder()
-    shelf = NoteShelf(hub._thinking(), store._scope)  # noqa: SLF001  # nobody else fills a shelf like this
+    embedder = HashingEmbedder()
+    shelf = NoteShelf(store._thinking(), store._scope)  # noqa: SLF001  # nobody else fills a shelf like this
     for notes in _batches(size):
         vectors = (await embedder.embed([note.memory_note for note in notes])).vectors
         await shelf.commit(APP, fresh=[Fresh(note, vector) for note, vector in zip(notes, vectors, strict=True)])

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import socket
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,9 @@ import httpx2
 import orjson
 import pytest
 
-from sharedmem import Hub, Settings, errors
+from sharedmem import errors
 from sharedmem.client import SharedMemoryClient
 from sharedmem.client.sync import SharedMemoryClient as BlockingClient
-from sharedmem.client.ways import KNOWN
 from sharedmem.clock import SystemClock
 from sharedmem.errors import (
     AccessDeniedError,
@@ -28,13 +25,11 @@ from sharedmem.errors import (
     InternalError,
     InvalidError,
     LimitedError,
-    NotFoundError,
     SharedMemoryError,
     UnavailableError,
     UnsupportedError,
 )
 from sharedmem.models import ConversationSummary, Note, SynthesisTask
-from sharedmem.testing import fake_hub
 
 TOKEN = "smt_0123456789"
 TASK = {"task_id": "0000000000000001", "status": "done", "attempts": 1, "result": {"memory_id": "note-1"}}
@@ -402,160 +397,3 @@ def test_threads_may_share_a_blocking_client() -> None:
             thread.join()
 
     assert found == [NOTE] * 8
-
-
-# -- a real service -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def hub() -> AsyncIterator[Hub]:
-    async with fake_hub() as hub:
-        yield hub
-
-
-@pytest.fixture
-async def memory(hub: Hub) -> AsyncIterator[SharedMemoryClient]:
-    from sharedmem.faces.rest import create_app
-
-    transport = httpx2.ASGITransport(app=create_app(hub))
-    async with SharedMemoryClient("http://hub", transport=transport) as memory:
-        yield memory
-
-
-async def test_any_operation_of_the_service_can_be_called_with_any_text(memory: SharedMemoryClient, hub: Hub) -> None:
-    for key in ("plain", "a/b", "50%", "ä ö?", "q#x&y=z", "..", "a+b"):
-        await memory.call("value.write", key=key, value={"n": 1})
-
-        assert await hub.store("default").read(key) == {"n": 1}
-        assert await memory.call("value.read", key=key) == {"n": 1}
-        assert key in str((await memory.call("key.list", pattern="*"))["items"])
-
-
-async def test_lists_and_objects_may_stand_in_a_query(memory: SharedMemoryClient) -> None:
-    await memory.call("value.write_many", values={"a": 1, "b": 2})
-
-    assert await memory.call("value.read_many", keys=["a", "b"]) == {"a": 1, "b": 2}
-
-
-async def test_an_operation_that_is_none_is_told_with_those_that_are(memory: SharedMemoryClient) -> None:
-    with pytest.raises(UnsupportedError, match=r"'value\.wrte'.*value\.write"):
-        await memory.call("value.wrte", key="a")
-
-
-async def test_a_field_that_is_missing_in_the_path_is_told_before_anything_is_sent(memory: SharedMemoryClient) -> None:
-    with pytest.raises(InvalidError, match="key"):
-        await memory.call("value.read")
-
-
-async def test_what_json_cannot_hold_is_refused(memory: SharedMemoryClient) -> None:
-    with pytest.raises(InvalidError, match="JSON cannot hold"):
-        await memory.call("value.write", key="a", value=object())
-
-
-def test_a_service_sends_small_answers_at_once() -> None:
-    """Without its protocol named, asyncio leaves them to Nagle's algorithm: each answer takes 40 ms."""
-    from sharedmem.faces.endpoint import Address
-    from sharedmem.faces.rest.server import listening
-
-    with closing(listening(Address(port=0))) as sock:
-        assert sock.proto == socket.IPPROTO_TCP
-
-
-# -- synthesis over HTTP --------------------------------------------------------------------------------------
-
-
-def parameters(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
-    found = inspect.signature(function).parameters.values()
-    return [(one.name, one.kind, one.default) for one in found]
-
-
-def test_calls_are_those_of_the_library() -> None:
-    from sharedmem.synthesis.synthesis import Synthesis
-
-    own = public(SharedMemoryClient).keys() - {"call", "close"}
-    assert own <= public(Synthesis).keys()
-    for name in own:
-        assert parameters(getattr(SharedMemoryClient, name)) == parameters(getattr(Synthesis, name)), name
-
-
-async def test_the_ways_that_are_known_are_those_of_the_service(memory: SharedMemoryClient) -> None:
-    assert await memory.call("key.list", pattern="*") is not None
-
-    described = memory._described or {}
-    assert {name: described.get(name) for name in KNOWN} == KNOWN
-
-
-@pytest.fixture
-async def rememberer() -> AsyncIterator[SharedMemoryClient]:
-    """A client of a service whose rules take notes for alike when they share some words."""
-    from sharedmem.faces.rest import create_app
-
-    near = Settings(
-        synthesis_recall_threshold=0, synthesis_score_threshold=0, synthesis_link_threshold=0.3, webhook_private=False
-    )
-    async with fake_hub(settings=near) as hub:
-        transport = httpx2.ASGITransport(app=create_app(hub))
-        async with SharedMemoryClient("http://hub", transport=transport) as memory:
-            yield memory
-
-
-SHE: dict[str, Any] = {"app_id": "shop", "user_id": "mara"}
-
-
-async def told_of(memory: SharedMemoryClient, text: str) -> Note:
-    """The note that a message has become."""
-    task = await memory.add_memory(**SHE, messages=[{"role": "user", "content": text}])
-    assert task.status == "accepted"
-    done = await memory.wait(task.task_id, timeout=30)
-    assert done.result is not None
-    note = await memory.get_memory(done.result["memory_id"], app_id="shop")
-    assert note is not None
-    return note
-
-
-async def test_a_conversation_is_told_found_and_replaced_over_http(rememberer: SharedMemoryClient) -> None:
-    old = await told_of(rememberer, "My address is Storgata 77 in Malmö. I like red bikes.")
-    new = await told_of(rememberer, "My address is now Kungsgatan 8 in Gothenburg.")
-
-    (hit,) = await rememberer.query_memory(**SHE, query="which address?")
-    assert "Kungsgatan 8" in hit.memory_note
-    assert set(hit.metadata.sources) == {old.id, new.id}
-    chain = await rememberer.traverse_memory_evolution_chain(old.id, app_id="shop")
-    assert [note.id for note in chain] == [old.id, hit.metadata.id]
-    drawing = await rememberer.draw_evolution(old.id, app_id="shop", format="dot")
-    assert drawing.text.startswith("digraph")
-    assert rememberer.generate_evolution_graph(chain).text.startswith("flowchart")
-
-
-async def test_notes_are_deleted_and_brought_back_over_http(rememberer: SharedMemoryClient) -> None:
-    note = await told_of(rememberer, "I like red bikes.")
-
-    assert await rememberer.delete_memory(note.id, app_id="shop")
-    assert await rememberer.query_memory(**SHE, query="bikes") == []
-    again = await rememberer.update_memory_status(note.id, "active", app_id="shop")
-
-    assert again.status == "active"
-    assert not await rememberer.delete_memory("note-0", app_id="shop")
-    with pytest.raises(NotFoundError):
-        await rememberer.update_memory_status("note-0", "deleted", app_id="shop")
-
-
-async def test_what_an_agent_says_is_kept_and_summed_up_over_http(rememberer: SharedMemoryClient) -> None:
-    task = await rememberer.add_agent_memory(**SHE, messages="The customer wants red bikes only.", task_id="once")
-    again = await rememberer.add_agent_memory(**SHE, messages="The customer wants red bikes only.", task_id="once")
-    summary = await rememberer.summarize_conversation(**SHE, messages="I like red bikes. I am Mara.", mode="full")
-
-    assert task.task_id == again.task_id
-    assert isinstance(summary, ConversationSummary)
-    assert "red bikes" in summary.summary
-    assert (await rememberer.get_connection_pool_stats()).max_connections > 0
-
-
-async def test_a_webhook_to_the_inside_is_refused_over_http(rememberer: SharedMemoryClient) -> None:
-    with pytest.raises(InvalidError, match="webhook_private"):
-        await rememberer.add_memory(**SHE, messages=MESSAGES, callback_url="http://127.0.0.1:6379/")
-
-
-async def test_a_task_that_is_none_is_told_so(rememberer: SharedMemoryClient) -> None:
-    with pytest.raises(NotFoundError):
-        await rememberer.wait("0000000000000001")

@@ -115,9 +115,7 @@ async def test_an_agent_in_another_language_takes_part_with_fetch(served: Served
     for name, status, code in (("late", 412, "precondition_failed"), ("stranger", 401, "unauthenticated")):
         assert seen[name]["type"] == "application/problem+json"
         assert (seen[name]["status"], seen[name]["data"]["code"]) == (status, code)
-    assert [change["data"]["value" if "value" in change["data"] else "key"] for change in seen["changes"]] == [
-        f"{namespace}:shared:k{number}" for number in (1, 2, 3)
-    ]
+    assert [change["data"]["key"] for change in seen["changes"]] == [f"{namespace}:shared:k{n}" for n in (1, 2, 3)]
 
 
 async def test_a_server_that_ends_says_so_to_who_follows_it(served: Served) -> None:

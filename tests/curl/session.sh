@@ -18,7 +18,7 @@ step() {
 # A value goes in, comes out with its version, and is only replaced by who knows that version.
 step write --request PUT "$api/store/values/topic" --header "$json" --data '{"value": {"name": "news", "ü": [1, 2.5]}}'
 step read "$api/store/values/topic"
-tag=$(sed -n 's/^etag: *\([^\r]*\).*/\1/Ip' "$folder/read.head")
+tag=$(grep -i '^etag:' "$folder/read.head" | tr -d '\r' | cut -d ' ' -f 2)
 step unchanged "$api/store/values/topic" --header "if-none-match: $tag"
 step replace --request PUT "$api/store/values/topic" --header "$json" --header "if-match: $tag" --data '{"value": 2}'
 step late --request PUT "$api/store/values/topic" --header "$json" --header "if-match: $tag" --data '{"value": 3}'

@@ -20,7 +20,7 @@ from sharedmem import Hub
 
 MANY = 500
 USERS = 250
-TOPIC, KILLS = 24, 8
+TOPIC, KILLS = 24, 6
 _TESTS = Path(__file__).resolve().parent.parent
 
 

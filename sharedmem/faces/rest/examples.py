@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-EXAMPLES: Mapping[str, Any] = MappingProxyType(
+_OF_FIELDS: Mapping[str, Any] = MappingProxyType(
     {
         "key": "plan",
         "keys": ["plan", "chat:team-alpha:topic"],
@@ -58,6 +58,29 @@ EXAMPLES: Mapping[str, Any] = MappingProxyType(
         "a": "Ada",
         "b": "Oslo",
         "into": "Oslo",
+        "app_id": "support",
+        "user_id": "ada",
+        "memory_id": "note-7f3a",
+        "task_id": "7f3a",
+        "new_status": "archived",
+        "messages": [
+            {"role": "user", "content": "My parcel 4711 has not come."},
+            {"role": "assistant", "content": "It is at the depot; it comes on Friday."},
+        ],
     }
 )
 """By the name of a field."""
+_EPISODE = _OF_FIELDS["episode"]
+_ELSEWHERE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "set.add": {"values": ["red", "green"]},
+        "set.remove": {"values": ["red"]},
+        "graph.add_many": {"episodes": [_EPISODE]},
+    }
+)
+"""By operation and field, where a name means something else."""
+
+
+def example_of(operation: str, field: str) -> Any:
+    """What a field looks like in the request of an operation; None when nobody has said so."""
+    return _ELSEWHERE.get(operation, {}).get(field, _OF_FIELDS.get(field))

@@ -10,9 +10,9 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
 from sharedmem.faces.operations import Operation
-from sharedmem.faces.rest.binding import Binding
+from sharedmem.faces.rest.binding import Binding, Spelling
 from sharedmem.faces.rest.call import Endpoint
-from sharedmem.faces.rest.examples import EXAMPLES
+from sharedmem.faces.rest.examples import example_of
 from sharedmem.faces.rest.paging import MOST, USUAL
 from sharedmem.faces.rest.problems import MEDIA_TYPE
 from sharedmem.faces.rest.routes import PREFIX, TAGS, Route
@@ -109,7 +109,7 @@ def described(row: Operation[Any, Any], route: Route, binding: Binding[Any]) -> 
     told: Schema = {
         "summary": row.summary,
         "tags": [route.tag],
-        "parameters": [*_query(takes, binding, route), *_headers(row, route)],
+        "parameters": [*_query(row, takes, binding, route), *_headers(row, route)],
         "responses": _responses(row, route, answered),
         "$defs": takes.get("$defs", {}) | defs,
     }
@@ -121,7 +121,7 @@ def described(row: Operation[Any, Any], route: Route, binding: Binding[Any]) -> 
 def _completed(endpoint: Endpoint, told: Schema) -> Schema:
     in_path = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
     described_here = {one["name"] for one in told.get("parameters", []) if one["in"] == "path"}
-    named = [_path_parameter(name) for name in in_path if name not in described_here]
+    named = [_path_parameter(endpoint.name, name) for name in in_path if name not in described_here]
     responses = {str(status): reply for status, reply in told.get("responses", {}).items()}
     refusals = {str(status): _refusal(status) for status in _REFUSALS}
     return told | {
@@ -131,20 +131,25 @@ def _completed(endpoint: Endpoint, told: Schema) -> Schema:
     }
 
 
-def _path_parameter(name: str) -> Schema:
-    schema: Schema = {"type": "integer"} if name == "token" else {"type": "string", "minLength": 1}
-    examples = EXAMPLES.get(name)
-    return {"name": name, "in": "path", "required": True, "schema": schema} | (
-        {} if examples is None else {"example": examples}
-    )
+def _path_parameter(operation: str, name: str) -> Schema:
+    schema: Schema = {"type": "string", "minLength": 1}
+    example = example_of(operation, name)
+    told: Schema = {"name": name, "in": "path", "required": True, "schema": schema}
+    return told if example is None else told | {"example": example}
 
 
-def _query(takes: Schema, binding: Binding[Any], route: Route) -> list[Schema]:
+def _query(row: Operation[Any, Any], takes: Schema, binding: Binding[Any], route: Route) -> list[Schema]:
     if binding.has_body:
         return []
     required = set(takes.get("required", ()))
     found = [
-        _query_parameter(name, takes["properties"][name], binding, is_required=name in required)
+        _query_parameter(
+            row.name,
+            name,
+            takes["properties"][name],
+            spelling=binding.spellings[name],
+            is_required=name in required,
+        )
         for name in binding.fields
         if not (route.paging and name in {"cursor", route.paging})
     ]
@@ -155,12 +160,13 @@ def _query(takes: Schema, binding: Binding[Any], route: Route) -> list[Schema]:
     return found
 
 
-def _query_parameter(name: str, schema: Schema, binding: Binding[Any], *, is_required: bool) -> Schema:
+def _query_parameter(operation: str, name: str, schema: Schema, *, spelling: Spelling, is_required: bool) -> Schema:
     told: Schema = {"name": name, "in": "query", "required": is_required}
     shown = _without_null(schema)
-    if binding.spellings[name] == "json":
+    if spelling == "json":
         return told | {"content": {"application/json": {"schema": shown}}}
-    return told | {"schema": shown} | ({"example": EXAMPLES[name]} if name in EXAMPLES and is_required else {})
+    example = example_of(operation, name) if is_required else None
+    return told | {"schema": shown} | ({} if example is None else {"example": example})
 
 
 def _without_null(schema: Schema) -> Schema:
@@ -190,9 +196,9 @@ def _body(row: Operation[Any, Any], takes: Schema, binding: Binding[Any]) -> Sch
     if required:
         schema["required"] = required
     content: Schema = {"schema": schema}
-    example = {name: EXAMPLES[name] for name in required if name in EXAMPLES}
-    if len(example) == len(required) and example:
-        content["example"] = EXAMPLES.get(row.name, example)
+    example = {name: example_of(row.name, name) for name in required}
+    if example and None not in example.values():
+        content["example"] = example
     return {"required": bool(required), "content": {"application/json": content}}
 
 
