@@ -17,6 +17,7 @@ from fastapi import FastAPI, Request, Response
 from redis.asyncio import Redis
 
 _JSON = "application/json"
+_KEEP_ALIVE_S = 30
 
 
 def app_of(url: str) -> FastAPI:
@@ -37,9 +38,18 @@ def app_of(url: str) -> FastAPI:
 
 async def serve(url: str) -> None:
     """Serve until the process is ended."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for an acknowledgement.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
         config = uvicorn.Config(
-            app_of(url), log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none"
+            app_of(url),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            timeout_keep_alive=_KEEP_ALIVE_S,
         )
         print(json.dumps({"url": f"http://127.0.0.1:{listening.getsockname()[1]}"}), flush=True)
         await uvicorn.Server(config).serve(sockets=[listening])

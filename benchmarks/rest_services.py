@@ -88,4 +88,7 @@ def _process(command: Sequence[str], redis_url: str) -> Iterator[tuple[int, str]
             yield process.pid, json.loads(line)["url"]
         finally:
             process.terminate()
-            process.wait(_STOPS_WITHIN_S)
+            try:
+                process.wait(_STOPS_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()

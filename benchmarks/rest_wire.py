@@ -44,8 +44,14 @@ class _Line(asyncio.Protocol):
             answer.set_result(whole)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(exc or ConnectionResetError("the service has closed the connection"))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the service has not hung up, as it does on those who are silent for long."""
+        return self._transport is not None
 
     def ask(self, request: bytes) -> asyncio.Future[bytes]:
         assert self._transport is not None
@@ -91,14 +97,18 @@ class Client:
         Raises:
             AnswerError: it is none of success.
         """
-        line = self._idle.pop() if self._idle else await self._connected()
+        line = await self._line()
         answer = await line.ask(request)
         if not answer.startswith(b"HTTP/1.1 2"):
             raise AnswerError(answer.decode("utf-8", "replace"))
         self._idle.append(line)
         return answer
 
-    async def _connected(self) -> _Line:
+    async def _line(self) -> _Line:
+        while self._idle:
+            line = self._idle.pop()
+            if line.is_open:
+                return line
         _, line = await asyncio.get_running_loop().create_connection(_Line, self._host, self._port)
         return line
 

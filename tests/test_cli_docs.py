@@ -22,8 +22,8 @@ import generate_cli_docs  # noqa: E402  the tools are no package
 WAITS = {"subscribe", "watch", "demo", "serve"}
 # Their lines name files and servers; tests/test_cli_archives.py, tests/test_cli_cache.py and docs/archives.md run them.
 WITH_FILES = {"export", "import", "copy", "backfill", "cache calibrate"}
-# Their lines name a task or plan that another run has answered; the tests of their commands run them.
-ABOUT_EARLIER = {"plans resolve", "queue ack", "queue retry", "queue fail", "queue result"}
+# Their lines name a task, plan or token that another run has answered; the tests of their commands run them.
+ABOUT_EARLIER = {"plans resolve", "queue ack", "queue retry", "queue fail", "queue result", "token revoke"}
 BEFORE = {
     "cache check": "cache put 'what is the capital of France?' Paris",
     "get": "set plan 1",

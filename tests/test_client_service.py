@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -10,11 +11,17 @@ from typing import Any
 
 import httpx2
 import pytest
+from support.rest_server import desk
 
 from sharedmem import Hub, Settings
 from sharedmem.client import SharedMemoryClient
+from sharedmem.client.sync import SharedMemoryClient as BlockingClient
 from sharedmem.client.ways import KNOWN
-from sharedmem.errors import InvalidError, NotFoundError, UnsupportedError
+from sharedmem.errors import AccessDeniedError, InvalidError, NotFoundError, UnsupportedError
+from sharedmem.faces.auth import Bearer
+from sharedmem.faces.endpoint import Address
+from sharedmem.faces.rest import RestServer, create_app
+from sharedmem.faces.rest.server import listening
 from sharedmem.models import ConversationSummary, Note
 from sharedmem.testing import fake_hub
 
@@ -37,8 +44,6 @@ async def hub() -> AsyncIterator[Hub]:
 
 @pytest.fixture
 async def memory(hub: Hub) -> AsyncIterator[SharedMemoryClient]:
-    from sharedmem.faces.rest import create_app
-
     transport = httpx2.ASGITransport(app=create_app(hub))
     async with SharedMemoryClient("http://hub", transport=transport) as memory:
         yield memory
@@ -76,9 +81,6 @@ async def test_what_json_cannot_hold_is_refused(memory: SharedMemoryClient) -> N
 
 def test_a_service_sends_small_answers_at_once() -> None:
     """Without its protocol named, asyncio leaves them to Nagle's algorithm: each answer takes 40 ms."""
-    from sharedmem.faces.endpoint import Address
-    from sharedmem.faces.rest.server import listening
-
     with closing(listening(Address(port=0))) as sock:
         assert sock.proto == socket.IPPROTO_TCP
 
@@ -110,8 +112,6 @@ async def test_the_ways_that_are_known_are_those_of_the_service(memory: SharedMe
 @pytest.fixture
 async def rememberer() -> AsyncIterator[SharedMemoryClient]:
     """A client of a service whose rules take notes for alike when they share some words."""
-    from sharedmem.faces.rest import create_app
-
     near = Settings(
         synthesis_recall_threshold=0, synthesis_score_threshold=0, synthesis_link_threshold=0.3, webhook_private=False
     )
@@ -181,3 +181,31 @@ async def test_a_webhook_to_the_inside_is_refused_over_http(rememberer: SharedMe
 async def test_a_task_that_is_none_is_told_so(rememberer: SharedMemoryClient) -> None:
     with pytest.raises(NotFoundError):
         await rememberer.wait("0000000000000001")
+
+
+# -- a real port ----------------------------------------------------------------------------------------------
+
+
+async def test_both_clients_show_their_token_to_a_server_and_are_told_when_it_is_none() -> None:
+    async with desk(Bearer.of("team", actor="ada")) as open_desk, RestServer(open_desk.app, has_tokens=True) as server:
+        token = open_desk.tokens["team/ada"]
+        async with SharedMemoryClient(server.url, token=token) as memory:
+            await memory.call("value.write", key="topic", value="tides")
+        with BlockingClient(server.url, token=token) as blocking:
+            assert await asyncio.to_thread(blocking.call, "value.read", key="topic") == "tides"
+            assert await asyncio.to_thread(blocking.warm_up)
+        async with SharedMemoryClient(server.url, token="smt_unknown") as stranger:
+            with pytest.raises(AccessDeniedError, match="token"):
+                await stranger.warm_up()
+
+
+async def test_a_client_outlives_a_server_that_is_started_again() -> None:
+    async with fake_hub() as hub:
+        async with RestServer(create_app(hub), Address(port=0)) as first:
+            port = first.address.port
+            memory = SharedMemoryClient(first.url)
+            assert await memory.warm_up()
+        asked = asyncio.create_task(memory.get_connection_pool_stats())
+        async with RestServer(create_app(hub), Address(port=port)):
+            assert (await asked).max_connections > 0
+            await memory.close()

@@ -1,61 +1,63 @@
-"""Several processes answer at one port, and somebody looks after them."""
+"""Several processes answer at one port: one that dies is replaced, and none outlives the command that began them."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
-import pytest
 from support.bare_server import BareServer
 from support.waiting import wait_until
 
-from sharedmem import ConfigError, Settings
-from sharedmem.faces.endpoint import Address
-from sharedmem.faces.rest import create_app
-from sharedmem.faces.rest.crew import Plan, serve
-
-WORKERS = """
-import sys
-from sharedmem import Settings
-from sharedmem.faces.endpoint import Address
-from sharedmem.faces.rest import create_app
-from sharedmem.faces.rest.crew import Plan, serve
-if __name__ == "__main__":
-    plan = Plan(Settings(redis_url=sys.argv[1]), create_app, Address(), workers=2, grace_s=1)
-    serve(plan, announce=lambda address: print(address.port, flush=True))
-"""
+_COMMAND = "from sharedmem.faces.cli import main; main()"
 
 
-def test_a_crew_has_a_number_of_workers_that_makes_sense() -> None:
-    with pytest.raises(ConfigError, match="give 1 to 64"):
-        serve(Plan(Settings(), create_app, Address(), workers=0))
+@asynccontextmanager
+async def crew(redis: BareServer) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """`sharedmem serve rest --workers 2`, and where it answers."""
+    words = ["--json", "--url", redis.url, "serve", "rest", "--port", "0", "--workers", "2"]
+    command = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _COMMAND, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        assert command.stdout is not None
+        yield command, json.loads(await command.stdout.read(4096))["url"]
+    finally:
+        if command.returncode is None:
+            command.kill()
+            await command.wait()
 
 
-async def test_a_worker_that_is_killed_is_replaced_and_all_end_together(tmp_path: Path) -> None:
-    script = tmp_path / "served.py"
-    script.write_text(WORKERS)
+async def answers(url: str) -> bool:
+    async with httpx2.AsyncClient(base_url=url, timeout=30) as calling:
+        return (await calling.get("/health/live")).status_code == 200
+
+
+def members_of(pid: int) -> set[int]:
+    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def are_gone(members: set[int]) -> bool:
+    return not any(Path(f"/proc/{member}").exists() for member in members)
+
+
+async def test_a_process_that_is_killed_is_replaced_and_none_outlives_the_command() -> None:
     with BareServer(tcp=True) as redis:
-        crew = await asyncio.create_subprocess_exec(sys.executable, script, redis.url, stdout=asyncio.subprocess.PIPE)
-        assert crew.stdout is not None
-        port = (await crew.stdout.readline()).decode().strip()
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as calling:
-            assert (await calling.get("/health/live")).status_code == 200
-            before = workers_of(crew.pid)
-            os.kill(before[-1], signal.SIGKILL)
-            await wait_until(lambda: bool(set(workers_of(crew.pid)) - set(before)), description="another worker began")
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as calling:
-            assert (await calling.get("/health/live")).status_code == 200
-        crew.terminate()
-        left = await crew.wait()
+        async with crew(redis) as (command, url):
+            assert await answers(url)
+            before = members_of(command.pid)
+            os.kill(min(before), signal.SIGKILL)
+            await wait_until(lambda: bool(members_of(command.pid) - before), description="another one took its place")
+            assert await answers(url)
 
-    assert left == 0
-    assert not any(os.path.exists(f"/proc/{worker}") for worker in before)  # noqa: ASYNC240, PTH110  of this machine
+            members = before | members_of(command.pid)
+            command.kill()
+            await command.wait()
 
-
-def workers_of(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+            await wait_until(lambda: are_gone(members), description="the others have ended too")

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 from support.rest_server import API, serving
+from support.waiting import wait_until
 
 from sharedmem import ConfigError, Settings
 from sharedmem.faces.endpoint import Address
@@ -150,6 +151,27 @@ async def test_two_hundred_connections_are_answered(server: RestServer) -> None:
         answered = await asyncio.gather(*(calling.put(f"{API}/store/values/k{n}", json=body) for n in range(200)))
 
     assert {one.status_code for one in answered} == {200}
+
+
+async def test_who_leaves_while_it_waits_takes_nothing_away() -> None:
+    async with serving(terms=Terms(longest_wait_s=30)) as (server, hub):
+        queue = hub.store("default", actor="shared").queue("q")
+        reader, writer = await asyncio.open_connection(server.address.host, server.address.port)
+        body = b'{"wait": 30}'
+        claim = head("POST", f"{API}/queues/q/claim", f"content-length: {len(body)}", "content-type: application/json")
+        writer.write(claim + body)
+        await wait_until(lambda: waiting(queue, 1), description="it waits")
+        writer.transport.abort()
+        await wait_until(lambda: waiting(queue, 0), description="it does not wait any more")
+        await queue.put(1)
+
+        task = await queue.claim(wait=0)
+
+    assert (task and task.attempt) == 1
+
+
+async def waiting(queue: Queue, count: int) -> bool:
+    return (await queue.stats()).workers_waiting == count
 
 
 async def test_a_call_under_way_is_answered_when_the_server_ends() -> None:

@@ -18,6 +18,7 @@ from sharedmem import Hub
 from sharedmem.faces.auth import Bearer, Tokens, new_token
 from sharedmem.faces.rest import Terms, create_app
 from sharedmem.faces.rest.streams import Carrier, Carrying
+from sharedmem.hub.admitting import credentials_of
 from sharedmem.testing import fake_hub
 
 EXPORT, IMPORT = "/namespace/export", "/namespace/import"
@@ -187,8 +188,11 @@ async def test_an_archive_lands_nowhere_but_in_the_namespace_of_its_bearer(room:
 async def test_a_reference_to_somebody_elses_blob_brings_nothing(room: Room) -> None:
     large = "secret " * 60_000
     await room.hub.store("desk", actor="ada").write("large", large)
-    told = {"path": "desk/large", "size": len(large), "sha256": "0" * 64, "content_type": "x", "codec": "json"}
-    forged = value("lobby:shared:stolen", json.dumps(told)) | {"codec": "blob"}
+    held = await credentials_of(room.hub)._line.call("GET", b"sm:{desk}:ada:large")
+    assert isinstance(held, bytes)
+    reference = held.partition(b"\n")[2].decode()
+    assert "path" in json.loads(reference)
+    forged = value("lobby:shared:stolen", reference) | {"codec": "blob"}
 
     await room.other("POST", IMPORT, archive(forged, namespace="lobby"))
 

@@ -26,6 +26,7 @@ from support.synthesis_ground import (
 from sharedmem import InvalidError, LimitedError, Settings, SharedMemoryStore, UnavailableError
 from sharedmem.errors import ConfigError
 from sharedmem.models import Note, Resolution, SynthesisTask, Verdict
+from sharedmem.synthesis.agents.offline import RuleAgents
 from sharedmem.synthesis.chains import Chains
 from sharedmem.synthesis.pipeline import Turn
 from sharedmem.synthesis.protocol import Change, Committed
@@ -163,6 +164,14 @@ async def test_sixteen_writers_of_one_topic_leave_one_head_with_all_facts(
     await bench.check(said=[fact(number) for number in range(16)])
 
 
+async def test_by_rules_sixteen_writers_lose_nothing_either(store: SharedMemoryStore) -> None:
+    bench = bench_of(store, RuleAgents())
+
+    await asyncio.gather(*(add(bench, number) for number in range(16)))
+
+    await bench.check(said=[fact(number) for number in range(16)])
+
+
 async def test_who_lost_the_lock_while_judging_changes_nothing_by_it(store: SharedMemoryStore, panel: Panel) -> None:
     bench = bench_of(store, panel)
     old = await add(bench, 1)
@@ -283,6 +292,34 @@ async def test_a_consolidation_that_drops_something_is_rejected(
     assert "rejected" in note.degraded[0]
     assert note.resolutions[0].operation == "SKIP"
     await bench.check(said=[fact(1), fact(2)])
+
+
+async def test_a_note_that_would_grow_without_end_stays_apart(store: SharedMemoryStore, panel: Panel) -> None:
+    bench = bench_of(store, panel)
+    await add(bench, 1)
+    panel.rewrite = lambda text: text + " and so on" * 10_000
+
+    note = await add(bench, 2)
+
+    assert (note.status, len(await bench.heads())) == ("active", 2)
+    assert "no note any more" in note.degraded[0]
+    await bench.check(said=[fact(1), fact(2)])
+
+
+async def test_two_notes_with_one_text_are_judged_once_and_both_settled(store: SharedMemoryStore, panel: Panel) -> None:
+    bench = bench_of(store, panel)
+    panel.verdict = lambda _: "SKIP"
+    for number in (1, 2):
+        await bench.pipeline.add_memory(ask(fact(1)), Turn(f"{number:016d}"))
+    panel.verdict = lambda _: "UPDATE"
+    panel.calls.clear()
+
+    note = await add(bench, 3)
+
+    assert {one.memory_id for one in note.resolutions} == {"note-0000000000000001", "note-0000000000000002"}
+    assert [head.id for head in await bench.heads()] == ["note-0000000000000003-s"]
+    assert panel.calls["judge"] == 1
+    await bench.check(said=[fact(1), fact(3)])
 
 
 # -- models and providers that are away -------------------------------------------------------

@@ -394,7 +394,7 @@ def test_a_result_counts_what_was_decided() -> None:
 
 
 @given(st.lists(st.sampled_from(["UPDATE", "DELETE", "SKIP"]), min_size=8, max_size=24))
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_whatever_is_decided_every_message_is_reached_from_a_note_that_stands(verdicts: list[Verdict]) -> None:
     async with fake_hub() as hub:
         panel = Panel()

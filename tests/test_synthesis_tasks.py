@@ -151,6 +151,15 @@ async def test_what_is_still_to_be_done_for_a_user_can_be_discarded(bench: Bench
     assert len(await bench.desk.list()) == 1
 
 
+async def test_messages_that_wait_in_a_batch_are_discarded_with_their_timer(bench: Bench) -> None:
+    waits = batcher(bench, session_id="monday")
+    await waits.add(say(1))
+
+    assert await bench.desk.list() == []
+    assert await bench.desk.forget(APP, USER) == 1
+    assert await waits.waiting() == 0
+
+
 # -- what is refused --------------------------------------------------------------------------
 
 

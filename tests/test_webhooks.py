@@ -18,6 +18,8 @@ from support.waiting import wait_until
 
 from sharedmem import Hub, InvalidError, Settings
 from sharedmem.clock import SystemClock
+from sharedmem.models import SynthesisTask
+from sharedmem.providers.protocol import ChatMessage, Model
 from sharedmem.synthesis.addresses import Resolve, read_url, refusal_of
 from sharedmem.synthesis.signing import signature_header, verify_signature
 from sharedmem.synthesis.webhooks import Delivery, Webhooks
@@ -276,6 +278,63 @@ async def test_what_somebody_else_put_into_the_queue_harms_nobody(opened: Open) 
     delivery = await webhooks.work_once()
 
     assert delivery == Delivery(outcome="refused", attempts=0, error="the task in the queue is no webhook")
+
+
+# -- tasks of synthesis -----------------------------------------------------------------------------------
+
+
+class Broken:
+    """A model that fails as nobody expects."""
+
+    name = "broken"
+
+    async def complete(self, messages: Sequence[ChatMessage], schema: type[Model]) -> Model:  # noqa: ARG002
+        raise RuntimeError("a bug")
+
+    async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:  # noqa: ARG002
+        raise RuntimeError("a bug")
+
+    async def close(self) -> None:
+        """There is nothing to give back."""
+
+
+async def test_whoever_asked_is_told_what_became_of_a_memory_and_of_a_summary(hub: Hub, receiver: Receiver) -> None:
+    synthesis, url = hub.store("shop").synthesis, f"http://127.0.0.1:{receiver.port}/"
+    asked: dict[str, Any] = {"app_id": "shop", "user_id": "mara", "callback_url": url}
+
+    noted = await synthesis.add_memory(**asked, messages=[{"role": "user", "content": "I moved to Malmö."}])
+    summed = await synthesis.summarize_conversation(**asked, messages="She moved to Malmö.")
+    await wait_until(lambda: len(receiver.calls) == 2, description="both are told")
+
+    assert isinstance(summed, SynthesisTask)
+    results = {call.told["task_id"]: call.told["result"] for call in receiver.calls}
+    assert results[noted.task_id]["memory_id"] == f"note-{noted.task_id}"
+    assert "Malmö" in results[summed.task_id]["summary"]
+    assert all(verify_signature(SECRET, call.headers["x-sharedmem-signature"], call.body) for call in receiver.calls)
+
+
+async def test_whoever_asked_is_told_that_it_failed(receiver: Receiver) -> None:
+    settings = Settings(webhook_private=True, synthesis_attempts=1)
+    async with fake_hub(settings=settings, model=Broken()) as hub:
+        await hub.store("shop").synthesis.summarize_conversation(
+            app_id="shop", user_id="mara", messages="hm", callback_url=f"http://127.0.0.1:{receiver.port}/"
+        )
+        await wait_until(lambda: len(receiver.calls) == 1, description="it is told")
+
+    (call,) = receiver.calls
+    assert call.told["status"] == "failed"
+    assert call.told["error"] == "RuntimeError: a bug"
+
+
+async def test_a_task_with_a_url_on_the_inside_is_not_accepted() -> None:
+    async with fake_hub() as hub:
+        with pytest.raises(InvalidError, match="webhook_private"):
+            await hub.store("shop").synthesis.add_memory(
+                app_id="shop",
+                user_id="mara",
+                messages=[{"role": "user", "content": "I moved."}],
+                callback_url="http://169.254.169.254/latest/meta-data",
+            )
 
 
 # -- where they may go --------------------------------------------------------------------------------

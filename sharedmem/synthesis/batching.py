@@ -7,11 +7,9 @@ behind every message before the message is stored, and a sealed batch is put und
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import orjson
 from pydantic import ValidationError
 
 from sharedmem.clock import new_id
@@ -19,7 +17,7 @@ from sharedmem.data.records import take_apart
 from sharedmem.errors import ConflictError, InvalidError
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import Record, SynthesisMessage
-from sharedmem.synthesis.tasks import AddMemory, Desk, Flush, check_id, check_messages
+from sharedmem.synthesis.tasks import AddMemory, Desk, Flush, batch_name, check_id, check_messages
 from sharedmem.wire.access import Scope
 from sharedmem.wire.codec import encode
 from sharedmem.wire.mutations import Mutations
@@ -84,8 +82,7 @@ class Batcher:
         self._session_id = None if session_id is None else check_id("session_id", session_id)
         self._size = _check_size(size, minds.settings.synthesis_max_messages)
         self._wait_s = _check_wait(wait_s)
-        whose = orjson.dumps([app_id, user_id, session_id])
-        self._name = f"synthesis-batch-{hashlib.sha256(whose).hexdigest()[:32]}"
+        self._name = batch_name(app_id, user_id, session_id)
         self._target = scope.common(self._name, "write")
         self._actor = scope.signature
         self._mutations = Mutations(minds.sender)

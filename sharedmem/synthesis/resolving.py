@@ -16,6 +16,7 @@ from sharedmem.errors import (
     ConfigError,
     InvalidError,
     LimitedError,
+    LockHeldError,
     LockLostError,
     UnavailableError,
 )
@@ -50,6 +51,10 @@ _TURNS_UNDER_LOCKS = 8
 # From then on it does not matter what others add meanwhile.
 _CAREFUL_TURNS = 6
 _REMEMBERED_S = 30 * 86_400
+# Long enough for whoever takes over; texts of users lie nowhere longer than they have to.
+_TEXT_S = 86_400
+# In characters. Notes that grew for ever would cost more with each one that joins them, and say less to a search.
+_LONGEST_NOTE = 50_000
 _logger = get_logger("synthesis")
 
 
@@ -85,6 +90,8 @@ class Case:
         self.note = note
         self.vector = vector
         self.is_last = is_last
+        self.verdicts: dict[str, Resolution] = {}
+        """By digest; those for want of an answer, too, so that nobody is asked again in this attempt."""
         self.drafts: dict[tuple[tuple[str, int], ...], Draft] = {}
 
 
@@ -148,6 +155,7 @@ class Resolver:
 
         Raises:
             UnavailableError, LimitedError, ConfigError: a model is away, or the store; the note stays pending.
+            LockHeldError: others held its neighbours for a quarter of an hour; likewise.
         """
         wanted = chains
         for _ in range(_TURNS):
@@ -157,6 +165,10 @@ class Resolver:
             except LockLostError as error:
                 _logger.warning("note %s is settled anew: %s", case.note.id, error)
                 continue
+            except LockHeldError:
+                if case.is_last:
+                    break
+                raise
             if isinstance(outcome, Note):
                 return outcome
             wanted = outcome
@@ -238,17 +250,21 @@ class Resolver:
         if not linked:
             return []
         digests = {note.id: self._digest("verdict", new, note) for note in linked}
-        known = await self._shelf.remembered(new.app_id, list(digests.values()))
-        recalled = {note.id: found for note in linked if (found := _recalled(note, known.get(digests[note.id])))}
-        unknown = [note for note in linked if note.id not in recalled]
-        given = await self._asked_to_judge(case, new, unknown) if unknown else []
-        firm = {digests[one.memory_id]: _kept(one) for one in given if one.decided_by != FALLBACK}
+        missing = [digest for digest in digests.values() if digest not in case.verdicts]
+        for digest, kept in (await self._shelf.remembered(new.app_id, missing) if missing else {}).items():
+            if (recalled := _recalled(kept)) is not None:
+                case.verdicts[digest] = recalled
+        unknown = [note for note in linked if digests[note.id] not in case.verdicts]
+        given = {digests[one.memory_id]: one for one in await self._asked_to_judge(case, new, unknown)}
+        case.verdicts |= given
+        firm = {digest: _kept(one) for digest, one in given.items() if one.decided_by != FALLBACK}
         if firm:
             await self._shelf.remember(new.app_id, firm, ttl_s=_REMEMBERED_S)
-        all_of_them = recalled | {one.memory_id: one for one in given}
-        return [all_of_them[note.id] for note in linked]
+        return [case.verdicts[digests[note.id]].model_copy(update={"memory_id": note.id}) for note in linked]
 
     async def _asked_to_judge(self, case: Case, new: Note, linked: Sequence[Note]) -> list[Resolution]:
+        if not linked:
+            return []
         answer, reason = await self.useful(
             "judge", lambda: self._agents.judge(new, linked), is_last=case.is_last, else_="it was kept as it is"
         )
@@ -269,6 +285,8 @@ class Resolver:
         written, reason = await self._consolidated(case, new, updated)
         if written is None:
             return Draft(None, reason)
+        if len(written.note) > _LONGEST_NOTE:
+            return Draft(None, f"the consolidation was rejected: over {_LONGEST_NOTE} characters are no note any more")
         try:
             check_preserved([note.memory_note for note in (new, *updated)], written.note)
         except InvalidError as error:
@@ -294,7 +312,7 @@ class Resolver:
             else_="no consolidation could be made",
         )
         if written is not None:
-            await self._shelf.remember(new.app_id, {digest: written.note.encode()}, ttl_s=_REMEMBERED_S)
+            await self._shelf.remember(new.app_id, {digest: written.note.encode()}, ttl_s=_TEXT_S)
         return written, reason
 
     # -- models
@@ -340,11 +358,9 @@ def _kept(resolution: Resolution) -> bytes:
     return resolution.model_dump_json(exclude={"memory_id"}).encode()
 
 
-def _recalled(note: Note, kept: bytes | None) -> Resolution | None:
-    """A verdict that was remembered; None when there is none, or some other client has spoilt it."""
-    if kept is None:
-        return None
+def _recalled(kept: bytes) -> Resolution | None:
+    """A verdict that was remembered; None when some other client has spoilt it."""
     try:
-        return Resolution.model_validate_json(b'{"memory_id":"",' + kept[1:]).model_copy(update={"memory_id": note.id})
+        return Resolution.model_validate_json(b'{"memory_id":"",' + kept[1:])
     except ValidationError:
         return None

@@ -26,6 +26,7 @@ from sharedmem.models import (
 )
 from sharedmem.models.tasks import QueueLine, TaskState
 from sharedmem.wire.access import Scope
+from sharedmem.wire.mutations import Mutations
 
 QUEUE = "synthesis"
 """The task queue of a namespace in which requests wait."""
@@ -36,6 +37,7 @@ _LONGEST_ID_BYTES = 256
 _LONGEST_WINDOW_S = 31 * 86_400.0
 # What a task takes besides the messages that are in it.
 _ROOM_BYTES = 4096
+_MOST_LOOKED_THROUGH = 1000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
 _LINES: tuple[QueueLine, ...] = ("claimed", "ready", "delayed")
 _STATES: dict[TaskState, SynthesisState] = {
@@ -150,7 +152,7 @@ def check_messages(
         raise InvalidError("messages", f"({len(messages)} of them)", f"give {most} at most, in several calls if needed")
     checked = tuple(_message(number, message) for number, message in enumerate(messages))
     size = sum(len(_MESSAGE.dump_json(message)) for message in checked)
-    largest = settings.blob_threshold_bytes - _ROOM_BYTES
+    largest = max(settings.blob_threshold_bytes - _ROOM_BYTES, settings.blob_threshold_bytes // 2)
     if size > largest:
         advice = f"they take {size} bytes, one call takes {largest}; shorten them, or make several calls"
         raise InvalidError("messages", "...", advice)
@@ -215,6 +217,8 @@ class Desk:
         visibility: float = _VISIBILITY_S,
     ) -> None:
         self._settings = minds.settings
+        self._scope = scope
+        self._mutations = Mutations(minds.sender)
         self.queue: TaskQueue = Queues(ground, scope).queue(
             QUEUE,
             visibility=visibility,
@@ -285,13 +289,15 @@ class Desk:
     async def list(self, limit: int = 100) -> list[SynthesisTask]:
         """The tasks that are not done: those under way, those that wait, and those that have failed. Four round trips.
 
+        Timers of batches are none of them.
+
         Args:
             limit: how many of each at most, up to 1000.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as queues.
         """
-        return [_listed(task) for task in await self._queued(limit)]
+        return [_listed(task) for task in await self._queued(limit) if not _is_timer(task)]
 
     async def redrive(self, task_id: str) -> bool:
         """Try a task that has failed again; False when there is none. One round trip.
@@ -305,21 +311,28 @@ class Desk:
         return await self.queue.redrive(task_id)
 
     async def forget(self, app_id: str, user_id: str | None = None) -> int:
-        """Discard what is still to be done for a user, and what has failed; how much it was.
+        """Discard what is still to be done for a user, what has failed, and messages that wait in batches.
 
-        The first thousand tasks of each kind are looked through. A round trip for each that goes.
+        The first thousand tasks of each state are looked through. A round trip for each that goes.
 
         Args:
             app_id: whose.
             user_id: None means all users of the app.
 
+        Returns:
+            How many tasks it were, and batches.
+
         Raises:
             AccessDeniedError, UnavailableError: as queues.
         """
         gone = 0
-        for task in await self._queued(1000):
-            if isinstance(task.payload, dict) and _is_of(task.payload, app_id, user_id):
-                gone += await self.queue.discard(task.id)
+        for task in await self._queued(_MOST_LOOKED_THROUGH):
+            if not isinstance(task.payload, dict) or not _is_of(task.payload, app_id, user_id):
+                continue
+            if _is_timer(task):
+                name = batch_name(app_id, task.payload["user_id"], task.payload.get("session_id"))
+                await self._mutations.key_delete(self._scope.common(name, "write"), self._scope.signature)
+            gone += await self.queue.discard(task.id)
         return gone
 
     async def _queued(self, limit: int) -> Sequence[QueuedTask]:
@@ -328,6 +341,16 @@ class Desk:
 
     def __repr__(self) -> str:
         return f"<Desk {self.queue.name}>"
+
+
+def batch_name(app_id: str, user_id: str, session_id: str | None) -> str:
+    """What the value is called in which the messages of a conversation wait to become a batch."""
+    whose = orjson.dumps([app_id, user_id, session_id])
+    return f"synthesis-batch-{hashlib.sha256(whose).hexdigest()[:32]}"
+
+
+def _is_timer(task: QueuedTask) -> bool:
+    return isinstance(task.payload, dict) and task.payload.get("kind") == "flush"
 
 
 def _is_of(payload: Mapping[str, object], app_id: str, user_id: str | None) -> bool:

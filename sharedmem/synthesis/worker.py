@@ -71,6 +71,8 @@ class Worker:
         self._hands: set[asyncio.Task[None]] = set()
         self._busy: set[asyncio.Task[None]] = set()
         self._drains = False
+        self._rests = asyncio.Event()
+        self._rests.set()
         self._work: Work | None = None
 
     @property
@@ -99,29 +101,31 @@ class Worker:
 
         Raises:
             AccessDeniedError: as queues.
+            UnavailableError: the hub is closed.
         """
         calls = None
         if self._webhooks is not None:
-            calls = asyncio.create_task(self._webhooks.work(concurrency=_CALLS_AT_ONCE))
+            work = self._webhooks.work(concurrency=_CALLS_AT_ONCE)
+            calls = self._minds.background.start("call webhooks", work)
         self._hands = {asyncio.create_task(self._work_on()) for _ in range(self._concurrency)}
+        self._rests.clear()
         try:
             await _all_of(self._hands)
         finally:
-            mine = [*self._hands, *([calls] if calls else [])]
-            for task in mine:
-                task.cancel()
-            await asyncio.gather(*mine, return_exceptions=True)
+            for hand in self._hands:
+                hand.cancel()
+            await asyncio.gather(*self._hands, return_exceptions=True)
             self._hands.clear()
+            if calls is not None:
+                await calls.stop()
+            self._rests.set()
 
     async def drain(self) -> None:
         """Take no more tasks, and return when those under way have ended. It does not work again."""
         self._drains = True
         for hand in self._hands - self._busy:
             hand.cancel()
-        if self._hands:
-            await asyncio.wait(self._hands)
-        if self._work is not None:
-            await self._work.stop()
+        await self._rests.wait()
         # Hands that were called off leave the line and give back what was on its way to them in the background. Whoever
         # closes the hub right now would cut that off, and others would wait for it; it is done before these are.
         with suppress(SharedMemoryError):

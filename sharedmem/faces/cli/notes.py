@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from sharedmem.errors import InvalidError
 from sharedmem.faces.cli import notes_pictures as pictures
 from sharedmem.faces.cli.app import MEMORY, command, notes
-from sharedmem.faces.cli.output import answer, note, progress, said, write_line
+from sharedmem.faces.cli.output import answer, counted, note, progress, said, write_line
 from sharedmem.faces.cli.session import Options, opened, options_of, perform
 from sharedmem.faces.operations import synthesis as table_of
 from sharedmem.models import GraphFormat, NoteCheck, Recall, SynthesisMessage, SynthesisTask
@@ -182,16 +182,20 @@ def forget(
     """Erase notes, their messages, archives and waiting tasks for good."""
     options = options_of(context)
     if not (yes or dry_run):
-        _confirm(options, f"all notes of {user or 'every user'} in app {app!r}")
+        _confirm(options, app, user)
     request = table_of.ForgetNotes(app_id=app, user_id=user, dry_run=dry_run)
     report = perform(options, table_of.SYNTHESIS_FORGET, request)
     answer(options, report, lambda: pictures.forget_picture(report))
 
 
-def _confirm(options: Options, what: str) -> None:
-    if options.json or not sys.stdin.isatty():
-        raise InvalidError("--yes", None, f"this erases {what}; say --yes, or look first with --dry-run")
-    typer.confirm(f"Erase {what} for good?", abort=True)
+def _confirm(options: Options, app: str, user: str | None) -> None:
+    if not sys.stdin.isatty():
+        raise InvalidError("app", app, "nobody is there to confirm it; say --yes, or look first with --dry-run")
+    request = table_of.ForgetNotes(app_id=app, user_id=user, dry_run=True)
+    found = perform(options, table_of.SYNTHESIS_FORGET, request)
+    whose = "every user" if user is None else user
+    if not typer.confirm(f"Erase {counted(found.notes, 'note')} of {whose} in app {app} for good?", err=True):
+        raise typer.Exit(1)
 
 
 def _messages(file: Path | None) -> list[SynthesisMessage]:

@@ -87,7 +87,10 @@ class MemoryService:
         changes = cast("AsyncGenerator[Change, None]", store.watch(pattern, since=cursor))
         async with aclosing(changes):
             while True:
-                yield _step(await self._unless_closing(anext(changes)))
+                change = await self._unless_closing(anext(changes))
+                # The token may have been taken back meanwhile.
+                await self._store_of(context)
+                yield _step(change)
 
     async def _unless_closing(self, coming: Awaitable[T]) -> T:
         """What is coming.

@@ -41,7 +41,8 @@ def endpoint_of(
         handler = _unconditional(handler)
     if route.method == "POST" and row.needs == "write":
         handler = _once_where_asked(handler)
-    return Endpoint(route.method, route.path, row.name, handler, lambda: describe(row, route, binding))
+    waits = "wait" in row.takes.model_fields
+    return Endpoint(route.method, route.path, row.name, handler, lambda: describe(row, route, binding), waits=waits)
 
 
 def _handler(row: Operation[Any, Any], route: Route, binding: Binding[Any]) -> Handler:

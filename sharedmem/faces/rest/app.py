@@ -128,7 +128,7 @@ def _guard(app: FastAPI, service: Service) -> None:
 
     async def refused(_: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        return problem(NoSuchPathError()) if status == 404 else status_problem(status)
+        return problem(NoSuchPathError()) if status == 404 else status_problem(status, getattr(error, "headers", None))
 
     app.add_exception_handler(HTTPException, refused)
 

@@ -132,6 +132,8 @@ def json_object(call: Call, body: bytes) -> dict[str, Any]:
         MediaTypeError, RequestError: it holds something else.
     """
     sent = (call.header("content-type") or _JSON_TYPES[0]).partition(";")[0].strip().lower()
+    if call.header("content-encoding") not in {None, "identity"}:
+        raise MediaTypeError(f"{sent}, encoded")
     if sent not in _JSON_TYPES and not sent.endswith("+json"):
         raise MediaTypeError(sent)
     document = parsed_json("body", body)

@@ -105,3 +105,5 @@ class Endpoint:
     document: dict[str, Any] | Callable[[], dict[str, Any]]
     is_limited: bool = True
     """Whether the answer has to be here in the time of the terms; streams may take longer to begin."""
+    waits: bool = False
+    """Whether it may wait for others, and should stop when its caller has left."""

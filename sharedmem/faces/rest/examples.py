@@ -63,6 +63,7 @@ _OF_FIELDS: Mapping[str, Any] = MappingProxyType(
         "memory_id": "note-7f3a",
         "task_id": "7f3a",
         "new_status": "archived",
+        "rules": {"rules": [{"statuses": ["deleted"], "max_age_days": 30}]},
         "messages": [
             {"role": "user", "content": "My parcel 4711 has not come."},
             {"role": "assistant", "content": "It is at the depot; it comes on Friday."},

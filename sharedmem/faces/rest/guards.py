@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sharedmem.clock import new_id
 from sharedmem.errors import InternalError
-from sharedmem.faces.rest.problems import REQUEST_ID, problem
+from sharedmem.faces.rest.problems import REQUEST_ID, log_failure, problem
 from sharedmem.telemetry import get_logger
 
 _SOUND_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -51,7 +51,7 @@ class Guards:
         try:
             await self._app(scope, receive, sending)
         except Exception as error:
-            _logger.exception("%s %s failed", scope["method"], scope["path"])
+            log_failure(scope)
             if sending.status:
                 raise
             await problem(InternalError(repr(error)))(scope, receive, sending)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from http import HTTPStatus
 from typing import Any
@@ -13,11 +13,13 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from sharedmem.errors import Codes, InternalError, InvalidError, SharedMemoryError
+from sharedmem.telemetry import get_logger
 
 MEDIA_TYPE = "application/problem+json"
 REQUEST_ID: ContextVar[str] = ContextVar("id of the request that is answered here", default="")
 _TYPES = "urn:sharedmem:problem:"
 _MOST_FIELDS = 20
+_logger = get_logger("rest")
 
 
 class RequestError(InvalidError):
@@ -143,12 +145,20 @@ def problem(error: SharedMemoryError) -> Response:
     return Response(orjson.dumps(told, default=str), codes.http_status, headers, MEDIA_TYPE)
 
 
+def log_failure(scope: Mapping[str, Any]) -> None:
+    """Tell the log of the error that is being handled, under the id that its caller is told."""
+    request_id = REQUEST_ID.get()
+    _logger.exception(
+        "%s %s failed (request %s)", scope["method"], scope["path"], request_id, extra={"request_id": request_id}
+    )
+
+
 _PRIVATE = "this service failed; the log of the server says how, under this request_id"
 # Settings of the server, and bugs, are nobody's business outside.
 _KEPT_BACK = frozenset({"config", "internal", "error"})
 
 
-def status_problem(status: int) -> Response:
+def status_problem(status: int, headers: Mapping[str, str] | None = None) -> Response:
     """A refusal that the web framework has made itself."""
     title = HTTPStatus(status).phrase
     code = title.lower().replace(" ", "_")
@@ -160,7 +170,7 @@ def status_problem(status: int) -> Response:
         "code": code,
         "request_id": REQUEST_ID.get(),
     }
-    return Response(orjson.dumps(told), status, None, MEDIA_TYPE)
+    return Response(orjson.dumps(told), status, headers, MEDIA_TYPE)
 
 
 def _title(error: SharedMemoryError) -> str:

@@ -13,7 +13,7 @@ from sharedmem.errors import InternalError, SharedMemoryError
 from sharedmem.faces.auth import Admission, Bearer, Entry, TokenRefusedError
 from sharedmem.faces.rest.call import Call, Endpoint, Gate
 from sharedmem.faces.rest.paths import Paths, raw_path_of
-from sharedmem.faces.rest.problems import OverdueError, RequestError, problem
+from sharedmem.faces.rest.problems import OverdueError, RequestError, log_failure, problem
 from sharedmem.faces.rest.routes import PREFIX
 from sharedmem.faces.rest.terms import Terms
 from sharedmem.hub import Hub
@@ -74,7 +74,7 @@ class Service:
             # Nobody reads it.
             return Response(status_code=400)
         except Exception as error:
-            _logger.exception("%s %s failed", scope["method"], scope["path"])
+            log_failure(scope)
             return problem(InternalError(f"{scope['path']} failed: {error!r}"))
 
     async def _answer(self, request: Request) -> Response:
@@ -104,7 +104,7 @@ class Service:
         limit = self.terms.answer_within_s if endpoint.is_limited else None
         try:
             async with asyncio.timeout(limit) as within:
-                return await endpoint.handler(call)
+                return await (_unless_left(endpoint, call) if endpoint.waits else endpoint.handler(call))
         except TimeoutError:
             if within.expired():
                 raise OverdueError(self.terms.answer_within_s) from None
@@ -140,6 +140,27 @@ class Front:
             return
         response = await self._service.respond(scope, receive)
         await response(scope, receive, send)
+
+
+async def _unless_left(endpoint: Endpoint, call: Call) -> Response:
+    """The answer of an endpoint that waits: nobody should be given a task or a lock that has left meanwhile."""
+    await call.body()
+    work = asyncio.ensure_future(endpoint.handler(call))
+    left = asyncio.ensure_future(_leaving(call.request.receive))
+    try:
+        await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        raise ClientDisconnect
+    finally:
+        work.cancel()
+        left.cancel()
+        await asyncio.wait({work, left})
+
+
+async def _leaving(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _check_headers(headers: list[tuple[bytes, bytes]]) -> None:

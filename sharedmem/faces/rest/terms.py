@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sharedmem.errors import InvalidError
+
 _MIB = 1024 * 1024
 
 
@@ -28,3 +30,8 @@ class Terms:
     answer_within_s: float = 90.0
     cors_origins: tuple[str, ...] = ()
     idempotency_ttl_s: float = 86_400.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_body_bytes", "max_depth", "body_patience_s", "answer_within_s", "idempotency_ttl_s"):
+            if not getattr(self, name) > 0:
+                raise InvalidError(name, getattr(self, name), "give more than 0")
