@@ -37,7 +37,7 @@ demo: $(RUNS)
 	@$(BIN)/sharedmem demo $(ARGS)
 
 test: $(TESTS)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --no-loadscope-reorder $(ARGS)
 
 lint: $(TESTS)
 	@$(BIN)/ruff check --quiet

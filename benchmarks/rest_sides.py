@@ -17,6 +17,7 @@ from synthesis_world import APP, filled_notes, question
 
 from sharedmem import Hub, Settings
 from sharedmem.faces.auth import Bearer, Rate, add_entry, new_token
+from sharedmem.providers.hashing import HashingEmbedder
 from sharedmem.store import SharedMemoryStore
 
 KEYS = 1_000
@@ -58,7 +59,7 @@ async def filled(_: Desk, url: str) -> None:
     async with _opened(url) as store, Redis.from_url(url, protocol=2) as client:
         await store.write_many({_key(number): value_of(number) for number in range(KEYS)})
         await client.mset({f"bare-{number}": orjson.dumps(value_of(number)) for number in range(KEYS)})
-        await filled_notes(store, NOTES)
+        await filled_notes(store, NOTES, HashingEmbedder())
 
 
 # -- reading and writing ---------------------------------------------------------------------------

@@ -15,8 +15,7 @@ from zlib import crc32
 import numpy as np
 
 from sharedmem.models import Note
-from sharedmem.providers.hashing import HashingEmbedder
-from sharedmem.providers.protocol import ChatMessage, Embeddings, Model, Purpose
+from sharedmem.providers.protocol import ChatMessage, Embedder, Embeddings, Model, Purpose
 from sharedmem.store import SharedMemoryStore
 from sharedmem.synthesis.protocol import Fresh
 from sharedmem.synthesis.shelf import NoteShelf
@@ -199,9 +198,8 @@ def note_of(number: int) -> Note:
     )
 
 
-async def filled_notes(store: SharedMemoryStore, size: int) -> None:
-    """Put notes on the shelf of a namespace without the pipeline, with the vectors of the hashing embedder."""
-    embedder = HashingEmbedder()
+async def filled_notes(store: SharedMemoryStore, size: int, embedder: Embedder) -> None:
+    """Put notes on the shelf of a namespace without the pipeline."""
     shelf = NoteShelf(store._thinking(), store._scope)  # noqa: SLF001  # nobody else fills a shelf like this
     for notes in _batches(size):
         vectors = (await embedder.embed([note.memory_note for note in notes])).vectors

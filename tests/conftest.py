@@ -7,6 +7,7 @@ import faulthandler
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,15 +38,38 @@ pytest.register_assert_rewrite(
 _T = TypeVar("_T")
 _PATIENCE_AT_EXIT_S = 60
 _SERVER = pytest.StashKey[Redis]()
+# Files whose tests are few and long: those that a worker would be left alone with, were they handed out last.
+_LONG = frozenset(
+    f"{name}.py"
+    for name in (
+        *("test_durable_crashes", "test_durable_crashes_cosmos", "test_lease_history", "test_queue_crashes"),
+        *("test_concurrent_processes", "test_once_history", "test_sentinel", "test_docs_run", "test_server_states"),
+        *("test_store_model", "test_durable_model", "test_decision_model", "test_synthesis_crashes", "test_cli_live"),
+    )
+)
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").
 _OF_THE_SERVER = (":$layout", ":$durable", ":$outboxes", ":$tokens", ":$tokens.used")
 _PERMANENT = (*(f"}}:{name}" for name in PERMANENT_SERVICE_KEYS), *_OF_THE_SERVER)
 _DEAD_LETTERS = "}:$dead:"
+# Asked for after every test, while keys that expire lie about in thousands: the server looks through them itself.
+_KEYS_WITHOUT_TTL = """
+local staying = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  if redis.call('PTTL', key) == -1 then staying[#staying + 1] = key end
+end
+return staying
+"""
 
 
 def pytest_unconfigure() -> None:
     """A thread that does not end would hold the process for ever: say which, and fail instead."""
     faulthandler.dump_traceback_later(_PATIENCE_AT_EXIT_S, exit=True, file=2)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Workers are handed whole files: the long ones first and the small ones last, so that all end together."""
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path.name not in _LONG, -tests[item.path], item.path))
 
 
 @pytest.fixture(scope="session")
@@ -90,13 +114,9 @@ def _nothing_stays_by_accident(pytestconfig: pytest.Config) -> Iterator[None]:
 
 
 def _leaks(server: Redis) -> list[str]:
-    mortal = [key for key in server.scan_iter("*", count=1000) if not key.endswith(_PERMANENT)]
-    suspects = [key for key in mortal if _DEAD_LETTERS not in key]
-    # One trip for all: this is done after every test.
-    looks = server.pipeline(transaction=False)
-    for key in suspects:
-        looks.pttl(key)
-    return [key for key, left_ms in zip(suspects, looks.execute(), strict=True) if left_ms == -1]
+    staying = server.eval(_KEYS_WITHOUT_TTL, 0)
+    assert isinstance(staying, list)
+    return [key for key in staying if not key.endswith(_PERMANENT) and _DEAD_LETTERS not in key]
 
 
 @pytest.fixture

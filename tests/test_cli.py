@@ -215,7 +215,7 @@ def test_an_actor_has_its_rights_and_nobody_all(shell: Shell) -> None:
     ("words", "code", "said"),
     [
         (("--json",), 2, "missing command; see sharedmem --help"),
-        (("nonsense",), 2, "no such command 'nonsense'; see sharedmem --help"),
+        (("xyzzy",), 2, "no such command 'xyzzy'; see sharedmem --help"),
         (("set", "k"), 2, "missing argument 'value'; see sharedmem set --help"),
         (("set", "k", "-5"), 2, "put -- before a value that begins with a dash"),
         (("set", "k", "1", "--ttl", "soon"), 2, "'--ttl'"),

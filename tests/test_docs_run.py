@@ -35,6 +35,7 @@ def run_page(page: Path, room: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", "-m", "support.pages", str(page)],
         cwd=room,
+        stdin=subprocess.DEVNULL,
         env=settings | {"PYTHONPATH": str(TESTS), "SHAREDMEM_DATA_DIR": str(room / "data")},
         capture_output=True,
         text=True,

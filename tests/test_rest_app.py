@@ -11,10 +11,10 @@ import httpx2
 import pytest
 from pydantic import TypeAdapter
 from support import private_server
-from support.rest_server import API, TERMS, Desk, client, desk, spelled
+from support.rest_server import API, Desk, client, desk, spelled
 from test_operations import STEPS
 
-from sharedmem import Hub, Settings
+from sharedmem import Hub, InvalidError, Settings
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.operations import OPERATIONS
 from sharedmem.faces.rest import Call, Terms, create_app
@@ -55,7 +55,7 @@ async def told(answered: httpx2.Response) -> dict[str, Any]:
 
 async def test_every_operation_answers_over_http_what_it_answers_in_python(data_dir: Path) -> None:
     settings = Settings(data_dir=data_dir, embedded_modules=(), embedder="hashing", namespace="n", access="open")
-    async with Hub.open(settings=settings) as hub, client(create_app(hub, terms=TERMS)) as calling:
+    async with Hub.open(settings=settings) as hub, client(create_app(hub, terms=Terms(longest_wait_s=30))) as calling:
         before: dict[str, Any] = {}
         for name, parameters, expected in STEPS:
             fields = parameters(before) if callable(parameters) else parameters
@@ -223,6 +223,17 @@ async def test_a_body_is_json_or_refused(http: httpx2.AsyncClient, content: byte
     assert status == 200 or await told(answered)
 
 
+async def test_a_packed_body_is_not_unpacked(http: httpx2.AsyncClient) -> None:
+    packed = await http.put(f"{API}/store/values/k", content=b"\x1f\x8b", headers={"content-encoding": "gzip"})
+
+    assert (await told(packed))["code"] == "unsupported_media_type"
+
+
+def test_terms_that_would_refuse_everything_are_refused() -> None:
+    with pytest.raises(InvalidError, match="max_body_bytes 0 is refused: give more than 0"):
+        Terms(max_body_bytes=0)
+
+
 async def test_a_body_that_is_too_long_is_refused_before_it_is_read() -> None:
     async with desk(terms=Terms(max_body_bytes=100)) as open_desk, open_desk.client() as calling:
         announced = await calling.put(f"{API}/store/values/k", json={"value": "x" * 200})
@@ -256,6 +267,7 @@ async def test_a_failure_of_the_service_tells_nothing_of_its_inside(caplog: pyte
 
     assert ((await told(failed))["status"], "password" in failed.text) == (500, False)
     assert "password of" in caplog.text
+    assert failed.headers["x-request-id"] in caplog.text
     for error in (ConfigError("redis_url", "environment", "it is secret"), InternalError("secret")):
         assert b"secret" not in bytes(problem(error).body)
 
@@ -354,15 +366,28 @@ async def test_it_is_not_ready_without_redis_and_when_it_ends() -> None:
     assert alive.status_code == 200
 
 
+async def test_an_application_may_open_its_hub_itself(data_dir: Path) -> None:
+    settings = Settings(data_dir=data_dir, embedded_modules=(), embedder="hashing", access="open")
+    app = create_app(Hub(settings=settings), opens_hub=True)
+    async with client(app) as calling:
+        assert (await told(await calling.get(f"{API}/presence")))["code"] == "unavailable"
+        async with app.router.lifespan_context(app):
+            assert (await calling.get(f"{API}/presence")).json() == []
+
+
 async def test_metrics_are_for_those_who_may_call(team: Desk) -> None:
     async with team.client() as nobody, team.client("team/ada") as ada:
         team.hub.counters.increment("retries", call='wr"ite')
         team.hub.counters.observe("operation_seconds", 0.003, operation="memory.add")
 
         assert (await nobody.get("/metrics")).status_code == 401
+        await nobody.get(f"{API}/presence")
+        await ada.get(f"{API}/presence")
         text = (await ada.get("/metrics")).text
 
     assert 'sharedmem_retries_total{call="wr\\"ite"} 1' in text
+    assert 'sharedmem_http_requests_total{operation="presence.who",status="401"} 1' in text
+    assert 'sharedmem_http_seconds_count{operation="presence.who"} 2' in text
     assert 'sharedmem_operation_seconds_bucket{operation="memory.add",le="+Inf"} 1' in text
 
 

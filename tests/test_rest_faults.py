@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 
 import httpx2
 import pytest
 import pytest_asyncio
+import trustme
 from support.rest_server import API, serving
 from support.waiting import wait_until
 
 from sharedmem import ConfigError, Settings
+from sharedmem.coordination.queues import TaskQueue
 from sharedmem.faces.endpoint import Address
-from sharedmem.faces.rest import RestServer, Terms, create_app, patience
+from sharedmem.faces.rest import Call, RestServer, Terms, create_app, patience
 from sharedmem.testing import fake_hub
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,12 +35,14 @@ async def server() -> AsyncIterator[RestServer]:
 async def exchanged(server: RestServer, *parts: bytes) -> bytes:
     """All that the server answers until it closes, to a client that sends all it has before it looks."""
     reader, writer = await asyncio.open_connection(server.address.host, server.address.port)
-    with closing(writer):
+    # A server that hangs up while there is more to read resets the connection.
+    with closing(writer), suppress(ConnectionError):
         for part in parts:
             writer.write(part)
             await writer.drain()
         async with asyncio.timeout(10):
             return await reader.read()
+    return b""
 
 
 async def alive(server: RestServer) -> bool:
@@ -108,18 +114,40 @@ async def test_who_leaves_in_the_middle_of_a_body_disturbs_nobody(
     "sent",
     [
         b"\x00\xff\xfe garbage\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTPP/1.1\r\n\r\n",
         head("PUT", f"{API}/store/values/k", "content-length: 5", "content-length: 6"),
         head("PUT", f"{API}/store/values/k", "content-length: -1"),
-        head("GET", "/", "x" * 70_000 + ": y"),
+        head("GET", "/", "x: " + "y" * 400_000)[:-4],
     ],
-    ids=["garbage", "version", "two lengths", "negative length", "long head"],
+    ids=["garbage", "version", "two lengths", "negative length", "endless head"],
 )
 async def test_what_is_no_http_is_turned_away(server: RestServer, sent: bytes) -> None:
     answer = await exchanged(server, sent, b"x" * 10)
 
     assert answer == b"" or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 431"))
     assert await alive(server)
+
+
+async def test_headers_that_are_too_long_are_refused_as_a_problem(server: RestServer) -> None:
+    headers = [f"x-{number}: " + "y" * 100 for number in range(500)]
+
+    answer = await exchanged(server, head("GET", "/", *headers, "connection: close"))
+
+    assert told(answer) == (431, "headers_too_large")
+
+
+async def test_over_tls_it_answers_those_who_know_its_authority(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    pair = authority.issue_cert("127.0.0.1")
+    pair.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    pair.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    address = Address(tls_cert_file=tmp_path / "cert.pem", tls_key_file=tmp_path / "key.pem")
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    async with fake_hub() as hub, RestServer(create_app(hub), address) as encrypted:
+        assert encrypted.url.startswith("https://")
+        async with httpx2.AsyncClient(base_url=encrypted.url, verify=context) as calling:
+            assert (await calling.get("/health/live")).status_code == 200
 
 
 async def test_bytes_that_are_no_text_are_refused_as_a_problem(server: RestServer) -> None:
@@ -156,7 +184,7 @@ async def test_two_hundred_connections_are_answered(server: RestServer) -> None:
 async def test_who_leaves_while_it_waits_takes_nothing_away() -> None:
     async with serving(terms=Terms(longest_wait_s=30)) as (server, hub):
         queue = hub.store("default", actor="shared").queue("q")
-        reader, writer = await asyncio.open_connection(server.address.host, server.address.port)
+        _, writer = await asyncio.open_connection(server.address.host, server.address.port)
         body = b'{"wait": 30}'
         claim = head("POST", f"{API}/queues/q/claim", f"content-length: {len(body)}", "content-type: application/json")
         writer.write(claim + body)
@@ -170,22 +198,42 @@ async def test_who_leaves_while_it_waits_takes_nothing_away() -> None:
     assert (task and task.attempt) == 1
 
 
-async def waiting(queue: Queue, count: int) -> bool:
+async def waiting(queue: TaskQueue, count: int) -> bool:
     return (await queue.stats()).workers_waiting == count
 
 
 async def test_a_call_under_way_is_answered_when_the_server_ends() -> None:
-    async with serving(terms=Terms(longest_wait_s=0.5), grace_s=5) as (server, hub):
-        async with httpx2.AsyncClient(base_url=server.url) as calling:
-            claim = asyncio.create_task(calling.post(f"{API}/queues/q/claim", json={"wait": 5}))
-            while (await hub.store("default", actor="shared").queue("q").stats()).workers_waiting == 0:
-                assert not claim.done()
-            await server.stop()
-            answered = await claim
-        with pytest.raises(httpx2.ConnectError):
-            await httpx2.AsyncClient().get(server.url)
+    came, may_go = asyncio.Event(), asyncio.Event()
 
-    assert (answered.status_code, answered.json()) == (200, None)
+    async def gate(_: Call) -> dict[str, str]:
+        came.set()
+        await may_go.wait()
+        return {}
+
+    async with (
+        fake_hub(settings=Settings(access="open")) as hub,
+        RestServer(create_app(hub, gate=gate), Address(), grace_s=5) as server,
+        httpx2.AsyncClient(base_url=server.url) as calling,
+    ):
+        under_way = asyncio.create_task(calling.get(f"{API}/presence"))
+        await came.wait()
+        ending = asyncio.create_task(server.stop())
+        may_go.set()
+        assert (await under_way).json() == []
+        await ending
+        with pytest.raises(httpx2.ConnectError):
+            await calling.get("/")
+
+
+async def test_who_waits_when_the_server_ends_is_told_to_come_back() -> None:
+    async with serving(terms=Terms(longest_wait_s=30), grace_s=5) as (server, hub):
+        queue = hub.store("default", actor="shared").queue("q")
+        async with httpx2.AsyncClient(base_url=server.url) as calling:
+            claim = asyncio.create_task(calling.post(f"{API}/queues/q/claim", json={"wait": 30}))
+            await wait_until(lambda: waiting(queue, 1), description="it waits")
+            await server.stop()
+
+            assert ((await claim).status_code, (await claim).headers["retry-after"]) == (503, "1")
 
 
 async def test_what_cannot_be_served_is_refused_before_it_begins() -> None:

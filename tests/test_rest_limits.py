@@ -82,6 +82,13 @@ async def test_all_workers_together_let_in_no_more_than_the_rate(
     assert sum(counts) == whose.rate.limit
 
 
+async def test_who_comes_as_often_as_it_may_is_never_refused(hub: Hub, clock: ManualClock) -> None:
+    workers, whose = [Allowances(hub, clock=clock) for _ in range(4)], entry("100/s")
+    for number in range(500):
+        await workers[number * 7 % 4].take(whose)
+        clock.advance(0.0125)
+
+
 async def test_a_pause_gives_back_as_much_as_the_burst_and_no_more(hub: Hub, clock: ManualClock) -> None:
     allowances, whose = Allowances(hub, clock=clock), entry("10/s", burst=30)
 

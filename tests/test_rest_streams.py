@@ -165,20 +165,25 @@ async def test_an_actor_carries_no_namespace(room: Room) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "header"),
+    ("key", "header", "kind"),
     [
-        ("desk:ada:x", "desk"),
-        ("desk:ada:x", "lobby"),
-        ("lobby:$tokens", "lobby"),
-        ("lobby:$clock", "lobby"),
-        ("lobby}:x:y", "lobby"),
-        ("lobby:{x}:y", "lobby"),
+        ("desk:ada:x", "desk", "value"),
+        ("desk:ada:x", "lobby", "value"),
+        ("lobby:$tokens", "lobby", "value"),
+        ("lobby:$clock", "lobby", "value"),
+        ("lobby}:x:y", "lobby", "value"),
+        ("lobby:{x}:y", "lobby", "value"),
+        ("desk:$memory:x", "lobby", "memory"),
+        ("lobby:$memory:x}:{desk", "lobby", "memory"),
+        ("lobby:$plan:x}:{desk", "lobby", "plan"),
     ],
 )
-async def test_an_archive_lands_nowhere_but_in_the_namespace_of_its_bearer(room: Room, key: str, header: str) -> None:
+async def test_an_archive_lands_nowhere_but_in_the_namespace_of_its_bearer(
+    room: Room, key: str, header: str, kind: str
+) -> None:
     await filled(room.hub)
 
-    answer = await room.other("POST", IMPORT, archive(value(key), namespace=header))
+    answer = await room.other("POST", IMPORT, archive(value(key) | {"type": kind}, namespace=header))
 
     assert (answer.status, answer.data["code"]) == (400, "invalid")
     assert not await room.hub.store("desk").exists("desk:ada:x")

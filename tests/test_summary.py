@@ -130,6 +130,8 @@ def test_odd_texts_have_sound_summaries(texts: list[str], summary: str) -> None:
         ("J. S. Bach wrote it. Really?! Yes.", ["J. S. Bach wrote it.", "Really?!", "Yes."]),
         ("see e.g. example.com. it stays one", ["see e.g. example.com. it stays one"]),
         ("Wait… What?", ["Wait…", "What?"]),
+        ("Ab 1. Mai 2026 gilt Plus. Danke.", ["Ab 1. Mai 2026 gilt Plus.", "Danke."]),
+        ("Es sind 12. Mehr nicht.", ["Es sind 12.", "Mehr nicht."]),
         ("", []),
     ],
 )

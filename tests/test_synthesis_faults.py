@@ -26,10 +26,8 @@ from support.synthesis_ground import (
 from sharedmem import InvalidError, LimitedError, Settings, SharedMemoryStore, UnavailableError
 from sharedmem.errors import ConfigError
 from sharedmem.models import Note, Resolution, SynthesisTask, Verdict
-from sharedmem.synthesis.agents.offline import RuleAgents
 from sharedmem.synthesis.chains import Chains
 from sharedmem.synthesis.pipeline import Turn
-from sharedmem.synthesis.protocol import Change, Committed
 from sharedmem.synthesis.shelf.shelf import NoteShelf
 from sharedmem.testing import fake_hub
 
@@ -133,86 +131,6 @@ async def test_a_short_note_that_is_cut_off_is_made_once(store: SharedMemoryStor
 
             assert len(await mortal.notes(app_id)) == 1
             await mortal.check(app_id, said=[fact(1)])
-
-
-# -- more than one at a time ------------------------------------------------------------------
-
-
-async def test_two_workers_on_one_task_make_one_note_and_judge_once(store: SharedMemoryStore, panel: Panel) -> None:
-    bench = bench_of(store, panel)
-    await add(bench, 1)
-    panel.calls.clear()
-
-    one, other = await asyncio.gather(*(bench.pipeline.add_memory(ask(fact(9)), SETTLED) for _ in range(2)))
-
-    assert one == other
-    assert (panel.calls["judge"], panel.calls["consolidate"]) == (1, 1)
-    assert len(await bench.notes()) == 3
-    await bench.check(said=[fact(1), fact(9)])
-
-
-async def test_sixteen_writers_of_one_topic_leave_one_head_with_all_facts(
-    store: SharedMemoryStore, panel: Panel
-) -> None:
-    bench = bench_of(store, panel)
-
-    await asyncio.gather(*(add(bench, number) for number in range(16)))
-
-    (head,) = await bench.heads()
-    assert all(fact(number) in head.memory_note for number in range(16))
-    assert panel.calls["judge"] <= 16
-    await bench.check(said=[fact(number) for number in range(16)])
-
-
-async def test_by_rules_sixteen_writers_lose_nothing_either(store: SharedMemoryStore) -> None:
-    bench = bench_of(store, RuleAgents())
-
-    await asyncio.gather(*(add(bench, number) for number in range(16)))
-
-    await bench.check(said=[fact(number) for number in range(16)])
-
-
-async def test_who_lost_the_lock_while_judging_changes_nothing_by_it(store: SharedMemoryStore, panel: Panel) -> None:
-    bench = bench_of(store, panel)
-    old = await add(bench, 1)
-    robbed = asyncio.Event()
-
-    async def rob(_: Note, said: list[Resolution]) -> list[Resolution]:
-        if not robbed.is_set():
-            robbed.set()
-            line = store._ground.line
-            keys = [key async for page in line.scan(b"*:$lock:shared:synthesis-*", near=None) for key in page]
-            await line.call("UNLINK", *keys)
-            # Somebody else takes the lock, changes the chain and is done before the one here goes on.
-            async with Chains(store._scope, store._ground).held(APP, [old.chain_id]) as fences:
-                done = await bench.shelf.commit(APP, changes=(Change(old, links=("seen",)),), fences=fences)
-            assert isinstance(done, Committed)
-        return said
-
-    panel.judging = rob
-
-    note = await add(bench, 2)
-
-    assert note.status == "updated"
-    assert (await bench.shelf.get(APP, (old.id,)))[old.id].links == ("seen",)
-    assert len(await bench.heads()) == 1
-    await bench.check(said=[fact(1), fact(2)])
-
-
-async def test_a_note_that_was_erased_meanwhile_stays_erased(store: SharedMemoryStore, panel: Panel) -> None:
-    bench = bench_of(store, panel)
-    await add(bench, 1)
-
-    async def erase(new: Note, said: list[Resolution]) -> list[Resolution]:
-        await bench.shelf.erase(APP, (new.id,))
-        return said
-
-    panel.judging = erase
-
-    await add(bench, 2)
-
-    assert [note.id for note in await bench.notes()] == ["note-0000000000000001"]
-    await bench.check(said=[fact(1)])
 
 
 # -- models that are of no use ----------------------------------------------------------------

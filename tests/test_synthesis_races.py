@@ -1,4 +1,4 @@
-"""Processes that make notes of one topic at the same time leave one note that knows it all."""
+"""Notes of one topic that are made at the same time, by tasks and by processes, become one note that knows it all."""
 
 from __future__ import annotations
 
@@ -6,18 +6,125 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from support.bare_server import BareServer
-from support.synthesis_ground import Panel, bench_of
+from support.synthesis_ground import APP, Bench, Panel, ask, bench_of, fact
 from support.synthesizers import EACH, MODULE, NAMESPACE, chosen
 
-from sharedmem import Hub
+from sharedmem import Hub, SharedMemoryStore
+from sharedmem.models import Note, Resolution
+from sharedmem.synthesis.agents.offline import RuleAgents
+from sharedmem.synthesis.chains import Chains
+from sharedmem.synthesis.pipeline import Turn
+from sharedmem.synthesis.protocol import Change, Committed
+from sharedmem.testing import fake_hub
 
 WRITERS = 16
 _TESTS = Path(__file__).resolve().parent
+
+
+SETTLED = Turn("0000000000000009")
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[SharedMemoryStore]:
+    async with fake_hub() as hub:
+        yield hub.store("desk")
+
+
+@pytest.fixture
+def panel() -> Panel:
+    return Panel()
+
+
+async def add(bench: Bench, number: int) -> Note:
+    return await bench.pipeline.add_memory(ask(fact(number)), Turn(f"{number:016d}"))
+
+
+# -- tasks of one process ---------------------------------------------------------------------
+
+
+async def test_two_workers_on_one_task_make_one_note_and_judge_once(store: SharedMemoryStore, panel: Panel) -> None:
+    bench = bench_of(store, panel)
+    await add(bench, 1)
+    panel.calls.clear()
+
+    one, other = await asyncio.gather(*(bench.pipeline.add_memory(ask(fact(9)), SETTLED) for _ in range(2)))
+
+    assert one == other
+    assert (panel.calls["judge"], panel.calls["consolidate"]) == (1, 1)
+    assert len(await bench.notes()) == 3
+    await bench.check(said=[fact(1), fact(9)])
+
+
+async def test_sixteen_writers_of_one_topic_leave_one_head_with_all_facts(
+    store: SharedMemoryStore, panel: Panel
+) -> None:
+    bench = bench_of(store, panel)
+
+    await asyncio.gather(*(add(bench, number) for number in range(16)))
+
+    (head,) = await bench.heads()
+    assert all(fact(number) in head.memory_note for number in range(16))
+    assert panel.calls["judge"] <= 16
+    await bench.check(said=[fact(number) for number in range(16)])
+
+
+async def test_by_rules_sixteen_writers_lose_nothing_either(store: SharedMemoryStore) -> None:
+    bench = bench_of(store, RuleAgents())
+
+    await asyncio.gather(*(add(bench, number) for number in range(16)))
+
+    await bench.check(said=[fact(number) for number in range(16)])
+
+
+async def test_who_lost_the_lock_while_judging_changes_nothing_by_it(store: SharedMemoryStore, panel: Panel) -> None:
+    bench = bench_of(store, panel)
+    old = await add(bench, 1)
+    robbed = asyncio.Event()
+
+    async def rob(_: Note, said: list[Resolution]) -> list[Resolution]:
+        if not robbed.is_set():
+            robbed.set()
+            line = store._ground.line
+            keys = [key async for page in line.scan(b"*:$lock:shared:synthesis-*", near=None) for key in page]
+            await line.call("UNLINK", *keys)
+            # Somebody else takes the lock, changes the chain and is done before the one here goes on.
+            async with Chains(store._scope, store._ground).held(APP, [old.chain_id]) as fences:
+                done = await bench.shelf.commit(APP, changes=(Change(old, links=("seen",)),), fences=fences)
+            assert isinstance(done, Committed)
+        return said
+
+    panel.judging = rob
+
+    note = await add(bench, 2)
+
+    assert note.status == "updated"
+    assert (await bench.shelf.get(APP, (old.id,)))[old.id].links == ("seen",)
+    assert len(await bench.heads()) == 1
+    await bench.check(said=[fact(1), fact(2)])
+
+
+async def test_a_note_that_was_erased_meanwhile_stays_erased(store: SharedMemoryStore, panel: Panel) -> None:
+    bench = bench_of(store, panel)
+    await add(bench, 1)
+
+    async def erase(new: Note, said: list[Resolution]) -> list[Resolution]:
+        await bench.shelf.erase(APP, (new.id,))
+        return said
+
+    panel.judging = erase
+
+    await add(bench, 2)
+
+    assert [note.id for note in await bench.notes()] == ["note-0000000000000001"]
+    await bench.check(said=[fact(1)])
+
+
+# -- processes --------------------------------------------------------------------------------
 
 
 @pytest.fixture

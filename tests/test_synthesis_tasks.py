@@ -186,6 +186,24 @@ async def test_an_id_that_can_be_none_is_refused_before_anything_is_written(
     assert await bench.desk.list() == []
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("app_id", 7), ("user_id", None), ("session_id", 3), ("callback_url", 7), ("mode", "deep")]
+)
+def test_a_request_with_a_field_that_is_none_is_refused_as_every_call_is(field: str, value: object) -> None:
+    fields: dict[str, Any] = {"app_id": APP, "user_id": USER, "messages": conversation(fact(1))} | {field: value}
+
+    with pytest.raises(InvalidError) as refused:
+        Summarize(**fields) if field == "mode" else AddMemory(**fields)
+
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("payload", [None, 7, [], {}, {"kind": "memory"}, {"kind": "memory", "app_id": 7}])
+def test_a_task_that_carries_no_request_says_so(payload: object) -> None:
+    with pytest.raises(InvalidError, match="no request"):
+        read_request(payload)
+
+
 @pytest.mark.parametrize("value", ["a" * 256, "用户-42", "a b", "a:b", "a*b?[c]\\"])
 async def test_ids_may_be_nearly_anything(bench: Bench, value: str) -> None:
     request = AddMemory(app_id=value, user_id=value, session_id=value, messages=conversation(fact(1)))

@@ -34,6 +34,11 @@ _ABBREVIATED = re.compile(
     r"(?:^|[\s(])(?:[^\W\d_]|dr|mr|mrs|ms|prof|st|no|nr|vs|etc|e\.g|i\.e|cf|approx|inc|ltd|co|z\.b|bzw)\.$",
     re.IGNORECASE,
 )
+# A German date, `1. Mai 2026`: elsewhere months that follow a full stop have no capital.
+_DAY = re.compile(r"(?<!\d)\d{1,2}\.$")
+_MONTH = re.compile(
+    r"(?:januar|jänner|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember)\b", re.IGNORECASE
+)
 # Words that say nothing of what a text is about; other languages go by their frequency alone.
 _EMPTY = (
     "a an and are as at be been but by did do does for from had has have he her his i if in into is it its me my no"
@@ -69,7 +74,7 @@ def sentences_of(text: str) -> list[str]:
     found: list[str] = []
     for piece in _BREAK.split(text[:LONGEST_TEXT]):
         sentence = " ".join(piece.split())
-        if sentence and found and _goes_on(found[-1]):
+        if sentence and found and _goes_on(found[-1], sentence):
             found[-1] += f" {sentence}"
         elif sentence:
             found.append(sentence)
@@ -156,9 +161,11 @@ def _marginal(centrality: float, closeness: float) -> float:
     return _RELEVANCE * centrality - (1 - _RELEVANCE) * closeness
 
 
-def _goes_on(sentence: str) -> bool:
-    """Whether it only seems to end, at an abbreviation."""
-    return len(sentence) < LONGEST_SENTENCE and bool(_ABBREVIATED.search(sentence[-_LONGEST_ABBREVIATION:]))
+def _goes_on(sentence: str, following: str) -> bool:
+    """Whether it only seems to end, at an abbreviation or at the day of a date."""
+    end = sentence[-_LONGEST_ABBREVIATION:]
+    seems = _ABBREVIATED.search(end) or (_DAY.search(end) and _MONTH.match(following))
+    return len(sentence) < LONGEST_SENTENCE and bool(seems)
 
 
 def _clipped(sentence: str) -> str:

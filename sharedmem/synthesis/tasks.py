@@ -52,7 +52,19 @@ _STATES: dict[TaskState, SynthesisState] = {
 # -- requests ---------------------------------------------------------------------------------
 
 
-class AddMemory(Record):
+class _Request(Record):
+    """A request tells what it refuses as every call does."""
+
+    def __init__(self, **fields: object) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            place = error.errors(include_url=False, include_context=False)[0]["loc"]
+            field = str(place[0]) if place else "request"
+            raise InvalidError(field, fields.get(field), _first(error)) from error
+
+
+class AddMemory(_Request):
     """Make a note of a conversation, and settle it with what is known already."""
 
     kind: Literal["memory"] = "memory"
@@ -63,7 +75,7 @@ class AddMemory(Record):
     callback_url: str | None = None
 
 
-class AddAgentMemory(Record):
+class AddAgentMemory(_Request):
     """Make a short note of a conversation, and settle nothing."""
 
     kind: Literal["agent"] = "agent"
@@ -74,7 +86,7 @@ class AddAgentMemory(Record):
     callback_url: str | None = None
 
 
-class Summarize(Record):
+class Summarize(_Request):
     """Tell what a conversation was about, and store nothing."""
 
     kind: Literal["summary"] = "summary"
@@ -85,7 +97,7 @@ class Summarize(Record):
     callback_url: str | None = None
 
 
-class Flush(Record):
+class Flush(_Request):
     """Make a request of the messages that wait together, unless that was done."""
 
     kind: Literal["flush"] = "flush"
@@ -113,6 +125,8 @@ def read_request(payload: object) -> Request:
         return _REQUEST.validate_python(payload, strict=False)
     except ValidationError as error:
         raise InvalidError("task", "...", f"it carries no request: {_first(error)}") from error
+    except InvalidError as error:
+        raise InvalidError("task", "...", f"it carries no request: {error}") from error
 
 
 # -- what is refused --------------------------------------------------------------------------

@@ -2,16 +2,19 @@
 
 `python -m support.pages docs/page.md` runs one page: its ```python blocks share a namespace and an event
 loop and run in order; lines of ```bash and ```console blocks that begin with `$ sharedmem` run in between.
-A block whose info string says `no-run <reason>` is left out.
+A block whose info string says `no-run <reason>` is left out. A command that needs no shell is run in the process of
+its page: a process for each would spend most of its time on imports.
 """
 
 from __future__ import annotations
 
 import ast
 import asyncio
+import faulthandler
 import inspect
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -19,11 +22,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from sharedmem.faces.cli import run as sharedmem
+
 _FENCE = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`\n]*)\n(?P<text>.*?)^ *(?P=fence)`* *$", re.MULTILINE | re.DOTALL
 )
 _NO_RUN = re.compile(r"\bno-run\b[\s:]*(?P<reason>.*)")
 _COMMAND = re.compile(r"^\$ (sharedmem\b(?:.*\\\n)*.*)$", re.MULTILINE)
+_FOR_A_SHELL = re.compile(r"[|&;<>$`~]")
 _LONGEST_COMMAND_S = 60
 SHELLS = frozenset({"bash", "console", "sh", "shell"})
 
@@ -83,6 +89,21 @@ def _run_python(block: Block, namespace: dict[str, object], runner: asyncio.Runn
 
 
 def _run_command(block: Block, command: str) -> None:
+    code, said = (_by_a_shell if _FOR_A_SHELL.search(command) else _here)(block, command)
+    if code != 0:
+        sys.exit(f"{block.page}:{block.line}: `{command}` ended with {code}\n{said}")
+
+
+def _here(_: Block, command: str) -> tuple[int, str]:
+    # One that does not end is ended, and shows where it stood.
+    faulthandler.dump_traceback_later(_LONGEST_COMMAND_S, exit=True)
+    try:
+        return sharedmem(shlex.split(command.replace("\\\n", " "))[1:]), "(what it said stands above)"
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _by_a_shell(block: Block, command: str) -> tuple[int, str]:
     # The command that belongs to this interpreter, whatever else is installed.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     try:
@@ -97,8 +118,7 @@ def _run_command(block: Block, command: str) -> None:
         )
     except subprocess.TimeoutExpired:
         sys.exit(f"{block.page}:{block.line}: `{command}` did not end within {_LONGEST_COMMAND_S} s")
-    if done.returncode != 0:
-        sys.exit(f"{block.page}:{block.line}: `{command}` ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.returncode, done.stdout + done.stderr
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from sharedmem.durable.living import has_expired
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord
 from sharedmem.models.record import Record
-from sharedmem.wire.keys import SHARED_SCOPE, absolute
+from sharedmem.wire.keys import SHARED_SCOPE, absolute, check_kept_key
 
 _BLOB = "blob"
 _KINDS = {b"s": "session", b"k": "knowledge"}
@@ -124,6 +124,8 @@ class Sink:
             raise InvalidError("key", record.key, f"it is none of namespace {self._namespace!r}")
         if record.type in SHARED_DATA:
             absolute(record.key, self._namespace, SHARED_SCOPE)
+        else:
+            check_kept_key(record.key)
         if record.is_head:
             await self._close()
             await self._open(record)

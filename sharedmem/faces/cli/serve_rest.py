@@ -103,10 +103,16 @@ async def _serve(options: Options, address: Address, tokens: list[str], terms: T
 
 async def _serve_together(options: Options, address: Address, tokens: list[str], workers: int) -> None:
     """Several processes on one port: the system shares callers out among them."""
-    from sharedmem.faces.rest.server import listening  # noqa: PLC0415  as above
+    from sharedmem.faces.rest.server import check_access, listening  # noqa: PLC0415  as above
 
+    settings = options.settings()
+    hub = Hub.open(settings=settings)
+    # What each process would refuse is told once, before any is started.
+    admission_of(hub, tokens)
+    check_access(settings, has_tokens=bool(tokens))
+    await asyncio.to_thread(address.check_files)
     # The embedded server is started once, and stays while this process has it.
-    async with Hub.open(settings=options.settings()) as hub:
+    async with hub:
         with listening(address) as shared:
             real = replace(address, port=shared.getsockname()[1])
             async with Crew(shared, size=workers):

@@ -121,7 +121,14 @@ def _guard(app: FastAPI, service: Service) -> None:
             CORSMiddleware,
             allow_origins=service.terms.cors_origins,
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match"],
+            allow_headers=[
+                "Authorization",
+                "Content-Type",
+                "Idempotency-Key",
+                "If-Match",
+                "If-None-Match",
+                "Last-Event-ID",
+            ],
             expose_headers=_EXPOSED,
         )
     app.add_middleware(Guards)

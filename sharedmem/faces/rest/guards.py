@@ -12,13 +12,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sharedmem.clock import new_id
 from sharedmem.errors import InternalError
-from sharedmem.faces.rest.problems import REQUEST_ID, log_failure, problem
+from sharedmem.faces.rest.problems import REQUEST_ID, HeadersTooLargeError, problem
 from sharedmem.telemetry import get_logger
 
 _SOUND_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 # For clients that send a whole body before they look for an answer: so much is thrown away to let them see it.
 _MOST_DRAINED_BYTES = 64 * 1024 * 1024
 _DRAINED_WITHIN_S = 2.0
+_MOST_HEADER_BYTES = 32 * 1024
 _TOO_LARGE = 413
 _UNREAD = frozenset({408, _TOO_LARGE})
 _HEADERS = (
@@ -49,9 +50,12 @@ class Guards:
         token = REQUEST_ID.set(request_id.decode())
         sending = _Sending(scope, receive, send, request_id)
         try:
-            await self._app(scope, receive, sending)
+            if sum(len(name) + len(value) for name, value in scope["headers"]) > _MOST_HEADER_BYTES:
+                await problem(HeadersTooLargeError(_MOST_HEADER_BYTES))(scope, receive, sending)
+            else:
+                await self._app(scope, receive, sending)
         except Exception as error:
-            log_failure(scope)
+            _logger.exception("request %s: %s %s failed", REQUEST_ID.get(), scope["method"], scope["path"])
             if sending.status:
                 raise
             await problem(InternalError(repr(error)))(scope, receive, sending)

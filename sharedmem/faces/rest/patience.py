@@ -1,7 +1,7 @@
 """Patience: connections that do not get to the point are closed.
 
 uvicorn waits for as long as it takes until the head of a request is complete. A few hundred callers that send a byte
-a minute would hold its connections for ever.
+a minute would hold its connections for ever, or a head without an end all its memory.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 HEAD_WITHIN_S = 15.0
+MOST_HEAD_BYTES = 256 * 1024
 
 # Whichever of its two parsers is installed.
 _Protocol: Any = AutoHTTPProtocol
@@ -24,6 +25,7 @@ class PatientProtocol(_Protocol):  # type: ignore[misc]  # which class it is dep
         """Begin to wait for the first head."""
         super().connection_made(transport)
         self._head: asyncio.TimerHandle | None = self.loop.call_later(HEAD_WITHIN_S, transport.close)
+        self._head_bytes = 0
 
     def data_received(self, data: bytes) -> None:
         """Go on waiting while a head is not complete."""
@@ -31,7 +33,11 @@ class PatientProtocol(_Protocol):  # type: ignore[misc]  # which class it is dep
         super().data_received(data)
         if self.cycle is before and (before is None or before.response_complete):
             self._head = self._head or self.loop.call_later(HEAD_WITHIN_S, self.transport.close)
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self.transport.close()
         else:
+            self._head_bytes = 0
             self._wait_no_more()
 
     def connection_lost(self, exc: Exception | None) -> None:

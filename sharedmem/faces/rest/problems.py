@@ -13,13 +13,11 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from sharedmem.errors import Codes, InternalError, InvalidError, SharedMemoryError
-from sharedmem.telemetry import get_logger
 
 MEDIA_TYPE = "application/problem+json"
 REQUEST_ID: ContextVar[str] = ContextVar("id of the request that is answered here", default="")
 _TYPES = "urn:sharedmem:problem:"
 _MOST_FIELDS = 20
-_logger = get_logger("rest")
 
 
 class RequestError(InvalidError):
@@ -70,6 +68,15 @@ class MediaTypeError(RequestError):
 
     def __init__(self, sent: str) -> None:
         super().__init__(f"bodies of type {sent[:80]!r} are not read here; send content-type: application/json")
+
+
+class HeadersTooLargeError(RequestError):
+    """The headers are longer than the service takes."""
+
+    codes = Codes("headers_too_large", 431, "RESOURCE_EXHAUSTED", 2)
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(f"the headers are longer than {most_bytes} bytes; send fewer or shorter ones")
 
 
 class NoSuchPathError(RequestError):
@@ -143,14 +150,6 @@ def problem(error: SharedMemoryError) -> Response:
     if "retry-after" in headers:
         told["retry_after"] = getattr(error, "retry_after", None)
     return Response(orjson.dumps(told, default=str), codes.http_status, headers, MEDIA_TYPE)
-
-
-def log_failure(scope: Mapping[str, Any]) -> None:
-    """Tell the log of the error that is being handled, under the id that its caller is told."""
-    request_id = REQUEST_ID.get()
-    _logger.exception(
-        "%s %s failed (request %s)", scope["method"], scope["path"], request_id, extra={"request_id": request_id}
-    )
 
 
 _PRIVATE = "this service failed; the log of the server says how, under this request_id"

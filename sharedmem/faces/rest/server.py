@@ -13,6 +13,7 @@ from typing import Self
 import uvicorn
 from fastapi import FastAPI
 
+from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, UnavailableError
 from sharedmem.faces.endpoint import Address
 from sharedmem.faces.rest.patience import PatientProtocol
@@ -74,7 +75,7 @@ class RestServer:
             UnavailableError: the application did not start.
         """
         self._address.check(has_tokens=self._has_tokens)
-        self._check_access()
+        check_access(self._service.hub.settings, has_tokens=self._has_tokens)
         await asyncio.to_thread(self._address.check_files)
         sock = self._listening or listening(self._address)
         self._address = replace(self._address, port=sock.getsockname()[1])
@@ -84,6 +85,7 @@ class RestServer:
         await asyncio.wait({task, ready}, timeout=_STARTS_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():
             ready.cancel()
+            sock.close()
             server.should_exit = True
             raise UnavailableError(f"the server at {self.url}", "the application did not start; its log says why")
         self._running = server, task
@@ -105,12 +107,6 @@ class RestServer:
         self._service.end_streams()
         server.should_exit = True
         await task
-
-    def _check_access(self) -> None:
-        settings = self._service.hub.settings
-        if self._has_tokens and settings.access == "open":
-            problem = "it is open, so that tokens would keep nobody apart; set it to namespaced"
-            raise ConfigError("access", settings.origin("access"), problem)
 
     def _config(self) -> uvicorn.Config:
         files = self._address
@@ -143,6 +139,17 @@ class RestServer:
 
     def __repr__(self) -> str:
         return f"<RestServer {self.url}>"
+
+
+def check_access(settings: Settings, *, has_tokens: bool) -> None:
+    """Refuse tokens where everybody may do everything.
+
+    Raises:
+        ConfigError: the access policy is `open`.
+    """
+    if has_tokens and settings.access == "open":
+        problem = "it is open, so that tokens would keep nobody apart; set it to namespaced"
+        raise ConfigError("access", settings.origin("access"), problem)
 
 
 def listening(address: Address) -> socket.socket:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sharedmem.errors import InternalError, SharedMemoryError
+from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, Bearer, Entry, TokenRefusedError
 from sharedmem.faces.rest.call import Call, Endpoint, Gate
 from sharedmem.faces.rest.paths import Paths, raw_path_of
-from sharedmem.faces.rest.problems import OverdueError, RequestError, log_failure, problem
+from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, RequestError, problem
 from sharedmem.faces.rest.routes import PREFIX
 from sharedmem.faces.rest.terms import Terms
 from sharedmem.hub import Hub
@@ -21,6 +22,7 @@ from sharedmem.store import SharedMemoryStore
 from sharedmem.telemetry import get_logger
 
 _MOST_STORES = 1024
+_BACK_AFTER_S = 0.5
 _ONLY_ONCE = (b"authorization", b"content-type", b"content-length", b"idempotency-key", b"if-match", b"x-request-id")
 _logger = get_logger("rest")
 
@@ -74,12 +76,27 @@ class Service:
             # Nobody reads it.
             return Response(status_code=400)
         except Exception as error:
-            log_failure(scope)
+            _logger.exception("request %s: %s %s failed", REQUEST_ID.get(), scope["method"], scope["path"])
             return problem(InternalError(f"{scope['path']} failed: {error!r}"))
 
     async def _answer(self, request: Request) -> Response:
         _check_headers(request.scope["headers"])
         endpoint, params = self._paths.find(request.method, raw_path_of(request.scope))
+        began, status = time.perf_counter(), 500
+        try:
+            response = await self._let_in(request, endpoint, params)
+        except SharedMemoryError as error:
+            status = error.codes.http_status
+            raise
+        else:
+            status = response.status_code
+            return response
+        finally:
+            counters = self.hub.counters
+            counters.increment("http_requests", operation=endpoint.name, status=str(status))
+            counters.observe("http_seconds", time.perf_counter() - began, operation=endpoint.name)
+
+    async def _let_in(self, request: Request, endpoint: Endpoint, params: dict[str, str]) -> Response:
         bearer = await self.admit(request)
         call = Call(
             request=request,
@@ -143,19 +160,26 @@ class Front:
 
 
 async def _unless_left(endpoint: Endpoint, call: Call) -> Response:
-    """The answer of an endpoint that waits: nobody should be given a task or a lock that has left meanwhile."""
+    """The answer of an endpoint that waits: nobody should be given a task or a lock that has left meanwhile.
+
+    Raises:
+        UnavailableError: the service ends before there is something to answer.
+    """
     await call.body()
     work = asyncio.ensure_future(endpoint.handler(call))
     left = asyncio.ensure_future(_leaving(call.request.receive))
+    closing = asyncio.ensure_future(call.closing.wait())
     try:
-        await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({work, left, closing}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return work.result()
-        raise ClientDisconnect
+        if left.done():
+            raise ClientDisconnect
+        raise UnavailableError("this server", "it shuts down; call again", retry_after=_BACK_AFTER_S)
     finally:
-        work.cancel()
-        left.cancel()
-        await asyncio.wait({work, left})
+        for one in (work, left, closing):
+            one.cancel()
+        await asyncio.wait({work, left, closing})
 
 
 async def _leaving(receive: Receive) -> None:

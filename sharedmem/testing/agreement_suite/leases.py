@@ -224,6 +224,56 @@ class LockTests(StoreFixtures):
             await ada.lease_state("index", kind)
 
 
+class GrantTests(StoreFixtures):
+    """Locks that are taken, kept and given back call by call."""
+
+    async def test_a_grant_is_the_lock_of_that_name(self, ada: SharedMemoryStore, bob: SharedMemoryStore) -> None:
+        grant = await ada.lease_acquire("index", lease=60)
+        with pytest.raises(LockHeldError):
+            await bob.lease_acquire("index")
+        with pytest.raises(LockHeldError):
+            async with bob.lock("index", wait=0):
+                raise AssertionError
+        kept = await ada.lease_renew("index", grant.id, lease=90)
+
+        assert (kept.token, kept.remaining) == (grant.token, 90)
+        assert [holder.token for holder in (await bob.lease_state("index")).holders] == [grant.token]
+        assert await ada.lease_release("index", grant.id)
+        async with bob.lock("index", wait=0) as lease:
+            assert lease.token > grant.token
+
+    async def test_a_grant_that_is_given_back_calls_the_next_in_line(
+        self, ada: SharedMemoryStore, bob: SharedMemoryStore
+    ) -> None:
+        grant = await ada.lease_acquire("index", lease=60)
+        waiting = asyncio.create_task(bob.lease_acquire("index", wait=None))
+        await waits(ada, "index", 1)
+        await ada.lease_release("index", grant.id)
+
+        assert (await waiting).token > grant.token
+
+    async def test_a_grant_that_is_gone_is_told(self, ada: SharedMemoryStore) -> None:
+        grant = await ada.lease_acquire("index")
+        await ada.lease_release("index", grant.id)
+
+        assert not await ada.lease_release("index", grant.id)
+        with pytest.raises(LockLostError, match=rf"'index' is no longer yours \(token {grant.token}\)"):
+            await ada.lease_renew("index", grant.id)
+
+    async def test_a_grant_does_nothing_for_another_actor(self, ada: SharedMemoryStore, bob: SharedMemoryStore) -> None:
+        grant = await ada.lease_acquire("index")
+
+        assert not await bob.lease_release("index", grant.id)
+        with pytest.raises(LockLostError):
+            await bob.lease_renew("index", grant.id)
+        assert await ada.lease_release("index", grant.id)
+
+    @pytest.mark.parametrize("bad", ["", "x", "====", "ünicode", "MTI", "eCB5"])
+    async def test_what_is_no_id_of_a_grant_is_refused(self, ada: SharedMemoryStore, bad: str) -> None:
+        with pytest.raises(InvalidError, match="as it was told"):
+            await ada.lease_release("index", bad)
+
+
 class SemaphoreTests(StoreFixtures):
     """Semaphores."""
 
@@ -424,5 +474,5 @@ class LeaderTests(StoreFixtures):
         assert len(changes) == 2
 
 
-class LeaseSuite(LockTests, SemaphoreTests, ReadWriteLockTests, LeaderTests):
+class LeaseSuite(LockTests, GrantTests, SemaphoreTests, ReadWriteLockTests, LeaderTests):
     """All of it; a backend's test class inherits it and gives the fixture `hub`, an open `Hub`."""
