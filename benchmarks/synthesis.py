@@ -38,6 +38,7 @@ ONE, SIXTEEN = Load("1 writer", tasks=1), Load("16 writers", tasks=16)
 OURS, RULES, BARE, RIVAL = "sharedmem", "by rules", "bare", rival.NAME
 ACCEPT, NOTE, PAIR, QUERY = "add_memory, accepted", "add_memory, noted", "two memories, consolidated", "query_memory"
 MANY, REPEATS = 10_000, 30
+_WIDTH = 110
 
 
 class Taken(NamedTuple):
@@ -239,6 +240,7 @@ def show_taken(results: SynthesisResults) -> None:
     for one in results.taken:
         table.add_row(one.call, one.side, one.load, *_cells(one.figures))
     console = Console()
+    console.width = max(console.width, _WIDTH)
     console.print(table)
     for trip in results.trips:
         console.print(f"{trip.call}: {trip.packets:.1f} packets that the server reads")

@@ -10,10 +10,12 @@ import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import typer.main
 from redis import Redis
 
 from sharedmem import Hub, Settings, SharedMemoryError, SharedMemoryStore
@@ -59,6 +61,11 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return staying
 """
+
+
+def pytest_configure() -> None:
+    """The tree of commands is the same for every command line, and takes longer to build than most take to run."""
+    pytest.MonkeyPatch().setattr(typer.main, "get_command", cache(typer.main.get_command))
 
 
 def pytest_unconfigure() -> None:

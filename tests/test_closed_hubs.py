@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NoReturn, cast
 
 import pytest
+from pydantic import BaseModel
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings, SharedMemoryStore, UnavailableError
+from sharedmem.providers.protocol import ChatMessage, LanguageModel
 
 
 async def lock(store: SharedMemoryStore) -> None:
@@ -44,6 +47,40 @@ async def test_who_waits_is_told_that_its_hub_was_closed(
         await asyncio.wait_for(waiting, timeout=5)
     release.set()
     await done
+
+
+class Slow:
+    """A model that answers nobody, and fails those who wait when it is closed."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.asked, self.closed = asyncio.Event(), asyncio.Event()
+
+    async def complete(self, messages: Sequence[ChatMessage], schema: type[BaseModel]) -> NoReturn:  # noqa: ARG002  # a protocol
+        await self.write(messages)
+
+    async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> NoReturn:  # noqa: ARG002  # likewise
+        self.asked.set()
+        await self.closed.wait()
+        raise UnavailableError("the model", "it is closed")
+
+    async def close(self) -> None:
+        self.closed.set()
+
+
+async def test_a_task_that_is_worked_on_is_given_back_as_it_was(
+    redis_url: str, settings: Settings, hub: Hub, namespace: str
+) -> None:
+    model = Slow()
+    async with Hub.open(redis_url, settings=settings, model=cast("LanguageModel", model)) as leaving:
+        task = await leaving.store(namespace).synthesis.add_agent_memory(app_id="a", user_id="u", messages="hello")
+        await model.asked.wait()
+
+    stays = hub.store(namespace).synthesis
+    (left,) = await stays.tasks()
+    assert (left.task_id, left.status, left.error) == (task.task_id, "pending", "CancelledError: ")
+    assert (await stays.wait(task.task_id)).status == "done"
 
 
 async def test_a_call_after_the_end_fails_at_once(redis_url: str, settings: Settings) -> None:

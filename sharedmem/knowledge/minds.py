@@ -50,6 +50,8 @@ class Minds:
     settings: Settings
     tier: Tier | None = None
     """The durable tier, if one stands behind."""
+    endings: list[Callable[[], Awaitable[None]]] = field(default_factory=list, repr=False)
+    """What is to be done before the hub closes, while everything still works."""
     _shared: dict[tuple[type, str], object] = field(default_factory=dict, repr=False)
 
     def shared(self, kind: type[T], namespace: str, make: Callable[[], T]) -> T:
@@ -78,7 +80,9 @@ class Minds:
         return await look()
 
     async def close(self) -> None:
-        """Give back what the providers hold; memory and cache come to an end with their hub."""
+        """End what works in the background, and give back what the providers hold."""
+        for end in self.endings:
+            await end()
         if self.embedder is not None:
             await self.embedder.close()
         await self.model.close()

@@ -71,7 +71,9 @@ class Parts:
         """The one worker of the namespace in this hub; it works with the rights of the store that was first to ask."""
 
         def make() -> Worker:
-            return Worker(self._minds, self._scope, desk=self.desk, pipeline=self.pipeline, webhooks=self.webhooks)
+            worker = Worker(self._minds, self._scope, desk=self.desk, pipeline=self.pipeline, webhooks=self.webhooks)
+            self._minds.endings.append(worker.close)
+            return worker
 
         return self._minds.shared(Worker, self._scope.identity.namespace, make)
 

@@ -23,6 +23,7 @@ TASKS = "synthesis_tasks"
 
 _LONGEST_PAUSE_S = 3600.0
 _CALLS_AT_ONCE = 4
+_GRACE_S = 3.0
 _TRIPS_TO_LEAVE = 3
 _logger = get_logger("synthesis")
 
@@ -131,6 +132,21 @@ class Worker:
         with suppress(SharedMemoryError):
             for _ in range(_TRIPS_TO_LEAVE):
                 await self._desk.queue.stats()
+
+    async def close(self) -> None:
+        """As `drain`, but what does not end within a few seconds is given back: somebody else does it at once."""
+        if not await self._drained() and self._work is not None:
+            await self._work.stop()
+            await self._drained()
+
+    async def _drained(self) -> bool:
+        # A server that is away must not keep a hub from closing.
+        try:
+            async with asyncio.timeout(_GRACE_S):
+                await self.drain()
+        except TimeoutError:
+            return False
+        return True
 
     async def work_once(self, *, wait: float | None = 0.0) -> bool:
         """Take one task and do it; False when there is none.
