@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -94,7 +94,7 @@ async def write_over_rest(service: str) -> AsyncIterator[Call]:
     """A value to our service."""
     async with Client(service) as client:
 
-        def call(number: int) -> object:
+        def call(number: int) -> Awaitable[bytes]:
             body = orjson.dumps({"value": value_of(number)})
             return client.send(client.spelled("PUT", f"/api/v1/store/values/{_key(number)}", body))
 
@@ -106,7 +106,7 @@ async def write_bare(service: str) -> AsyncIterator[Call]:
     """A value to the bare service."""
     async with Client(service) as client:
 
-        def call(number: int) -> object:
+        def call(number: int) -> Awaitable[bytes]:
             body = orjson.dumps(value_of(number))
             return client.send(client.spelled("PUT", f"/values/bare-{number % KEYS}", body))
 
@@ -128,7 +128,7 @@ async def query_over_rest(service: str) -> AsyncIterator[Call]:
     """Notes that answer a question, from our service."""
     async with Client(service) as client:
 
-        def call(number: int) -> object:
+        def call(number: int) -> Awaitable[bytes]:
             asked = f"app_id={quote(APP)}&query={quote(question(number))}"
             return client.send(client.spelled("GET", f"/api/v1/memories/query?{asked}"))
 

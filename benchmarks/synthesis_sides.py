@@ -67,7 +67,7 @@ async def accept_bare(url: str) -> AsyncIterator[Call]:
     """Put the same into a list."""
     numbers = count()
     async with Redis.from_url(url, protocol=2) as client:
-        yield lambda _: client.rpush(_QUEUE, _spelled(next(numbers)))  # type: ignore[arg-type,return-value]  # its types
+        yield lambda _: client.rpush(_QUEUE, _spelled(next(numbers)))
 
 
 def _spelled(number: int) -> str:
@@ -122,14 +122,14 @@ async def note_bare(url: str) -> AsyncIterator[Call]:
         async def call(_: int) -> object:
             number = next(numbers)
             text = _spelled(2 * number)
-            await client.rpush(_QUEUE + ":worked", text)  # type: ignore[misc]  # its types say it may be no future
-            await client.lpop(_QUEUE + ":worked")  # type: ignore[misc]  # likewise
+            await client.rpush(_QUEUE + ":worked", text)
+            await client.lpop(_QUEUE + ":worked")
             vector = to_half((await embedder.embed([text])).vectors[0])
             nearest = f"(@app:{{bench}} @user:{{u{number % 10}}})=>[KNN {_NEAREST} @vector $v AS d]"
             asked = ("FT.SEARCH", _INDEX, nearest, "PARAMS", "2", "v", vector, "NOCONTENT", "DIALECT", "2")
             await client.execute_command(*asked)  # type: ignore[no-untyped-call]  # the library's
-            fields = {"app": "bench", "user": f"u{number % 10}", "status": "active", "text": text, "vector": vector}
-            return await client.hset(f"bare:note:{number}", mapping=fields)  # type: ignore[misc]  # as above
+            told = ["app", "bench", "user", f"u{number % 10}", "status", "active", "text", text]
+            return await client.hset(f"bare:note:{number}", items=[*told, "vector", vector])
 
         yield call
 
@@ -176,7 +176,8 @@ async def query_bare(url: str) -> AsyncIterator[Call]:
 @contextmanager
 def _listening(hub: Hub) -> Iterator[list[Command]]:
     """The searches that a hub sends meanwhile."""
-    line, found = hub._thinking().line, []  # noqa: SLF001  # what is sent is nobody's business but the wire's
+    line = hub._thinking().line  # noqa: SLF001  # what is sent is nobody's business but the wire's
+    found: list[Command] = []
     send = line.read_many
 
     async def read_many(commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:

@@ -101,12 +101,6 @@ class Background:
         task.add_done_callback(self._ended)
         return work
 
-    async def stop(self, verb: str) -> None:
-        """Stop the work whose names begin with this word, and wait until it has cleaned up; the rest goes on."""
-        own = asyncio.current_task()
-        named = [work for task, work in self._running.items() if task is not own and work.name.split()[0] == verb]
-        await asyncio.gather(*(work.stop() for work in named))
-
     async def close(self) -> None:
         """Stop all work at once, wait until it has cleaned up, and refuse new work; may be called again.
 

@@ -19,11 +19,14 @@ sys.path.insert(0, str(ROOT / "tools"))
 import generate_cli_docs  # noqa: E402  the tools are no package
 
 # What needs something first, takes long, or never ends: each has tests of its own.
-WAITS = {"subscribe", "watch", "demo", "serve"}
-# Their lines name files and servers; tests/test_cli_archives.py, tests/test_cli_cache.py and docs/archives.md run them.
-WITH_FILES = {"export", "import", "copy", "backfill", "cache calibrate"}
-# Their lines name a task, plan or token that another run has answered; the tests of their commands run them.
-ABOUT_EARLIER = {"plans resolve", "queue ack", "queue retry", "queue fail", "queue result", "token revoke"}
+WAITS = {"subscribe", "watch", "demo", "serve", "task work"}
+# Their lines name files and servers; tests of their commands and docs/archives.md run them.
+WITH_FILES = {"export", "import", "copy", "backfill", "cache calibrate", "notes add"}
+# Their lines name a task, plan, token or note that another run has answered; the tests of their commands run them.
+ABOUT_EARLIER = {
+    *("plans resolve", "queue ack", "queue retry", "queue fail", "queue result", "token revoke"),
+    *("evolution", "notes show", "notes restore", "notes unarchive", "notes rm", "task show", "task retry"),
+}
 BEFORE = {
     "cache check": "cache put 'what is the capital of France?' Paris",
     "get": "set plan 1",

@@ -25,13 +25,13 @@ Launch = Callable[..., "subprocess.Popen[str]"]
 FINDINGS = "/api/v1/store/values/findings"
 MESSAGES = [{"role": "user", "content": "My delivery address is Elm Street 4, Leeds."}]
 WITHOUT_REST = "import sys; sys.modules['fastapi'] = None; from sharedmem.faces.cli import main; main()"
-# Once the event loop hears signals, the server is up and has said so.
+# Once somebody hears signals, the server is up and has said so; every event loop does that in its own way.
 ENDS_WHEN_SERVED = """
 import os, signal, threading, time
 from sharedmem.faces.cli import main
 
 def end():
-    while getattr(signal.getsignal(signal.SIGTERM), "__name__", "") != "_sighandler_noop":
+    while "sighandler" not in getattr(signal.getsignal(signal.SIGTERM), "__name__", ""):
         time.sleep(0.02)
     os.kill(os.getpid(), signal.SIGTERM)
 

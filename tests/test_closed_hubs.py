@@ -50,23 +50,29 @@ async def test_who_waits_is_told_that_its_hub_was_closed(
 
 
 class Slow:
-    """A model that answers nobody, and fails those who wait when it is closed."""
+    """A model that answers nobody, and remembers whether somebody waited still when it was closed."""
 
     name = "slow"
 
     def __init__(self) -> None:
-        self.asked, self.closed = asyncio.Event(), asyncio.Event()
+        self.asked = asyncio.Event()
+        self.waiting = 0
+        self.left_waiting: int | None = None
 
     async def complete(self, messages: Sequence[ChatMessage], schema: type[BaseModel]) -> NoReturn:  # noqa: ARG002  # a protocol
         await self.write(messages)
 
     async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> NoReturn:  # noqa: ARG002  # likewise
+        self.waiting += 1
         self.asked.set()
-        await self.closed.wait()
-        raise UnavailableError("the model", "it is closed")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.waiting -= 1
+        raise AssertionError
 
     async def close(self) -> None:
-        self.closed.set()
+        self.left_waiting = self.waiting
 
 
 async def test_a_task_that_is_worked_on_is_given_back_as_it_was(
@@ -78,6 +84,7 @@ async def test_a_task_that_is_worked_on_is_given_back_as_it_was(
         await model.asked.wait()
 
     stays = hub.store(namespace).synthesis
+    assert model.left_waiting == 0
     (left,) = await stays.tasks()
     assert (left.task_id, left.status, left.error) == (task.task_id, "pending", "CancelledError: ")
     assert (await stays.wait(task.task_id)).status == "done"

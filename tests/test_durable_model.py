@@ -7,7 +7,6 @@ their states, copies expire, Redis is emptied. The model hears of none of them, 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 from redis import Redis
 from support.bare_server import BareServer
+from support.effort import examples
 from support.losses import line_of
 from test_store_model import CLIENTS, FIELDS, KEYS, MEMBERS, VALUES, Model, StoreMachine
 
@@ -33,7 +33,7 @@ from sharedmem.testing import ManualClock, connect_to_fake
 from sharedmem.wire.replies import Reply
 
 CACHE_S, EPHEMERAL_S, TTL_S = 3600, 7200, 10 * 86_400
-EXAMPLES = int(os.environ.get("SHAREDMEM_MODEL_EXAMPLES", "25"))
+EXAMPLES = examples(12, thorough=25)
 RULES = {"by rule": {"model-*": "knowledge"}, "sessions": {"model-*": "session"}, "through": {"model-*": "knowledge"}}
 _TAKE_KIND = frozenset({"write", "write_many", "append", "hset", "hincrby", "sadd", "incr", "update"})
 _SHORT_S, _LOOK_S = 1.0, 0.02

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.effort import examples
 from support.graph_claims import (
     ONE_SOURCE,
     ONE_TARGET,
@@ -31,8 +32,8 @@ from sharedmem.knowledge.graph.records import Claim, FactRow, Version
 from sharedmem.knowledge.graph.times import OPEN, UNKNOWN_START
 
 TODAY = 50
-often = settings(max_examples=100, deadline=None)
-very_often = settings(max_examples=400, deadline=None)
+often = settings(max_examples=examples(50, thorough=100), deadline=None)
+very_often = settings(max_examples=examples(150, thorough=400), deadline=None)
 
 
 def versions(claims: Iterable[Claim]) -> dict[str, tuple[tuple[int, int, int, int], ...]]:

@@ -207,8 +207,6 @@ class Hub:
         minds, self._minds = self._minds, None
         if parts is None:
             return
-        # Whoever works on tasks needs all the rest to give back what it has in hand.
-        await parts.means.background.stop("synthesize")
         if minds is not None:
             await minds.close()
         await parts.means.listener.close()

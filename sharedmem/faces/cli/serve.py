@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -93,15 +95,17 @@ async def _serve(options: Options, endpoint: Endpoint, tokens: list[str]) -> Non
             memory=hub.url,
             namespace=settings.namespace,
         )
-        answer(options, serving, lambda: _picture(serving))
-        await told_to_end()
+        with told_to_end() as told:
+            answer(options, serving, lambda: _picture(serving))
+            await told.wait()
 
 
-async def told_to_end(*, holds_on: bool = False) -> None:
-    """Return at the first signal to end; the second one does not wait any more.
+@contextmanager
+def told_to_end(*, holds_on: bool = False) -> Iterator[asyncio.Event]:
+    """Hear signals to end while a block runs: the event is set by the first; behind the block they do not wait any more.
 
     Args:
-        holds_on: return too when whoever writes to standard input is gone.
+        holds_on: set it too when whoever writes to standard input is gone.
     """
     loop, told = asyncio.get_running_loop(), asyncio.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -109,12 +113,14 @@ async def told_to_end(*, holds_on: bool = False) -> None:
         loop.add_signal_handler(number, told.set)
     if holds_on:
         loop.add_reader(sys.stdin.fileno(), told.set)
-    await told.wait()
-    if holds_on:
-        loop.remove_reader(sys.stdin.fileno())
-    for number, handler in before.items():
-        loop.remove_signal_handler(number)
-        signal.signal(number, handler)
+    try:
+        yield told
+    finally:
+        if holds_on:
+            loop.remove_reader(sys.stdin.fileno())
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
 def _picture(serving: Serving) -> Table:

@@ -69,7 +69,7 @@ def serve_rest(  # noqa: PLR0913, PLR0917  each is an option
     listening_at: Annotated[int | None, typer.Option("--fd", hidden=True)] = None,
 ) -> None:
     """Serve everything over HTTP until Ctrl-C: REST with server-sent events, described by /openapi.json."""
-    from sharedmem.faces.rest import Terms  # noqa: PLC0415  an extra; it says itself how to get it
+    from sharedmem.faces.rest import Terms, quick_loop  # noqa: PLC0415  an extra; it says itself how to get it
 
     if not 1 <= workers <= _MOST_WORKERS:
         raise InvalidError("workers", workers, f"give 1 to {_MOST_WORKERS}")
@@ -79,8 +79,9 @@ def serve_rest(  # noqa: PLR0913, PLR0917  each is an option
     if workers > 1:
         address.check(has_tokens=bool(tokens))
         asyncio.run(_serve_together(options, address, tokens or [], workers))
-    else:
-        asyncio.run(_serve(options, address, tokens or [], terms, listening_at))
+        return
+    with asyncio.Runner(loop_factory=quick_loop()) as runner:
+        runner.run(_serve(options, address, tokens or [], terms, listening_at))
 
 
 async def _serve(options: Options, address: Address, tokens: list[str], terms: Terms, listening_at: int | None) -> None:
@@ -95,10 +96,11 @@ async def _serve(options: Options, address: Address, tokens: list[str], terms: T
         app = create_app(hub, admission=admission, terms=terms)
         async with RestServer(app, address, has_tokens=bool(tokens), listening=given) as server:
             await _resume(hub, settings.namespace)
-            if listening_at is None:
-                serving = _serving(options, server.address, tokens, memory=hub.url, workers=1)
-                answer(options, serving, lambda: _picture(serving))
-            await told_to_end(holds_on=listening_at is not None)
+            with told_to_end(holds_on=listening_at is not None) as told:
+                if listening_at is None:
+                    serving = _serving(options, server.address, tokens, memory=hub.url, workers=1)
+                    answer(options, serving, lambda: _picture(serving))
+                await told.wait()
 
 
 async def _serve_together(options: Options, address: Address, tokens: list[str], workers: int) -> None:
@@ -117,8 +119,9 @@ async def _serve_together(options: Options, address: Address, tokens: list[str],
             real = replace(address, port=shared.getsockname()[1])
             async with Crew(shared, size=workers):
                 serving = _serving(options, real, tokens, memory=hub.url, workers=workers)
-                answer(options, serving, lambda: _picture(serving))
-                await told_to_end()
+                with told_to_end() as told:
+                    answer(options, serving, lambda: _picture(serving))
+                    await told.wait()
 
 
 async def _resume(hub: Hub, namespace: str) -> None:

@@ -16,7 +16,7 @@ except ImportError as error:
 
 from sharedmem.faces.rest.app import create_app
 from sharedmem.faces.rest.call import Call, Endpoint, Handler
-from sharedmem.faces.rest.server import RestServer
+from sharedmem.faces.rest.server import RestServer, quick_loop
 from sharedmem.faces.rest.terms import Terms
 
-__all__ = ["Call", "Endpoint", "Handler", "RestServer", "Terms", "create_app"]
+__all__ = ["Call", "Endpoint", "Handler", "RestServer", "Terms", "create_app", "quick_loop"]

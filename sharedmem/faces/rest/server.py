@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -150,6 +150,11 @@ def check_access(settings: Settings, *, has_tokens: bool) -> None:
     if has_tokens and settings.access == "open":
         problem = "it is open, so that tokens would keep nobody apart; set it to namespaced"
         raise ConfigError("access", settings.origin("access"), problem)
+
+
+def quick_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the quickest event loop that is installed; None where that is the usual one."""
+    return uvicorn.Config("", log_config=None).get_loop_factory()
 
 
 def listening(address: Address) -> socket.socket:
