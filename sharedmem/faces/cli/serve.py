@@ -102,7 +102,7 @@ async def _serve(options: Options, endpoint: Endpoint, tokens: list[str]) -> Non
 
 @contextmanager
 def told_to_end(*, holds_on: bool = False) -> Iterator[asyncio.Event]:
-    """Hear signals to end while a block runs: the event is set by the first; behind the block they do not wait any more.
+    """Hear signals to end while a block runs: the first sets the event; behind the block they do not wait any more.
 
     Args:
         holds_on: set it too when whoever writes to standard input is gone.
