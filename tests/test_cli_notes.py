@@ -157,7 +157,7 @@ def test_a_chain_is_drawn_in_three_ways(moved: tuple[str, str], shell: Shell, tm
     assert (chain[0], chain[-1]) == (old, new)
     assert shell("evolution", old, *APP, "--format", "mermaid").out.startswith("flowchart LR\n")
     assert " -> " in shell("evolution", old, *APP, "--format", "dot").out
-    assert shell("evolution", old, *APP, "--out", str(page)).code == 0
+    assert shell("evolution", old, *APP, "--out", str(page)).data == {"file": str(page), "format": "html"}
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
@@ -251,8 +251,8 @@ def test_what_is_not_there_is_no_failure(shell: Shell) -> None:
 def test_a_drawing_that_cannot_be_written_is_told(moved: tuple[str, str], shell: Shell) -> None:
     done = shell("evolution", moved[0], *APP, "--out", "/nowhere/at/all.mmd")
 
-    assert done.code == 2
-    assert is_one_sentence(done, "it cannot be written: No such file or directory")
+    assert done.code == 74
+    assert is_one_sentence(done, "No such file or directory: /nowhere/at/all.mmd")
 
 
 # -- what people see --------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_people_see_tables(moved: tuple[str, str], shell: Shell, tmp_path: Path)
         "done",
         "relevance",
         "became",
-        f"written to {page}",
+        f"into {page}",
         "notes in 2 chains",
         "would be archived: 0 notes",
         "would be erased of ada in shop",

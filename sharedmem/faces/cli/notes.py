@@ -14,14 +14,23 @@ from pydantic import TypeAdapter, ValidationError
 from sharedmem.errors import InvalidError
 from sharedmem.faces.cli import notes_pictures as pictures
 from sharedmem.faces.cli.app import MEMORY, command, notes
-from sharedmem.faces.cli.output import answer, counted, note, progress, said, write_line
+from sharedmem.faces.cli.output import answer, counted, is_for_people, progress, said, write_line
 from sharedmem.faces.cli.session import Options, opened, options_of, perform
 from sharedmem.faces.operations import synthesis as table_of
-from sharedmem.models import GraphFormat, NoteCheck, Recall, SynthesisMessage, SynthesisTask
+from sharedmem.models import GraphFormat, NoteCheck, Recall, Record, SynthesisMessage, SynthesisTask
 
 App = Annotated[str, typer.Option("--app", help="The app whose notes they are.")]
 MemoryId = Annotated[str, typer.Argument(metavar="ID", help="Id of the note.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+
+
+class DrawnChain(Record):
+    """Where a drawing is."""
+
+    file: str
+    format: GraphFormat
+
+
 _MESSAGES = TypeAdapter(list[SynthesisMessage])
 
 
@@ -125,19 +134,19 @@ def evolution(
         answer(options, chain, lambda: pictures.chain_picture(chain))
         return
     form: GraphFormat = format_ or ("html" if out is not None and out.suffix == ".html" else "mermaid")
+    if form == "html" and out is None and is_for_people(options):
+        raise InvalidError("format", form, "a page is nothing for a terminal; say --out FILE.html, then open it")
     drawing = perform(
         options,
         table_of.SYNTHESIS_GENERATE_EVOLUTION_GRAPH,
         table_of.DrawChain(app_id=app, memory_id=memory_id, format=form),
     )
     if out is None:
-        write_line(drawing.text)
+        write_line(drawing.text.rstrip("\n"))
         return
-    try:
-        out.write_text(drawing.text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidError("out", str(out), f"it cannot be written: {error.strerror}") from error
-    note(f"written to {out}")
+    out.write_text(drawing.text, encoding="utf-8")
+    done = DrawnChain(file=str(out), format=form)
+    answer(options, done, lambda: said(("drawn: ", "green"), f"{memory_id} into {out}"))
 
 
 @command("fsck", MEMORY, example="sharedmem fsck --app shop")
