@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from support.effort import examples
 
 from sharedmem import AlreadyExecutedError, ClaimLostError, ConflictError, Hub, NotFoundError, Settings
 from sharedmem.clock import new_id
@@ -363,7 +364,7 @@ def run(machine: type[DecisionMachine], means: dict[str, Any], **effort: Any) ->
 
 
 def test_the_decision_log_is_a_few_dictionaries_that_agents_share(means: dict[str, Any]) -> None:
-    run(DecisionMachine, means, max_examples=20, stateful_step_count=30)
+    run(DecisionMachine, means, max_examples=examples(12, thorough=20), stateful_step_count=30)
 
 
 def test_the_model_notices_a_wrong_answer(means: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from support import effort
 from support.graph_claims import ONE_TARGET
 from support.graph_oracle import Oracle, Told
 from support.graph_rows import day, stamp
@@ -315,7 +316,7 @@ def test_on_fakeredis_the_graph_answers_as_the_list_of_what_was_said() -> None:
         hub = runner.run(opening.__aenter__())
         try:
             with machine_on(hub, runner) as machine:
-                run_machine(machine, examples=80, steps=25)
+                run_machine(machine, examples=effort.examples(40, thorough=80), steps=25)
         finally:
             runner.run(opening.__aexit__(None, None, None))
 

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase
 from hypothesis import settings as efforts
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from support.effort import examples
 
 from sharedmem import ClaimLostError, Hub, LockHeldError, Settings, SharedMemoryError, SharedMemoryStore
 from sharedmem.clock import Clock, SystemClock, new_id
@@ -212,7 +213,7 @@ def on_fakeredis(bind: Callable[..., Any], machine: type[OnceMachine], given: Se
 
 
 def test_once_is_a_small_machine(bind: Callable[..., Any], settings: Settings) -> None:
-    run(on_fakeredis(bind, OnceMachineInTime, settings), max_examples=40, stateful_step_count=25)
+    run(on_fakeredis(bind, OnceMachineInTime, settings), max_examples=examples(20, thorough=40), stateful_step_count=25)
 
 
 def test_once_is_the_same_machine_on_a_real_server(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from support.effort import examples
 
 from sharedmem import ClaimLostError, NotFoundError, QueuedTask, Settings, Task
 from sharedmem.clock import new_id
@@ -288,13 +289,13 @@ def two_hubs() -> Iterator[tuple[list[Hub], ManualClock]]:
 
 def test_a_queue_is_its_model_on_fakeredis(two_hubs: tuple[list[Hub], ManualClock]) -> None:
     hubs, clock = two_hubs
-    run(QueueMachine, hubs, clock, max_examples=25, stateful_step_count=40)
+    run(QueueMachine, hubs, clock, max_examples=examples(12, thorough=25), stateful_step_count=40)
 
 
 def test_a_queue_is_its_model_on_a_real_server(redis_url: str) -> None:
     with ExitStack() as stack:
         hubs = [stack.enter_context(Hub.open(redis_url, settings=Settings())) for _ in "ab"]
-        run(QueueMachine, hubs, None, max_examples=20, stateful_step_count=40)
+        run(QueueMachine, hubs, None, max_examples=examples(10, thorough=20), stateful_step_count=40)
 
 
 def test_the_model_notices_a_wrong_answer(two_hubs: tuple[list[Hub], ManualClock]) -> None:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from redis import Redis
+from support.effort import examples
 
 from sharedmem import InvalidError, Settings, SharedMemoryError, VersionConflictError, WrongTypeError
 from sharedmem.clock import new_id
@@ -262,7 +263,7 @@ def run(machine: type[StoreMachine], clients: tuple[list[Hub], Redis], **effort:
 
 
 def test_the_store_is_a_dictionary_that_clients_share(clients: tuple[list[Hub], Redis]) -> None:
-    run(StoreMachine, clients, max_examples=20, stateful_step_count=30)
+    run(StoreMachine, clients, max_examples=examples(12, thorough=20), stateful_step_count=30)
 
 
 def test_the_model_notices_a_wrong_answer(clients: tuple[list[Hub], Redis]) -> None:
