@@ -16,12 +16,18 @@ from typing import Any, TypeVar
 
 import pytest
 import typer.main
+from hypothesis import settings as efforts
 from redis import Redis
+from support.effort import examples
 
 from sharedmem import Hub, Settings, SharedMemoryError, SharedMemoryStore
 from sharedmem.clock import new_id
 from sharedmem.wire.embedded import EmbeddedServer
 from sharedmem.wire.keys import PERMANENT_SERVICE_KEYS
+
+# Of properties that do not say themselves how much chance they take.
+efforts.register_profile("usual", max_examples=examples(30, thorough=100))
+efforts.load_profile("usual")
 
 pytest.register_assert_rewrite(
     "sharedmem.testing.agreement_suite",

@@ -21,7 +21,7 @@ from support.durable_agents import COUNTED, TOTALLED, break_it
 from support.effort import examples
 from support.promises import KEYS, Attempt, Seen, misread, violations
 
-ROUNDS = int(os.environ.get("SHAREDMEM_CRASH_ROUNDS", examples(100, thorough=200)))
+ROUNDS = int(os.environ.get("SHAREDMEM_CRASH_ROUNDS", examples(50, thorough=200)))
 _PATIENCE_S, _PRESS_S = 40.0, 0.004
 _EVICT = """
 for i = 1, #KEYS, 2 do
