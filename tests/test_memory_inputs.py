@@ -58,7 +58,7 @@ def memory(hub: Hub, namespace: str) -> Memories:
 
 def written(place: Place, namespace: str) -> dict[bytes, object]:
     """Everything that a namespace holds, and the log of its changes."""
-    here = {key: held for key, held in contents_of(place.raw).items() if namespace.encode() in key}
+    here = contents_of(place.raw, f"*{namespace}*")
     return {key: held if isinstance(held, tuple) and held[1] == -1 else None for key, held in here.items()}
 
 

@@ -39,10 +39,22 @@ def footprint(client: Redis, namespace: str, answer: object = None) -> Footprint
     )
 
 
-def contents_of(server: Redis) -> dict[bytes, object]:
-    """Every key of a server and what it holds, bar the clocks and ledgers, which also refused calls may move."""
-    keys = [key for key in server.scan_iter(count=1000) if b"$clock" not in key and b"$ops" not in key]
-    return {key: (server.dump(key), server.pexpiretime(key)) for key in keys}
+def contents_of(server: Redis, match: str | None = None) -> dict[bytes, object]:
+    """Every key of a server and what it holds, bar the clocks and ledgers, which also refused calls may move.
+
+    Args:
+        server: a bare client.
+        match: only keys of this pattern.
+    """
+    found = server.scan_iter(match=match, count=1000)
+    keys = [key for key in found if b"$clock" not in key and b"$ops" not in key]
+    # All at once: a server that many tests share holds thousands, and some tests look after each call.
+    with server.pipeline(transaction=False) as asked:
+        for key in keys:
+            asked.dump(key)
+            asked.pexpiretime(key)
+        replies = asked.execute()
+    return dict(zip(keys, zip(replies[::2], replies[1::2], strict=True), strict=True))
 
 
 def _content(server: Redis, key: bytes, ranks: dict[bytes, bytes]) -> tuple[bytes, object, bool]:
