@@ -6,9 +6,13 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from rapidfuzz import fuzz
-
+from sharedmem.errors import UnsupportedError
 from sharedmem.synthesis import outputs
+
+try:
+    from rapidfuzz import fuzz
+except ImportError as error:
+    raise UnsupportedError("synthesis", "pip install 'sharedmem-hub[synthesis]'") from error
 
 DUPLICATE_FROM = 75.0
 """Likeness, of 100, from which two items are the same."""
