@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -269,3 +271,11 @@ def test_every_row_says_what_it_does_and_has_a_schema() -> None:
         assert row.summary.endswith(".")
         assert row.needs in {"read", "write"}
         assert "progress" not in row.takes.model_json_schema().get("properties", {})
+
+
+def test_the_table_is_read_without_what_only_some_operations_need() -> None:
+    code = "import sys, sharedmem.faces.operations; print({'numpy', 'rapidfuzz', 'fastapi'} & sys.modules.keys())"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+
+    assert done.stdout.strip() == "set()"

@@ -14,9 +14,9 @@ from support.noted import APP, START, forests, moved_twice, note, retired
 
 from sharedmem import InvalidError
 from sharedmem.clock import new_id
-from sharedmem.models import Note, SynthesisMessage
+from sharedmem.models import Note, RetentionRule, RetentionRules, SynthesisMessage
 from sharedmem.synthesis.checking import problems
-from sharedmem.synthesis.retention import RetentionRule, RetentionRules, expired
+from sharedmem.synthesis.retention import expired
 from sharedmem.synthesis.shelf import NoteShelf
 from sharedmem.synthesis.tasks import AddMemory
 from sharedmem.testing.notes import assert_sound

@@ -181,6 +181,27 @@ class ForgetReport(Record):
     dry_run: bool = False
 
 
+class RetentionRule(Record):
+    """How long notes of some kind are kept after they were retired."""
+
+    statuses: tuple[Literal["updated", "deleted", "archived"], ...] = Field(
+        ("updated", "deleted", "archived"), min_length=1
+    )
+    """As `Note.status`."""
+    kinds: tuple[Literal["memory", "agent"], ...] = Field(("memory", "agent"), min_length=1)
+    max_age_days: float = Field(ge=0, allow_inf_nan=False)
+    """Since it was last changed, which is when it was retired or archived."""
+
+
+class RetentionRules(Record):
+    """What may be erased. A note that is active, or waits to be settled, never is."""
+
+    rules: tuple[RetentionRule, ...]
+    """A note may go when one of them says so."""
+    keeps_heads: bool = True
+    """Whether the head of a chain stays, also an archived one or one that was deleted by hand."""
+
+
 class PoolStats(Record):
     """How this hub is connected."""
 

@@ -100,6 +100,7 @@ from sharedmem.models import (
     Powers,
     Recall,
     RelationType,
+    RetentionRules,
     SaveResult,
     SearchMode,
     StatusReason,
@@ -127,7 +128,6 @@ from sharedmem.sync.portal import threaded
 from sharedmem.synthesis.base import Said
 from sharedmem.synthesis.batching import Batcher as AsyncBatcher
 from sharedmem.synthesis.keeping import NoteProgress
-from sharedmem.synthesis.retention import RetentionRules
 from sharedmem.synthesis.synthesis import Synthesis as AsyncSynthesis
 from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Grant, Need, PolicyName

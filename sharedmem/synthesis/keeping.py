@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from sharedmem.models import ArchiveReport, ForgetReport, Note, NoteCheck
+from sharedmem.models import ArchiveReport, ForgetReport, Note, NoteCheck, RetentionRules
 from sharedmem.synthesis.base import SynthesisBase
 from sharedmem.synthesis.repairing import fsck
-from sharedmem.synthesis.retention import RetentionRules
 from sharedmem.synthesis.tasks import check_id
 from sharedmem.telemetry import measured
 

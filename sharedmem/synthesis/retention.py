@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal
-
-from pydantic import Field
 
 from sharedmem.clock import Clock
-from sharedmem.models import ForgetReport, Note, Record
+from sharedmem.models import ForgetReport, Note, RetentionRules
 from sharedmem.synthesis.archives import Archives
 from sharedmem.synthesis.chains import Chains
 from sharedmem.synthesis.checking import mended
@@ -20,28 +17,8 @@ from sharedmem.synthesis.protocol import Behind, Change, Shelf
 from sharedmem.synthesis.repairing import every_note, lean
 from sharedmem.synthesis.shelf.rows import chain_of
 
-Retired = Literal["updated", "deleted", "archived"]
 # A note that its successor does not name any more, or one that is erased but still named.
 _LEFT_BY_A_CRASH = ("unreachable", "missing_source")
-
-
-class RetentionRule(Record):
-    """How long notes of some kind are kept after they were retired."""
-
-    statuses: tuple[Retired, ...] = Field(("updated", "deleted", "archived"), min_length=1)
-    """As `Note.status`."""
-    kinds: tuple[Literal["memory", "agent"], ...] = Field(("memory", "agent"), min_length=1)
-    max_age_days: float = Field(ge=0, allow_inf_nan=False)
-    """Since it was last changed, which is when it was retired or archived."""
-
-
-class RetentionRules(Record):
-    """What may be erased. A note that is active, or waits to be settled, never is."""
-
-    rules: tuple[RetentionRule, ...]
-    """A note may go when one of them says so."""
-    keeps_heads: bool = True
-    """Whether the head of a chain stays, also an archived one or one that was deleted by hand."""
 
 
 def expired(chain: Sequence[Note], rules: RetentionRules, *, now: datetime) -> list[Note]:

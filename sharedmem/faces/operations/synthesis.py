@@ -17,13 +17,13 @@ from sharedmem.models import (
     PoolStats,
     Recall,
     Record,
+    RetentionRules,
     StatusReason,
     SynthesisMessage,
     SynthesisTask,
 )
 from sharedmem.models.notes import ChainDirection, SummaryMode
 from sharedmem.store import SharedMemoryStore
-from sharedmem.synthesis.retention import RetentionRules
 
 # -- requests: field names are those of the calls' arguments, where their meaning and limits stand ------
 
