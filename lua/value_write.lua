@@ -11,7 +11,7 @@
 -- ARGV body...   blob  the payload
 --
 -- RETURNS one line a record: `<version>[ <path of the blob it replaced>]`, or `C <current version>` where the
---         condition failed, `L` where what it is conditional on may lie in the
+--         condition failed (empty: nothing is there, `x`: a string without a header), `L` where what it is conditional on may lie in the
 --         durable tier alone, `T <type>` where the key holds another type (`S` beside it when that stopped all),
 --         `E <error>` where the server refused
 -- FAILS   CLOSED, STALE
@@ -25,7 +25,7 @@ local function write(i, key, terms, body, version)
   if not current then return 'T ' .. type_of(key) end
   if expect ~= '*' and current == '' and is_cold(i) then return 'L' end
   if expect ~= '*' and expect ~= current then
-    return 'C ' .. ((current == '' or current == 'x') and '0' or current)
+    return 'C ' .. current
   end
   local header = version .. ' ' .. actor .. (created and ' ' .. created or '') .. ' ' .. codec
   local answer

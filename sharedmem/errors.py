@@ -77,10 +77,13 @@ class VersionConflictError(ConflictError):
 
     codes = Codes("version_conflict", 409, "ABORTED", 4)
 
-    def __init__(self, key: str, expected: int, current: int) -> None:
+    def __init__(self, key: str, expected: int, current: int, *, is_unversioned: bool = False) -> None:
         wanted = "no value" if expected == 0 else f"version {expected}"
-        found = "none" if current == 0 else f"version {current}"
-        super().__init__(f"key {key!r} was to hold {wanted} but holds {found}; read it again and retry")
+        found, advice = "none" if current == 0 else f"version {current}", "read it again and retry"
+        if is_unversioned:
+            found = "a value without a version (a counter, or a string that another client has set)"
+            advice = "update() changes it, write() without if_version replaces it"
+        super().__init__(f"key {key!r} was to hold {wanted} but holds {found}; {advice}")
         self.key, self.expected, self.current = key, expected, current
 
 
@@ -203,6 +206,16 @@ class ConfigError(SharedMemoryError):
     def __init__(self, field: str, origin: str, problem: str) -> None:
         super().__init__(f"setting {field!r} (from {origin}): {problem}")
         self.field, self.origin = field, origin
+
+
+class CorruptionError(SharedMemoryError):
+    """What is stored under a key is damaged: another client wrote there, or it was cut or edited by hand."""
+
+    codes = Codes("corrupted", 500, "DATA_LOSS", 10)
+
+    def __init__(self, key: str, problem: str, advice: str) -> None:
+        super().__init__(f"key {key!r} is damaged: {problem}; {advice}")
+        self.key = key
 
 
 class InternalError(SharedMemoryError):

@@ -210,7 +210,7 @@ def whole_or_not(number: float) -> float:
 def test_a_set_of_sets_comes_back() -> None:
     value = {frozenset({1, 2}), ("a", frozenset({b"b"}))}
 
-    assert decode(*encode(value)) == value
+    assert decode(*encode(value), key="key") == value
 
 
 @pytest.mark.parametrize("member", [np.int32(3), (1, np.int32(3))])

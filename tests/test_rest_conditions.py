@@ -199,3 +199,16 @@ async def test_a_search_takes_no_notice_of_a_key(http: httpx2.AsyncClient) -> No
     for word in ("lease", "rent"):
         found = await http.post(f"{API}/memory/search", json={"query": word}, headers={"idempotency-key": "a"})
         assert found.status_code == 200
+
+
+async def test_a_value_without_a_version_cannot_be_what_a_write_matches(http: httpx2.AsyncClient) -> None:
+    await http.post(f"{API}/store/counters/plan/increment", json={"by": 5})
+
+    for tag in ("*", '"0"'):
+        refused = await http.put(VALUE, json={"value": 1}, headers={"if-match": tag})
+        assert (refused.status_code, code(refused)) == (412, "precondition_failed")
+        assert "written without If-Match" in refused.json()["detail"]
+    new = await http.put(VALUE, json={"value": 1}, headers={"if-none-match": "*"})
+    assert new.status_code == 412
+    assert "holds a value without a version" in new.json()["detail"]
+    assert (await http.get(VALUE)).json()["value"] == 5

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from sharedmem.wire.codec import decode, decode_foreign, decode_json
+from sharedmem.wire.codec import JSON, decode, decode_foreign, decode_json
 
-_VERSION_DIGITS = 16
-_JSON_HEADER = b" json"
+# The grammar of lua/include/record.lua: what one of them takes for a record, the other must, too.
+_HEADER = re.compile(rb"(\d{16}) (\S+)(?: (\d{16})?)? ([a-z]+)\n")
+_LONGEST_HEADER = 256
 FOREIGN = "x"
 
 
@@ -26,26 +28,29 @@ class Stored(NamedTuple):
         """What a conditional write that builds on this record has to find."""
         return str(self.version) if self.version else FOREIGN
 
-    def value(self) -> Any:
-        """The value, unless it is a blob's."""
-        return decode(self.codec, self.body) if self.codec else decode_foreign(self.body)
+    def value(self, key: str) -> Any:
+        """The value, unless it is a blob's.
+
+        Raises:
+            CorruptionError: what lies under that key is damaged.
+        """
+        return decode(self.codec, self.body, key=key) if self.codec else decode_foreign(self.body)
 
 
 def take_apart(raw: bytes) -> Stored:
     """The record of a Redis string."""
-    header, separator, body = raw.partition(b"\n")
-    words = header.split(b" ")
-    version = words[0]
-    if not separator or len(words) < 3 or len(version) != _VERSION_DIGITS or not version.isdigit():
+    header = _HEADER.match(raw)
+    if header is None or header.end() > _LONGEST_HEADER:
         return Stored(0, "", b"", 0, raw)
-    created = int(words[2]) if len(words) > 3 and words[2].isdigit() else int(version)
-    return Stored(int(version), words[1].decode(errors="replace"), words[-1], created, body)
+    version, actor, created, codec = header.groups()
+    body = raw[header.end() :]
+    return Stored(int(version), actor.decode(errors="replace"), codec, int(created or version), body)
 
 
 def value_of(raw: bytes) -> Any:
     """The value of a record whose codec is JSON, the common case, else `NotImplemented`."""
-    header, _, body = raw.partition(b"\n")
-    if header.endswith(_JSON_HEADER) and header[:_VERSION_DIGITS].isdigit():
+    header = _HEADER.match(raw)
+    if header is not None and header[4] == JSON and header.end() <= _LONGEST_HEADER:
         with suppress(ValueError):  # damaged by another client; the careful way says so
-            return decode_json(body)
+            return decode_json(raw[header.end() :])
     return NotImplemented

@@ -12,7 +12,7 @@ from sharedmem.data.blobs import BlobReference
 from sharedmem.data.records import Stored, take_apart, value_of
 from sharedmem.data.structure import Means, Structure
 from sharedmem.errors import (
-    InvalidError,
+    CorruptionError,
     NotFoundError,
     VersionConflictError,
     WrongTypeError,
@@ -131,18 +131,18 @@ class ValueReads(Structure):
 
     async def _resolved(self, target: Target, stored: Stored) -> Any:
         if stored.codec != BLOB:
-            return stored.value()
+            return stored.value(target.key)
         try:
             reference = BlobReference.model_validate_json(stored.body)
         except ValueError as error:
-            advice = "the reference to its large value is damaged; write the key anew or delete it"
-            raise InvalidError("key", target.key, advice) from error
+            problem = "the reference to its large value cannot be read"
+            raise CorruptionError(target.key, problem, "write() it anew, or delete it") from error
         try:
             body = await self._blobs.get(target.key, reference)
         except NotFoundError:
             await self._check_unchanged(target, stored)
             raise
-        return decode(reference.codec.encode(), body)
+        return decode(reference.codec.encode(), body, key=target.key)
 
     async def _check_unchanged(self, target: Target, stored: Stored) -> None:
         """Whoever replaced a value meanwhile has removed its blob: then there is another one to read."""

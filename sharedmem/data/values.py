@@ -10,7 +10,7 @@ from typing import Any
 from sharedmem.config import Kind
 from sharedmem.data.blobs import BlobReference
 from sharedmem.data.lifetimes import KEEP_EXPIRY
-from sharedmem.data.records import take_apart
+from sharedmem.data.records import FOREIGN, take_apart
 from sharedmem.data.structure import Means, pending
 from sharedmem.data.value_reads import MOST_TRIES, VALUE, ValueReads
 from sharedmem.data.writing import Writer
@@ -205,7 +205,8 @@ class Values(ValueReads):
             return int(word)
         text = rest.decode()
         if word == b"C":
-            raise VersionConflictError(target.key, int(expect) if expect.isdigit() else 0, int(text))
+            expected, current = (int(word) if word.isdigit() else 0 for word in (expect, text))
+            raise VersionConflictError(target.key, expected, current, is_unversioned=text == FOREIGN)
         if word == b"T":
             raise WrongTypeError(target.key, text, VALUE)
         if word == b"E" and "OOM" in text:

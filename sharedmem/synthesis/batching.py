@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from sharedmem.clock import new_id
 from sharedmem.data.records import take_apart
-from sharedmem.errors import ConflictError, InvalidError
+from sharedmem.errors import ConflictError, CorruptionError, InvalidError
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import Record, SynthesisMessage
 from sharedmem.synthesis.tasks import AddMemory, Desk, Flush, batch_name, check_id, check_messages
@@ -169,8 +169,8 @@ class Batcher:
             return _Read(Waiting(batch=new_id()), "")
         stored = take_apart(raw)
         try:
-            return _Read(Waiting.model_validate(stored.value()), stored.expectation)
-        except ValidationError:
+            return _Read(Waiting.model_validate(stored.value(self._target.key)), stored.expectation)
+        except (ValidationError, CorruptionError):
             # Some other client has written there; what it says is not ours to keep.
             return _Read(Waiting(batch=new_id()), stored.expectation)
 

@@ -21,7 +21,7 @@ import msgpack
 import orjson
 from pydantic import BaseModel
 
-from sharedmem.errors import InvalidError
+from sharedmem.errors import CorruptionError, InvalidError
 
 JSON, MSGPACK, BLOB = b"json", b"msgpack", b"blob"
 MARKER = b"\x01"
@@ -70,17 +70,17 @@ decode_json = orjson.loads
 """The value of a JSON payload."""
 
 
-def decode(codec: bytes, payload: bytes) -> Any:
+def decode(codec: bytes, payload: bytes, *, key: str) -> Any:
     """The value of a payload; the reverse of `encode`.
 
     Raises:
-        InvalidError: another client has damaged it.
+        CorruptionError: another client has damaged what lies under that key.
     """
     try:
         return _DECODERS[codec](payload)
-    except _DAMAGED as error:
-        advice = "another client has damaged it; write the key anew or delete it"
-        raise InvalidError("stored value", payload[:40], advice) from error
+    except (*_DAMAGED, RecursionError) as error:
+        problem = f"its header says {codec.decode(errors='replace')!r}, what follows is {payload[:40]!r}"
+        raise CorruptionError(key, problem, "write() it anew, or delete it") from error
 
 
 def encode_member(value: object) -> bytes:

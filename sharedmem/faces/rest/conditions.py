@@ -13,6 +13,7 @@ from sharedmem.faces.rest.problems import FieldsError, PreconditionError
 from sharedmem.models import Entry
 
 _TAG = re.compile(r'(W/)?"([^"]*)"')
+_UNVERSIONED = "; a counter, or a string that another client has set, is written without If-Match"
 _TAGS = re.compile(r'\s*(?:W/)?"[^"]*"\s*(?:,\s*(?:W/)?"[^"]*"\s*)*')
 
 
@@ -65,10 +66,14 @@ async def _version(call: Call, header: str) -> int:
         entry = await call.store.entry(call.params["key"])
         if entry is None:
             raise PreconditionError("there is no value, as If-Match: * demands; leave the header out to write one")
+        if not entry.version:
+            raise PreconditionError(f"the value has no version{_UNVERSIONED}")
         return entry.version
     found = _TAG.fullmatch(header)
     if found is None or found[1] or not (found[2].isascii() and found[2].isdigit() and len(found[2]) <= 18):
         raise FieldsError([("if-match", 'give one ETag as a read has told it, such as "1763770000000000"')])
+    if not int(found[2]):
+        raise PreconditionError(f'"0" is no version{_UNVERSIONED}')
     return int(found[2])
 
 
