@@ -15,9 +15,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from backports import zstd
 
 from sharedmem import ConflictError, Hub, InvalidError, NotFoundError, Settings, SharedMemoryStore, UnsupportedError
 from sharedmem.durable.archive import files as archive_files
+from sharedmem.durable.archive.frames import UnpackLimits
 from sharedmem.durable.archive.steps import Step
 from sharedmem.testing import fake_hub
 
@@ -396,6 +398,50 @@ async def test_a_file_that_is_not_as_it_was_written_changes_nothing(
         await fake.archive.import_(file)
 
     assert await research.read("plan") is None
+
+
+@pytest.mark.parametrize(
+    ("frames", "words"),
+    [
+        ([b"\n" * (1 << 20)] * 20, "its line 2 is empty"),
+        ([b"{}\n" * (1 << 20)] * 20, "its line 2 is too short for a document"),
+        ([b""] * 20_000, "hold hardly any text"),
+        ([b"x"] * 20_000, "hold hardly any text"),
+    ],
+    ids=["blank lines", "short lines", "empty frames", "tiny frames"],
+)
+async def test_a_small_archive_that_stands_for_endless_work_is_refused_at_once(
+    fake: Hub, research: SharedMemoryStore, tmp_path: Path, frames: list[bytes], words: str
+) -> None:
+    """docs/archives.md: no line is empty or shorter than a document, and frames hold more than a few bytes each."""
+    await fill(research)
+    await fake.archive.export("research", tmp_path / "a.jsonl")
+    first, *_, last = (tmp_path / "a.jsonl").read_bytes().splitlines(keepends=True)
+    bomb = tmp_path / "bomb.jsonl.zst"
+    bomb.write_bytes(b"".join(map(zstd.compress, [first, *frames, last])))
+    read: list[int] = []
+
+    with pytest.raises(InvalidError, match=words):
+        await fake.archive.import_(bomb, progress=lambda step: read.append(step.done))
+
+    assert len(read) <= 1001, "it was read on"
+
+
+async def test_an_archive_that_unpacks_to_more_than_is_allowed_is_refused(
+    fake: Hub, research: SharedMemoryStore, tmp_path: Path
+) -> None:
+    await research.write("long", "x" * 200_000)
+    file = tmp_path / "a.jsonl.zst"
+    await fake.archive.export("research", file)
+
+    for limits, words in (
+        (UnpackLimits(max_bytes=100_000, max_ratio=10_000, free_bytes=0), "more than 0 MiB"),
+        (UnpackLimits(max_bytes=1 << 30, max_ratio=10, free_bytes=100_000), "more than 10 times its size"),
+    ):
+        with pytest.raises(InvalidError, match=words):
+            await fake.archive.import_(file, limits=limits)
+    generous = UnpackLimits(max_bytes=1 << 30, max_ratio=10, free_bytes=1 << 20)
+    assert (await fake.archive.import_(file, limits=generous)).documents == 1
 
 
 async def test_a_damaged_frame_is_found(fake: Hub, research: SharedMemoryStore, tmp_path: Path) -> None:

@@ -203,6 +203,16 @@ async def test_a_request_too_long_is_refused(fake: Hub) -> None:
     assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+async def test_a_packed_request_counts_by_what_it_stands_for(fake: Hub) -> None:
+    async with (
+        MemoryServer(fake, Endpoint(port=0, max_message_bytes=1 << 20)) as server,
+        grpc.aio.insecure_channel(server.target, compression=grpc.Compression.Gzip) as channel,
+    ):
+        publish = channel.unary_unary(f"/{SERVICE}/Publish", request_serializer=bytes, response_deserializer=bytes)
+        with pytest.raises(grpc.aio.AioRpcError, match="larger than max"):
+            await publish(b"\n" * (50 << 20))
+
+
 async def test_reflection_tells_what_there_is(call: Caller) -> None:
     channel: Any = call.channel  # the types know the channels of threads only
     stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)

@@ -47,7 +47,7 @@ def room(hub: Hub) -> Room:
     made = [new_token(bearer) for bearer in (Bearer.of("desk"), Bearer.of("desk", actor="ada"), Bearer.of("lobby"))]
     small = [
         replace(endpoint, path=f"/small{endpoint.path}", name=f"small.{endpoint.name}")
-        for endpoint in Carrier(Carrying(most_import_bytes=100_000, most_at_once=1)).endpoints()
+        for endpoint in Carrier(Carrying(most_import_bytes=100_000, most_each=1)).endpoints()
     ]
     admission = Tokens(entry for _, entry in made)
     app = create_app(hub, admission=admission, endpoints=small, terms=Terms(body_patience_s=0.2))

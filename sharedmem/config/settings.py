@@ -320,6 +320,13 @@ class Settings(RememberingSettings, SynthesisSettings):
     embedded_port: int = Field(
         0, ge=0, le=65_535, description="Loopback TCP port of the embedded server beside its socket; 0 for none."
     )
+    bulk_cpu_s: int = Field(
+        600,
+        ge=0,
+        le=86_400,
+        description="CPU seconds an hour that the bulk work of one token may take (REST: imports, exports, batches, "
+        "whole namespaces); 0 for no limit.",
+    )
     subscriber_queue_length: int = Field(
         10_000, ge=1, le=10_000_000, description="Messages kept for a slow subscriber before some are missed."
     )

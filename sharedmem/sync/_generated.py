@@ -26,6 +26,7 @@ from sharedmem.data.rights import Access as AsyncAccess
 from sharedmem.durable.archive.archives import Archives as AsyncArchives
 from sharedmem.durable.archive.archives import MappingLike
 from sharedmem.durable.archive.backfilling import Backfilled
+from sharedmem.durable.archive.frames import UnpackLimits
 from sharedmem.durable.archive.moving import Exported, Imported
 from sharedmem.durable.archive.steps import Progress
 from sharedmem.durable.durability import Durability as AsyncDurability
@@ -4346,7 +4347,13 @@ class Archives(Face[AsyncArchives]):
         return self._portal.iterate(self._async.stream(namespace, compressed=compressed))
 
     def import_(
-        self, file: Path | str, *, namespace: str | None = None, replace: bool = False, progress: Progress | None = None
+        self,
+        file: Path | str,
+        *,
+        namespace: str | None = None,
+        replace: bool = False,
+        progress: Progress | None = None,
+        limits: UnpackLimits | None = None,
     ) -> Imported:
         """Put an archive back into its namespace; nothing older replaces anything newer.
 
@@ -4355,13 +4362,16 @@ class Archives(Face[AsyncArchives]):
             namespace: refuse the archive of another one; None takes any.
             replace: let structures, counters and other clients' strings in Redis, which have no version, give way.
             progress: told from time to time.
+            limits: how much text a compressed archive may stand for; None for one that you trust.
 
         Raises:
-            InvalidError: the file is none, cut, damaged, or of another namespace.
+            InvalidError: the file is none, cut, damaged, of another namespace, or unpacks to more than is allowed.
             UnsupportedError: a newer sharedmem has written it, or the library to unpack it is not installed.
             NotFoundError, UnavailableError: it cannot be read, or a side cannot take it now.
         """
-        return self._portal.run(self._async.import_(file, namespace=namespace, replace=replace, progress=progress))
+        return self._portal.run(
+            self._async.import_(file, namespace=namespace, replace=replace, progress=progress, limits=limits)
+        )
 
     def backfill(
         self,

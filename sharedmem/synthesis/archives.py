@@ -19,11 +19,14 @@ from sharedmem.data.blobs import BlobReference, Blobs, annex_of
 from sharedmem.durable.archive.frames import compressed, decompressed
 from sharedmem.errors import InvalidError, NotFoundError, UnsupportedError
 from sharedmem.models import Note
+from sharedmem.telemetry import in_thread
 
 YOUNGEST_S = 3600.0
 """A younger archive may belong to a commit that is just about to refer to it."""
 
 _FORMAT = 1
+# Of text, far above any chain of notes: what somebody else has put there must not fill the memory.
+_LONGEST_BYTES = 1 << 28
 _PACKED, _PLAIN = "json.zst", "json"
 _LOCATION = re.compile(r"blob:(?P<path>[^?]+)\?(?P<facts>.+)")
 _NOTES = TypeAdapter(tuple[Note, ...])
@@ -89,7 +92,7 @@ class Archives:
         """
         first, reference = _reference(location)
         body = await self._blobs.get(self._key(app_id, first), reference)
-        return await asyncio.to_thread(_unpacked, body, reference.codec, location)
+        return await in_thread(_unpacked, body, reference.codec, location)
 
     async def remove(self, app_id: str, location: str) -> None:
         """Remove an archive, and its content if no other has the same; one that is gone already is fine."""
@@ -144,7 +147,7 @@ def _packed(notes: Sequence[Note]) -> tuple[str, bytes]:
 
 
 def _unpacked(body: bytes, codec: str, location: str) -> dict[str, Note]:
-    text = decompressed(body, location) if codec == _PACKED else body
+    text = decompressed(body, location, max_bytes=_LONGEST_BYTES) if codec == _PACKED else body
     try:
         told = orjson.loads(text)
         if told["format"] != _FORMAT:

@@ -5,6 +5,7 @@ passes them down.
 """
 
 from sharedmem.telemetry.counters import BUCKETS_S, Count, Counters, Labels, Timing
+from sharedmem.telemetry.cpu import CpuMeter, Metered, in_thread
 from sharedmem.telemetry.logs import JsonFormatter, get_logger, logger
 from sharedmem.telemetry.measuring import measured
 from sharedmem.telemetry.spans import span
@@ -13,10 +14,13 @@ __all__ = [
     "BUCKETS_S",
     "Count",
     "Counters",
+    "CpuMeter",
     "JsonFormatter",
     "Labels",
+    "Metered",
     "Timing",
     "get_logger",
+    "in_thread",
     "logger",
     "measured",
     "span",

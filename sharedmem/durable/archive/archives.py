@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sharedmem.durable.archive import moving as archives
 from sharedmem.durable.archive.backfilling import Backfilled, backfill
+from sharedmem.durable.archive.frames import UnpackLimits
 from sharedmem.durable.archive.mapping import Mapping, checked_mapping, read_mapping
 from sharedmem.durable.archive.moving import Copied, Exported, Imported
 from sharedmem.durable.archive.parts import ArchiveParts
@@ -88,6 +89,7 @@ class Archives:
         namespace: str | None = None,
         replace: bool = False,
         progress: Progress | None = None,
+        limits: UnpackLimits | None = None,
     ) -> Imported:
         """Put an archive back into its namespace; nothing older replaces anything newer.
 
@@ -96,13 +98,16 @@ class Archives:
             namespace: refuse the archive of another one; None takes any.
             replace: let structures, counters and other clients' strings in Redis, which have no version, give way.
             progress: told from time to time.
+            limits: how much text a compressed archive may stand for; None for one that you trust.
 
         Raises:
-            InvalidError: the file is none, cut, damaged, or of another namespace.
+            InvalidError: the file is none, cut, damaged, of another namespace, or unpacks to more than is allowed.
             UnsupportedError: a newer sharedmem has written it, or the library to unpack it is not installed.
             NotFoundError, UnavailableError: it cannot be read, or a side cannot take it now.
         """
-        return await archives.import_(self._parts, Path(file), namespace=namespace, replace=replace, progress=progress)
+        return await archives.import_(
+            self._parts, Path(file), namespace=namespace, replace=replace, progress=progress, limits=limits
+        )
 
     async def copy_to(
         self,

@@ -16,15 +16,18 @@ from typing import BinaryIO, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
-from sharedmem.durable.archive.frames import FRAME_BYTES, Block, Place, blocks, packed
+from sharedmem.durable.archive.frames import FRAME_BYTES, Block, Place, UnpackLimits, blocks, packed
 from sharedmem.errors import ConflictError, InvalidError, SharedMemoryError, UnavailableError, UnsupportedError
 from sharedmem.models import DurableRecord
 from sharedmem.models.record import Record
+from sharedmem.telemetry import in_thread
 
 FORMAT = 1
 
 _EMPTY_DIGEST = hashlib.sha256().hexdigest()
 _HEAD, _END = b'{"sharedmem":"archive",', b'{"sharedmem":"end",'
+# No document is shorter. Each line costs time, and a few compressed bytes may stand for millions of blank ones.
+_SHORTEST_DOCUMENT_BYTES = len(b'{"key":"","type":"","kind":"","version":0,"stamp":0}')
 _R = TypeVar("_R", bound=Record)
 
 
@@ -168,7 +171,7 @@ class ArchiveWriter:
         lines, self._buffer = self._buffer, []
         self._unnoted, self._waiting = self._unnoted + self._waiting if position is None else 0, 0
         with _translated(self.path):
-            await asyncio.to_thread(self._write, lines, position)
+            await in_thread(self._write, lines, position)
 
     def _open(self) -> None:
         if self.path.exists() and not self._replace and not self._part.exists():
@@ -202,15 +205,18 @@ class ArchiveWriter:
         self._beside.unlink(missing_ok=True)
 
 
-async def checked_archive(path: Path, progress: Callable[[int, int], None] | None = None) -> Checked:
+async def checked_archive(
+    path: Path, progress: Callable[[int, int], None] | None = None, *, limits: UnpackLimits | None = None
+) -> Checked:
     """Read an archive through, so that nothing of a damaged one is used.
 
     Args:
         path: the archive.
         progress: told (bytes read, bytes of the file).
+        limits: how much text it may stand for; None for an archive that the caller trusts.
 
     Raises:
-        InvalidError: it is none, cut, or damaged.
+        InvalidError: it is none, cut, or damaged, or unpacks to more than is allowed.
         UnsupportedError: a newer sharedmem has written it, or the library to unpack it is missing.
         NotFoundError, UnavailableError: it cannot be read.
     """
@@ -218,16 +224,17 @@ async def checked_archive(path: Path, progress: Callable[[int, int], None] | Non
     header: Header | None = None
     told: Footer | None = None
     digest, count, behind = _EMPTY_DIGEST, 0, list[bytes]()
-    async for block in read_blocks(path):
+    async for block in read_blocks(path, limits=limits):
         lines = block.lines
-        if header is None:
+        if header is None and lines:
             header, lines = header_of(path, lines[0]), lines[1:]
         behind = lines if told is not None else []
         if (end := next((n for n, line in enumerate(lines) if line.startswith(_END)), None)) is not None:
             told, behind, lines = _parsed(path, lines[end], Footer), lines[end + 1 :], lines[:end]
         if behind:
             raise InvalidError("file", str(path), "something stands behind its last line; make or copy it again")
-        digest, count = await asyncio.to_thread(_digest, digest, lines), count + len(lines)
+        _check_lengths(path, lines, count)
+        digest, count = await in_thread(_digest, digest, lines), count + len(lines)
         if progress is not None:
             progress(block.read, size)
     if header is None or told is None:
@@ -235,6 +242,13 @@ async def checked_archive(path: Path, progress: Callable[[int, int], None] | Non
     if (told.documents, told.digest) != (count, digest):
         raise InvalidError("file", str(path), "its lines are not those that were written; make or copy it again")
     return Checked(header, told, size)
+
+
+def _check_lengths(path: Path, lines: Sequence[bytes], before: int) -> None:
+    for number, line in enumerate(lines, start=before + 2):
+        if len(line) < _SHORTEST_DOCUMENT_BYTES:
+            what = "empty" if not line.strip() else "too short for a document"
+            raise InvalidError("file", str(path), f"its line {number} is {what}; make or copy it again")
 
 
 def header_of(path: Path, line: bytes) -> Header:
@@ -262,16 +276,18 @@ async def read_records(path: Path, place: Place) -> AsyncIterator[tuple[Place, i
         InvalidError, NotFoundError, UnavailableError, UnsupportedError: as `checked_archive`.
     """
     async for block in read_blocks(path, place):
-        first = 1 if block.place == Place() else 0
+        first = 1 if block.place == Place() and block.lines else 0
         lines = [line for line in block.lines[first:] if not line.startswith(_END)]
         records = [_parsed(path, line, DurableRecord) for line in lines]
         yield block.place._replace(lines=block.place.lines + first), block.read, records
 
 
-async def read_blocks(path: Path, place: Place | None = None, *, ends: bool = True) -> AsyncIterator[Block]:
+async def read_blocks(
+    path: Path, place: Place | None = None, *, ends: bool = True, limits: UnpackLimits | None = None
+) -> AsyncIterator[Block]:
     """As `frames.blocks`, in a thread."""
-    found = blocks(path, place or Place(), ends=ends)
-    while (block := await asyncio.to_thread(next, found, None)) is not None:
+    found = blocks(path, place or Place(), ends=ends, limits=limits)
+    while (block := await in_thread(next, found, None)) is not None:
         yield block
 
 

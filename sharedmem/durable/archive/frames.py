@@ -21,6 +21,40 @@ _LEVEL = 3
 _CHUNK_BYTES = 1 << 18
 _BLOCK_BYTES = 1 << 18
 _LONGEST_LINE_BYTES = 1 << 26
+# Each frame costs time, however little it holds; ours hold some MiB, but for the first, the last and a few empty ones.
+_FREE_FRAMES = 1000
+_LEAST_FRAME_BYTES = 1024
+
+
+class UnpackLimits(NamedTuple):
+    """How much text a compressed file may stand for."""
+
+    max_bytes: int
+    """Of text, all frames together."""
+    max_ratio: int
+    """Bytes of text for each byte of the file ..."""
+    free_bytes: int
+    """... once there is more text than this."""
+
+    def check(self, path: Path, *, text: int, read: int) -> None:
+        """Refuse a file of which so much has been unpacked.
+
+        Args:
+            path: the file.
+            text: bytes of text that its first bytes stand for.
+            read: how many bytes those are.
+
+        Raises:
+            InvalidError: it unpacks to more than is allowed.
+        """
+        if text > self.max_bytes:
+            raise InvalidError("file", str(path), f"it unpacks to more than {self.max_bytes >> 20} MiB; {_SPLIT}")
+        if text > self.free_bytes and text > self.max_ratio * read:
+            why = f"it unpacks to more than {self.max_ratio} times its size; send it uncompressed"
+            raise InvalidError("file", str(path), why)
+
+
+_SPLIT = "import it with `sharedmem import` on a machine that reaches the server"
 
 
 class Place(NamedTuple):
@@ -65,41 +99,50 @@ def compressed(text: bytes) -> bytes:
     return frame
 
 
-def decompressed(frame: bytes, name: str) -> bytes:
+def decompressed(frame: bytes, name: str, *, max_bytes: int) -> bytes:
     """The text of a zstd frame.
 
     Args:
         frame: whole.
         name: of what holds it, for messages.
+        max_bytes: of text; a frame that holds more is not unpacked further.
 
     Raises:
-        InvalidError: it is damaged.
+        InvalidError: it is damaged, or holds more.
         UnsupportedError: the library is missing.
     """
     zstd = _zstd()
+    unpacker = zstd.ZstdDecompressor()
     try:
-        text: bytes = zstd.decompress(frame)
+        text: bytes = unpacker.decompress(frame, max_bytes + 1)
     except zstd.ZstdError as error:
         raise InvalidError("archive", name, f"it is damaged: {error}") from error
+    if len(text) > max_bytes:
+        raise InvalidError("archive", name, f"it unpacks to more than {max_bytes >> 20} MiB, so it is none of ours")
+    if not unpacker.eof or unpacker.unused_data:
+        raise InvalidError("archive", name, "it is damaged: it is not one whole frame")
     return text
 
 
-def blocks(path: Path, place: Place, *, ends: bool = True) -> Iterator[Block]:
+def blocks(path: Path, place: Place, *, ends: bool = True, limits: UnpackLimits | None = None) -> Iterator[Block]:
     """The lines of a file from a place on; little of it is in memory at a time.
+
+    A block may hold no line: so a caller that stops between blocks stops soon, however long the lines are.
 
     Args:
         path: the file.
         place: where to begin.
         ends: whether the last line must have an end.
+        limits: how much text the file may stand for; None for a file that the caller trusts.
 
     Raises:
-        InvalidError: the file is damaged or cut.
+        InvalidError: the file is damaged or cut, or unpacks to more than is allowed.
         NotFoundError, UnavailableError: it cannot be read.
         UnsupportedError: the library is missing.
     """
     with _opened(path) as file:
         file.seek(place.frame)
-        texts = _unpacked(file, path) if path.suffix == _SUFFIX else _plain(file)
+        texts = _unpacked(file, path, limits) if path.suffix == _SUFFIX else _plain(file)
         for block in _lines(texts, path, ends=ends):
             known = place.lines - block.place.lines if block.place.frame == place.frame else 0
             if known <= 0:
@@ -131,19 +174,30 @@ def _plain(file: BinaryIO) -> Iterator[_Text]:
         yield _Text(start, chunk, file.tell())
 
 
-def _unpacked(file: BinaryIO, path: Path) -> Iterator[_Text]:
+def _unpacked(file: BinaryIO, path: Path, limits: UnpackLimits | None) -> Iterator[_Text]:
     zstd = _zstd()
-    frame = file.tell()
+    frame = start = file.tell()
     unpacker = zstd.ZstdDecompressor()
+    size = frames = 0
     try:
         while chunk := unpacker.unused_data or file.read(_CHUNK_BYTES):
             if unpacker.eof:
                 unpacker = zstd.ZstdDecompressor()
-            yield _Text(frame, unpacker.decompress(chunk, _BLOCK_BYTES), file.tell())
-            while not unpacker.eof and not unpacker.needs_input:
-                yield _Text(frame, unpacker.decompress(b"", _BLOCK_BYTES), file.tell())
+            while True:
+                text = unpacker.decompress(chunk, _BLOCK_BYTES)
+                size += len(text)
+                if limits is not None:
+                    limits.check(path, text=size, read=file.tell() - start)
+                yield _Text(frame, text, file.tell())
+                if unpacker.eof or unpacker.needs_input:
+                    break
+                chunk = b""
             if unpacker.eof:
                 frame = file.tell() - len(unpacker.unused_data)
+                frames += 1
+                if frames > _FREE_FRAMES and size < frames * _LEAST_FRAME_BYTES:
+                    why = f"its {frames} frames hold hardly any text; it is none of ours, make it again"
+                    raise InvalidError("file", str(path), why)
     except zstd.ZstdError as error:
         raise InvalidError("file", str(path), f"it is damaged in the frame at byte {frame}: {error}") from error
     if frame != file.tell():
@@ -157,6 +211,8 @@ def _lines(texts: Iterator[_Text], path: Path, *, ends: bool) -> Iterator[Block]
         if frame != before and not size:
             place = Place(frame)
         before = frame
+        if not text:
+            continue
         waiting.append(text)
         size += len(text)
         if b"\n" in text:
@@ -166,6 +222,8 @@ def _lines(texts: Iterator[_Text], path: Path, *, ends: bool) -> Iterator[Block]
         elif size > _LONGEST_LINE_BYTES:
             # A few packed bytes may stand for more than there is memory.
             raise InvalidError("file", str(path), f"it has a line of more than {_LONGEST_LINE_BYTES >> 20} MiB")
+        else:
+            yield Block(place, [], read)
     if size and not ends:
         yield Block(place, [b"".join(waiting)], read)
     elif size:

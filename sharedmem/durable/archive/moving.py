@@ -21,7 +21,7 @@ from sharedmem.durable.archive.files import (
     read_records,
     write_beside,
 )
-from sharedmem.durable.archive.frames import Place
+from sharedmem.durable.archive.frames import Place, UnpackLimits
 from sharedmem.durable.archive.parts import ArchiveParts
 from sharedmem.durable.archive.sink import Sink, Tally
 from sharedmem.durable.archive.source import Source
@@ -162,6 +162,7 @@ async def import_(
     namespace: str | None = None,
     replace: bool = False,
     progress: Progress | None = None,
+    limits: UnpackLimits | None = None,
 ) -> Imported:
     """Put an archive back into its namespace.
 
@@ -176,13 +177,14 @@ async def import_(
         namespace: refuse the archive of another one; None takes any.
         replace: let structures, counters and other clients' strings in Redis give way to those of the archive.
         progress: told from time to time.
+        limits: how much text the archive may stand for; None for one that the caller trusts.
 
     Raises:
-        InvalidError: the file is none, cut, damaged, or of another namespace.
+        InvalidError: the file is none, cut, damaged, of another namespace, or unpacks to more than is allowed.
         UnsupportedError: a newer sharedmem has written it, or the library to unpack it is not installed.
         NotFoundError, UnavailableError: it cannot be read, or a side cannot take it now.
     """
-    checked = await checked_archive(file, _bytes_told(progress, file))
+    checked = await checked_archive(file, _bytes_told(progress, file), limits=limits)
     header, footer, _ = checked
     if namespace not in {None, header.namespace}:
         raise InvalidError("file", str(file), f"it is of namespace {header.namespace!r}, not of {namespace!r}")

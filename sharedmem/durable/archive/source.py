@@ -19,6 +19,7 @@ from sharedmem.durable.living import has_expired
 from sharedmem.durable.protocol import Durable
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models import DurableRecord
+from sharedmem.telemetry import in_thread
 from sharedmem.wire.changes import as_list
 from sharedmem.wire.keys import LASTING_FAMILIES, SHARED_SCOPE, Target, absolute
 
@@ -216,7 +217,7 @@ class Source:
         reference = Reference.model_validate_json(head.body)
         yield [head.model_copy(update={"body": reference.model_copy(update={"path": ""}).model_dump_json()})]
         for number, first in enumerate(range(0, len(body), _PART_BYTES)):
-            text = await asyncio.to_thread(b64encode, body[first : first + _PART_BYTES])
+            text = await in_thread(b64encode, body[first : first + _PART_BYTES])
             update = {"element": f"{number:08d}", "type": BLOB_PART, "codec": "base64", "body": text.decode()}
             yield [head.model_copy(update={**update, "floor": 0, "created": 0, "expires": 0, "actor": ""})]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from datetime import UTC
 from pathlib import Path
@@ -15,6 +14,7 @@ from sharedmem.durable.archive.source import Source
 from sharedmem.durable.archive.steps import Reasons
 from sharedmem.errors import NotFoundError
 from sharedmem.models import DurableRecord
+from sharedmem.telemetry import in_thread
 from sharedmem.wire.keys import check_name
 
 
@@ -78,4 +78,4 @@ class _Frames:
 
     async def frame(self, lines: Iterable[bytes]) -> bytes:
         """These lines as a frame."""
-        return await asyncio.to_thread(packed, self._name, b"".join(lines))
+        return await in_thread(packed, self._name, b"".join(lines))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 SETTING = "SHAREDMEM_CACHE_SIMILARITY"
 _BAR_WIDTH = 24
 _MOST_BAD_TOLD = 10
+_LONGEST_BYTES = 1 << 28
 _GZIP = b"\x1f\x8b"
 _STEP = 0.02
 
@@ -90,12 +92,15 @@ def _read(file: Path) -> Pairs:
 
     try:
         content = file.read_bytes()
-        lines = (gzip.decompress(content) if content.startswith(_GZIP) else content).splitlines()
+        if content.startswith(_GZIP):
+            content = gzip.GzipFile(fileobj=BytesIO(content)).read(_LONGEST_BYTES + 1)
     except FileNotFoundError:
         raise NotFoundError("file", str(file), "give the path of a file of labelled pairs") from None
     except (OSError, EOFError) as error:
         raise InvalidError("file", str(file), f"it cannot be read: {error}") from error
-    found = read_pairs(lines)
+    if len(content) > _LONGEST_BYTES:
+        raise InvalidError("file", str(file), f"it holds more than {_LONGEST_BYTES >> 20} MiB; give fewer pairs")
+    found = read_pairs(content.splitlines())
     if not found.good:
         raise InvalidError("file", str(file), 'it holds no line such as {"a": "...", "b": "...", "same": true}')
     return found

@@ -19,7 +19,7 @@ from sharedmem.faces.rest.idempotency import HEADER, once
 from sharedmem.faces.rest.paging import Page, link
 from sharedmem.faces.rest.paths import raw_path_of
 from sharedmem.faces.rest.problems import FieldsError
-from sharedmem.faces.rest.routes import PREFIX, Route
+from sharedmem.faces.rest.routes import BULK, PREFIX, Route
 from sharedmem.models import Entry, SynthesisTask
 
 
@@ -42,7 +42,15 @@ def endpoint_of(
     if route.method == "POST" and row.needs == "write":
         handler = _once_where_asked(handler)
     waits = "wait" in row.takes.model_fields
-    return Endpoint(route.method, route.path, row.name, handler, lambda: describe(row, route, binding), waits=waits)
+    return Endpoint(
+        route.method,
+        route.path,
+        row.name,
+        handler,
+        lambda: describe(row, route, binding),
+        is_bulk=row.name in BULK,
+        waits=waits,
+    )
 
 
 def _handler(row: Operation[Any, Any], route: Route, binding: Binding[Any]) -> Handler:

@@ -10,6 +10,8 @@ import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from sharedmem.errors import InvalidError
+
 _JSON = "application/json"
 
 
@@ -18,12 +20,19 @@ def json_bytes(value: object) -> bytes:
 
     Times as ISO 8601 text, bytes as `{"$base64": "..."}`, sets as lists, arrays as lists of numbers, NaN and
     infinities as null, identifiers and decimals as their text.
+
+    Raises:
+        InvalidError: its parts lie too deep inside of each other.
     """
     try:
         return orjson.dumps(value, default=_spelled, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
         # Whole numbers of more than 64 bits.
-        return json.dumps(value, default=_spelled, ensure_ascii=False).encode()
+        try:
+            return json.dumps(value, default=_spelled, ensure_ascii=False).encode()
+        except RecursionError:
+            # Our own writers refuse such values; another client, or an archive, may hold one.
+            raise InvalidError("value", "...", "its parts lie too deep inside of each other for JSON") from None
 
 
 def answer(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

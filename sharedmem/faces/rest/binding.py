@@ -88,7 +88,7 @@ class Binding(Generic[Request]):
             elif name in fields:
                 raise FieldsError([(name, "it is given more than once")])
             else:
-                fields[name] = parsed_json(name, value.encode()) if spelling == "json" else value
+                fields[name] = _shallow(call, name, value) if spelling == "json" else value
         return self._page.taken(fields) if self._page else fields
 
     def _spelling(self, part: Schema) -> Spelling:
@@ -154,6 +154,12 @@ def parsed_json(field: str, text: bytes) -> Any:
     except orjson.JSONDecodeError as error:
         # Its message tells the place and never what stands there.
         raise FieldsError([(field, f"it is no JSON in UTF-8: {error.msg}, line {error.lineno}")]) from None
+
+
+def _shallow(call: Call, name: str, text: str) -> Any:
+    document = parsed_json(name, text.encode())
+    check_depth(document, call.terms.max_depth)
+    return document
 
 
 def check_depth(document: object, most: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.rest.problems import BodyTooLargeError, SlowBodyError
+from sharedmem.faces.rest.quotas import CpuQuotas
 from sharedmem.faces.rest.terms import Terms
 from sharedmem.hub import Hub
 from sharedmem.store import SharedMemoryStore
@@ -33,6 +34,8 @@ class Call:
     terms: Terms
     closing: asyncio.Event
     """Set when the service ends: streams should say so to their readers and end too."""
+    quotas: CpuQuotas
+    """Bulk work runs in here, on the CPU time of the caller."""
     _body: bytes | None = field(default=None, repr=False)
 
     def header(self, name: str) -> str | None:
@@ -81,7 +84,7 @@ class Call:
             yield chunk
 
 
-Handler: TypeAlias = Callable[[Call], Awaitable[Response]]
+Handler: TypeAlias = Callable[[Call], Coroutine[Any, Any, Response]]
 Gate: TypeAlias = Callable[[Call], Awaitable[Mapping[str, str]]]
 """Asked before a call is answered: tells headers for the answer, or raises LimitedError."""
 
@@ -105,5 +108,7 @@ class Endpoint:
     document: dict[str, Any] | Callable[[], dict[str, Any]]
     is_limited: bool = True
     """Whether the answer has to be here in the time of the terms; streams may take longer to begin."""
+    is_bulk: bool = False
+    """Whether it counts for the caller's quota of CPU time; streams see to that themselves."""
     waits: bool = False
     """Whether it may wait for others, and should stop when its caller has left."""

@@ -214,6 +214,29 @@ _ALL = (
 ROUTES: Mapping[str, Route] = MappingProxyType({route.operation: route for route in _ALL})
 """By the name of the operation."""
 
+BULK = frozenset(
+    {
+        "value.write_many",
+        "namespace.usage",
+        "namespace.clear",
+        "namespace.sweep",
+        "plan.forget",
+        "queue.put_many",
+        "queue.redrive_all",
+        "memory.add_many",
+        "graph.add_many",
+        "graph.delete",
+        "graph.draw",
+        "cache.invalidate",
+        "cache.clear",
+        "synthesis.fsck",
+        "synthesis.archive",
+        "synthesis.retain",
+        "synthesis.forget",
+    }
+)
+"""Operations that handle as much as the caller likes: their CPU time counts for the quota of its token."""
+
 TAGS: Mapping[str, str] = MappingProxyType(
     {
         "store": "Values, lists, hashes, sets and counters. A key without `:` is the caller's own.",

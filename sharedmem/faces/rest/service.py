@@ -15,6 +15,7 @@ from sharedmem.faces.auth import Admission, Bearer, Entry, TokenRefusedError
 from sharedmem.faces.rest.call import Call, Endpoint, Gate
 from sharedmem.faces.rest.paths import Paths, raw_path_of
 from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, RequestError, problem
+from sharedmem.faces.rest.quotas import CpuQuotas
 from sharedmem.faces.rest.routes import PREFIX
 from sharedmem.faces.rest.terms import Terms
 from sharedmem.hub import Hub
@@ -43,6 +44,7 @@ class Service:
         self.closing = asyncio.Event()
         self._admission = admission
         self._gate = gate
+        self._quotas = CpuQuotas(hub)
         self._paths = Paths(())
         self._stores: dict[Bearer, SharedMemoryStore] = {}
 
@@ -107,6 +109,7 @@ class Service:
             params=params,
             terms=self.terms,
             closing=self.closing,
+            quotas=self._quotas,
         )
         headers: Mapping[str, str] = {} if self._gate is None else await self._gate(call)
         try:
@@ -121,7 +124,11 @@ class Service:
         limit = self.terms.answer_within_s if endpoint.is_limited else None
         try:
             async with asyncio.timeout(limit) as within:
-                return await (_unless_left(endpoint, call) if endpoint.waits else endpoint.handler(call))
+                if endpoint.waits:
+                    return await _unless_left(endpoint, call)
+                if endpoint.is_bulk:
+                    return await call.quotas.run(call.bearer, endpoint.handler(call))
+                return await endpoint.handler(call)
         except TimeoutError:
             if within.expired():
                 raise OverdueError(self.terms.answer_within_s) from None

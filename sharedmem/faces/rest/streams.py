@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, contextmanager
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from sharedmem.durable.archive.frames import UnpackLimits
 from sharedmem.errors import AccessDeniedError, InvalidError, LimitedError
 from sharedmem.faces.rest.answers import answer
 from sharedmem.faces.rest.call import Call, Endpoint
@@ -33,6 +35,9 @@ EXPORT, IMPORT = "/namespace/export", "/namespace/import"
 _PACKED, _PLAIN = "application/zstd", "application/x-ndjson"
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _WRITTEN_AT_ONCE = 1 << 20
+_BACK_AFTER_S = 5.0
+_UNPACKED = UnpackLimits(max_bytes=1 << 32, max_ratio=100, free_bytes=1 << 26)
+_T = TypeVar("_T")
 _TRUTHS = {"true": True, "false": False}
 
 
@@ -42,11 +47,15 @@ class Carrying:
 
     Args:
         most_import_bytes: longer archives are refused with 413.
+        unpacked: how much text a compressed archive may stand for; others are refused with 400.
         most_at_once: exports and imports of this process; more are refused with 429.
+        most_each: those of one caller.
     """
 
     most_import_bytes: int = 1 << 30
-    most_at_once: int = 2
+    unpacked: UnpackLimits = _UNPACKED
+    most_at_once: int = 16
+    most_each: int = 2
 
 
 class Carrier:
@@ -58,7 +67,7 @@ class Carrier:
 
     def __init__(self, carrying: Carrying | None = None) -> None:
         self._carrying = carrying or Carrying()
-        self._running = 0
+        self._running: Counter[str] = Counter()
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """What is answered."""
@@ -78,13 +87,18 @@ class Carrier:
         namespace, is_packed = _namespace(call), _flag(call, "compressed", default=True)
         pieces = call.hub.archive.stream(namespace, compressed=is_packed)
         assert isinstance(pieces, AsyncGenerator)
-        if call.request.method != "HEAD":
-            self._check_room()
-        # What cannot be read at all is told as a problem: nothing of the answer is sent yet.
-        first = await anext(pieces)
+        held = AsyncExitStack()
+        held.enter_context(self._counted(call))
+        await held.enter_async_context(aclosing(pieces))
+        try:
+            # What cannot be read at all is told as a problem: nothing of the answer is sent yet.
+            first = await call.quotas.run(call.bearer, _next(pieces))
+        except BaseException:
+            await held.aclose()
+            raise
         name = quote(f"{namespace}.jsonl{'.zst' if is_packed else ''}")
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "cache-control": "no-store"}
-        return _Download(self, first, pieces, headers, _PACKED if is_packed else _PLAIN)
+        return _Download(call, first, pieces, held, headers=headers, kind=_PACKED if is_packed else _PLAIN)
 
     async def import_(self, call: Call) -> Response:
         """Put the archive in the body into the caller's namespace.
@@ -93,31 +107,40 @@ class Carrier:
             AccessDeniedError: the caller does not speak for the namespace itself.
             RequestError: the archive is damaged, cut, or of another namespace; nothing is changed then.
             BodyTooLargeError, SlowBodyError: it is too long, or stops to come.
-            LimitedError: too many of these are under way.
+            LimitedError: too many of these are under way, or the CPU time of the caller is used up.
+            ClientDisconnect: the caller has left; what was imported by then stays.
         """
         namespace, replaces = _namespace(call), _flag(call, "replace", default=False)
-        self._check_room()
-        with self.counted(), tempfile.TemporaryDirectory(prefix="sharedmem-") as folder:
+        with self._counted(call), tempfile.TemporaryDirectory(prefix="sharedmem-") as folder:
             file = await self._received(call, Path(folder))
+            work = call.hub.archive.import_(file, namespace=namespace, replace=replaces, limits=self._carrying.unpacked)
             try:
-                done = await call.hub.archive.import_(file, namespace=namespace, replace=replaces)
+                done = await _unless_left(call, call.quotas.run(call.bearer, work))
             except InvalidError as error:
                 # Where it lies for the moment is nobody's business.
                 raise RequestError(str(error).replace(str(file), "archive")) from error
         return answer(done.model_dump(exclude={"file"}))
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Counts one export or import while it runs."""
-        self._running += 1
+    def _counted(self, call: Call) -> Iterator[None]:
+        """Counts one export or import while it runs.
+
+        Raises:
+            LimitedError: too many of these are under way.
+        """
+        if self._running[call.caller] >= self._carrying.most_each:
+            raise LimitedError(
+                "as many archives as a token may carry at once are under way for this one", _BACK_AFTER_S
+            )
+        if self._running.total() >= self._carrying.most_at_once:
+            raise LimitedError("as many archives as this service carries at once are under way", _BACK_AFTER_S)
+        self._running[call.caller] += 1
         try:
             yield
         finally:
-            self._running -= 1
-
-    def _check_room(self) -> None:
-        if self._running >= self._carrying.most_at_once:
-            raise LimitedError("as many archives as this service carries at once are under way", 5.0)
+            self._running[call.caller] -= 1
+            if not self._running[call.caller]:
+                del self._running[call.caller]
 
     async def _received(self, call: Call, folder: Path) -> Path:
         """The body as a file."""
@@ -138,31 +161,55 @@ class _Download(Response):
     """An archive that is sent as it is made; without its last line its reader knows that it is cut."""
 
     def __init__(
-        self, carrier: Carrier, first: bytes, rest: AsyncGenerator[bytes, None], headers: dict[str, str], kind: str
+        self,
+        call: Call,
+        first: bytes,
+        rest: AsyncGenerator[bytes, None],
+        held: AsyncExitStack,
+        *,
+        headers: dict[str, str],
+        kind: str,
     ) -> None:
         super().__init__(headers=headers, media_type=kind)
         del self.headers["content-length"]
-        self._carrier, self._first, self._rest = carrier, first, rest
+        self._call, self._first, self._rest, self._held = call, first, rest, held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         pipe = Pipe(send)
-        with self._carrier.counted():
-            async with aclosing(self._rest):
-                await pipe.begin(self.status_code, self.raw_headers)
-                if scope["method"] == "HEAD":
-                    await pipe.end()
-                    return
-                async with ending(self._send(pipe)) as sending, ending(reader_left(receive)) as left:
-                    await asyncio.wait({sending, left}, return_when=asyncio.FIRST_COMPLETED)
-                    if sending.done():
-                        await sending
+        async with self._held:
+            await pipe.begin(self.status_code, self.raw_headers)
+            if scope["method"] == "HEAD":
+                await pipe.end()
+                return
+            work = self._call.quotas.run(self._call.bearer, self._send(pipe))
+            async with ending(work) as sending, ending(reader_left(receive)) as left:
+                await asyncio.wait({sending, left}, return_when=asyncio.FIRST_COMPLETED)
+                if sending.done():
+                    await sending
 
     async def _send(self, pipe: Pipe) -> None:
         await pipe.put(self._first)
         async for piece in self._rest:
             await pipe.put(piece)
         await pipe.end()
+
+
+async def _next(pieces: AsyncGenerator[bytes, None]) -> bytes:
+    return await anext(pieces)
+
+
+async def _unless_left(call: Call, work: Coroutine[Any, Any, _T]) -> _T:
+    """What some work gives; it is cancelled when the caller has left.
+
+    Raises:
+        ClientDisconnect: the caller has left.
+    """
+    async with ending(work) as working, ending(reader_left(call.request.receive)) as left:
+        await asyncio.wait({working, left}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return await working
 
 
 async def _written(file: BinaryIO, text: bytes) -> bytes:
