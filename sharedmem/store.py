@@ -111,7 +111,8 @@ class SharedMemoryStore(Shared, Agreed):
         """Temporal knowledge graphs of the namespace: entities and dated facts, as true and known at any time.
 
         Raises:
-            UnsupportedError: the settings name an embedder or a backend that is not installed.
+            UnsupportedError: the extra `graph` is missing, or the settings name an embedder or a backend that is not
+                installed.
             ConfigError: the file with rules cannot be read.
         """
         from sharedmem.knowledge.graph.opening import graph_of  # noqa: PLC0415  # likewise

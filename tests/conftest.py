@@ -53,6 +53,7 @@ _LONG = frozenset(
         *("test_durable_crashes", "test_durable_crashes_cosmos", "test_lease_history", "test_queue_crashes"),
         *("test_concurrent_processes", "test_once_history", "test_sentinel", "test_docs_run", "test_server_states"),
         *("test_store_model", "test_durable_model", "test_decision_model", "test_synthesis_crashes", "test_cli_live"),
+        "test_extras",
     )
 )
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").

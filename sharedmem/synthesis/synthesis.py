@@ -26,6 +26,7 @@ from sharedmem.synthesis.drawing import drawn
 from sharedmem.synthesis.keeping import Keeping
 from sharedmem.synthesis.parts import Parts
 from sharedmem.synthesis.tasks import AddAgentMemory, AddMemory, Summarize, check_id, check_messages
+from sharedmem.synthesis.tidying import check_installed
 from sharedmem.telemetry import measured
 from sharedmem.wire.access import Scope
 
@@ -427,8 +428,9 @@ def synthesis_of(minds: Minds, scope: Scope, ground: Ground) -> Synthesis:
     """The synthesis of a namespace, with the rights of an actor. No round trip.
 
     Raises:
-        UnsupportedError: something that it takes is not installed.
+        UnsupportedError: the extra `synthesis` is missing, or what the settings name is not installed.
     """
+    check_installed()
     return Synthesis(minds, scope, Parts(minds, scope, ground))
 
 

@@ -11,8 +11,10 @@ from sharedmem.synthesis import outputs
 
 try:
     from rapidfuzz import fuzz
-except ImportError as error:
-    raise UnsupportedError("synthesis", "pip install 'sharedmem-hub[synthesis]'") from error
+except ImportError:
+    _is_installed = False  # the sync API imports this module before anybody asks for notes
+else:
+    _is_installed = True
 
 DUPLICATE_FROM = 75.0
 """Likeness, of 100, from which two items are the same."""
@@ -24,6 +26,16 @@ _AS_BLANK = frozenset({"Pd", "Pc"})
 _VARIATION = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """Marks that choose how a sign is drawn: all that would be left of some emoji."""
 _NOTHING = re.compile(r"\W*(?:n\s*[/\\]\s*a|n\.\s*a\b|not[\s-]applicable|not[\s-]available)\W*")
+
+
+def check_installed() -> None:
+    """Refuse to compare tags without the library for it; called before synthesis is opened.
+
+    Raises:
+        UnsupportedError: rapidfuzz is not installed.
+    """
+    if not _is_installed:
+        raise UnsupportedError("synthesis", "pip install 'sharedmem-hub[synthesis]'")
 
 
 def normalised(text: str) -> str:

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from sharedmem.clock import new_id
 from sharedmem.data.blobs import BlobReference, Blobs, BlobStore
 from sharedmem.errors import NotFoundError
+from sharedmem.testing.suites import pytest
 
 _BODY = bytes(range(256)) * 8
 _LARGE_BYTES = 9_000_000

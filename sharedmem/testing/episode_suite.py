@@ -7,12 +7,11 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from sharedmem.errors import InvalidError
 from sharedmem.hub import Hub
 from sharedmem.store import SharedMemoryStore
 from sharedmem.testing.store_suite.base import StoreFixtures
+from sharedmem.testing.suites import pytest
 
 _PAGE = 100
 

@@ -3,6 +3,9 @@
 Fakeredis asks `time.time()` in many modules. Each of them gets a stand-in for the module `time`, which
 answers with the clock of the connection whose command is being carried out, else with the real time:
 nothing else in the process, and no other fake server, sees another time.
+
+Raises (when imported):
+    UnsupportedError: fakeredis is not installed.
 """
 
 from __future__ import annotations
@@ -14,9 +17,13 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any
 
-from fakeredis.aioredis import FakeAsyncRedisConnection, FakeWriter
-
+from sharedmem.errors import UnsupportedError
 from sharedmem.testing.clock import ManualClock
+
+try:
+    from fakeredis.aioredis import FakeAsyncRedisConnection, FakeWriter
+except ImportError as error:
+    raise UnsupportedError("a fake hub", "pip install 'sharedmem-hub[testing]'") from error
 
 # Blocked commands go on in tasks of their own, which inherit it.
 _in_force: ContextVar[ManualClock | None] = ContextVar("clock of the fakeredis command", default=None)

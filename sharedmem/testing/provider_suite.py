@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 
 import numpy as np
-import pytest
 
 from sharedmem.errors import InvalidError
 from sharedmem.providers.protocol import Embedder
+from sharedmem.testing.suites import pytest
 from sharedmem.wire.vectors import Matrix
 
 _SENTENCE = "Mary fixed the deploy pipeline on Tuesday."

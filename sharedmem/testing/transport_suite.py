@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
-import pytest
-
 from sharedmem.clock import new_id
+from sharedmem.testing.suites import pytest
 from sharedmem.wire.line import Transport
 from sharedmem.wire.replies import LostError, Reply, ServerError
 

@@ -2,6 +2,9 @@
 
 The SDK's own repetitions are off but for those between regions: it waits for a throttled request as long as it is
 told to, repeats a lost one without a word, and others not at all. What is sent from here may arrive twice.
+
+Raises (when imported):
+    UnsupportedError: the SDK is not installed.
 """
 
 from __future__ import annotations
@@ -11,14 +14,6 @@ import copy
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
-
-from azure.core import MatchConditions
-from azure.core.async_paging import AsyncItemPaged
-from azure.core.credentials_async import AsyncTokenCredential
-from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
-from azure.core.pipeline import PipelineResponse
-from azure.cosmos import PartitionKey
-from azure.cosmos.aio import ContainerProxy, CosmosClient
 
 from sharedmem.clock import Clock
 from sharedmem.durable.cosmos.address import Endpoint, Patience
@@ -37,6 +32,17 @@ from sharedmem.durable.cosmos.layout import Layout
 from sharedmem.durable.cosmos.queries import Position, Query
 from sharedmem.errors import NotFoundError, UnsupportedError
 from sharedmem.models import Charges
+
+try:
+    from azure.core import MatchConditions
+    from azure.core.async_paging import AsyncItemPaged
+    from azure.core.credentials_async import AsyncTokenCredential
+    from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+    from azure.core.pipeline import PipelineResponse
+    from azure.cosmos import PartitionKey
+    from azure.cosmos.aio import ContainerProxy, CosmosClient
+except ImportError as error:
+    raise UnsupportedError("Cosmos DB", "pip install 'sharedmem-hub[cosmos]'") from error
 
 _T = TypeVar("_T")
 _FIRST_PAUSE_S = 0.05

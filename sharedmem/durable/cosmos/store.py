@@ -26,7 +26,7 @@ from sharedmem.durable.cosmos.memory_documents import TYPE as MEMORY_TYPE
 from sharedmem.durable.cosmos.section import GraphShape, MemoryShape, RecordShape, Section, Shape
 from sharedmem.durable.living import is_of_users
 from sharedmem.durable.protocol import Scalar
-from sharedmem.errors import AccessDeniedError, ConfigError, UnsupportedError
+from sharedmem.errors import AccessDeniedError, ConfigError
 from sharedmem.models import Charges, DurableRecord, Outcome, Put
 
 if TYPE_CHECKING:
@@ -334,11 +334,9 @@ class CosmosDurable:
 
 
 def _library() -> ModuleType:
-    """The SDK's side of the tier."""
-    try:
-        from sharedmem.durable.cosmos import account as cosmos_account  # noqa: PLC0415  # an extra
-    except ModuleNotFoundError as error:
-        raise UnsupportedError("Cosmos DB", "pip install 'sharedmem-hub[cosmos]'") from error
+    """The SDK's side of the tier, which refuses to be imported where the extra is missing."""
+    from sharedmem.durable.cosmos import account as cosmos_account  # noqa: PLC0415  # an extra
+
     return cosmos_account
 
 

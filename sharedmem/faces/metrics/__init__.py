@@ -10,7 +10,7 @@ from sharedmem.errors import UnsupportedError
 try:
     import prometheus_client as _client
 except ImportError as error:
-    raise UnsupportedError("metrics for Prometheus", "pip install 'sharedmem-hub[metrics]'") from error
+    raise UnsupportedError("the Prometheus exporter", "pip install 'sharedmem-hub[metrics]'") from error
 
 from sharedmem.faces.metrics.exporter import Exporter
 from sharedmem.faces.metrics.families import METRICS, HubCollector, ShownTotals

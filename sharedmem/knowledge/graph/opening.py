@@ -7,6 +7,7 @@ from sharedmem.knowledge.graph.base import Ways
 from sharedmem.knowledge.graph.extracting.loading import open_ways
 from sharedmem.knowledge.graph.graph import Graph
 from sharedmem.knowledge.graph.protocol import GraphBackend
+from sharedmem.knowledge.graph.sameness import check_installed
 from sharedmem.knowledge.minds import Minds
 from sharedmem.wire.access import Scope
 
@@ -16,8 +17,9 @@ def graph_of(minds: Minds, scope: Scope, ground: Ground) -> Graph:
 
     Raises:
         ConfigError: the file with rules cannot be read.
-        UnsupportedError: the settings name a backend or rules for which something is not installed.
+        UnsupportedError: the extra `graph` is missing, or what the settings' backend or rules need.
     """
+    check_installed()
     ways = minds.shared(Ways, "", lambda: open_ways(minds.settings, minds.model))
     return Graph(minds, scope, _backend(minds, scope), ways, ground)
 

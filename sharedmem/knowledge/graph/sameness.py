@@ -13,10 +13,16 @@ import unicodedata
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from rapidfuzz import fuzz
-from rapidfuzz.distance import OSA
-
+from sharedmem.errors import UnsupportedError
 from sharedmem.knowledge.guards import differs
+
+try:
+    from rapidfuzz import fuzz
+    from rapidfuzz.distance import OSA
+except ImportError:
+    _is_installed = False  # the sync API imports this module before anybody asks for a graph
+else:
+    _is_installed = True
 
 Verdict = Literal["same", "maybe", "other"]
 
@@ -50,6 +56,16 @@ _LEGAL = {
 }
 _TITLES = {**{title: title for title in ("mr", "mrs", "ms", "dr", "prof", "sir")}, "professor": "prof", "doctor": "dr"}
 _TELLING = frozenset({"numbers", "negation", "opposites"})
+
+
+def check_installed() -> None:
+    """Refuse to compare names without the library for it; called before a graph is opened.
+
+    Raises:
+        UnsupportedError: rapidfuzz is not installed.
+    """
+    if not _is_installed:
+        raise UnsupportedError("the knowledge graph", "pip install 'sharedmem-hub[graph]'")
 
 
 class Likeness(NamedTuple):

@@ -10,6 +10,7 @@
 of its own and forgets them. Needs pytest and pytest-asyncio with `asyncio_mode = "auto"`.
 """
 
+import sharedmem.testing.suites  # noqa: F401  # the door: it needs pytest
 from sharedmem.testing.decision_suite.executions import BlockTests, ClaimTests, ResolveTests
 from sharedmem.testing.decision_suite.outcomes import RefusalTests, StatsTests
 from sharedmem.testing.decision_suite.plans import PlanTests

@@ -12,6 +12,7 @@ Needs pytest and pytest-asyncio with `asyncio_mode = "auto"`. Each test works in
 stay: give it a database that goes away.
 """
 
+import sharedmem.testing.suites  # noqa: F401  # the door: it needs pytest
 from sharedmem.testing.durable_suite.bodies import BodyTests
 from sharedmem.testing.durable_suite.purges import LifeTests, PurgeTests
 from sharedmem.testing.durable_suite.puts import PutTests

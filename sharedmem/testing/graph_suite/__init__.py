@@ -1,5 +1,6 @@
 """What the temporal knowledge graph has to do on every backend, as tests that a backend's test file inherits."""
 
+import sharedmem.testing.suites  # noqa: F401  # the door: it needs pytest
 from sharedmem.testing.graph_suite.asking import AskingSuite
 from sharedmem.testing.graph_suite.entities import EntitySuite
 from sharedmem.testing.graph_suite.inputs import InputSuite

@@ -10,6 +10,7 @@ removes the records that it wrote; the index itself is removed by whoever made i
 `asyncio_mode = "auto"`.
 """
 
+import sharedmem.testing.suites  # noqa: F401  # the door: it needs pytest
 from sharedmem.testing.index_suite.base import Shelf, suite_family
 from sharedmem.testing.index_suite.filters import FilterTests
 from sharedmem.testing.index_suite.moving import MovingTests

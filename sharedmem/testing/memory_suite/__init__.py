@@ -1,5 +1,6 @@
 """What semantic memory has to do on every server and with every index, as tests that a backend's test file inherits."""
 
+import sharedmem.testing.suites  # noqa: F401  # the door: it needs pytest
 from sharedmem.testing.memory_suite.moving import MovingSuite
 from sharedmem.testing.memory_suite.reading import ReadingSuite
 from sharedmem.testing.memory_suite.scope import ScopeSuite

@@ -9,6 +9,7 @@
 Needs pytest and pytest-asyncio with `asyncio_mode = "auto"`. Each test works in a namespace of its own and empties it.
 """
 
+import sharedmem.testing.suites  # noqa: F401  # the door: it needs pytest
 from sharedmem.testing.store_suite.messages import FeedTests, MessageTests
 from sharedmem.testing.store_suite.namespace import AccessTests, NamespaceTests
 from sharedmem.testing.store_suite.structures import CounterTests, HashTests, ListTests, SetTests
