@@ -3337,7 +3337,8 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         """Temporal knowledge graphs of the namespace: entities and dated facts, as true and known at any time.
 
         Raises:
-            UnsupportedError: the settings name an embedder or a backend that is not installed.
+            UnsupportedError: the extra `graph` is missing, or the settings name an embedder or a backend that is not
+                installed.
             ConfigError: the file with rules cannot be read.
         """
         return Graph(self._portal, self._async.graph)
