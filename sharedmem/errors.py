@@ -6,8 +6,11 @@ status, the gRPC status name and the exit code of the command line.
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
+Interface = Literal["python", "flags", "token"]
+"""How the reader of an error calls sharedmem: in Python, on the command line, or as a client with a token."""
 _SHOWN = 80
 
 
@@ -20,16 +23,63 @@ class Codes(NamedTuple):
     exit_code: int
 
 
+class Advice(str):
+    """What to do next: the text itself in Python, and the same for readers who give flags or hold a token.
+
+    Args:
+        python: what to change in a call.
+        flags: what to change on the command line.
+        token: what a client of a REST or gRPC service asks for.
+    """
+
+    __slots__ = ("flags", "token")
+
+    flags: str
+    token: str
+
+    def __new__(cls, python: str, *, flags: str, token: str) -> Self:
+        """Keep the three texts."""
+        advice = super().__new__(cls, python)
+        advice.flags, advice.token = flags, token
+        return advice
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
+        """What a copy is made of."""
+        return (str(self),), {"flags": self.flags, "token": self.token}
+
+    def of(self, interface: Interface) -> str:
+        """The text for one interface."""
+        return {"python": str(self), "flags": self.flags, "token": self.token}[interface]
+
+
 def _shown(value: object) -> str:
     """A value short enough for a sentence."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
+def _and(words: Sequence[str]) -> str:
+    """Some words as a list in a sentence."""
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
 class SharedMemoryError(Exception):
     """The root: catch it to catch whatever sharedmem raises."""
 
     codes: ClassVar[Codes] = Codes("error", 500, "UNKNOWN", 1)
+    _advice: Advice | None = None
+
+    def message_for(self, interface: Interface) -> str:
+        """The message, with its advice for the readers of one interface."""
+        message = str(self)
+        if self._advice is None:
+            return message
+        return message.removesuffix(self._advice) + self._advice.of(interface)
+
+    def _advise(self, advice: str) -> None:
+        """Keep what ends the message, when it has other words for other readers."""
+        if isinstance(advice, Advice):
+            self._advice = advice
 
     @property
     def code(self) -> str:
@@ -45,6 +95,7 @@ class InvalidError(SharedMemoryError, ValueError):
     def __init__(self, field: str, value: object, advice: str) -> None:
         super().__init__(f"{field} {_shown(value)} is refused: {advice}")
         self.field = field
+        self._advise(advice)
 
 
 class WrongTypeError(InvalidError):
@@ -142,13 +193,26 @@ class AlreadyExecutedError(ConflictError):
 
 
 class AccessDeniedError(SharedMemoryError, PermissionError):
-    """The actor has no right to do this with this key."""
+    """The actor has no right to do this with this key.
+
+    Args:
+        actor: who was refused.
+        key: what it was refused.
+        need: what it wanted to do, `read` or `write`.
+        advice: what to do next.
+        allowed: the patterns of all keys with which it may do that, where they are known.
+    """
 
     codes = Codes("access_denied", 403, "PERMISSION_DENIED", 5)
+    allowed: tuple[str, ...] = ()
 
-    def __init__(self, actor: str, key: str, need: str, advice: str) -> None:
-        super().__init__(f"actor {actor!r} may not {need} {_shown(key)}; {advice}")
+    def __init__(self, actor: str, key: str, need: str, advice: str, *, allowed: Sequence[str] = ()) -> None:
+        known = f"it may {need} {_and(allowed)}; " if allowed else ""
+        super().__init__(f"actor {actor!r} may not {need} {_shown(key)}; {known}{advice}")
         self.actor, self.key, self.need = actor, key, need
+        self._advise(advice)
+        if allowed:
+            self.allowed = tuple(allowed)
 
 
 class LimitedError(SharedMemoryError):

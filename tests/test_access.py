@@ -229,8 +229,8 @@ async def test_a_refusal_names_the_actor_the_key_and_what_would_help(hub: Hub, n
         await store.write("elsewhere:tasks:1", 1)
 
     assert str(refused.value) == (
-        f"actor 'ada' may not write 'elsewhere:tasks:1'; it may write {namespace}:ada:*, global:* and what"
-        " grants=('elsewhere:tasks:1',) would add"
+        f"actor 'ada' may not write 'elsewhere:tasks:1'; it may write {namespace}:ada:*, {namespace}:shared:* and"
+        " global:*; open the store with grants=('elsewhere:tasks:1',) to add this"
     )
     assert not store.access.may("write", "elsewhere:tasks:1")
     assert store.access.may("write", "k")

@@ -151,7 +151,7 @@ ERRORS: list[SharedMemoryError] = [
     errors.ClaimLostError("plan", "c18188c2", 1_795_270_308_964_186),
     errors.AlreadyExecutedError("btc", "c18188c2", "succeeded"),
     errors.BarrierError("start", came=1, parties=2),
-    errors.AccessDeniedError("ada", "tür:geheim", "write", "ask"),
+    errors.AccessDeniedError("ada", "tür:geheim", "write", "ask", allowed=("n:ada:*", "tür:*")),
     errors.LimitedError("too many calls", 1.25),
     errors.UnavailableError("redis", "it is gone", retry_after=3.0),
     errors.DurabilityPendingError("k", 1_795_270_308_964_186, "the tier is away"),

@@ -232,9 +232,9 @@ def _rule(algorithm: str, limit: int, per_us: int, burst: int | None) -> _Rule:
     if algorithm != "sliding_window":
         raise InvalidError("algorithm", algorithm, "give 'sliding_window' or 'token_bucket'")
     if burst is not None:
-        raise InvalidError("burst", burst, "a sliding window has none; use algorithm='token_bucket'")
+        raise InvalidError("burst", burst, "a sliding window takes none; use the algorithm token_bucket")
     if limit > MOST_IN_WINDOW:
-        advice = f"a sliding window remembers each of them, at most {MOST_IN_WINDOW}; use algorithm='token_bucket'"
+        advice = f"a sliding window remembers each of them, at most {MOST_IN_WINDOW}; use the algorithm token_bucket"
         raise InvalidError("limit", limit, advice)
     return _Window(limit, per_us)
 

@@ -285,7 +285,7 @@ class _Runs(Primitive):
         coded = encode_member(value)
         most = self._ground.settings.blob_threshold_bytes
         if len(coded) > most:
-            advice = f"it takes {len(coded)} bytes, results may take {most}; write() it under a key and return the key"
+            advice = f"it takes {len(coded)} bytes, results may take {most}; store it as a value and return its key"
             raise InvalidError("result of once", "...", advice)
         return coded
 

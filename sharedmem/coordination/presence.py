@@ -146,7 +146,7 @@ def _coded(role: str, info: object) -> bytes:
         raise InvalidError("role", role, f"give a text of at most {MOST_ROLE_BYTES} bytes")
     about = encode_member([role, info])
     if len(about) > MOST_BYTES:
-        advice = f"it takes {len(about)} bytes, presence may take {MOST_BYTES}; write() it under a key and name the key"
+        advice = f"it takes {len(about)} bytes, presence may take {MOST_BYTES}; store it as a value and name its key"
         raise InvalidError("info", "...", advice)
     return about
 

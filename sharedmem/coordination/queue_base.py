@@ -80,7 +80,7 @@ class QueueBase(Primitive):
         member = encode_member(value)
         most = self._ground.settings.blob_threshold_bytes
         if len(member) > most:
-            advice = f"it takes {len(member)} bytes, tasks may take {most}; write() it under a key and put the key here"
+            advice = f"it takes {len(member)} bytes, tasks may take {most}; store it as a value and put its key here"
             raise InvalidError(field, "...", advice)
         return member
 
@@ -140,7 +140,7 @@ def check_task_id(task_id: str) -> str:
         InvalidError: no queue ever gave out such an id.
     """
     if not isinstance(task_id, str) or not _TASK_ID.fullmatch(task_id):
-        raise InvalidError("task id", task_id, "ids have 16 digits; take the one that put() answered")
+        raise InvalidError("task id", task_id, "ids have 16 digits; give the one that the put returned")
     return task_id
 
 

@@ -35,8 +35,16 @@ class Access:
         Raises:
             InvalidError: it cannot be a key.
         """
+        return self._scope.identity.may(need, self.absolute(key))
+
+    def absolute(self, key: str) -> str:
+        """The key as this store looks it up, `<namespace>:<scope>:<identifier>`; asks no server.
+
+        Raises:
+            InvalidError: it cannot be a key.
+        """
         identity = self._scope.identity
-        return identity.may(need, absolute(key, identity.namespace, identity.scope))
+        return absolute(key, identity.namespace, identity.scope)
 
     def acl_rules(self, *, password: str) -> list[str]:
         """The rules of a Redis ACL user with these rights: what comes after `ACL SETUSER <user>`, word by word.

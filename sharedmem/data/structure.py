@@ -179,6 +179,6 @@ def check_member(field: str, member: bytes, most: int) -> bytes:
         InvalidError: it is larger than the blob threshold.
     """
     if len(member) > most:
-        advice = f"it takes {len(member)} bytes, members may take {most}; write() it under a key and put the key here"
+        advice = f"it takes {len(member)} bytes, members may take {most}; store it as a value and put its key here"
         raise InvalidError(field, "...", advice)
     return member

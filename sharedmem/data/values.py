@@ -235,7 +235,7 @@ class Values(ValueReads):
 
 def _expectation(if_version: int) -> str:
     if isinstance(if_version, bool) or not isinstance(if_version, int) or if_version < 0:
-        raise InvalidError("if_version", if_version, "give a version that write() or entry() told, or 0 for no value")
+        raise InvalidError("if_version", if_version, "give a version that a write or read returned, or 0 for no value")
     return str(if_version) if if_version else _ABSENT
 
 

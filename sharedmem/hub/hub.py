@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.config import Settings
@@ -40,6 +40,8 @@ class Hub:
         embedder: who turns texts into vectors; None goes by the settings.
         model: who writes summaries; None goes by the settings.
     """
+
+    _opening: ClassVar[str] = "async with Hub.open() as hub"
 
     def __init__(
         self,
@@ -249,7 +251,7 @@ class Hub:
 
     def _open_parts(self) -> Parts:
         if self._parts is None:
-            raise UnavailableError("this hub", "it is not open; use it inside of: async with Hub.open() as hub")
+            raise UnavailableError("this hub", f"it is not open; use it inside of: {self._opening}")
         return self._parts
 
     def __repr__(self) -> str:

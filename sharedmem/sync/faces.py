@@ -65,6 +65,12 @@ class Decorator(Face[AsyncDecorator]):
         return call
 
 
+class _BlockingHub(AsyncHub):
+    """The hub behind the portal; its advice is for callers without `await`."""
+
+    _opening = "with Hub.open() as hub"
+
+
 class HubFace(Face[AsyncHub]):
     """A hub that is opened with `with`, and has a thread of its own while it is open."""
 
@@ -78,7 +84,7 @@ class HubFace(Face[AsyncHub]):
         embedder: Embedder | None = None,
         model: LanguageModel | None = None,
     ) -> None:
-        behind = AsyncHub(url, settings=settings, clock=clock, connect=connect, embedder=embedder, model=model)
+        behind = _BlockingHub(url, settings=settings, clock=clock, connect=connect, embedder=embedder, model=model)
         super().__init__(Portal(), behind)
 
     def close(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from sharedmem.errors import AccessDeniedError, InvalidError
+from sharedmem.errors import AccessDeniedError, Advice, InvalidError
 from sharedmem.models import Record
 from sharedmem.wire.keys import GLOBAL_NAMESPACE, SHARED_SCOPE, KeySpace, Target, absolute, check_key, check_name
 
@@ -64,6 +65,17 @@ class Identity:
     def may_read_all(self, namespace: str) -> bool:
         """Whether every key of the namespace may be read."""
         return self.policy == "open" or namespace in (self.namespace, GLOBAL_NAMESPACE, *self.subscribe)
+
+    def allowed(self, need: Need) -> list[str]:
+        """Patterns of all keys that may be read, or written: what `may` decides by, for people."""
+        if self.policy == "open":
+            return ["every key"]
+        whole = need == "read" or self.actor is None
+        scopes = ("",) if whole else (f"{self.actor}:", f"{SHARED_SCOPE}:")
+        own = [f"{self.namespace}:{scope}*" for scope in dict.fromkeys(scopes)]
+        further = [f"{namespace}:*" for namespace in self.subscribe] if need == "read" else []
+        granted = [grant.pattern for grant in self.grants if need == "read" or grant.writes]
+        return list(dict.fromkeys([*own, f"{GLOBAL_NAMESPACE}:*", *further, *granted]))
 
     def _owns(self, scope: str) -> bool:
         # A store without an actor speaks for its namespace; everybody shares the shared scope.
@@ -201,12 +213,19 @@ class Scope:
 
     def _permitted(self, key: str, need: Need) -> Target:
         if not self.identity.may(need, key):
-            raise AccessDeniedError(self.identity.name, key, need, self._advice(need, key))
+            identity = self.identity
+            raise AccessDeniedError(identity.name, key, need, self._advice(need, key), allowed=identity.allowed(need))
         return self.keyspace.target(key)
 
-    def _advice(self, need: Need, key: str) -> str:
-        namespace = key.partition(":")[0]
-        if need == "read":
-            return f"open the store with subscribe=({namespace!r},) or a grant for it"
-        own = f"{self.identity.namespace}:{self.identity.name}:*"
-        return f"it may write {own}, {GLOBAL_NAMESPACE}:* and what grants=({key!r},) would add"
+    def _advice(self, need: Need, key: str) -> Advice:
+        """How to come by a right, for readers who open stores, give flags or hold a token."""
+        identity, namespace = self.identity, key.partition(":")[0]
+        words = [f"--namespace {identity.namespace}"]
+        words += ["--whole-namespace"] if identity.actor is None else [f"--actor {shlex.quote(identity.actor)}"]
+        words += [f"--subscribe {namespace}"] if need == "read" else [f"--grant {shlex.quote(key)}"]
+        right = f"subscribe=({namespace!r},)" if need == "read" else f"grants=({key!r},)"
+        return Advice(
+            f"open the store with {right} to add this",
+            flags="without --actor (and SHAREDMEM_ACTOR) a command may do everything",
+            token=f"use a token that adds this: sharedmem token create {' '.join(words)}",
+        )

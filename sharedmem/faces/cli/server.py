@@ -9,7 +9,7 @@ import typer
 
 from sharedmem.config import Settings, masked
 from sharedmem.faces.cli.app import SERVER, command
-from sharedmem.faces.cli.output import answer, duration, note, pairs, said, size
+from sharedmem.faces.cli.output import answer, duration, note, pairs, power_name, said, size
 from sharedmem.faces.cli.session import Options, opened, options_of
 from sharedmem.models import Health, Powers, Record
 from sharedmem.wire import embedded
@@ -138,7 +138,7 @@ def _stays(known: ServerStatus) -> str:
 
 def _power_rows(powers: Powers) -> list[tuple[str, object]]:
     names = ("search", "json_documents", "graph", "vector_sets")
-    there = [name.replace("_", " ") for name in names if name not in powers.missing]
-    lacking = [name.replace("_", " ") for name in powers.missing]
+    there = [power_name(name) for name in names if name not in powers.missing]
+    lacking = [power_name(name) for name in powers.missing]
     rows: list[tuple[str, object]] = [("can", said((", ".join(there) or "plain Redis", "green")))]
     return [*rows, ("cannot", said((", ".join(lacking), "yellow"), "; see sharedmem doctor"))] if lacking else rows

@@ -79,7 +79,8 @@ def raise_as_ours(error: AioRpcError, call: str, target: str) -> NoReturn:
 
 
 def _facts(error: SharedMemoryError) -> dict[str, object]:
-    return {name: value for name, value in vars(error).items() if isinstance(value, str | int | float | None)}
+    kinds = (str, int, float, tuple, type(None))
+    return {name: value for name, value in vars(error).items() if name[0] != "_" and isinstance(value, kinds)}
 
 
 def _trailers(metadata: Metadata | None) -> dict[str, str | bytes]:
@@ -106,7 +107,8 @@ def _restored(known: type[SharedMemoryError], sentence: str, trailers: dict[str,
     error.args = (sentence,)
     facts = trailers.get(FACTS)
     if isinstance(facts, bytes):
-        vars(error).update(json.loads(facts))
+        told = json.loads(facts).items()
+        vars(error).update({name: tuple(value) if isinstance(value, list) else value for name, value in told})
     return error
 
 

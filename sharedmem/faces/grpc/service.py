@@ -139,7 +139,7 @@ async def _told(context: Context, name: str, call: Callable[[], Awaitable[T]]) -
     except Exception:
         _logger.exception("%s failed", name)
         refused = InternalError(f"{name} failed by a bug of sharedmem; the log of the server says how")
-    return await context.abort(status_of(refused), str(refused), trailers_of(refused))
+    return await context.abort(status_of(refused), refused.message_for("token"), trailers_of(refused))
 
 
 def _serialized(message: Message) -> bytes:

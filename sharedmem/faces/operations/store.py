@@ -182,33 +182,36 @@ class ChangeWatch(Record):
 async def _read(store: SharedMemoryStore, ask: OnKey) -> Any:
     value = await store.read(ask.key, _NOTHING)
     if value is _NOTHING:
-        raise _absent(ask.key)
+        raise _absent(store, ask.key)
     return value
 
 
 async def _entry(store: SharedMemoryStore, ask: OnKey) -> Entry:
     entry = await store.entry(ask.key)
     if entry is None:
-        raise _absent(ask.key)
+        raise _absent(store, ask.key)
     return entry
 
 
 async def _field(store: SharedMemoryStore, ask: HashGet) -> Any:
     value = await store.hget(ask.key, ask.field, _NOTHING)
     if value is _NOTHING:
-        raise NotFoundError("field", f"{ask.field} of {ask.key}", "look at the hash for the fields it has")
+        full = store.access.absolute(ask.key)
+        raise NotFoundError("field", ask.field, f"the hash at key {full!r} does not hold it; read the whole hash")
     return value
 
 
 async def _pop(store: SharedMemoryStore, ask: OnKey) -> Any:
     member = await store.spop(ask.key)
     if member is None:
-        raise NotFoundError("member of the set", ask.key, "it is empty; add some, or try again later")
+        full = store.access.absolute(ask.key)
+        raise NotFoundError("member of the set", ask.key, f"nothing is left at key {full!r}; add members, or try later")
     return member
 
 
-def _absent(key: str) -> NotFoundError:
-    return NotFoundError("key", key, "list the keys to see which there are; it may have expired")
+def _absent(store: SharedMemoryStore, key: str) -> NotFoundError:
+    place = f"it was looked for at {store.access.absolute(key)!r}"
+    return NotFoundError("key", key, f"{place}; it may have expired, or lie under another namespace or actor")
 
 
 async def _keys(store: SharedMemoryStore, ask: KeyList) -> list[str]:

@@ -135,7 +135,7 @@ class OverdueError(SharedMemoryError):
 def problem(error: SharedMemoryError) -> Response:
     """An error as a response; its status, code and sentence are those of every face."""
     codes = error.codes
-    sentence = _PRIVATE if isinstance(error, InternalError) or codes.code in _KEPT_BACK else str(error)
+    sentence = _PRIVATE if isinstance(error, InternalError) or codes.code in _KEPT_BACK else error.message_for("token")
     told: dict[str, Any] = {
         "type": _TYPES + codes.code,
         "title": _title(error),

@@ -48,7 +48,7 @@ def check_query(field: str, text: str) -> str:
         raise InvalidError(field, text, "give a text")
     checked = text[:LONGEST_QUERY].strip()
     if not checked:
-        raise InvalidError(field, text, "say what to look for; list() and recent() need no query")
+        raise InvalidError(field, text, "say what to look for, or list the memories: that needs no query")
     # Lone surrogates can be sent nowhere.
     return checked.encode(errors="replace").decode()
 

@@ -223,7 +223,7 @@ def _wanted(id_: str, versions: list[MemoryVersion], version: int | None) -> Mem
             if version in undone:
                 raise InvalidError("version", version, "it is taken back already")
             return one
-    raise NotFoundError("version", str(version), f"history({id_!r}) tells those that are kept")
+    raise NotFoundError("version", str(version), f"the history of memory {id_!r} shows those that are kept")
 
 
 # -- taking back, without I/O -----------------------------------------------------------------------------
