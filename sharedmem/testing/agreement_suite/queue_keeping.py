@@ -190,7 +190,7 @@ class RefusalTests(StoreFixtures):
         queue = ada.queue("jobs")
         most = 262_144
 
-        with pytest.raises(InvalidError, match="put the key here"):
+        with pytest.raises(InvalidError, match="put its key here"):
             await queue.put("x" * most)
         for payload in (object(), float("nan"), "\ud800"):
             with pytest.raises(InvalidError):
