@@ -155,6 +155,14 @@ class Access(Face[AsyncAccess]):
         """
         return self._async.may(need, key)
 
+    def absolute(self, key: str) -> str:
+        """The key as this store looks it up, `<namespace>:<scope>:<identifier>`; asks no server.
+
+        Raises:
+            InvalidError: it cannot be a key.
+        """
+        return self._async.absolute(key)
+
     def acl_rules(self, *, password: str) -> list[str]:
         """The rules of a Redis ACL user with these rights: what comes after `ACL SETUSER <user>`, word by word.
 
