@@ -50,6 +50,8 @@ class Note(Record):
     app_id: str
     user_id: str
     session_id: str | None = None
+    created_by: str | None = None
+    """The actor who added the conversation, `shared` for the namespace itself; None in notes of earlier versions."""
     kind: Literal["memory", "agent"] = "memory"
     """`agent`: the fast path, one summary and no conflict resolution."""
     memory_note: str

@@ -35,8 +35,11 @@ class Waiting(Record):
     batch: str
     """Id of the open batch."""
     open: tuple[SynthesisMessage, ...] = ()
+    by: str = ""
+    """The actor who began the open batch: its note is made in this actor's name."""
     sealed_batch: str = ""
     sealed: tuple[SynthesisMessage, ...] = ()
+    sealed_by: str = ""
 
 
 class _Read(NamedTuple):
@@ -112,7 +115,8 @@ class Batcher:
                 continue
             if not read.waiting.open:
                 await self._set_timer(read.waiting.batch)
-            grown = read.waiting.model_copy(update={"open": (*read.waiting.open, checked)})
+            by = read.waiting.by if read.waiting.open else self._actor.decode()
+            grown = read.waiting.model_copy(update={"open": (*read.waiting.open, checked), "by": by})
             if await self._write(read, grown):
                 return await self.flush(grown.batch) if len(grown.open) >= self._size else []
             self._check_patience(deadline)
@@ -139,14 +143,16 @@ class Batcher:
             if waiting.sealed:
                 tasks = await self._put(waiting)
                 # Whoever was faster has put the same tasks: they have the same ids.
-                if await self._write(read, waiting.model_copy(update={"sealed": (), "sealed_batch": ""})):
+                if await self._write(
+                    read, waiting.model_copy(update={"sealed": (), "sealed_batch": "", "sealed_by": ""})
+                ):
                     put += tasks
                 continue
             if read.expect == "" or batch not in (None, waiting.batch):
                 return put
             if not waiting.open and batch is None:
                 return put
-            sealed = Waiting(batch=new_id(), sealed=waiting.open, sealed_batch=waiting.batch)
+            sealed = Waiting(batch=new_id(), sealed=waiting.open, sealed_batch=waiting.batch, sealed_by=waiting.by)
             # An open batch that is empty gets a new id, too: whoever has just set a timer for it sets another one.
             if await self._write(read, sealed):
                 if not sealed.sealed:
@@ -187,7 +193,7 @@ class Batcher:
         await self._desk.put_as(flush, f"timer-{batch}", delay_s=self._wait_s)
 
     async def _put(self, waiting: Waiting) -> list[str]:
-        """The tasks of the sealed batch, put now or before."""
+        """The tasks of the sealed batch, put now or before, in the name of the actor who began it."""
         most, tasks = self._minds.settings.synthesis_max_messages, []
         for first in range(0, len(waiting.sealed), most):
             request = AddMemory(
@@ -196,7 +202,8 @@ class Batcher:
                 session_id=self._session_id,
                 messages=waiting.sealed[first : first + most],
             )
-            tasks.append(await self._desk.put_as(request, f"batch-{waiting.sealed_batch}-{first}"))
+            task_id = f"batch-{waiting.sealed_batch}-{first}"
+            tasks.append(await self._desk.put_as(request, task_id, requester=waiting.sealed_by))
         return tasks
 
     def _is_too_much(self, messages: tuple[SynthesisMessage, ...]) -> bool:

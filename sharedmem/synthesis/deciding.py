@@ -188,6 +188,7 @@ def successor_of(new: Note, updated: Sequence[Note], *, text: str, now: datetime
         app_id=new.app_id,
         user_id=new.user_id,
         session_id=common_session(whole),
+        created_by=new.created_by,
         memory_note=text,
         tags=_together(note.tags for note in whole),
         keywords=_together(note.keywords for note in whole),

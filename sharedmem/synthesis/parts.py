@@ -20,8 +20,9 @@ from sharedmem.synthesis.retention import Retention
 from sharedmem.synthesis.shelf import NoteShelf
 from sharedmem.synthesis.tasks import Desk
 from sharedmem.synthesis.webhooks import Webhooks
-from sharedmem.synthesis.worker import Worker
+from sharedmem.synthesis.worker import Requester, Worker
 from sharedmem.wire.access import Scope
+from sharedmem.wire.keys import SHARED_SCOPE
 from sharedmem.wire.vectors import Vector
 
 
@@ -37,6 +38,7 @@ class Parts:
     def __init__(self, minds: Minds, scope: Scope, ground: Ground) -> None:
         self._minds = minds
         self._scope = scope
+        self._ground = ground
         self.shelf = NoteShelf(minds, scope)
         self.agents: Agents = agents_of(minds.model)
         self.chains = Chains(scope, ground)
@@ -68,14 +70,20 @@ class Parts:
 
     @cached_property
     def worker(self) -> Worker:
-        """The one worker of the namespace in this hub; it works with the rights of the store that was first to ask."""
+        """The one worker of the namespace in this hub; it takes tasks in the namespace's name."""
 
         def make() -> Worker:
-            worker = Worker(self._minds, self._scope, desk=self.desk, pipeline=self.pipeline, webhooks=self.webhooks)
+            own = self._requester(SHARED_SCOPE)
+            worker = Worker(self._minds, desk=own.desk, requester=self._requester, webhooks=own.webhooks)
             self._minds.endings.append(worker.close)
             return worker
 
         return self._minds.shared(Worker, self._scope.identity.namespace, make)
+
+    def _requester(self, actor: str) -> Requester:
+        scope = self._scope.acting_as(actor)
+        parts = Parts(self._minds, scope, self._ground)
+        return Requester(scope, parts.desk, parts.pipeline, parts.webhooks)
 
     async def embed(self, text: str) -> Vector | None:
         """The vector of a text; None when it has no meaning, or there is no embedder."""

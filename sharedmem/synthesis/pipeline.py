@@ -68,6 +68,7 @@ class Pipeline:
         chains: Chains | None = None,
     ) -> None:
         self._minds = minds
+        self._author = scope.identity.name
         self._shelf = shelf
         self._agents = agents
         self._offline: Agents = RuleAgents()
@@ -237,6 +238,7 @@ class Pipeline:
             app_id=request.app_id,
             user_id=request.user_id,
             session_id=request.session_id,
+            created_by=self._author,
             kind=kind,
             # Agents that found nothing to say do not make the conversation disappear.
             memory_note=text or "\n".join(message.content for message in request.messages),

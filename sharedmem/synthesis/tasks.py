@@ -233,13 +233,18 @@ class Desk:
         self._settings = minds.settings
         self._scope = scope
         self._mutations = Mutations(minds.sender)
-        self.queue: TaskQueue = Queues(ground, scope).queue(
-            QUEUE,
-            visibility=visibility,
-            max_attempts=minds.settings.synthesis_attempts,
-            backoff=backoff,
-            result_ttl=minds.settings.synthesis_result_s,
-        )
+
+        def queue_of(scope: Scope) -> TaskQueue:
+            return Queues(ground, scope).queue(
+                QUEUE,
+                visibility=visibility,
+                max_attempts=minds.settings.synthesis_attempts,
+                backoff=backoff,
+                result_ttl=minds.settings.synthesis_result_s,
+            )
+
+        self._queue_of = queue_of
+        self.queue = queue_of(scope)
 
     async def put(self, request: Asked, *, idempotency_key: str | None = None) -> SynthesisTask:
         """Have something done. One round trip.
@@ -260,20 +265,24 @@ class Desk:
         dedup_id = None if idempotency_key is None else _dedup_id(request, idempotency_key)
         return SynthesisTask(task_id=await self.put_as(request, dedup_id), status="accepted")
 
-    async def put_as(self, request: Request, dedup_id: str | None, *, delay_s: float = 0) -> str:
+    async def put_as(
+        self, request: Request, dedup_id: str | None, *, delay_s: float = 0, requester: str | None = None
+    ) -> str:
         """The id of the task that was put under a deduplication id, now or before. One round trip.
 
         Args:
             request: what there is to do.
             dedup_id: None puts a new task in any case.
             delay_s: seconds until it is begun.
+            requester: the actor of the namespace in whose name it is put and done; None is the desk's own.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as queues.
         """
         window_s = 0.0 if dedup_id is None else min(self._settings.synthesis_result_s, _LONGEST_WINDOW_S)
         payload = request.model_dump(mode="json", exclude_defaults=True) | {"kind": request.kind}
-        put = await self.queue.put(payload, id=dedup_id, unique_for=window_s, delay=delay_s)
+        queue = self._queue_of(self._scope.acting_as(requester)) if requester else self.queue
+        put = await queue.put(payload, id=dedup_id, unique_for=window_s, delay=delay_s)
         return put.id
 
     async def status(self, task_id: str) -> SynthesisTask:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sharedmem.coordination.worker import TaskInHand
 from sharedmem.errors import ConflictError, InvalidError, LimitedError, SharedMemoryError, UnavailableError
@@ -38,35 +38,44 @@ class Announces(Protocol):
         """Make the calls, for ever."""
 
 
+class Requester(NamedTuple):
+    """What does the tasks of one actor: in its name, and with its rights."""
+
+    scope: Scope
+    desk: Desk
+    pipeline: Pipeline
+    webhooks: Announces | None = None
+
+
 class Worker:
     """Works on the tasks of a namespace until it is drained or cancelled.
+
+    Each task runs in the name and with the rights of the actor who put it, as the queue has recorded it: whichever
+    process takes the task, and however often it is tried again.
 
     A task is given to nobody else while it is worked on. One that fails is tried again after a pause, that grows; in
     the last attempt a model is done without. What fails even then lies with the dead letters, with its reason.
 
     Args:
         minds: what the hub lends.
-        scope: hands out names within the actor's rights.
         desk: where the tasks are.
-        pipeline: does them.
-        webhooks: tells who wanted to be told; None tells nobody.
+        requester: what does the tasks of an actor, by its name.
+        webhooks: makes the calls to those who wanted to be told; None makes none.
         concurrency: how many tasks at a time; None goes by the settings.
     """
 
     def __init__(
         self,
         minds: Minds,
-        scope: Scope,
         *,
         desk: Desk,
-        pipeline: Pipeline,
+        requester: Callable[[str], Requester],
         webhooks: Announces | None = None,
         concurrency: int | None = None,
     ) -> None:
         self._minds = minds
-        self._scope = scope
         self._desk = desk
-        self._pipeline = pipeline
+        self._requester = requester
         self._webhooks = webhooks
         self._concurrency = minds.settings.synthesis_concurrency if concurrency is None else concurrency
         self._hands: set[asyncio.Task[None]] = set()
@@ -197,39 +206,33 @@ class Worker:
             await self._desk.queue.fail(task, str(error))
             raise
         is_last = task.attempt >= task.max_attempts
+        requester = self._requester(task.put_by)
         try:
-            result = await self._result(request, Turn(task.id, attempt=task.attempt, is_last=is_last))
+            result = await self._result(requester, request, Turn(task.id, attempt=task.attempt, is_last=is_last))
         except Exception as error:
             self._count(request, "failed" if is_last or _is_final(error) else "retried")
-            await self._not_done(request, task, error, is_last=is_last)
+            await self._not_done(requester, request, task, error, is_last=is_last)
             raise
-        await self._tell(request, task, {"status": "done", "result": result})
+        await _tell(requester, request, task, {"status": "done", "result": result})
         hand.finish(result | {"attempts": task.attempt})
         self._count(request, "done")
 
-    async def _result(self, request: Request, turn: Turn) -> dict[str, object]:
+    async def _result(self, requester: Requester, request: Request, turn: Turn) -> dict[str, object]:
         if not isinstance(request, Flush):
-            return await self._pipeline.do(request, turn)
-        batcher = batcher_of(self._minds, self._scope, self._desk, request)
+            return await requester.pipeline.do(request, turn)
+        batcher = batcher_of(self._minds, requester.scope, requester.desk, request)
         return {"tasks": await batcher.flush(request.batch)}
 
-    async def _not_done(self, request: Request, task: Task, error: Exception, *, is_last: bool) -> None:
+    async def _not_done(
+        self, requester: Requester, request: Request, task: Task, error: Exception, *, is_last: bool
+    ) -> None:
         """Say more of a failure than that it may be tried again; the end of the block says that."""
         if is_last or _is_final(error):
-            await self._tell(request, task, {"status": "failed", "error": f"{type(error).__name__}: {error}"})
+            await _tell(requester, request, task, {"status": "failed", "error": f"{type(error).__name__}: {error}"})
             await self._desk.queue.fail(task, f"{type(error).__name__}: {error}")
         elif isinstance(error, LimitedError):
             pause_s = min(max(error.retry_after, 0.0), _LONGEST_PAUSE_S)
             await self._desk.queue.retry(task, error=str(error), delay=pause_s)
-
-    async def _tell(self, request: Request, task: Task, payload: Mapping[str, object]) -> None:
-        if self._webhooks is None or isinstance(request, Flush) or request.callback_url is None:
-            return
-        if payload["status"] == "done":
-            await self._webhooks.announce(task.id, request.callback_url, payload)
-            return
-        with suppress(SharedMemoryError):  # the failure itself is what is to be told on
-            await self._webhooks.announce(task.id, request.callback_url, payload)
 
     def _count(self, request: Request, outcome: str) -> None:
         self._minds.counters.increment(TASKS, kind=request.kind, outcome=outcome)
@@ -237,6 +240,18 @@ class Worker:
     def __repr__(self) -> str:
         state = "draining" if self._drains else "running" if self._hands else "idle"
         return f"<Worker of {self._desk.queue.name}, {state}, {self.under_way} under way>"
+
+
+async def _tell(requester: Requester, request: Request, task: Task, payload: Mapping[str, object]) -> None:
+    """Have the receiver told who was named with the request, if one was."""
+    webhooks = requester.webhooks
+    if webhooks is None or isinstance(request, Flush) or request.callback_url is None:
+        return
+    if payload["status"] == "done":
+        await webhooks.announce(task.id, request.callback_url, payload)
+        return
+    with suppress(SharedMemoryError):  # the failure itself is what is to be told on
+        await webhooks.announce(task.id, request.callback_url, payload)
 
 
 def _is_final(error: Exception) -> bool:

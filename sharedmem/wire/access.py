@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -148,6 +148,16 @@ class Scope:
         self.signature = identity.name.encode()
         self._readable: dict[str, Target] = {}
         self._writable: dict[str, Target] = {}
+
+    def acting_as(self, actor: str) -> Scope:
+        """The scope of an actor of the same namespace, for a task that this actor has put and another process runs.
+
+        Args:
+            actor: name of the requester, as the queue recorded it; `shared` for the namespace itself. It gets the
+                rights that every actor of the namespace has, and none of the rights of the current scope.
+        """
+        identity = replace(self.identity, actor=actor, subscribe=(), grants=(), shares=False)
+        return Scope(self.keyspace, identity)
 
     def to_read(self, key: str) -> Target:
         """The key, for reading.

@@ -17,7 +17,7 @@ from sharedmem.synthesis.pipeline import Pipeline
 from sharedmem.synthesis.protocol import Agents, Consolidation, Shelf
 from sharedmem.synthesis.shelf.shelf import NoteShelf
 from sharedmem.synthesis.tasks import AddAgentMemory, AddMemory, Desk
-from sharedmem.synthesis.worker import Announces, Worker
+from sharedmem.synthesis.worker import Announces, Requester, Worker
 from sharedmem.synthesis.writing import SUMMARY, sections_of, text_of
 
 APP, USER = "support", "ada"
@@ -160,7 +160,11 @@ def bench_of(
     kept = shelf or NoteShelf(minds, scope)
     desk = Desk(minds, scope, ground, backoff=backoff, visibility=visibility)
     pipeline = Pipeline(minds, scope, ground, shelf=kept, agents=agents, chains=chains)
-    worker = Worker(minds, scope, desk=desk, pipeline=pipeline, webhooks=webhooks, concurrency=concurrency)
+
+    def requester(_: str) -> Requester:
+        return Requester(scope, desk, pipeline, webhooks)
+
+    worker = Worker(minds, desk=desk, requester=requester, webhooks=webhooks, concurrency=concurrency)
     return Bench(store, kept, agents, desk, pipeline, worker, Asking(minds, scope, shelf=kept))
 
 

@@ -231,8 +231,7 @@ class Answers:
     @cached_property
     def tally(self) -> Tally:
         """The counts, which all stores of the namespace share."""
-        signature = self._scope.signature
-        return self._minds.shared(Tally, self._namespace, lambda: Tally(self._minds, self._namespace, signature))
+        return self._minds.shared(Tally, self._namespace, lambda: Tally(self._minds, self._namespace))
 
     async def counted(self) -> tuple[dict[str, float], int]:
         """(the counts, how many answers there are)."""

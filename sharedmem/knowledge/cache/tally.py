@@ -12,9 +12,12 @@ from sharedmem.knowledge.minds import Minds
 from sharedmem.tasks import Work
 from sharedmem.telemetry import get_logger
 from sharedmem.wire.caching import Caching
+from sharedmem.wire.keys import SHARED_SCOPE
 from sharedmem.wire.replies import ServerError
 
 FLUSH_AFTER_S = 0.5
+# Stores of several actors share the counts, so that the namespace itself signs them.
+_SIGNATURE = SHARED_SCOPE.encode()
 _logger = get_logger("cache")
 
 
@@ -26,15 +29,13 @@ class Tally:
     Args:
         minds: what the hub lends.
         namespace: whose cache it is.
-        actor: who counts.
     """
 
-    def __init__(self, minds: Minds, namespace: str, actor: bytes) -> None:
+    def __init__(self, minds: Minds, namespace: str) -> None:
         self._minds = minds
         self._space = minds.keyspace.space(namespace)
         self._key = minds.keyspace.record_part(CACHE, namespace, "stats")
         self._caching = Caching(minds.sender)
-        self._actor = actor
         self._waiting: Counter[str] = Counter()
         self._saved_cost = 0.0
         self._work: Work | None = None
@@ -65,7 +66,7 @@ class Tally:
             pairs += ["saved_cost", repr(cost)]
         try:
             # Who is cancelled here has sent them: to send them again would count twice.
-            await self._caching.cache_count(self._space, self._key, self._actor, pairs=pairs)
+            await self._caching.cache_count(self._space, self._key, _SIGNATURE, pairs=pairs)
         except (ServerError, AccessDeniedError) as refused:
             # The namespace is being cleared, or this user may only read: nobody would ever take these counts.
             _logger.info("counts of the cache of %s are left out: %s", self._space.namespace, refused)

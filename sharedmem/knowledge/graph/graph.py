@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sharedmem.knowledge.graph.backends import backend_of
 from sharedmem.knowledge.graph.base import Ways
 from sharedmem.knowledge.graph.drawing import Drawing
 from sharedmem.knowledge.graph.extraction import Extractor
@@ -37,6 +38,10 @@ class Graph(Telling, Merging, Reading, Finding, Traversing, Drawing):
         """
         ways = Ways(self._ways.vocabulary.extended(relations), extractor or self._ways.extractor)
         return Graph(self._minds, self._scope, self._backend, ways, self._ground)
+
+    def _acting_as(self, actor: str) -> Graph:
+        scope = self._scope.acting_as(actor)
+        return Graph(self._minds, scope, backend_of(self._minds, scope), self._ways, self._ground)
 
     def __repr__(self) -> str:
         return f"<Graph of {self._namespace}, {self._backend.name}, {self._ways.extractor.name}>"

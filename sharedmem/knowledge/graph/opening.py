@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from sharedmem.coordination.ground import Ground
+from sharedmem.knowledge.graph.backends import backend_of
 from sharedmem.knowledge.graph.base import Ways
 from sharedmem.knowledge.graph.extracting.loading import open_ways
 from sharedmem.knowledge.graph.graph import Graph
-from sharedmem.knowledge.graph.protocol import GraphBackend
 from sharedmem.knowledge.graph.sameness import check_installed
 from sharedmem.knowledge.minds import Minds
 from sharedmem.wire.access import Scope
@@ -21,15 +21,4 @@ def graph_of(minds: Minds, scope: Scope, ground: Ground) -> Graph:
     """
     check_installed()
     ways = minds.shared(Ways, "", lambda: open_ways(minds.settings, minds.model))
-    return Graph(minds, scope, _backend(minds, scope), ways, ground)
-
-
-def _backend(minds: Minds, scope: Scope) -> GraphBackend:
-    namespace = scope.identity.namespace
-    if minds.settings.graph_backend == "falkordb":
-        from sharedmem.knowledge.graph.falkordb import FalkorBackend  # noqa: PLC0415  # an extra
-
-        return minds.shared(FalkorBackend, namespace, lambda: FalkorBackend(minds, namespace))
-    from sharedmem.knowledge.graph.redis import RedisBackend  # noqa: PLC0415  # only where it is used
-
-    return RedisBackend(minds, namespace, scope.signature)
+    return Graph(minds, scope, backend_of(minds, scope), ways, ground)

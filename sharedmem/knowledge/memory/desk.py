@@ -220,7 +220,7 @@ class Desk:
             raise self._explained(error) from error
         except UnsettledError as error:
             raise self._unsettled(writes[0].id, error) from error.cause
-        await self._tidy(actor, len(writes))
+        await self._tidy(len(writes))
         return _understood(reply)
 
     async def delete(self, actor: bytes, deletes: Sequence[Delete], told: bytes) -> list[bytes]:
@@ -245,7 +245,7 @@ class Desk:
             raise self._explained(error) from error
         except UnsettledError as error:
             raise self._unsettled(deletes[0].id, error) from error.cause
-        await self._tidy(actor, len(deletes))
+        await self._tidy(len(deletes))
         return replies
 
     async def embed(self, actor: bytes, vectors: Sequence[tuple[Held, Vector]]) -> int:
@@ -269,7 +269,7 @@ class Desk:
             return sum(not one.startswith(b" ") for one in await self._due(now_ms, -1))
         while endings := await self._due(now_ms, MOST_AT_ONCE):
             cleared += sum(not one.startswith(b" ") for one in endings)
-            await self._lapse(_NOBODY, endings)
+            await self._lapse(endings)
         return cleared
 
     async def _due(self, now_ms: int, most: int) -> list[bytes]:
@@ -277,7 +277,7 @@ class Desk:
         due = await self.minds.line.call("ZRANGEBYSCORE", self._common[2], "-inf", now_ms, "LIMIT", 0, most)
         return [one for one in due if isinstance(one, bytes)] if isinstance(due, list) else []
 
-    async def _tidy(self, actor: bytes, count: int) -> None:
+    async def _tidy(self, count: int) -> None:
         """Clear away what has expired, now and then, and more than can have come meanwhile."""
         self._written += count
         if self._written < _LAPSE_EVERY:
@@ -285,20 +285,20 @@ class Desk:
         most, self._written = max(_LAPSED_AT_ONCE, 2 * self._written), 0
         # What was to be written is written: this may as well be done another time.
         with suppress(SharedMemoryError):
-            await self._clear_away(actor, most)
+            await self._clear_away(most)
 
-    async def _clear_away(self, actor: bytes, most: int) -> None:
+    async def _clear_away(self, most: int) -> None:
         now_ms = round(self.minds.clock.now().timestamp() * 1000)
         endings = await self._due(now_ms, most)
         for first in range(0, len(endings), MOST_AT_ONCE):
-            await self._lapse(actor, endings[first : first + MOST_AT_ONCE])
+            await self._lapse(endings[first : first + MOST_AT_ONCE])
 
-    async def _lapse(self, actor: bytes, endings: list[bytes]) -> None:
+    async def _lapse(self, endings: list[bytes]) -> None:
         parts = [ending.strip().split(b" ", 3) for ending in endings]
         records = [self._records + part[0] for part in parts]
         turns = [self._turns + part[3] for part in parts]
         await self._remembering.memory_lapse(
-            self._space, actor, keys=[*records, *turns, *self._common[:3]], endings=endings
+            self._space, _NOBODY, keys=[*records, *turns, *self._common[:3]], endings=endings
         )
 
     def _keys(self, ids: Sequence[str], threads: Sequence[str]) -> list[bytes]:

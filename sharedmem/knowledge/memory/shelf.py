@@ -43,7 +43,7 @@ class Shelf(MemoryBase):
         return self._minds.shared(Uses, self._namespace, self._no_uses)
 
     def _no_uses(self) -> Uses:
-        return Uses(self._minds, self._namespace, self._actor)
+        return Uses(self._minds, self._namespace)
 
     async def _take(
         self,

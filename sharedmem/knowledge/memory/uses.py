@@ -12,6 +12,7 @@ from sharedmem.knowledge.memory.base import MEMORY
 from sharedmem.knowledge.minds import Minds
 from sharedmem.tasks import Work
 from sharedmem.telemetry import get_logger
+from sharedmem.wire.keys import SHARED_SCOPE
 from sharedmem.wire.remembering import Remembering
 from sharedmem.wire.replies import ServerError
 
@@ -20,6 +21,8 @@ MOST_AT_ONCE = 250
 """Memories that one call of the script counts: it holds up everybody for that long."""
 LOOKED_AT = 8
 """Memories that each call looks at, to leave out those that are gone."""
+# Stores of several actors share the counts, so that the namespace itself signs them.
+_SIGNATURE = SHARED_SCOPE.encode()
 _logger = get_logger("memory")
 
 
@@ -31,10 +34,9 @@ class Uses:
     Args:
         minds: what the hub lends.
         namespace: whose memories.
-        actor: who counts.
     """
 
-    def __init__(self, minds: Minds, namespace: str, actor: bytes) -> None:
+    def __init__(self, minds: Minds, namespace: str) -> None:
         keyspace = minds.keyspace
         self.used = keyspace.record_part(MEMORY, namespace, "used")
         self.touched = keyspace.record_part(MEMORY, namespace, "touched")
@@ -42,7 +44,6 @@ class Uses:
         self._space = keyspace.space(namespace)
         self._records = keyspace.records(MEMORY, namespace).encode()
         self._remembering = Remembering(minds.sender)
-        self._actor = actor
         self._waiting: Counter[str] = Counter()
         self._suspects: list[str] = []
         self._place = 0
@@ -81,7 +82,7 @@ class Uses:
         terms = dict.fromkeys(self._suspects, 0) | dict(counted)
         there, self._suspects = await self._remembering.memory_use(
             self._space,
-            self._actor,
+            _SIGNATURE,
             used=self.used,
             touched=self.touched,
             records=[self._records + id_.encode() for id_ in terms],
