@@ -166,7 +166,7 @@ async def test_with_many_tokens_each_note_is_its_own_actors_also_when_the_first_
         ada, bob = Caller(app, first), Caller(app, second)
         body = {"app_id": APP, "user_id": USER, "messages": said("The lift is broken.")}
 
-        def asked(session: str) -> dict[str, object]:
+        def asked(session: str) -> object:
             return body | {"session_id": session}
 
         tasks = [
