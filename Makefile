@@ -1,7 +1,7 @@
 # sharedmem: `make` lists what there is. Works from any directory: make -C path, make -f path/Makefile.
 
 ROOT := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-TARGETS := help demo test lint types generate check bench eval clean
+TARGETS := help demo test chaos lint types generate check bench eval clean
 
 .DEFAULT_GOAL := help
 .PHONY: $(TARGETS)
@@ -25,6 +25,7 @@ DATA ?=
 help:
 	@echo "make demo      agents in several processes work through a folder of documents, live"
 	@echo "make test      the whole test suite              (ARGS='-k lists' passes arguments on)"
+	@echo "make chaos     break things under load, judge what was promised: 30 minutes  (ARGS=--quick: 3; ARGS=--list)"
 	@echo "make lint      ruff: rules and format"
 	@echo "make types     mypy, strict"
 	@echo "make generate  write the generated files anew: sync face, references, API snapshot"
@@ -38,6 +39,9 @@ demo: $(RUNS)
 
 test: $(TESTS)
 	@$(BIN)/python -m pytest --no-loadscope-reorder $(ARGS)
+
+chaos: $(TESTS)
+	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 
 lint: $(TESTS)
 	@$(BIN)/ruff check --quiet

@@ -14,9 +14,12 @@ from support.lincheck import (
     _EMPTY,
     Absent,
     Action,
+    Append,
+    Counted,
     Delete,
     Deleted,
     Found,
+    Increment,
     Operation,
     Outcome,
     Read,
@@ -322,6 +325,18 @@ POSSIBLE = {
         (Write("a"), Written(1)), (Delete(), None), (Read(), Absent()), (Write("b"), Written(2))
     ),
     "a read of unknown outcome says nothing": in_order((Write("a"), Written(1)), (Read(), None), (Read(), Found("a"))),
+    "increments of unknown outcome, of which one took effect": in_order(
+        (Increment(2), Counted(2)),
+        (Increment(3), None),
+        (Increment(4), None),
+        (Read(), Found(6)),
+        (Delete(), Deleted()),
+    ),
+    "two who append at the same time": [
+        op(Append("a"), Counted(2), (0, 50)),
+        op(Append("b"), Counted(1), (10, 40)),
+        op(Read(), Found(("b", "a")), (60, 70)),
+    ],
 }
 
 IMPOSSIBLE = {
@@ -366,6 +381,12 @@ IMPOSSIBLE = {
         (Write("a"), Written(5)), (Write("b"), None), (Read(), Found("b", 4))
     ),
     "a deletion that removed nothing where there was a value": in_order((Write("a"), Written(1)), (Delete(), Absent())),
+    "an increment that counted twice": in_order((Increment(2), Counted(2)), (Increment(3), Counted(8))),
+    "an increment that was lost": in_order((Increment(2), Counted(2)), (Increment(3), Counted(3))),
+    "an append of unknown outcome applied twice": in_order((Append("a"), None), (Read(), Found(("a", "a")))),
+    "an append that changed places": in_order(
+        (Append("a"), Counted(1)), (Append("b"), Counted(2)), (Read(), Found(("b", "a")))
+    ),
 }
 
 
@@ -410,6 +431,7 @@ class Register:
             case Delete():
                 removed, self.version = self.version, 0
                 return Deleted() if removed else Absent()
+        raise AssertionError(action)
 
 
 def lived(seed: int, length: int, clients: int) -> Iterator[Operation]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections import defaultdict
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 from redis import Redis
 from support.bare_server import BareServer
 from support.faulty_hubs import persistent
-from support.once_agents import NAMESPACE, Agent, Event, agents
+from support.once_agents import NAMESPACE, Agent, Event, agents, violations
 from support.waiting import wait_until
 
 from sharedmem import Hub, SharedMemoryStore
@@ -23,30 +21,6 @@ KEYS = 30
 
 
 # -- the checker ------------------------------------------------------------------------------------
-
-
-def violations(events: Iterable[Event]) -> list[str]:
-    """What a history of `once` must not hold."""
-    begun: defaultdict[str, list[Event]] = defaultdict(list)
-    got: defaultdict[str, set[str]] = defaultdict(set)
-    lost: defaultdict[str, set[str]] = defaultdict(set)
-    for event in events:
-        if event.what == "began":
-            begun[event.key].append(event)
-        else:
-            (got if event.what == "got" else lost)[event.key].add(event.value)
-    found = [f"{key}: two results, {sorted(values)}" for key, values in got.items() if len(values) > 1]
-    for key, values in got.items():
-        found += [f"{key}: nobody made {value}" for value in values - {event.value for event in begun[key]}]
-        found += [f"{key}: {value} was stored, and its runner told that it was not" for value in values & lost[key]]
-    for key, runs in begun.items():
-        tokens = [event.token for event in runs]
-        if len(set(tokens)) < len(tokens):
-            found.append(f"{key}: a token was given twice")
-        stored = [event.token for event in runs if event.value in got[key]]
-        if stored and stored[0] < max(tokens):
-            found.append(f"{key}: somebody began after the result was stored")
-    return found
 
 
 def test_the_checker_knows_a_good_history() -> None:

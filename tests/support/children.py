@@ -86,6 +86,11 @@ class Child:
         self._process = process
         self._orders, self._output = process.stdin, process.stdout
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
     async def line(self) -> list[str]:
         """The words of the next line that it prints; none when it has ended."""
         return (await self._output.readline()).decode().split()

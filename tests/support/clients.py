@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import ClassVar
 
 from sharedmem import Hub, SharedMemoryStore, UnavailableError, VersionConflictError
 from support.children import NAMESPACE
@@ -22,10 +23,13 @@ from support.faulty_hubs import persistent
 from support.lincheck import (
     Absent,
     Action,
+    Append,
+    Counted,
     Delete,
     Deleted,
     Found,
     History,
+    Increment,
     Operation,
     Outcome,
     Read,
@@ -49,6 +53,8 @@ class Client:
         calls: how many calls it makes.
     """
 
+    _initial: ClassVar = "k"
+
     def __init__(self, store: SharedMemoryStore, history: History, seed: int, *, keys: int, calls: int) -> None:
         self._store = store
         self._history = history
@@ -61,7 +67,7 @@ class Client:
         for number in range(self._calls):
             # All clients dwell on the same few keys at a time, so that their calls overlap.
             first = number * self._keys // self._calls // HOT_KEYS * HOT_KEYS
-            key = f"k{first + self._random.randrange(HOT_KEYS)}"
+            key = f"{self._initial}{first + self._random.randrange(HOT_KEYS)}"
             action = self._choice(key)
             operation = self._history.call(key, action)
             with suppress(UnavailableError):  # its outcome is unknown
@@ -84,6 +90,7 @@ class Client:
                 return Deleted() if await self._store.delete(key) else Absent()
             case Write(value, if_version):
                 return await self._write(key, value, if_version)
+        raise AssertionError(action)
 
     async def _read(self, key: str) -> Outcome:
         entry = await self._store.entry(key)
@@ -110,6 +117,35 @@ class Careless(Client):
             return Refused(current)
         await asyncio.sleep(0.001)
         return await super()._write(key, value, None)
+
+
+class CountingClient(Client):
+    """Increments numbers and appends to lists, under keys of its own kind."""
+
+    _initial: ClassVar = "c"
+
+    def _choice(self, key: str) -> Action:
+        roll = self._random.random()
+        if roll < 0.3:
+            return Read()
+        if roll < 0.35:
+            return Delete()
+        return Append(next(self._values)) if _is_list(key) else Increment(self._random.randrange(1, 10))
+
+    async def _do(self, key: str, action: Action) -> Outcome:
+        match action:
+            case Increment(by):
+                return Counted(await self._store.incr(key, by))
+            case Append(item):
+                return Counted(await self._store.append(key, item))
+            case Delete():
+                return Deleted() if await self._store.delete(key) else Absent()
+        found = tuple(await self._store.read_list(key)) if _is_list(key) else await self._store.read(key)
+        return Found(found) if found else Absent()
+
+
+def _is_list(key: str) -> bool:
+    return int(key[1:]) % 2 == 1
 
 
 class ToldHistory(History):

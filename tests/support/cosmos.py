@@ -37,8 +37,7 @@ def emulator(config: pytest.Config) -> Emulator:
     """
     if _RUNNING not in config.stash:
         try:
-            _install()
-            config.stash[_RUNNING] = Emulator()
+            config.stash[_RUNNING] = installed_emulator()
         except OSError as error:
             missing = f"no emulator of Cosmos DB: {error}"
             if os.environ.get("CI"):
@@ -46,6 +45,16 @@ def emulator(config: pytest.Config) -> Emulator:
             pytest.skip(missing)
         config.add_cleanup(config.stash[_RUNNING].stop)
     return config.stash[_RUNNING]
+
+
+def installed_emulator() -> Emulator:
+    """An emulator of one's own, which the caller stops; its packages are installed when they are missing.
+
+    Raises:
+        OSError: this machine has no Node, or its packages cannot be had.
+    """
+    _install()
+    return Emulator()
 
 
 def _install() -> None:

@@ -22,7 +22,7 @@ from support.effort import examples
 from support.promises import KEYS, Attempt, Seen, misread, violations
 
 ROUNDS = int(os.environ.get("SHAREDMEM_CRASH_ROUNDS", examples(50, thorough=200)))
-_PATIENCE_S, _PRESS_S = 40.0, 0.004
+_PRESS_S = 0.004
 _EVICT = """
 for i = 1, #KEYS, 2 do
   local state, chance = redis.call('GET', KEYS[i + 1]), tonumber(string.sub(ARGV[1], i, i))
@@ -57,6 +57,10 @@ class Round:
         fault: a name of `FAULTS`; None lets the seed decide.
         broken: what is broken on purpose (see `durable_agents.break_it`).
         steps: calls of each agent.
+        manner: what names the kind: a rule (`know`, `sess`), each call (`arg`) or the call that makes the key
+            (`once`); None lets the seed decide among the first three.
+        durability: None lets the seed decide.
+        patience_s: what agents have to end, faults and all.
     """
 
     ground: Ground
@@ -64,6 +68,9 @@ class Round:
     fault: str | None = None
     broken: str = ""
     steps: int = 14
+    manner: str | None = None
+    durability: str | None = None
+    patience_s: float = 40.0
     agents: list[Agent] = field(default_factory=list)
     _told: int = 0
     _at_work: int = 2
@@ -73,10 +80,12 @@ class Round:
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
         self.fault = self.fault or self.dice.choice(sorted(FAULTS))
-        manner = self.dice.choice(("know", "sess", "arg"))
-        self.namespace = f"{manner}-{self.seed}"
-        self.kind = "knowledge" if manner == "arg" else None
-        self.durability = self.dice.choice(("behind", "behind", "through"))
+        by_chance = self.dice.choice(("know", "sess", "arg"))
+        self.manner = self.manner or by_chance
+        self.namespace = f"{self.manner}-{self.seed}"
+        self.kind = "knowledge" if self.manner in {"arg", "once"} else None
+        by_chance = self.dice.choice(("behind", "behind", "through"))
+        self.durability = self.durability or by_chance
         self.server = self.ground.servers[self.dice.choice(("always", "everysec"))]
         self.history: list[list[Attempt]] = []
 
@@ -103,8 +112,8 @@ class Round:
         carrying = asyncio.create_task(carrier.obey(self._order(2, steps=0), lambda _: None))
         pressing = asyncio.create_task(self._press())
         try:
-            async with asyncio.timeout(_PATIENCE_S):
-                outlives = await FAULTS[self.fault or ""](self)
+            async with asyncio.timeout(self.patience_s):
+                outlives = await self.suffer()
                 self.end_leases()
                 await asyncio.gather(*works)
                 carrier.stop()
@@ -119,12 +128,17 @@ class Round:
             attempt.promised = True
         return misread(self.history) + await self._looked()
 
+    async def suffer(self) -> bool:
+        """Make the fault; returns whether Redis has all that it ever acknowledged."""
+        return await FAULTS[self.fault or ""](self)
+
     def _order(self, agent: int, *, steps: int | None = None) -> dict[str, Any]:
         return {
             "settings": self.settings,
             "broken": self.broken,
             "namespace": self.namespace,
             "kind": self.kind,
+            "says_kind_once": self.manner == "once",
             "calls": [],
             "seed": f"{self.seed} {agent}",
             "agent": agent,
@@ -144,6 +158,11 @@ class Round:
         if self._told < told and self._at_work:
             await self._reached.wait()
         await asyncio.sleep(self.dice.choice((0, 0.001, 0.003)))
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an agent is still at work."""
+        return self._at_work > 0
 
     def some(self) -> int:
         """How many acknowledged calls to wait for: anything up to most of them."""

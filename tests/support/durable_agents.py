@@ -93,10 +93,39 @@ _MADE: dict[str, Callable[[SharedMemoryStore, Call, str | None], Awaitable[objec
 WRITES = frozenset({"write", "write_if"})
 """They answer a version."""
 _TELL_ANSWERS = WRITES | {"read"}
+_MAY_REMOVE = frozenset({"delete", "hdel", "srem"})
+_CHANGES = frozenset({"write", "write_if", "update", "update_total", "incr", "append", "hset", "sadd"})
 
 
 def _one_more(total: int) -> int:
     return total + 1
+
+
+class Kinds:
+    """The kind that each call names.
+
+    Args:
+        kind: of all keys; None where rules give it.
+        says_it_once: whether a key's calls name it only until one of them was acknowledged, and the next rely on it.
+    """
+
+    def __init__(self, kind: str | None, *, says_it_once: bool) -> None:
+        self._kind, self._says_it_once = kind, says_it_once
+        self._named: set[str] = set()
+
+    def of(self, call: Call) -> str | None:
+        """The kind to name in this call."""
+        return None if self._says_it_once and call.key in self._named else self._kind
+
+    def acknowledged(self, call: Call) -> None:
+        """Hear that a call has taken effect."""
+        if call.what in _CHANGES:
+            self._named.add(call.key)
+
+    def begun(self, call: Call) -> None:
+        """Hear of a call that may remove its key."""
+        if call.what in _MAY_REMOVE:
+            self._named.discard(call.key)
 
 
 # -- an agent -------------------------------------------------------------------------------------
@@ -124,12 +153,13 @@ class Agent:
     async def _obey(self, order: dict[str, Any], stack: AsyncExitStack) -> None:
         hub = await self._hub(order["settings"], order["broken"], stack)
         store = hub.store(order["namespace"])
+        kinds = Kinds(order["kind"], says_it_once=order.get("says_kind_once", False))
         if order["calls"]:
-            await self._work(store, [Call(*call) for call in order["calls"]], order["kind"])
+            await self._work(store, [Call(*call) for call in order["calls"]], kinds)
         elif order["steps"]:
             dice = random.Random(order["seed"])
             calls = (chosen(dice, order["agent"], at) for at in range(order["steps"]))
-            await self._work(store, calls, order["kind"])
+            await self._work(store, calls, kinds)
         else:
             await self._carry(hub, order["namespace"])
         self._tell("done")
@@ -142,16 +172,18 @@ class Agent:
             self._hubs[name] = hub
         return self._hubs[name]
 
-    async def _work(self, store: SharedMemoryStore, calls: Iterable[Call], kind: str | None) -> None:
+    async def _work(self, store: SharedMemoryStore, calls: Iterable[Call], kinds: Kinds) -> None:
         for call in calls:
             self._tell("try", *call)
+            kinds.begun(call)
             try:
-                answer = await _MADE[call.what](store, call, kind)
+                answer = await _MADE[call.what](store, call, kinds.of(call))
             except VersionConflictError:
                 self._tell("refused")
             except (DurabilityPendingError, UnavailableError):
                 self._tell("unknown")
             else:
+                kinds.acknowledged(call)
                 self._tell("acknowledged", answer if call.what in _TELL_ANSWERS else None)
 
     async def _carry(self, hub: Hub, namespace: str) -> None:

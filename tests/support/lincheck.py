@@ -43,6 +43,20 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class Increment:
+    """Add to a number; nothing counts as 0."""
+
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Put an item at the end of a list, which reads find as a tuple."""
+
+    item: Hashable
+
+
+@dataclass(frozen=True, slots=True)
 class Written:
     """The write took effect under this version."""
 
@@ -74,8 +88,15 @@ class Deleted:
     """The deletion removed a value."""
 
 
-Action = Write | Read | Delete
-Outcome = Written | Refused | Found | Absent | Deleted
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The number after the increment, or the length after the append."""
+
+    number: int
+
+
+Action = Write | Read | Delete | Increment | Append
+Outcome = Written | Refused | Found | Absent | Deleted | Counted
 
 
 @dataclass(slots=True, eq=False)
@@ -154,6 +175,12 @@ def _step(state: _State, operation: Operation) -> _State | None:
             return _read(state, operation.outcome)
         case Delete():
             return _deleted(state, operation.outcome)
+        case Increment(by):
+            total = by + (state.value if isinstance(state.value, int) else 0)
+            return _grown(state, total, total, operation.outcome)
+        case Append(item):
+            items = (*(state.value if isinstance(state.value, tuple) else ()), item)
+            return _grown(state, items, len(items), operation.outcome)
 
 
 def _written(state: _State, value: Hashable, if_version: int | None, outcome: Outcome | None) -> _State | None:
@@ -165,6 +192,11 @@ def _written(state: _State, value: Hashable, if_version: int | None, outcome: Ou
     if outcome is None:
         return before.written(value, _OPEN)
     return before.written(value, outcome.version) if isinstance(outcome, Written) else None
+
+
+def _grown(state: _State, value: Hashable, number: int, outcome: Outcome | None) -> _State | None:
+    """After an increment or an append, which do not tell the version."""
+    return state.written(value, _OPEN) if outcome in {None, Counted(number)} else None
 
 
 def _refused(state: _State, if_version: int | None, current: int | None) -> _State | None:

@@ -13,7 +13,8 @@ import random
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -157,6 +158,33 @@ async def agents(number: int, how: str, url: str, *, keys: int, seed: int) -> As
             agent.signal(signal.SIGCONT)
             agent.signal(signal.SIGKILL)
             await agent.process.communicate()
+
+
+# -- what must hold ---------------------------------------------------------------------------------
+
+
+def violations(events: Iterable[Event]) -> list[str]:
+    """What a history of `once` must not hold."""
+    begun: defaultdict[str, list[Event]] = defaultdict(list)
+    got: defaultdict[str, set[str]] = defaultdict(set)
+    lost: defaultdict[str, set[str]] = defaultdict(set)
+    for event in events:
+        if event.what == "began":
+            begun[event.key].append(event)
+        else:
+            (got if event.what == "got" else lost)[event.key].add(event.value)
+    found = [f"{key}: two results, {sorted(values)}" for key, values in got.items() if len(values) > 1]
+    for key, values in got.items():
+        found += [f"{key}: nobody made {value}" for value in values - {event.value for event in begun[key]}]
+        found += [f"{key}: {value} was stored, and its runner told that it was not" for value in values & lost[key]]
+    for key, runs in begun.items():
+        tokens = [event.token for event in runs]
+        if len(set(tokens)) < len(tokens):
+            found.append(f"{key}: a token was given twice")
+        stored = [event.token for event in runs if event.value in got[key]]
+        if stored and stored[0] < max(tokens):
+            found.append(f"{key}: somebody began after the result was stored")
+    return found
 
 
 if __name__ == "__main__":

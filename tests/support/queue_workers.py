@@ -78,9 +78,11 @@ class Worker:
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, url: str, visibility_s: float, *, longest_work_s: float = 0.03) -> Worker:
-        """Start one; it claims as soon as it can."""
-        words = (sys.executable, "-m", "support.queue_workers", url, str(visibility_s), str(longest_work_s))
+    async def start(
+        cls, url: str, visibility_s: float, *, longest_work_s: float = 0.03, module: str = "support.queue_workers"
+    ) -> Worker:
+        """Start one, or another module that prints the same; it claims as soon as it can."""
+        words = (sys.executable, "-m", module, url, str(visibility_s), str(longest_work_s))
         environment = os.environ | {"PYTHONPATH": str(_TESTS)}
         return cls(await asyncio.create_subprocess_exec(*words, stdout=PIPE, env=environment, cwd=_TESTS.parent))
 

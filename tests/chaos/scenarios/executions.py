@@ -1,0 +1,125 @@
+"""Executions of plans by processes that hang, are paused and die."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+from contextlib import suppress
+
+from support.bare_server import BareServer
+from support.chaos import ChaosProxy
+from support.children import Child
+from support.executors import LEASE_S, NAMESPACE, Event, disorder, doubles, executor, parsed
+from support.faulty_hubs import persistent
+from support.waiting import wait_until
+
+from chaos.faults import kill_server, logging_server, lose_replies, meanwhile, tell
+from chaos.scenario import Scenario, Trial
+from sharedmem import Hub
+
+_EXECUTORS, _PLANS, _PATIENCE_S = 4, 15, 60.0
+_KILL_SERVER_EVERY_S = 5.0
+
+
+class Executions(Scenario):
+    """Rounds: executors race for the plans of two sessions until all that may be taken over have ended."""
+
+    name = "executions"
+    promise = "A plan under policy `never` is started once; under `takeover` only the newest claim can end it."
+    fault = "Executors hang, are killed and paused for longer than their lease, their replies are lost, the server is \
+killed with kill -9."
+    work = "Four processes call `begin_execution` and `finish` for the same plans."
+    control = "Executors that check, execute and mark, without a claim."
+
+    async def run(self, trial: Trial) -> None:
+        with logging_server() as server:
+            async with ChaosProxy(server.url) as proxy:
+                rages = (
+                    lose_replies(trial, proxy, b"EVALSHA"),
+                    kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S),
+                )
+                async with meanwhile(*rages):
+                    for round_ in itertools.count():
+                        await tell(server, "FLUSHALL")
+                        trial.judge(_judged(await _round(trial, server, proxy.url, round_), trial))
+                        if trial.is_over:
+                            break
+
+
+def _judged(history: list[Event], trial: Trial) -> list[str]:
+    trial.did(len(history))
+    if trial.is_control:
+        return doubles([event for event in history if event.session == "careless"])
+    careful = [event for event in history if event.session != "careless"]
+    return doubles([event for event in careful if event.session == "never"]) + disorder(careful)
+
+
+async def _round(trial: Trial, server: BareServer, url: str, round_: int) -> list[Event]:
+    sessions = ("careless",) if trial.is_control else ("never", "takeover")
+    async with Hub.open(settings=persistent(server.url)) as hub:
+        log = hub.store(NAMESPACE).decisions
+        for session in sessions:
+            for number in range(_PLANS):
+                await log.save_plan(session, "BTC", "BUY", 0.5, f"reason {round_} {number}")
+        crew = _Crew(trial, url)
+
+        async def have_all_ended() -> bool:
+            return (await log.get_execution_stats(sessions[-1])).total_executions >= _PLANS
+
+        try:
+            await crew.gather()
+            async with meanwhile(crew.suffer()):
+                await wait_until(have_all_ended, description="all have ended", within_s=_PATIENCE_S)
+        except AssertionError:
+            trial.judge([f"round {round_}: not every plan had ended after {_PATIENCE_S:g} s"])
+        return await crew.end()
+
+
+class _Crew:
+    """Executors that are paused, killed and replaced, and what they said."""
+
+    def __init__(self, trial: Trial, url: str) -> None:
+        self._trial, self._url = trial, url
+        self._at_work: list[Child] = []
+        self._everyone: list[Child] = []
+        self._told: list[asyncio.Task[list[list[str]]]] = []
+
+    async def gather(self) -> None:
+        for child in await asyncio.gather(*(self._hire() for _ in range(_EXECUTORS))):
+            child.go()
+
+    async def suffer(self) -> None:
+        """Kill one and pause another, again and again."""
+        while True:
+            await self._trial.pause(0.3, 0.8)
+            victim, sleeper = self._trial.dice.sample(self._at_work, 2)
+            _signal(sleeper, signal.SIGSTOP)
+            self._at_work.remove(victim)
+            victim.kill()
+            (await self._hire()).go()
+            await asyncio.sleep(self._trial.dice.uniform(1.0, 2.0) * LEASE_S)
+            _signal(sleeper, signal.SIGCONT)
+            self._trial.broke(2)
+
+    async def end(self) -> list[Event]:
+        """Kill them; what all of them did."""
+        for child in self._at_work:
+            child.kill()
+        lines = [line for told in await asyncio.gather(*self._told) for line in told]
+        for child in self._everyone:
+            await child.end()
+        return parsed(lines)
+
+    async def _hire(self) -> Child:
+        child = await executor(self._url, self._trial.dice.randrange(10**9))
+        self._at_work.append(child)
+        self._everyone.append(child)
+        self._told.append(asyncio.create_task(child.rest()))
+        return child
+
+
+def _signal(child: Child, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(child.pid, number)

@@ -1,0 +1,120 @@
+"""A task queue whose workers are killed and paused, and whose server is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from support.bare_server import BareServer
+from support.chaos import ChaosProxy
+from support.faulty_hubs import persistent
+from support.queue_workers import NAMESPACE, Worker, faults_of
+from support.waiting import wait_until
+
+from chaos.bare_queue import BareQueue
+from chaos.faults import kill_server, logging_server, lose_replies, meanwhile
+from chaos.scenario import Scenario, Trial
+from sharedmem import Hub, TaskQueue
+
+_WORKERS, _BATCH, _VISIBILITY_S, _PATIENCE_S = 4, 40, 0.5, 60.0
+_PAUSED_S = 2.5 * _VISIBILITY_S
+_KILL_SERVER_EVERY_S = 5.0
+
+
+class Queues(Scenario):
+    """Batches of tasks; each is done before the next is put."""
+
+    name = "queues"
+    promise = "No task that was put is lost, and none is acknowledged by two workers."
+    fault = "A worker is killed each second, holders are paused for longer than their claims last (SIGSTOP), replies \
+to who puts are lost, the server is killed with kill -9 (append-only file, always)."
+    work = "Four worker processes claim, work and acknowledge."
+    control = "Workers of a plain Redis list, who take a task out before they have done it."
+    weight = 1.2
+
+    async def run(self, trial: Trial) -> None:
+        with logging_server() as server:
+            async with ChaosProxy(server.url) as proxy, Hub.open(settings=persistent(proxy.url)) as hub:
+                queue = hub.store(NAMESPACE, actor="planner").queue("jobs", max_attempts=1000)
+                crew = _Crew(trial, server)
+                rages = (
+                    crew.suffer(),
+                    lose_replies(trial, proxy, b"EVALSHA"),
+                    kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S),
+                )
+                try:
+                    await crew.gather()
+                    async with meanwhile(*rages):
+                        put = await (_plain_batches if trial.is_control else _batches)(trial, queue, server)
+                finally:
+                    await crew.end()
+                trial.judge(faults_of(put, [event for worker in crew.everyone for event in worker.events]))
+
+
+async def _batches(trial: Trial, queue: TaskQueue, _: BareServer) -> list[str]:
+    """Put tasks until the trial is over, and wait until all of them are done; returns their ids."""
+
+    async def is_done() -> bool:
+        stats = await queue.stats()
+        return stats.ready + stats.delayed + stats.claimed == 0
+
+    put: list[str] = []
+    while not trial.is_over or not put:
+        half = [await queue.put(number) for number in range(_BATCH // 2)]
+        put += [task.id for task in (*half, *await queue.put_many(range(_BATCH // 2)))]
+        await _wait(trial, is_done)
+    return put
+
+
+async def _plain_batches(trial: Trial, _: TaskQueue, server: BareServer) -> list[str]:
+    put: list[str] = []
+    queue = BareQueue(server)
+    while not trial.is_over or not put:
+        put += await asyncio.to_thread(queue.put, len(put), _BATCH)
+        await _wait(trial, queue.is_empty)
+    return put
+
+
+async def _wait(trial: Trial, is_done: Callable[[], bool | Awaitable[bool]]) -> None:
+    try:
+        await wait_until(is_done, description="a batch is done", within_s=_PATIENCE_S)
+    except AssertionError as late:
+        trial.judge([str(late)])
+    trial.did(_BATCH)
+
+
+class _Crew:
+    """Workers that are paused, killed and replaced."""
+
+    def __init__(self, trial: Trial, server: BareServer) -> None:
+        self._trial, self._server = trial, server
+        self._workers: list[Worker] = []
+        self.everyone: list[Worker] = []
+
+    async def gather(self) -> None:
+        for _ in range(_WORKERS):
+            await self._hire()
+
+    async def suffer(self) -> None:
+        """Kill one and pause another each second."""
+        while True:
+            await self._trial.pause(0.7, 1.3)
+            victim, sleeper = self._trial.dice.sample(self._workers, 2)
+            sleeper.pause()
+            self._workers.remove(victim)
+            await victim.kill()
+            await self._hire()
+            await asyncio.sleep(_PAUSED_S)
+            sleeper.go_on()
+            self._trial.broke(2)
+
+    async def end(self) -> None:
+        for worker in self._workers:
+            worker.go_on()
+            await worker.kill()
+
+    async def _hire(self) -> None:
+        module = "chaos.bare_queue" if self._trial.is_control else "support.queue_workers"
+        worker = await Worker.start(self._server.url, _VISIBILITY_S, module=module)
+        self._workers.append(worker)
+        self.everyone.append(worker)

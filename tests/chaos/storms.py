@@ -1,0 +1,122 @@
+"""Rounds of work on keys that last, in which Redis is lost again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from support.chaos import ChaosProxy
+from support.crash_rounds import Ground, Round
+from support.crews import Crew, LosingServer, Mother
+
+from chaos.faults import restart
+from chaos.scenario import Trial
+
+Durability = Literal["behind", "through"]
+Manner = Literal["know", "arg", "once"]
+HarmTier = Callable[[Trial], Awaitable[None]]
+_BROKEN = ("acknowledges before it puts", "keeps what is deleted")
+_PATIENCE_S = 90.0
+_DELAYED_LEAST_S, _DELAYED_MOST_S = 0.05, 0.4
+
+
+@dataclass(repr=False)
+class Storm(Round):
+    """A round that loses Redis for as long as its agents work.
+
+    Args:
+        trial: counts the faults.
+        proxy: what the second agent reaches the server through, which delays it now and then.
+        harm_tier: makes the tier fail for a while.
+    """
+
+    trial: Trial = field(kw_only=True)
+    proxy: ChaosProxy = field(kw_only=True)
+    harm_tier: HarmTier = field(kw_only=True)
+
+    def _order(self, agent: int, *, steps: int | None = None) -> dict[str, Any]:
+        order = super()._order(agent, steps=steps)
+        if agent == 1:
+            order["settings"] = order["settings"] | {"redis_url": self.proxy.url, "response_timeout_s": 5.0}
+        return order
+
+    async def suffer(self) -> bool:
+        """Lose Redis, kill the server and agents, harm the tier, one after the other."""
+        told = 0
+        while self.is_under_way:
+            told += self.dice.randrange(1, 12)
+            await self.reach(told)
+            if self.dice.random() < 0.3:
+                await self.harm_tier(self.trial)
+            delayed_s = self.dice.choice((0.0, self.dice.uniform(_DELAYED_LEAST_S, _DELAYED_MOST_S)))
+            with self.proxy.delayed(delayed_s):
+                await self._break()
+                await asyncio.sleep(self.dice.uniform(0, 3 * delayed_s))
+            self.trial.broke()
+        return False
+
+    async def _break(self) -> None:
+        match self.dice.choice(("flush", "flush", "flush", "restart", "kill")):
+            case "flush":
+                if self.durability == "behind":
+                    await self.barrier()
+                await asyncio.to_thread(self.server.tell, "FLUSHALL")
+            case "restart":
+                await restart(self.server)
+            case _:
+                # Perhaps while it brings back what was lost. One writer survives, and whoever carries.
+                await asyncio.sleep(self.dice.uniform(0, 0.05))
+                victim = self.agents[1]
+                if victim.is_alive:
+                    victim.kill()
+
+
+async def storms(
+    trial: Trial,
+    tier: dict[str, Any],
+    *,
+    manners: Sequence[Manner],
+    durabilities: Sequence[Durability],
+    harm_tier: HarmTier,
+    steps: int = 60,
+) -> None:
+    """Round after round until the trial is over, each judged by itself.
+
+    Args:
+        tier: the settings that name the durable tier.
+        manners: how keys get their kind (see `Round`), in turn.
+        durabilities: in turn.
+        harm_tier: makes the tier fail for a while.
+        steps: calls of each agent and round.
+    """
+    first = trial.dice.randrange(10**6)
+    with LosingServer("always") as server, Mother() as mother:
+        async with Crew(mother) as crew, ChaosProxy(server.url) as proxy:
+            ground = Ground(crew, {"always": server, "everysec": server}, tier)
+            for number in itertools.count():
+                round_ = Storm(
+                    ground,
+                    first + number,
+                    broken=_BROKEN[number % 2] if trial.is_control else "",
+                    steps=steps,
+                    manner=manners[number % len(manners)],
+                    durability=durabilities[number // len(manners) % len(durabilities)],
+                    patience_s=_PATIENCE_S,
+                    trial=trial,
+                    proxy=proxy,
+                    harm_tier=harm_tier,
+                )
+                trial.judge([f"{round_}: {sentence}" for sentence in await _judged(round_)])
+                trial.did(sum(len(attempts) for attempts in round_.history))
+                if trial.is_over:
+                    break
+
+
+async def _judged(round_: Storm) -> list[str]:
+    try:
+        return await round_.run()
+    except TimeoutError:
+        return [f"its agents had not ended after {_PATIENCE_S:g} s"]
