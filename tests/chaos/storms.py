@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from support.chaos import ChaosProxy
@@ -96,23 +97,19 @@ async def storms(
     with LosingServer("always") as server, Mother() as mother:
         async with Crew(mother) as crew, ChaosProxy(server.url) as proxy:
             ground = Ground(crew, {"always": server, "everysec": server}, tier)
+            made = partial(Storm, trial=trial, proxy=proxy, harm_tier=harm_tier, steps=steps, patience_s=_PATIENCE_S)
             for number in itertools.count():
-                round_ = Storm(
+                round_ = made(
                     ground,
                     first + number,
                     broken=_BROKEN[number % 2] if trial.is_control else "",
-                    steps=steps,
                     manner=manners[number % len(manners)],
                     durability=durabilities[number // len(manners) % len(durabilities)],
-                    patience_s=_PATIENCE_S,
-                    trial=trial,
-                    proxy=proxy,
-                    harm_tier=harm_tier,
                 )
                 trial.judge([f"{round_}: {sentence}" for sentence in await _judged(round_)])
                 trial.did(sum(len(attempts) for attempts in round_.history))
                 if trial.is_over:
-                    break
+                    return
 
 
 async def _judged(round_: Storm) -> list[str]:

@@ -41,11 +41,15 @@ killed with kill -9."
                     kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S),
                 )
                 async with meanwhile(*rages):
-                    for round_ in itertools.count():
-                        await tell(server, "FLUSHALL")
-                        trial.judge(_judged(await _round(trial, server, proxy.url, round_), trial))
-                        if trial.is_over:
-                            break
+                    await _rounds(trial, server, proxy.url)
+
+
+async def _rounds(trial: Trial, server: BareServer, url: str) -> None:
+    for round_ in itertools.count():
+        await tell(server, "FLUSHALL")
+        trial.judge(_judged(await _round(trial, server, url, round_), trial))
+        if trial.is_over:
+            break
 
 
 def _judged(history: list[Event], trial: Trial) -> list[str]:

@@ -38,11 +38,15 @@ class Limits(Scenario):
                     kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S),
                 )
                 async with meanwhile(*rages):
-                    for round_ in itertools.count():
-                        algorithm: _Algorithm = "token_bucket" if round_ % 2 else "sliding_window"
-                        trial.judge(await _used_up(trial, hubs, f"limit-{round_}", algorithm))
-                        if trial.is_over:
-                            break
+                    await _rounds(trial, hubs)
+
+
+async def _rounds(trial: Trial, hubs: list[Hub]) -> None:
+    for round_ in itertools.count():
+        algorithm: _Algorithm = "token_bucket" if round_ % 2 else "sliding_window"
+        trial.judge(await _used_up(trial, hubs, f"limit-{round_}", algorithm))
+        if trial.is_over:
+            break
 
 
 async def _used_up(trial: Trial, hubs: list[Hub], name: str, algorithm: _Algorithm) -> list[str]:

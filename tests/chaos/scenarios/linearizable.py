@@ -37,10 +37,14 @@ class Linearizable(Scenario):
                     kill_server(trial, server, every_s=_KILL_EVERY_S),
                 )
                 async with meanwhile(*rages):
-                    for batch in itertools.count():
-                        await _batch(trial, proxy.url, f"batch-{batch}")
-                        if trial.is_over:
-                            break
+                    await _batches(trial, proxy.url)
+
+
+async def _batches(trial: Trial, url: str) -> None:
+    for number in itertools.count():
+        await _batch(trial, url, f"batch-{number}")
+        if trial.is_over:
+            break
 
 
 async def _batch(trial: Trial, url: str, namespace: str) -> None:

@@ -28,11 +28,15 @@ class Once(Scenario):
     async def run(self, trial: Trial) -> None:
         with logging_server() as server:
             async with meanwhile(kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S)):
-                for round_ in itertools.count():
-                    await tell(server, "FLUSHALL")
-                    await _round(trial, server, round_)
-                    if trial.is_over:
-                        break
+                await _rounds(trial, server)
+
+
+async def _rounds(trial: Trial, server: BareServer) -> None:
+    for round_ in itertools.count():
+        await tell(server, "FLUSHALL")
+        await _round(trial, server, round_)
+        if trial.is_over:
+            break
 
 
 async def _round(trial: Trial, server: BareServer, round_: int) -> None:
