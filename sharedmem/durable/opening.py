@@ -6,7 +6,8 @@ The server holds the id of the store, so that nobody writes past it or connects 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol
 
 from sharedmem.clock import Clock
 from sharedmem.config import NO_TIER, Settings
@@ -14,7 +15,7 @@ from sharedmem.durable.cosmos.layout import graphs_layout, memories_layout
 from sharedmem.durable.cosmos.store import CosmosDurable
 from sharedmem.durable.protocol import Durable
 from sharedmem.durable.sqlite.store import SqliteDurable
-from sharedmem.errors import AccessDeniedError, ConfigError
+from sharedmem.errors import AccessDeniedError, ConfigError, NotFoundError
 from sharedmem.wire.keys import KeySpace
 from sharedmem.wire.line import Line
 
@@ -59,69 +60,107 @@ def durable_at(url: str, settings: Settings, clock: Clock, *, dimension: int | N
     raise ConfigError("durable_url", settings.origin("durable_url"), f"{url!r} is no durable store")
 
 
+class Server(NamedTuple):
+    """A Redis server behind which a store may stand."""
+
+    line: Line
+    keyspace: KeySpace
+    known: str | None
+    """Id and URL of the store, as the server remembers them; None when it knows of none."""
+    usual_url: str | None
+    """Where the store is when neither the settings nor the server say so; None for none."""
+
+
+class Step(Protocol):
+    """Bounds one step of opening in time."""
+
+    def __call__(self, server: str, awaited: str) -> AbstractAsyncContextManager[None]:
+        """Raise `UnavailableError` when what is awaited of a server does not come in time."""
+
+
 async def open_behind(
-    line: Line,
-    keyspace: KeySpace,
+    server: Server,
     settings: Settings,
     clock: Clock,
     *,
-    usual_url: str | None,
+    step: Step,
     dimension: Callable[[], int | None] = lambda: None,
 ) -> Opened | None:
     """Open the store behind a server; None when there is none, and none is wanted.
 
+    One round trip to the server if it knows of no store, else none. To make a database takes as long as it takes: the
+    store's own patience bounds that.
+
     Args:
-        line: the way to the server.
-        keyspace: how keys are spelled.
+        server: may know of a store.
         settings: may name the store, or refuse one.
         clock: given to the store.
-        usual_url: where it is when neither the settings nor the server say so; None for none.
+        step: bounds the other steps.
         dimension: asked for the numbers of the vectors of memories where the store has to know them.
 
     Raises:
         ConfigError: another one stands behind this server, or none is to be used although one does.
         UnavailableError, UnsupportedError: it cannot be opened.
     """
-    known = await _known(line, keyspace)
-    url = _wanted(settings, known) or usual_url
+    known = None if server.known is None else _Known.read(server.known)
+    url = _wanted(settings, known) or server.usual_url
     if url is None or settings.durable_url == NO_TIER:
         return None
     is_cosmos = url.startswith(_COSMOS)
     store = durable_at(url, settings, clock, dimension=dimension() if is_cosmos else None)
     try:
-        opened = Opened(store, await store.open(create=known is None or settings.durable_url is not None))
-        await _agree(line, keyspace, settings, opened)
+        opened = Opened(store, await _identity(store, step, make=known is None or settings.durable_url is not None))
+        async with step(f"Redis at {server.line.address}", "the id of the durable tier to be written"):
+            await _agree(server, settings, opened)
     except BaseException:
         await store.close()
         raise
     return opened
 
 
-def _wanted(settings: Settings, known: tuple[str, str] | None) -> str | None:
-    if settings.durable_url == NO_TIER and known is not None:
-        advice = f"what must last on this server is kept at {known[1]}; leave durable_url out, or name that"
-        raise ConfigError("durable_url", settings.origin("durable_url"), advice)
-    return settings.durable_url or (known and known[1])
-
-
-async def _known(line: Line, keyspace: KeySpace) -> tuple[str, str] | None:
-    """(id, URL) of the store that stands behind the server."""
-    found = await line.call("GET", keyspace.tier)
-    if not isinstance(found, bytes):
-        return None
-    known_id, _, url = found.decode().partition(" ")
-    return known_id, url
-
-
-async def _agree(line: Line, keyspace: KeySpace, settings: Settings, opened: Opened) -> None:
+async def _identity(store: Durable, step: Step, *, make: bool) -> str:
+    """Open a store, and make its database if that may be done; returns its id."""
     try:
-        await line.call("SET", keyspace.tier, f"{opened.id} {opened.store.url}", "NX")
-    except AccessDeniedError:
-        return  # a user limited by ACL may not; another one has
-    known = await _known(line, keyspace)
-    if known is not None and known[0] != opened.id:
+        async with step(store.url, "the durable tier to open"):
+            return await store.open(create=False)
+    except NotFoundError:
+        if not make:
+            raise
+    return await store.open(create=True)
+
+
+class _Known(NamedTuple):
+    """The store that stands behind a server, as the server remembers it."""
+
+    id: str
+    url: str
+
+    @classmethod
+    def read(cls, text: str) -> _Known:
+        id_, _, url = text.partition(" ")
+        return cls(id_, url)
+
+
+def _wanted(settings: Settings, known: _Known | None) -> str | None:
+    if settings.durable_url == NO_TIER and known is not None:
+        advice = f"what must last on this server is kept at {known.url}; leave durable_url out, or name that"
+        raise ConfigError("durable_url", settings.origin("durable_url"), advice)
+    return settings.durable_url or (known and known.url)
+
+
+async def _agree(server: Server, settings: Settings, opened: Opened) -> None:
+    """Let the server remember the store, unless it remembers another one."""
+    key, held = server.keyspace.tier, server.known
+    if held is None:
+        try:
+            reply = await server.line.call("SET", key, f"{opened.id} {opened.store.url}", "NX", "GET")
+        except AccessDeniedError:
+            return  # a user limited by ACL may not; another one has
+        held = reply.decode() if isinstance(reply, bytes) else None
+    known = None if held is None else _Known.read(held)
+    if known is not None and known.id != opened.id:
         advice = (
-            f"what must last on this server is kept at {known[1]}, not at {opened.store.url}; copy it there first"
-            f" (`sharedmem copy`), then delete the key {keyspace.tier.decode()!r}"
+            f"what must last on this server is kept at {known.url}, not at {opened.store.url}; copy it there first"
+            f" (`sharedmem copy`), then delete the key {key.decode()!r}"
         )
         raise ConfigError("durable_url", settings.origin("durable_url"), advice)

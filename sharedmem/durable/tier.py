@@ -20,6 +20,7 @@ from sharedmem.durable.loading import Loader, Times
 from sharedmem.durable.opening import Opened
 from sharedmem.durable.outbox.drainer import Drainer, Pace
 from sharedmem.durable.outbox.entries import records_of
+from sharedmem.durable.protocol import Durable
 from sharedmem.durable.shores import Shores
 from sharedmem.durable.warming import Warmer
 from sharedmem.models import DurableRecord
@@ -220,19 +221,9 @@ class DurableTier:
         head = await self.store.get(key)
         return head is not None and not head.deleted and head.codec == _BLOB and path in head.body
 
-    async def known_as(self, name: str) -> str:
-        """The name under which the data of this server is known: the first one that was ever told."""
-        record = DurableRecord(
-            key=_NAME_KEY, type="value", kind="log", version=1, stamp=1, body=orjson.dumps(name).decode()
-        )
-        if await self.store.get(_NAME_KEY) is None:
-            await self.store.put([record])
-        found = await self.store.get(_NAME_KEY)
-        return name if found is None else str(orjson.loads(found.body))
-
     # -- its life
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Begin to carry what waits."""
         self.drainer.start()
 
@@ -240,6 +231,22 @@ class DurableTier:
         """Carry what waits, for a few seconds, and give the store back."""
         await self.drainer.close()
         await self.store.close()
+
+
+async def remembered_name(store: Durable, name: str) -> str:
+    """The name under which a server's data is known: the first one that its store was ever given.
+
+    Args:
+        store: open.
+        name: the one to remember if there is none.
+    """
+    found = await store.get(_NAME_KEY)
+    if found is None:
+        body = orjson.dumps(name).decode()
+        record = DurableRecord(key=_NAME_KEY, type="value", kind="log", version=1, stamp=1, body=body)
+        await store.put([record])
+        found = await store.get(_NAME_KEY)
+    return name if found is None else str(orjson.loads(found.body))
 
 
 def _is_in(key: str, scope: str) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sharedmem.clock import Clock, new_id
 from sharedmem.config import Settings
@@ -17,10 +16,11 @@ from sharedmem.data.lifetimes import Lifetimes
 from sharedmem.data.structure import Means
 from sharedmem.data.sweeping import Sweeper
 from sharedmem.durable.azure_blobs import AzureBlobStore
-from sharedmem.durable.opening import open_behind
+from sharedmem.durable.opening import Opened, Server, open_behind
 from sharedmem.durable.sqlite.store import SqliteDurable
-from sharedmem.durable.tier import Behind, DurableTier
+from sharedmem.durable.tier import Behind, DurableTier, remembered_name
 from sharedmem.errors import AccessDeniedError, UnsupportedError
+from sharedmem.hub.deadline import OpenDeadline
 from sharedmem.knowledge.decision_image import SessionImager
 from sharedmem.knowledge.graph.image import GraphImager
 from sharedmem.knowledge.memory.image import MemoryImager
@@ -29,14 +29,16 @@ from sharedmem.synthesis.image import NoteImager
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
 from sharedmem.wire.address import read_address
-from sharedmem.wire.connection import detect_powers, open_line
+from sharedmem.wire.connection import POWER_QUESTIONS, open_line, powers_of
 from sharedmem.wire.embedded import EmbeddedServer
+from sharedmem.wire.faults import translate
 from sharedmem.wire.kept_sender import KeptSender
 from sharedmem.wire.keys import KeySpace
 from sharedmem.wire.ledger import Ledger
 from sharedmem.wire.line import Line
 from sharedmem.wire.listen import Listener
 from sharedmem.wire.mutations import Mutations
+from sharedmem.wire.replies import Reply, ServerError
 from sharedmem.wire.sender import Sender
 from sharedmem.wire.tier import Imager
 
@@ -108,7 +110,10 @@ async def _nothing() -> None:
 async def assembled(
     connection: Connection, settings: Settings, clock: Clock, *, embedder: Embedder | None = None
 ) -> Parts:
-    """What stands on an open line.
+    """Connect a line and put on it what stands there, within `connect_timeout_s`.
+
+    Up to four round trips after the log-in: questions, scripts, the id of the durable tier, the id of the data. The
+    last three are only for a server that lacks them.
 
     Args:
         connection: the line.
@@ -121,9 +126,67 @@ async def assembled(
         UnsupportedError: a newer sharedmem has laid out this server's data.
     """
     line = connection.line
-    await line.open()
+    deadline = OpenDeadline(settings.connect_timeout_s)
     keyspace = KeySpace(settings.prefix, client=new_id())
-    await _check_layout(line, keyspace)
+    greeting = await _greeting(connection, keyspace, deadline)
+    opened = await open_behind(
+        Server(line, keyspace, greeting.tier, connection.durable_url),
+        settings,
+        clock,
+        step=deadline.step,
+        dimension=lambda: _dimension(embedder, settings, clock),
+    )
+    try:
+        known_as = await _known_as(connection, keyspace, greeting, opened, deadline)
+        return _parts(connection, keyspace, settings, clock, opened=opened, known_as=known_as, powers=greeting.powers)
+    except BaseException:
+        if opened is not None:
+            await opened.store.close()
+        raise
+
+
+class _Greeting(NamedTuple):
+    """What a server said when it was first asked."""
+
+    known_as: str | None
+    """The id under which its data is known; nothing where it has none, None where it has no data of ours."""
+    tier: str | None
+    """Id and URL of the durable tier behind it."""
+    powers: Powers
+
+
+async def _greeting(connection: Connection, keyspace: KeySpace, deadline: OpenDeadline) -> _Greeting:
+    line, server = connection.line, f"Redis at {connection.line.address}"
+    kind = "TLS connection" if connection.url.startswith("rediss") else "connection"
+    async with deadline.step(server, f"the {kind} and the log-in"):
+        await line.open()
+    async with deadline.step(server, "the answers to its first questions"):
+        replies, missing = await line.greet([("GET", keyspace.layout), ("GET", keyspace.tier), *POWER_QUESTIONS])
+    layout, tier = (_text(reply, line) for reply in replies[:2])
+    known_as = None if layout is None else _known_in(layout)
+    if missing:
+        async with deadline.step(server, "its Lua scripts to be loaded"):
+            await line.load_scripts(missing)
+    return _Greeting(known_as, tier, powers_of(replies[2:], connection.mode))
+
+
+def _text(reply: Reply, line: Line) -> str | None:
+    if isinstance(reply, ServerError):
+        raise translate(reply, line.address) from reply
+    return reply.decode() if isinstance(reply, bytes) else None
+
+
+def _parts(
+    connection: Connection,
+    keyspace: KeySpace,
+    settings: Settings,
+    clock: Clock,
+    *,
+    opened: Opened | None,
+    known_as: str,
+    powers: Powers,
+) -> Parts:
+    line = connection.line
     counters = Counters()
     background = Background(counters)
     lifetimes = Lifetimes(
@@ -152,11 +215,10 @@ async def assembled(
         logs=logs,
         readers=(memories, graphs, notes),
     )
-    tier = await _tier(behind, connection.durable_url, lambda: _dimension(embedder, behind))
+    tier = None if opened is None else DurableTier(opened, behind)
     if tier is not None:
         sender = KeptSender(line, ledger, tier, change_log_length=settings.change_log_length)
-    blobs = _blobs(settings, await _known_as(line, keyspace, tier))
-    powers = await detect_powers(line, connection.mode)
+    blobs = _blobs(settings, known_as)
     means = Means(
         line=line,
         mutations=Mutations(sender),
@@ -172,27 +234,18 @@ async def assembled(
         searches=powers.search,
     )
     ground = _ground(means, sender, keyspace, on_cluster=connection.mode == "cluster")
+    if tier is not None:
+        tier.start()
     return Parts(connection, keyspace, means, ground, powers, tier)
 
 
-async def _tier(behind: Behind, usual_url: str | None, dimension: Callable[[], int]) -> DurableTier | None:
-    opened = await open_behind(
-        behind.line, behind.keyspace, behind.settings, behind.clock, usual_url=usual_url, dimension=dimension
-    )
-    if opened is None:
-        return None
-    tier = DurableTier(opened, behind)
-    await tier.start()
-    return tier
-
-
-def _dimension(embedder: Embedder | None, behind: Behind) -> int:
+def _dimension(embedder: Embedder | None, settings: Settings, clock: Clock) -> int:
     """Numbers of the vectors of memories; 0 without any."""
     if embedder is None:
         # It takes a while to load, and only few stores ask.
         from sharedmem.providers.opening import open_embedder  # noqa: PLC0415
 
-        embedder = open_embedder(behind.settings, behind.clock, behind.counters)
+        embedder = open_embedder(settings, clock, Counters())
     return 0 if embedder is None else embedder.dimension
 
 
@@ -224,24 +277,37 @@ def _blobs(settings: Settings, known_as: str) -> Blobs:
     return Blobs(AzureBlobStore(settings.blob_url, key=key, folder=known_as))
 
 
-async def _check_layout(line: Line, keyspace: KeySpace) -> str:
-    """Refuse to touch data that a newer sharedmem has laid out; returns the id under which this data is known."""
-    found = await line.call("GET", keyspace.layout)
-    version, _, known_as = (found.decode() if isinstance(found, bytes) else str(LAYOUT_VERSION)).partition(" ")
+def _known_in(layout: str) -> str:
+    """The id under which data is known whose layout is written like that.
+
+    Raises:
+        UnsupportedError: a newer sharedmem has laid it out.
+    """
+    version, _, known_as = layout.partition(" ")
     if int(version) > LAYOUT_VERSION:
         remedy = f"this version knows layout {LAYOUT_VERSION}; upgrade sharedmem-hub"
         raise UnsupportedError(f"data layout {version} of this server", remedy)
     return known_as
 
 
-async def _known_as(line: Line, keyspace: KeySpace, tier: DurableTier | None) -> str:
+async def _known_as(
+    connection: Connection, keyspace: KeySpace, greeting: _Greeting, opened: Opened | None, deadline: OpenDeadline
+) -> str:
     """The id under which this server's data is known, which keeps apart the blobs of servers that share a folder.
 
     It outlives the server's data where there is a tier, which may refer to blobs.
     """
-    known_as = await _check_layout(line, keyspace)
-    if tier is not None:
-        known_as = await tier.known_as(known_as or new_id())
-    with suppress(AccessDeniedError):  # a user limited by ACL may only read it; another one has written it
-        await line.call("SET", keyspace.layout, f"{LAYOUT_VERSION} {known_as or new_id()}", "NX")
-    return known_as or await _check_layout(line, keyspace) or "unnamed"
+    line, known_as = connection.line, greeting.known_as or ""
+    if opened is not None:
+        async with deadline.step(opened.store.url, "the id of its data"):
+            known_as = await remembered_name(opened.store, known_as or new_id())
+    if greeting.known_as is not None:
+        return known_as or "unnamed"
+    known_as = known_as or new_id()
+    async with deadline.step(f"Redis at {line.address}", "the version of its data layout to be written"):
+        try:
+            # Another hub may have written it by now: then its id holds.
+            held = await line.call("SET", keyspace.layout, f"{LAYOUT_VERSION} {known_as}", "NX", "GET")
+        except AccessDeniedError:  # a user limited by ACL may only read it; another one writes it
+            return known_as if opened is not None else "unnamed"
+    return known_as if opened is not None or not isinstance(held, bytes) else _known_in(held.decode()) or "unnamed"

@@ -16,10 +16,12 @@ from redis.asyncio.client import PubSub
 from sharedmem.wire.driver import Driver, Place, Server
 from sharedmem.wire.lane import Lane
 from sharedmem.wire.replies import Command, Load, LostError, Reply, ServerError, checked
-from sharedmem.wire.slots import Owners, is_for_all, is_for_masters, read_slots, redirected, slot_of
+from sharedmem.wire.slots import Owners, is_for_all, is_for_masters, known_to_all, read_slots, redirected, slot_of
 
 T = TypeVar("T")
 _MOST_REDIRECTIONS = 5
+# So long a server is waited for before another one is asked as well.
+_NEXT_AFTER_S = 0.5
 
 
 class Node(NamedTuple):
@@ -128,13 +130,31 @@ class Cluster:
             LostError, ServerError: one of them was lost, or refused.
         """
         outcomes = await asyncio.gather(*(self._outcome(place, args) for place in places))
-        replies = [checked(reply) for reply in outcomes]
-        return replies[0]
+        return checked(known_to_all(outcomes))
+
+    async def on_masters(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands to each master in one packet; where masters know different things, what all of them know.
+
+        Raises:
+            LostError: one of them was lost.
+        """
+        if not commands:
+            return []
+        rows = await asyncio.gather(*(self._each_at(place, commands) for place in await self.masters()))
+        return [known_to_all(replies) for replies in zip(*rows, strict=True)]
+
+    async def _each_at(self, place: Place, commands: Sequence[Command]) -> list[Reply]:
+        try:
+            return await self.node(place).lane.send_each(commands)
+        except LostError:
+            self._suspects.add(place)
+            raise
 
     async def close(self) -> None:
         """Close every connection."""
         if self._learning is not None:
             self._learning.cancel()
+            await asyncio.wait([self._learning])
         nodes, self._nodes = self._nodes, {}
         for node in nodes.values():
             await node.lane.close()
@@ -169,22 +189,41 @@ class Cluster:
             await self.ask_anew()
 
     async def _learn(self) -> None:
-        places = dict.fromkeys((*self._masters, *self._replicas, *self._seeds))
+        """Ask one server after the other; one that takes long is not waited for before the next is asked."""
+        known = dict.fromkeys((*self._masters, *self._replicas, *self._seeds))
+        places = sorted(known, key=self._suspects.__contains__, reverse=True)
         problem: LostError | ServerError = LostError("the cluster has no servers")
-        for place in sorted(places, key=self._suspects.__contains__):
-            try:
-                reply = await self.node(place).driver.send(("CLUSTER", "SLOTS"))
-            except (LostError, ServerError) as error:
-                problem = error
-                continue
-            owners, replicas = read_slots(reply, place)
-            if owners:
-                self._owners, self._replicas = owners, replicas
-                self._masters = list(dict.fromkeys(owners.values()))
-                self._suspects.clear()
-                return
-            problem = ServerError("CLUSTERDOWN no slots are assigned to its servers")
+        asking: set[asyncio.Task[tuple[Owners, list[Place]]]] = set()
+        try:
+            while places or asking:
+                if places:
+                    asking.add(asyncio.create_task(self._slots_at(places.pop())))
+                done, asking = await asyncio.wait(
+                    asking, timeout=_NEXT_AFTER_S if places else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                for asked in done:
+                    try:
+                        self._note_slots(*asked.result())
+                    except (LostError, ServerError) as error:
+                        problem = error
+                    else:
+                        return
+        finally:
+            for asked in asking:
+                asked.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
         raise problem
+
+    async def _slots_at(self, place: Place) -> tuple[Owners, list[Place]]:
+        owners, replicas = read_slots(await self.node(place).driver.send(("CLUSTER", "SLOTS")), place)
+        if not owners:
+            raise ServerError("CLUSTERDOWN no slots are assigned to its servers")
+        return owners, replicas
+
+    def _note_slots(self, owners: Owners, replicas: list[Place]) -> None:
+        self._owners, self._replicas = owners, replicas
+        self._masters = list(dict.fromkeys(owners.values()))
+        self._suspects.clear()
 
     def _learned(self, task: asyncio.Task[None]) -> None:
         self._learning = None
@@ -238,6 +277,28 @@ class ClusterLane:
             call=lambda node: self._way(node).send_many(commands),
             asking=lambda node: _ask_many(node, commands),
         )
+
+    async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands at once, each by itself and to whom it concerns; a refused one's reply is its `ServerError`.
+
+        What each master keeps for itself goes to each of them in one packet.
+
+        Raises:
+            LostError: a server was lost.
+        """
+        shared = [command for command in commands if is_for_masters(command)]
+        others = [command for command in commands if not is_for_masters(command)]
+        merged, own = await asyncio.gather(
+            self._cluster.on_masters(shared), asyncio.gather(*map(self._answer_to, others))
+        )
+        of_masters, of_one = iter(merged), iter(own)
+        return [next(of_masters if is_for_masters(command) else of_one) for command in commands]
+
+    async def _answer_to(self, args: Command) -> Reply:
+        try:
+            return await self.send(args)
+        except ServerError as error:
+            return error
 
     async def ready(self) -> None:
         """Know the cluster, or try once.
@@ -307,12 +368,10 @@ class ClusterDriver(ClusterLane):
 
 
 async def _ask(node: Node, args: Command) -> Reply:
-    return checked((await node.driver.send_in_order((("ASKING",), args)))[-1])
+    return checked((await node.driver.send_each((("ASKING",), args)))[-1])
 
 
 async def _ask_many(node: Node, commands: Sequence[Command]) -> list[Reply]:
-    replies = [
-        checked(reply) for reply in await node.driver.send_in_order((("ASKING",), ("MULTI",), *commands, ("EXEC",)))
-    ]
+    replies = [checked(reply) for reply in await node.driver.send_each((("ASKING",), ("MULTI",), *commands, ("EXEC",)))]
     assert isinstance(replies[-1], list)
     return replies[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import redis.asyncio as redis
@@ -19,7 +20,7 @@ from sharedmem.wire.cluster import Cluster, ClusterDriver, ClusterLane, Node
 from sharedmem.wire.driver import Driver, SentinelDriver
 from sharedmem.wire.lane import Lane
 from sharedmem.wire.line import Line, Transport
-from sharedmem.wire.replies import Reply, ServerError
+from sharedmem.wire.replies import Command, Reply, ServerError
 
 _REMEDIES = {
     "search": "use Redis 8 or later, or pip install 'sharedmem-hub[embedded]' on Linux x86_64; until then exact search",
@@ -72,7 +73,7 @@ def _sentinel_driver(address: Address, settings: Settings) -> Driver:
     sentinel: Any = Sentinel  # its constructor carries no types
     options = _options(address, settings) | {"db": address.database}
     return SentinelDriver(
-        sentinel(list(address.hosts), sentinel_kwargs=_for_sentinels(options), **options),
+        sentinel(list(address.hosts), sentinel_kwargs=_for_sentinels(options, len(address.hosts)), **options),
         address.service or "",
         patient=_PATIENT,
         response_timeout_s=settings.response_timeout_s,
@@ -80,9 +81,12 @@ def _sentinel_driver(address: Address, settings: Settings) -> Driver:
     )
 
 
-def _for_sentinels(options: dict[str, Any]) -> dict[str, Any]:
+def _for_sentinels(options: dict[str, Any], count: int) -> dict[str, Any]:
+    # They are asked one after the other: those that are silent leave time for the last one, and for the master.
+    share_s = options["socket_connect_timeout"] / (count + 1)
+    own = {"socket_connect_timeout": share_s, "socket_timeout": min(share_s, options["socket_timeout"])}
     # Sentinels have users and databases of their own.
-    return {name: value for name, value in options.items() if name not in {"username", "password", "db"}}
+    return {name: value for name, value in options.items() if name not in {"username", "password", "db"}} | own
 
 
 def _options(address: Address, settings: Settings) -> dict[str, Any]:
@@ -107,10 +111,25 @@ def _options(address: Address, settings: Settings) -> dict[str, Any]:
     return options
 
 
-async def detect_powers(line: Line, mode: str) -> Powers:
-    """What the server can do; what it refuses to tell counts as absent. A few round trips."""
-    greeting = _pairs(await _asked(line, "HELLO"))
-    facts = await server_facts(line, "server")
+POWER_QUESTIONS: tuple[Command, ...] = (
+    ("HELLO",),
+    ("INFO", "server"),
+    ("COMMAND", "INFO", "VADD"),
+    ("CONFIG", "GET", "appendonly"),
+    ("CONFIG", "GET", "appendfsync"),
+)
+"""What a server is asked to learn what it can do."""
+
+
+def powers_of(replies: Sequence[Reply], mode: str) -> Powers:
+    """What the server can do; what it refuses to tell counts as absent.
+
+    Args:
+        replies: to `POWER_QUESTIONS`; a refusal is a `ServerError`.
+        mode: how the server is reached.
+    """
+    hello, info, vector_sets, *persistence = (None if isinstance(reply, ServerError) else reply for reply in replies)
+    greeting, facts = _pairs(hello), _facts(info)
     # Only a greeting is not refused to a user limited by ACL; Valkey greets as Redis when it was told to.
     name = "valkey" if "valkey_version" in facts else text_of(greeting.get("server", b"unknown"))
     modules = {text_of(_pairs(module).get("name")) for module in as_list(greeting.get("modules"))}
@@ -118,13 +137,13 @@ async def detect_powers(line: Line, mode: str) -> Powers:
         "search": "search" in modules,
         "json_documents": "ReJSON" in modules,
         "graph": "graph" in modules,
-        "vector_sets": await _knows(line, "VADD"),
+        "vector_sets": any(map(as_list, as_list(vector_sets))),
     }
     return Powers(
         server=name,
         version=facts.get("valkey_version") or text_of(greeting.get("version", b"unknown")),
         mode=mode,
-        persistence=await _persistence(line),
+        persistence=_persistence(persistence),
         missing={power: _REMEDIES[power] for power, there in found.items() if not there},
         **found,
     )
@@ -132,7 +151,13 @@ async def detect_powers(line: Line, mode: str) -> Powers:
 
 async def server_facts(line: Line, section: str) -> dict[str, str]:
     """One section of INFO as text; empty where the server does not tell."""
-    reply = await _asked(line, "INFO", section)
+    try:
+        return _facts(await line.call("INFO", section))
+    except (ServerError, SharedMemoryError):
+        return {}
+
+
+def _facts(reply: Reply) -> dict[str, str]:
     lines = text_of(reply).splitlines() if isinstance(reply, bytes) else []
     return dict(part.split(":", 1) for part in lines if ":" in part)
 
@@ -143,21 +168,9 @@ def _pairs(reply: Reply) -> dict[str, Reply]:
     return {text_of(words[i]): words[i + 1] for i in range(0, len(words) - 1, 2)}
 
 
-async def _knows(line: Line, command: str) -> bool:
-    answer = as_list(await _asked(line, "COMMAND", "INFO", command))
-    return bool(answer) and bool(as_list(answer[0]))
-
-
-async def _persistence(line: Line) -> str:
-    replies = [as_list(await _asked(line, "CONFIG", "GET", name)) for name in ("appendonly", "appendfsync")]
-    values = [text_of(reply[1]) if len(reply) > 1 else None for reply in replies]
+def _persistence(replies: Sequence[Reply]) -> str:
+    """What CONFIG GET says of the append-only file, and of when it is synced."""
+    values = [text_of(words[1]) if len(words) > 1 else None for words in map(as_list, replies)]
     if values[0] is None:
         return "unknown"
     return values[1] or "unknown" if values[0] == "yes" else "no"
-
-
-async def _asked(line: Line, *args: str) -> Reply:
-    try:
-        return await line.call(*args)
-    except (ServerError, SharedMemoryError):
-        return None

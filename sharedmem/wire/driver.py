@@ -84,8 +84,8 @@ class Driver:
         """
         return await self._pipelined(commands, transaction=True)
 
-    async def send_in_order(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send commands one after the other on one connection; a refused command's reply is its `ServerError`.
+    async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands in one packet, in order, each by itself; a refused command's reply is its `ServerError`.
 
         Raises:
             LostError: the connection was lost.
@@ -213,7 +213,7 @@ class SentinelDriver(Driver):
             return await super().ready()
         except LostError as error:
             lost = error
-        silences = [await self._silence_of(sentinel) for sentinel in self._watchers.sentinels]
+        silences = await asyncio.gather(*map(self._silence_of, self._watchers.sentinels))
         heard = None in silences
         raise lost if heard else (silences[0] or lost)
 

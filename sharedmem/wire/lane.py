@@ -100,6 +100,11 @@ class _Link(asyncio.Protocol):
             self.congested = True
         return executed, refusal
 
+    async def send_in_a_row(self, commands: Sequence[Command]) -> list[Reply]:
+        """Put commands in line behind each other, and return their replies; those of refused ones are errors."""
+        # All are in line before the first reply is awaited.
+        return list(await asyncio.gather(*[self.send(command) for command in commands]))
+
     def _flush(self) -> None:
         if self._transport and self._outgoing:
             self._transport.write(b"".join(self._outgoing))
@@ -229,6 +234,16 @@ class Lane:
         assert isinstance(replies, list)
         return replies
 
+    async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands in one packet, each by itself; a refused command's reply is its `ServerError`.
+
+        Raises:
+            LostError: the connection was lost.
+        """
+        link = await self._usable()
+        self._watch()
+        return await link.send_in_a_row(commands)
+
     async def ready(self) -> None:
         """Be connected, or try once.
 
@@ -314,7 +329,7 @@ class Lane:
         if address.database:
             commands.append(("SELECT", address.database))
         try:
-            for reply in [await link.send(command) for command in commands or [("PING",)]]:
+            for reply in await link.send_in_a_row(commands or [("PING",)]):
                 checked(reply)
         except BaseException:
             link.abort()

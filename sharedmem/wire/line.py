@@ -20,7 +20,7 @@ from sharedmem.wire.cluster import ClusterDriver
 from sharedmem.wire.driver import Driver, Server
 from sharedmem.wire.faults import PASSING, translate
 from sharedmem.wire.replies import Argument, Command, Load, LostError, Reply, ServerError, checked
-from sharedmem.wire.scripts import by_digest, scripts
+from sharedmem.wire.scripts import Script, by_digest, scripts
 
 T = TypeVar("T")
 _FIRST_PAUSE_S = 0.005
@@ -47,6 +47,9 @@ class Transport(Protocol):
 
     async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
         """Send commands as one atomic transaction; refused ones answer their `ServerError`."""
+
+    async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands in one packet, each by itself; refused ones answer their `ServerError`."""
 
     async def ready(self) -> None:
         """Be connected, or raise why not."""
@@ -105,7 +108,7 @@ class Line:
         self._before_repeat = hook
 
     async def open(self) -> None:
-        """Connect and load the scripts: one try, so that a wrong address is told at once.
+        """Connect and log in: one try, so that a wrong address is told at once.
 
         Raises:
             UnavailableError: the server cannot be reached.
@@ -113,8 +116,42 @@ class Line:
         """
         try:
             await self._transport.ready()
-            for script in scripts().values():
-                await self._send(("SCRIPT", "LOAD", script.source))
+        except (LostError, ServerError) as error:
+            raise translate(error, self.address) from error
+
+    async def greet(self, questions: Sequence[Command]) -> tuple[list[Reply], list[Script]]:
+        """Ask what a new client has to know: one try, one round trip, one packet.
+
+        Args:
+            questions: commands that only read.
+
+        Returns:
+            Their replies, in which a refused command's is its `ServerError`, and the scripts that the server lacks.
+
+        Raises:
+            UnavailableError: the connection was lost.
+        """
+        known = list(scripts().values())
+        asked = ("SCRIPT", "EXISTS", *(script.digest for script in known))
+        try:
+            *replies, flags = await self._transport.send_each([*questions, asked])
+        except (LostError, ServerError) as error:
+            raise translate(error, self.address) from error
+        # A server that does not say has none of them, as far as we know.
+        there = flags if isinstance(flags, list) else [0] * len(known)
+        return replies, [script for script, flag in zip(known, there, strict=True) if not flag]
+
+    async def load_scripts(self, missing: Sequence[Script]) -> None:
+        """Load scripts: one try, one round trip, one packet.
+
+        Raises:
+            UnavailableError: the connection was lost.
+            AccessDeniedError: the server does not let this user load scripts.
+        """
+        loads: list[Command] = [("SCRIPT", "LOAD", script.source) for script in missing]
+        try:
+            for reply in await self._transport.send_each(loads):
+                checked(reply)
         except (LostError, ServerError) as error:
             raise translate(error, self.address) from error
 

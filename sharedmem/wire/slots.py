@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from redis.crc import key_slot
 
 from sharedmem.wire.driver import Place
@@ -38,7 +40,7 @@ _KEYLESS = frozenset(
 _COUNTED = frozenset({"EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL", "FCALL_RO"})
 _AFTER_WORD = frozenset({"XREAD", "XREADGROUP"})
 _AFTER_SUBCOMMAND = frozenset({"XGROUP", "XINFO", "MEMORY", "OBJECT"})
-_ON_EVERY_MASTER = frozenset({("SCRIPT", "LOAD"), ("SCRIPT", "FLUSH")})
+_ON_EVERY_MASTER = frozenset({("SCRIPT", "LOAD"), ("SCRIPT", "EXISTS"), ("SCRIPT", "FLUSH")})
 _ON_EVERY_SERVER = frozenset({("ACL", "SETUSER"), ("ACL", "DELUSER")})
 
 
@@ -56,6 +58,17 @@ def is_for_masters(args: Command) -> bool:
 def is_for_all(args: Command) -> bool:
     """Whether the command changes something that each server keeps for itself, replicas too."""
     return _two_words(args) in _ON_EVERY_SERVER
+
+
+def known_to_all(replies: Sequence[Reply]) -> Reply:
+    """One reply for those of all masters to the same command: a refusal if there is one, and of flags the least."""
+    for reply in replies:
+        if isinstance(reply, ServerError):
+            return reply
+    rows = [reply for reply in replies if isinstance(reply, list)]
+    if not rows:
+        return replies[0]
+    return [min(flags) for flags in zip(*rows, strict=True)]
 
 
 def read_slots(reply: Reply, asked: Place) -> tuple[Owners, list[Place]]:

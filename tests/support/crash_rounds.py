@@ -96,7 +96,7 @@ class Round:
             "kind_rules": {"know-*": "knowledge", "sess-*": "session"},
             "session_durability": self.durability,
             "knowledge_durability": self.durability,
-            "connect_timeout_s": 1.0,
+            "connect_timeout_s": 5.0,
             "response_timeout_s": 2.0,
             "retry_for_s": 30.0,
         } | self.ground.tier

@@ -19,14 +19,14 @@ from sharedmem.wire.scripts import by_digest
 
 
 def impatient(url: str, **choices: Any) -> Settings:
-    """Settings under which a fault is told within about a second, and blob files lie where nobody looks."""
-    waits = {"connect_timeout_s": 0.5, "response_timeout_s": 0.5, "retry_for_s": 0.3}
+    """Settings under which a fault is told within a few seconds, and blob files lie where nobody looks."""
+    waits = {"connect_timeout_s": 2.0, "response_timeout_s": 0.5, "retry_for_s": 0.3}
     return Settings(redis_url=url, **(waits | {"data_dir": Path("/nonexistent")} | choices))
 
 
 def persistent(url: str, **choices: Any) -> Settings:
     """Settings under which a hub outlasts every fault that a test lets pass."""
-    waits = {"connect_timeout_s": 1.0, "response_timeout_s": 1.0, "retry_for_s": 30.0}
+    waits = {"connect_timeout_s": 5.0, "response_timeout_s": 1.0, "retry_for_s": 30.0}
     return Settings(redis_url=url, **(waits | choices))
 
 
@@ -54,6 +54,9 @@ class _Forgetful:
 
     async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
         return await self._transport.send_many(commands)
+
+    async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
+        return await self._transport.send_each(commands)
 
     def _renumbered(self, args: Command) -> Command:
         if _text(args[0]) != "EVALSHA" or "replayed(" not in by_digest()[_text(args[1])].source:

@@ -138,12 +138,12 @@ class SentinelGroup:
     def __init__(self, master: BareServer, replica: BareServer, ports: list[int]) -> None:
         self.master = master
         self.replica = replica
-        self._ports = ports
+        self.ports = ports
 
     @property
     def url(self) -> str:
         """Where clients connect: all sentinels are named."""
-        return "redis+sentinel://" + ",".join(f"127.0.0.1:{port}" for port in self._ports) + f"/{SERVICE}"
+        return "redis+sentinel://" + ",".join(f"127.0.0.1:{port}" for port in self.ports) + f"/{SERVICE}"
 
     def is_replicated(self) -> bool:
         """Whether the replica is linked to the master."""
@@ -159,7 +159,7 @@ class SentinelGroup:
 
     def is_watched(self) -> bool:
         """Whether every sentinel knows the replica and the other sentinels."""
-        return all(_is_ready(port, others=len(self._ports) - 1) for port in self._ports)
+        return all(_is_ready(port, others=len(self.ports) - 1) for port in self.ports)
 
 
 @asynccontextmanager

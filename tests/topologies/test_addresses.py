@@ -119,7 +119,7 @@ async def test_a_password_is_shown_nowhere(
     wrong = url.replace(_QUOTED, f"{_QUOTED}x")
     for bad in (wrong, url.replace(str(server.port), "1"), url.replace("redis://", "redis+sentinel://") + "/mymaster"):
         with pytest.raises(SharedMemoryError) as failure:
-            async with Hub.open(bad, settings=Settings(data_dir=tmp_path, retry_for_s=0, connect_timeout_s=0.5)):
+            async with Hub.open(bad, settings=Settings(data_dir=tmp_path, retry_for_s=0, connect_timeout_s=2)):
                 pass
         shown += traceback.format_exception(failure.value)
 
@@ -192,7 +192,7 @@ async def proxy(free_server: BareServer) -> AsyncIterator[ChaosProxy]:
 
 @pytest.mark.parametrize("value", ["small", _LARGE], ids=["fast lane", "redis-py"])
 async def test_a_line_that_died_in_silence_is_noticed(proxy: ChaosProxy, value: str, tmp_path: Path) -> None:
-    settings = Settings(data_dir=tmp_path, response_timeout_s=0.3, connect_timeout_s=0.3, retry_for_s=0)
+    settings = Settings(data_dir=tmp_path, response_timeout_s=0.3, connect_timeout_s=3, retry_for_s=0)
     async with Hub.open(proxy.url, settings=settings) as hub:
         store = hub.store("silent")
         await store.write("k", value)
@@ -206,7 +206,7 @@ async def test_a_line_that_died_in_silence_is_noticed(proxy: ChaosProxy, value: 
 async def test_a_watcher_and_a_subscriber_outlive_a_dead_line(
     proxy: ChaosProxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = Settings(data_dir=tmp_path, response_timeout_s=0.3, connect_timeout_s=0.3)
+    settings = Settings(data_dir=tmp_path, response_timeout_s=0.3, connect_timeout_s=3)
     async with Hub.open(proxy.url, settings=settings) as hub:
         store = hub.store("outliving")
         version = await store.write("k", 1)
