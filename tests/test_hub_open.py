@@ -12,8 +12,8 @@ import pytest
 from redis.asyncio import Redis
 from support import private_server
 from support.bare_server import BareServer
+from support.plain_server import plain_server
 from support.round_trips import RoundTripProxy
-from support.silent_server import silent_server
 from support.topologies import redis_cluster, sentinel_group
 
 from sharedmem import Hub, Settings, UnavailableError
@@ -150,7 +150,7 @@ async def test_a_server_that_falls_silent_while_a_hub_opens_is_told_within_the_l
 
 
 async def test_a_durable_tier_that_does_not_answer_is_told_within_the_limit(tmp_path: Path) -> None:
-    async with silent_server() as port:
+    async with plain_server() as port:
         choices = {"durable_url": f"cosmos+http://127.0.0.1:{port}", "connect_timeout_s": 2}
         with BareServer() as server, pytest.raises(UnavailableError) as raised:
             await Hub.open(server.url, settings=_settings(tmp_path, "none", **choices)).__aenter__()
@@ -164,7 +164,7 @@ async def test_silent_servers_are_passed_over_when_another_one_answers(scheme: s
     """Two of three that are named swallow everything: the third is asked in time."""
 
     async with AsyncExitStack() as stack:
-        ports = [await stack.enter_async_context(silent_server()) for _ in range(2)]
+        ports = [await stack.enter_async_context(plain_server()) for _ in range(2)]
         if scheme == "redis+cluster":
             cluster = await stack.enter_async_context(redis_cluster())
             places, path = [*ports, cluster.masters[0].port], ""

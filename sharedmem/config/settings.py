@@ -258,7 +258,11 @@ class Settings(RememberingSettings, SynthesisSettings):
     )
     ephemeral_ttl_s: _Ttl = Field(3600, description="Seconds that ephemeral values live.")
     session_ttl_s: _Ttl = Field(604_800, description="Seconds that session values live.")
-    connect_timeout_s: _Wait = Field(5.0, description="Seconds to wait for a connection.")
+    connect_timeout_s: _Wait = Field(
+        5.0,
+        description="Seconds that opening a hub may take: connection, log-in, scripts, durable tier; later, seconds to "
+        "wait for a connection. Starting a private server and creating a database have limits of their own.",
+    )
     response_timeout_s: _Wait = Field(
         5.0, description="Seconds after which a connection that makes no progress is given up."
     )

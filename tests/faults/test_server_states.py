@@ -13,6 +13,7 @@ from support.bare_server import BareServer, free_port
 from support.chaos import ChaosProxy
 from support.faulty_hubs import impatient, persistent
 from support.footprint import contents_of
+from support.plain_server import plain_server
 from support.waiting import wait_until
 
 from sharedmem import ConfigError, Hub, SharedMemoryStore, UnavailableError, UnsupportedError
@@ -144,12 +145,7 @@ async def test_a_socket_that_is_not_there_is_told_at_once() -> None:
 
 
 async def test_a_server_that_never_answers_does_not_hold_up_the_opening() -> None:
-    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(swallow, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with plain_server() as port:
         with pytest.raises(UnavailableError, match=f"127.0.0.1:{port}.*connect_timeout_s = 2 s.*the connection"):
             async with asyncio.timeout(PATIENCE_S), Hub.open(settings=impatient(f"redis://127.0.0.1:{port}")):
                 pass
@@ -165,15 +161,7 @@ async def test_a_server_that_never_answers_does_not_hold_up_the_opening() -> Non
     ids=["a web server", "a server that is full", "a server that still loads"],
 )
 async def test_something_that_answers_otherwise_than_a_ready_redis_is_told(answer: bytes, advice: str) -> None:
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readline()
-        writer.write(answer)
-        await writer.drain()
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with plain_server(answer) as port:
         with pytest.raises(UnavailableError, match=advice):
             async with asyncio.timeout(PATIENCE_S), Hub.open(settings=impatient(f"redis://127.0.0.1:{port}")):
                 pass
