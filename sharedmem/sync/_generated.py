@@ -4590,7 +4590,8 @@ class Hub(HubFace):
             model: who writes summaries; None goes by the settings.
 
         Raises (when entered):
-            UnavailableError: the server cannot be reached, or the embedded one does not start.
+            UnavailableError: the server cannot be reached, or the embedded one does not start, or the hub could not be
+                opened within `connect_timeout_s`; the error names what it still waited for.
             ConfigError: a setting is wrong, or the server refuses the log-in.
             UnsupportedError: there is no server to start, or a newer sharedmem has laid out this one's data.
         """
