@@ -197,12 +197,8 @@ def _parts(
     memories = MemoryImager(keyspace, embeds=settings.embedder != "none")
     graphs = GraphImager(keyspace, line, clock)
     notes = NoteImager(keyspace)
-    logs: dict[str, Imager] = {
-        "$plan": SessionImager(keyspace),
-        "$memory": memories,
-        "$graph": graphs,
-        "$note": notes,
-    }
+    sessions = SessionImager(keyspace)
+    logs: dict[str, Imager] = {"$plan": sessions, "$memory": memories, "$graph": graphs, "$note": notes}
     behind = Behind(
         line,
         keyspace,
