@@ -1,17 +1,22 @@
 -- key_drop: forget the copy of a key, unless it is newer than what the tier has: the server was set back in time.
 --
--- KEYS kept     hash    `s` or `k` by the key that lasts by argument
+-- KEYS kept     hash    `s` or `k` by the key that lasts by argument, and the mark of namespace_join
 -- KEYS state    string  the key's state (see include/kept.lua)
 -- KEYS key      any     the key, or where its presence shows
 -- KEYS parts... any     what lies beside it
 -- ARGV logical  text  the key as people write it
--- ARGV kind     text  `s` or `k` when it lasts by argument, else empty
+-- ARGV kind     text  `s` or `k` when it lasts by argument; empty: by rule, or it is gone
 -- ARGV stamp    int   of the tier's newest change of it
+-- ARGV token    text  of the hub that restores the namespace; empty: on no such behalf
 --
--- RETURNS `dropped`; `newer` when what is here is; `pending` when what is here has a change that the tier lacks, but
+-- RETURNS `dropped`; `taken` when another hub restores by now; `newer` when what is here is; `pending` when what is here has a change that the tier lacks, but
 --         may lack one that the tier has: ask again when the tier has it
 local kept, state, key = KEYS[1], KEYS[2], KEYS[3]
-local logical, kind, stamp = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local logical, kind, stamp, token = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+if token ~= '' then
+  local mark = redis.call('HGET', kept, '$joined') or ''
+  if string.match(mark, '^recovering %d+ %d+ (%S+) %d+$') ~= token then return 'taken' end
+end
 
 -- The version of the value under the key; nil when it is no value of ours.
 local function version_here()
@@ -27,7 +32,7 @@ if what and tonumber(held) >= stamp then
   local changed_since = what == 'pending' and tonumber(held) > stamp
   return changed_since and not version and redis.call('EXISTS', key) == 1 and 'pending' or 'newer'
 end
-if kind ~= '' then redis.call('HSET', kept, logical, kind) end
+if kind ~= '' then redis.call('HSET', kept, logical, kind) else redis.call('HDEL', kept, logical) end
 if version and version >= stamp then return 'newer' end
 if what then
   -- Whoever settles these documents counts them here; until then readers wait.

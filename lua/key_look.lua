@@ -1,6 +1,6 @@
 -- key_look: what is to be done about a key that was not found: it is nowhere, or somebody brings it back.
 --
--- INCLUDE time
+-- INCLUDE time joined
 -- KEYS key    any     what was asked for, or where its presence shows
 -- KEYS clock  string  the namespace's clock
 -- KEYS kept   hash    `s` or `k` by the key that lasts by argument, and the mark of namespace_join
@@ -17,7 +17,7 @@ local key, clock, kept, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local logical, mode, token, lease_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if redis.call('EXISTS', clock) == 0 then return 'lost' end
 if redis.call('EXISTS', key) == 1 then return 'hot' end
-if string.sub(redis.call('HGET', kept, '$joined') or '', 1, 6) ~= 'joined' then return 'lost' end
+if not is_joined(kept) then return 'lost' end
 if string.find('ad', mode, 1, true) and redis.call('HEXISTS', kept, logical) == 0 then return 'none' end
 
 local what, rest = string.match(redis.call('GET', state) or '', '^(%a*) ?(.*)$')

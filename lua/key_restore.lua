@@ -1,23 +1,24 @@
 -- key_restore: put what was kept elsewhere back under its keys, with its versions, unless something as new is there.
 --
--- INCLUDE time
+-- INCLUDE time joined
 -- KEYS clock    string  last version handed out, then the time until which the namespace is closed, if it is
 -- KEYS changes  stream  the namespace's change stream
+-- KEYS kept     hash    the mark of namespace_join, where a durable tier stands behind
 -- KEYS keys...  any     pairs: where it belongs, and where a structure was made ready (of a string: the same)
 -- ARGV actor    text  who does it
 -- ARGV cap      int   approximate length of the change stream
 -- ARGV replace  0|1   1: also what has no version of its own gives way: structures, counters, others' strings
--- ARGV joined   0|1   1: only where the namespace has its clock, which the durable tier has been heard on
+-- ARGV joined   0|1   1: only where Redis is known to lack nothing that the durable tier has
 -- ARGV rows...  blob  for each pair: version (0: has none), milliseconds since 1970 of its end (0: never), the string
 --
 -- RETURNS a letter a pair: `y` it is there now, `n` what was there stays, `e` its time is over, `g` what was made
---         ready is gone; or `lost` where the clock is wanted and missing
+--         ready is gone; or `lost` where that is wanted and not known: join first
 -- FAILS   CLOSED
-local clock, changes = KEYS[1], KEYS[2]
+local clock, changes, kept = KEYS[1], KEYS[2], KEYS[3]
 local actor, cap, replace, joined = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local held_clock = redis.call('GET', clock)
-if not held_clock and joined == '1' then return 'lost' end
+if joined == '1' and not (held_clock and is_joined(kept)) then return 'lost' end
 local closed_until = string.match(held_clock or '', '^%d+ (%d+)')
 if closed_until and tonumber(closed_until) > microseconds() then
   return redis.error_reply('CLOSED the namespace is being cleared')
@@ -62,8 +63,8 @@ local function restore(ready, key, version, expires, text)
 end
 
 local letters = {}
-for i = 3, #KEYS, 2 do
-  local at = 5 + (i - 3) / 2 * 3
+for i = 4, #KEYS, 2 do
+  local at = 5 + (i - 4) / 2 * 3
   letters[#letters + 1] = restore(KEYS[i + 1], KEYS[i], ARGV[at], ARGV[at + 1], ARGV[at + 2])
 end
 redis.call('SET', clock, whole(last))

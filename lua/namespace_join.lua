@@ -1,23 +1,35 @@
--- namespace_join: find out whether Redis lacks what the durable tier has, and raise the clock to the tier's.
+-- namespace_join: find out whether Redis lacks what the durable tier has, and decide which hub restores it.
 --
--- So no version is given out twice.
--- The mark `$joined` in `kept` is `joined <stamp>` (Redis had all of the tier's up to this stamp) or
--- `recovering <stamp>` (what the tier has above it is being forgotten here). It goes where Redis goes: flushed with it,
--- set back with it. Whoever stops on the way leaves it, and the next one begins again.
+-- It also raises the clock to the tier's. So no version is given out twice, and one hub at a time restores. The mark `$joined` in `kept` lies with the data: a
+-- flush removes it, a snapshot sets it back. It is one of
+--   joined <stamp> <epoch>                          Redis had all of the tier's changes up to this stamp
+--   recovering <stamp> <epoch> <token> <until ms>   the holder of the token restores what the tier has above this stamp;
+--                                                   it renews (kept_restore), and after `until` another one takes over
+--   provisional <stamp> <epoch>                     the same is missing, and the tier could not be asked for it
+-- Nothing that lasts is changed while a hub restores (see include/kept.lua). Epoch is the time in microseconds at which
+-- the present data began: an entry of the outbox that is older may have been lost with earlier data.
 --
 -- INCLUDE time
 -- KEYS clock    string  last version handed out, then the time until which the namespace is closed, if it is
 -- KEYS changes  stream  the namespace's change stream
 -- KEYS kept     hash    `s` or `k` by the key that lasts by argument, and the mark
--- ARGV highest  int   the tier's highest stamp; -1: it cannot be asked
--- ARGV mended   text  the stamp above which everything has been forgotten by now, on behalf of an earlier answer
+-- ARGV highest   int   the tier's highest stamp; -1: it cannot be asked
+-- ARGV restored  text  the stamp above which the caller has restored everything by now; empty: nothing yet
+-- ARGV token     text  of the caller
+-- ARGV lease_ms  int   how long it may restore without renewing
 --
--- RETURNS `joined`; `behind <stamp>` where what the tier has above this stamp must be forgotten here; `empty 0` where
---         nothing is here that could be forgotten
+-- RETURNS `joined`; `behind <stamp>` where the caller has to forget here what the tier has above this stamp; `empty 0`
+--         where nothing is here that could be forgotten; `wait <ms>` while another hub restores; `provisional`
 local clock, changes, kept = KEYS[1], KEYS[2], KEYS[3]
-local highest, mended = tonumber(ARGV[1]), ARGV[2]
+local highest, restored, token, lease_ms = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
 local held = redis.call('GET', clock)
-local mark, from = string.match(redis.call('HGET', kept, '$joined') or '', '^(%a+) (%d+)$')
+local now_ms = math.floor(microseconds() / 1000)
+local mark, from, epoch, holder, ends =
+  string.match(redis.call('HGET', kept, '$joined') or '', '^(%a+) (%d+) ?(%d*) ?(%S*) ?(%d*)$')
+if mark == 'recovering' and holder ~= token and now_ms < (tonumber(ends) or 0) then
+  return 'wait ' .. whole(tonumber(ends) - now_ms)
+end
+local unsettled = mark == 'recovering' or mark == 'provisional'
 
 local function number_of(entry)
   return entry and tonumber(string.match(entry[1], '^%d+'))
@@ -40,15 +52,14 @@ end
 local function behind()
   if highest == 0 then return nil end
   if not held or not mark then return 0 end
-  local recovered = mark == 'recovering'
-  if recovered and from == mended and last >= highest then return nil end
+  if mark == 'recovering' and holder == token and from == restored and last >= highest then return nil end
   local since
   if last < highest then
     since = last
-  elseif recovered or highest > tonumber(from) then
+  elseif unsettled or highest > tonumber(from) then
     since = gap()
   end
-  if recovered then return math.min(since or tonumber(from), tonumber(from)) end
+  if unsettled then return math.min(since or tonumber(from), tonumber(from)) end
   return since
 end
 
@@ -57,9 +68,20 @@ if not held or last < highest then
   local closed = held and string.match(held, '^%d+( %d+)') or ''
   redis.call('SET', clock, whole(math.max(last, highest, held and 0 or microseconds())) .. closed)
 end
-if since then
-  redis.call('HSET', kept, '$joined', 'recovering ' .. whole(since))
-  return held and 'behind ' .. whole(since) or 'empty 0'
+if not since and highest < 0 then return 'joined' end
+if not since then
+  if epoch == nil or epoch == '' then epoch = whole(microseconds()) end
+  redis.call('HSET', kept, '$joined', 'joined ' .. whole(highest) .. ' ' .. epoch)
+  return 'joined'
 end
-if highest >= 0 then redis.call('HSET', kept, '$joined', 'joined ' .. whole(highest)) end
-return 'joined'
+-- What was left in the outbox before this moment may have been lost, and carried to the tier all the same.
+if not unsettled or not epoch or epoch == '' then epoch = whole(microseconds()) end
+if highest < 0 then
+  redis.call('HSET', kept, '$joined', 'provisional ' .. whole(since) .. ' ' .. epoch)
+  return 'provisional'
+end
+local until_ms = whole(now_ms + lease_ms)
+redis.call('HSET', kept, '$joined', table.concat({ 'recovering', whole(since), epoch, token, until_ms }, ' '))
+-- Memories and graphs may be among what is missing: all are to be looked for.
+redis.call('HDEL', kept, '$gathered')
+return held and 'behind ' .. whole(since) or 'empty 0'

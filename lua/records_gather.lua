@@ -1,6 +1,6 @@
 -- records_gather: find out whether Redis has all memories and graphs of a namespace, or bring them back.
 --
--- INCLUDE time
+-- INCLUDE time joined
 -- KEYS kept      hash  what lasts by argument, and marks: of namespace_join, `$gathered` (all are here), and
 --                      `$gathering` (who brings them back, and until when nobody else does)
 -- KEYS anew...   any   what is counted anew while they come back
@@ -12,7 +12,7 @@
 --         may lack more than these records, join first; `overtaken` somebody else has taken over
 local kept, token, lease_ms, finished = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
 local now = math.floor(microseconds() / 1000)
-if string.sub(redis.call('HGET', kept, '$joined') or '', 1, 6) ~= 'joined' then return 'lost' end
+if not is_joined(kept) then return 'lost' end
 if redis.call('HEXISTS', kept, '$gathered') == 1 then return 'whole' end
 
 local holder, ends = string.match(redis.call('HGET', kept, '$gathering') or '', '^(%S+) (%d+)$')

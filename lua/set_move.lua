@@ -8,6 +8,7 @@
 -- RETURNS `<version> <1|0>`: whether it was there and has moved, version 0 when not
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local source, destination, member = KEYS[4], KEYS[5], ARGV[6]
+if is_unknown(1) or is_unknown(2) then return 'UNKNOWN' end
 if is_cold(1) or is_cold(2) then return 'COLD' end
 if redis.call('SMOVE', source, destination, member) == 0 then return '0 0' end
 local version = tick(2)

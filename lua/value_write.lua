@@ -11,8 +11,9 @@
 -- ARGV body...   blob  the payload
 --
 -- RETURNS one line a record: `<version>[ <path of the blob it replaced>]`, or `C <current version>` where the
---         condition failed (empty: nothing is there, `x`: a string without a header), `L` where what it is conditional on may lie in the
---         durable tier alone, `T <type>` where the key holds another type (`S` beside it when that stopped all),
+--         condition failed (empty: nothing is there, `x`: a string without a header), `L` where what it is conditional
+--         on may lie in the durable tier alone, `U` where whether it lasts is not known, `T <type>` where the key holds
+--         another type (`S` beside it when that stopped all),
 --         `E <error>` where the server refused
 -- FAILS   CLOSED, STALE
 local together, first_key, first_argument = ARGV[6], 3, 6
@@ -21,6 +22,7 @@ local count = #KEYS - first_key
 local function write(i, key, terms, body, version)
   local expect, ttl_ms, codec = '*', '0', 'json'
   if terms ~= '' then expect, ttl_ms, codec = string.match(terms, '^(%S*) (%S+) (%S+)$') end
+  if is_unknown(i) then return 'U' end
   local current, created, blob = held(key)
   if not current then return 'T ' .. type_of(key) end
   if expect ~= '*' and current == '' and is_cold(i) then return 'L' end
@@ -45,6 +47,7 @@ end
 local replies, stopped = {}, false
 if together == '1' then
   for i = 1, count do
+    if is_unknown(i) then return 'UNKNOWN' end
     local kind = type_of(KEYS[first_key + i])
     if kind ~= 'string' and kind ~= 'none' then replies[i], stopped = 'T ' .. kind, true else replies[i] = 'S' end
   end

@@ -1,17 +1,18 @@
 -- version_take: hand out versions for values that are made elsewhere, or raise the clock to those that were.
 --
--- INCLUDE time
+-- INCLUDE time joined
 -- KEYS clock    string  last version handed out, then the time until which the namespace is closed, if it is
 -- KEYS changes  stream  the namespace's change stream
+-- KEYS kept     hash    the mark of namespace_join, where a durable tier stands behind
 -- ARGV count   int  how many; 0 only raises the clock
 -- ARGV above   int  each is higher than this
--- ARGV joined  0|1  1: only where the namespace has its clock, which the durable tier has been heard on
+-- ARGV joined  0|1  1: only where Redis is known to lack nothing that the durable tier has
 --
--- RETURNS the first of them; or `lost` where the clock is wanted and missing
-local clock, changes = KEYS[1], KEYS[2]
+-- RETURNS the first of them; or `lost` where that is wanted and not known: join first
+local clock, changes, kept = KEYS[1], KEYS[2], KEYS[3]
 local count, above, joined = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local held = redis.call('GET', clock)
-if not held and joined == '1' then return 'lost' end
+if joined == '1' and not (held and is_joined(kept)) then return 'lost' end
 local newest = redis.call('XREVRANGE', changes, '+', '-', 'COUNT', '1')[1]
 local last = tonumber(held and string.match(held, '^%d+') or newest and string.match(newest[1], '^%d+') or '0')
 local first = math.max(last + 1, above + 1, microseconds())

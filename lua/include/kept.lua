@@ -8,12 +8,14 @@
 -- `kept` (of a session: the tier has it), `ephemeral` (it is here alone, against the rule).
 --
 -- KEYS outbox     stream  what the tier has not got yet: one entry a step, a field a document
--- KEYS kept       hash    `s` or `k` by the key that lasts by argument and not by rule
+-- KEYS kept       hash    `s` or `k` by the key that lasts by argument and not by rule; the mark of namespace_join
 -- KEYS states...  string  the state of each of the first own keys
 -- ARGV modes    text  a letter for each of these: s, k, l lasts (session, knowledge, log); S, K so by argument; a if it
 --                     did before; d not any more; D not any more, against the rule
 -- ARGV through  text  kinds that the caller waits for
 -- ARGV limit    int   how many entries may wait
+-- RETURNS LOST: the namespace is to be joined first; UNKNOWN: whether the key lasts is not known, and the tier, which
+--         knows, could not be asked; nothing was changed
 -- FAILS   FULL
 local FIXED_KEYS, MOST_FIELDS = 3, 4000
 local limit, through, modes = tonumber(table.remove(ARGV)), table.remove(ARGV), table.remove(ARGV)
@@ -21,9 +23,25 @@ local states = {}
 for i = #modes, 1, -1 do states[i] = table.remove(KEYS) end
 local kept, outbox = table.remove(KEYS), table.remove(KEYS)
 
--- Without its clock, or the mark of namespace_join, the namespace is new here, or Redis has lost it: the caller finds
--- out. The clock alone says too little: messages and locks make it anew.
-if not last or redis.call('HEXISTS', kept, '$joined') == 0 then return 'LOST' end
+-- Without its clock, or the mark of namespace_join, the namespace is new here, or Redis has lost it; while a hub restores
+-- it, what is here may be older than what the tier has, and which keys last is not known. The caller joins first. The
+-- clock alone says too little: messages and locks make it anew.
+local mark = string.match(redis.call('HGET', kept, '$joined') or '', '^%a+')
+if not last or (mark ~= 'joined' and mark ~= 'provisional') then return 'LOST' end
+
+-- The first word of a key's state, and its further ones as one text.
+local function state_of(i)
+  return string.match(redis.call('GET', states[i]) or '', '^(%a*) ?(.*)$')
+end
+
+-- Redis was emptied and the tier could not be asked since: whether a key lasts by argument is known only of those that
+-- were changed since.
+local unknown, unknowns = {}, 0
+local function is_known(i, held)
+  if held or mark == 'joined' then return true end
+  local what = state_of(i)
+  return what == 'deleted' or what == 'ephemeral'
+end
 
 -- What a mode means for a key: the kind it has now, `d` when it is to be forgotten, or nothing.
 local function kind_of(i)
@@ -31,7 +49,9 @@ local function kind_of(i)
   if mode == 'D' then return 'd' end
   if mode ~= 'a' and mode ~= 'd' then return string.lower(mode) end
   local held = redis.call('HGET', kept, logical(KEYS[FIXED_KEYS + i]))
-  if held and mode == 'd' then return 'd' end
+  local known = is_known(i, held)
+  if mode == 'd' then return (held or not known) and 'd' or nil end
+  if not known then unknown[i], unknowns = true, unknowns + 1 end
   return held
 end
 
@@ -40,13 +60,13 @@ for i = 1, #modes do
   kinds[i] = kind_of(i)
   lasts = lasts or kinds[i]
 end
-if lasts and redis.call('XLEN', outbox) >= limit then
-  return redis.error_reply('FULL ' .. whole(limit) .. ' changes wait for the durable tier')
+if unknowns == #modes then return 'UNKNOWN' end
+local function is_unknown(i)
+  return unknown[i]
 end
 
--- The first word of a key's state, and its further ones as one text.
-local function state_of(i)
-  return string.match(redis.call('GET', states[i]) or '', '^(%a*) ?(.*)$')
+if lasts and redis.call('XLEN', outbox) >= limit then
+  return redis.error_reply('FULL ' .. whole(limit) .. ' changes wait for the durable tier')
 end
 
 -- Whether a key may lie in the tier alone; `key` is where its presence shows, if not at the key itself.

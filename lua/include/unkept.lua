@@ -2,6 +2,7 @@
 --
 -- Needs mutation.lua before it.
 
+local function is_unknown() return false end
 local function is_cold() return false end
 local function is_cached() return false end
 local function is_kept() return false end

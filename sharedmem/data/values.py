@@ -26,12 +26,13 @@ from sharedmem.wire.codec import BLOB, encode
 from sharedmem.wire.keys import Space, Target
 from sharedmem.wire.mutations import Record
 from sharedmem.wire.replies import ServerError
-from sharedmem.wire.tier import UnsettledError
+from sharedmem.wire.tier import KindUnknownError, UnsettledError
 
 _ANY = "*"
 _ABSENT = ""
 _WRITE_AT_ONCE = 1000
 _COLD = b"L"
+_UNKNOWN = b"U"
 
 
 class Values(ValueReads):
@@ -165,7 +166,7 @@ class Values(ValueReads):
         return await self._put_record(Record(target, expect, ttl_ms, *coded, mode))
 
     async def _put_record(self, record: Record) -> int:
-        target = record.target
+        target, was_unknown = record.target, False
         for _ in range(MOST_TRIES):
             try:
                 reply = await self._writer.put(record)
@@ -175,9 +176,15 @@ class Values(ValueReads):
                 raise pending(target, error) from error.cause
             if reply.isdigit():
                 return int(reply)
-            if reply != _COLD or self._tier is None:
+            if reply not in {_COLD, _UNKNOWN} or self._tier is None:
                 return await self._outcome(target, reply, record.expect)
-            await self._tier.recall(target, record.mode)
+            if reply == _COLD:
+                await self._tier.recall(target, record.mode)
+                continue
+            if was_unknown:
+                raise KindUnknownError(target.key)
+            was_unknown = True
+            await self._tier.join(target.space.namespace, again=True)
         raise UnavailableError(f"key {target.key!r}", "it goes as often as it is brought back; try again")
 
     async def _put_blob(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int, mode: str) -> int:

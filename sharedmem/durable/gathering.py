@@ -110,7 +110,8 @@ class Gatherer:
             if answer == "lost":
                 joins += 1
                 if joins > _MOST_JOINS:
-                    raise UnavailableError(f"namespace {namespace!r}", "Redis loses data as often as it is looked at")
+                    why = "Redis lacks what the durable tier has of it, which cannot be restored now; try again"
+                    raise UnavailableError(f"namespace {namespace!r}", why)
                 await self._join(namespace, again=True)
                 continue
             # Whoever brings them back says every few seconds that it is alive.

@@ -1,17 +1,19 @@
-"""Joining: before a namespace is touched, and after Redis may have lost data, it is made sure that Redis is not behind.
+"""Joining: before a namespace is touched, and after Redis may have lost data, make sure that it is not behind the tier.
 
-The server may have been flushed, replaced by an empty one, or set back to an old snapshot. Whether it was, and what of
-it has been dealt with, says a mark that lies in Redis itself and goes where the data goes (`lua/namespace_join.lua`).
+The server may have been flushed, replaced by an empty one, or set back to an old snapshot. A mark in Redis, which is
+lost and set back with the data, says whether it was, and which hub restores what is missing (`lua/namespace_join.lua`).
+One hub at a time restores, under a lease that it renews; until it is done, nothing that may last is changed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from sharedmem.clock import new_id
 from sharedmem.durable.flights import Flights
 from sharedmem.durable.gathering import MARK
 from sharedmem.durable.images import DataImager
@@ -20,9 +22,9 @@ from sharedmem.durable.shores import Shores
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import DurableRecord
 from sharedmem.telemetry import get_logger
+from sharedmem.wire.changes import text_of
 from sharedmem.wire.keeping import DropKeys, JoinKeys
 from sharedmem.wire.keys import is_lasting_record
-from sharedmem.wire.replies import Argument
 from sharedmem.wire.tier import BY_RULE, LOG, Imager
 
 REPAIRS, PROVISIONAL = "durable_repairs", "durable_provisional_joins"
@@ -32,6 +34,8 @@ _TIER_CANNOT_BE_ASKED = -1
 _joining: ContextVar[bool] = ContextVar("whether this task joins a namespace", default=False)
 _MOST_TRIES = 10
 _AT_ONCE = 200
+_EPOCH = 2
+"""Which word of the mark says since when, in microseconds, the present data is there."""
 
 T = TypeVar("T")
 _logger = get_logger("durable")
@@ -41,6 +45,26 @@ class _AwayError(Exception):
     """The tier cannot be asked; why is its cause."""
 
 
+class _TakenError(Exception):
+    """Another hub restores the namespace by now, or Redis was emptied again."""
+
+
+class Patience(NamedTuple):
+    """How long joining takes at most, and how soon others go on without this hub."""
+
+    retry_s: float = 5.0
+    """A tier that could not be asked is asked again after so many seconds."""
+    drain_s: float = 10.0
+    """Seconds to wait for the outbox before a copy that may be old is left where it is."""
+    wait_s: float = 15.0
+    """Seconds that a caller waits while this or another hub restores; longer than a lease whose holder died."""
+    lease_ms: int = 8_000
+    """A hub that restores and does not renew for so many milliseconds is replaced by another one."""
+
+
+_USUAL = Patience()
+
+
 class Joiner:
     """Joins namespaces, for one hub.
 
@@ -48,9 +72,8 @@ class Joiner:
         shores: Redis and the tier.
         kind_of: the kind that the rules give an absolute key, or None.
         imagers: how the documents of keys lie in Redis, by the letter of their mode; data without.
-        nudge: told of a namespace whose outbox somebody waits for.
-        retry_s: how soon a tier that could not be asked is asked again.
-        patience_s: how long to wait for the outbox before a copy that may be old is left where it is.
+        nudge: called with a namespace whose outbox should be carried at once.
+        patience: how long what takes at most.
     """
 
     def __init__(
@@ -60,15 +83,15 @@ class Joiner:
         kind_of: Callable[[str], str | None],
         imagers: Mapping[str, Imager],
         nudge: Callable[[str], None],
-        retry_s: float = 5.0,
-        patience_s: float = 10.0,
+        patience: Patience = _USUAL,
     ) -> None:
         self._line, self._keyspace, self._keeping, self._durable, self._clock, background, self._counters = shores
+        self._background = background
         self._kind_of = kind_of
         self._imagers = imagers
         self._data: Imager = DataImager()
         self._nudge = nudge
-        self._retry_s, self._patience_s = retry_s, patience_s
+        self._patience = patience
         self._flights: Flights[None] = Flights("join", background)
         # By namespace: how often the line had been connected when it was joined.
         self._joined: dict[str, int] = {}
@@ -83,21 +106,53 @@ class Joiner:
     async def join(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that Redis is not behind the tier; at once when that is known.
 
-        Else one round trip to each side, and when data was lost as many as the tier has changes that Redis has not.
-        When the tier cannot be asked, the namespace is used as it is, and the tier asked again some seconds later.
+        Else one round trip to each side, and when data was lost as many as the tier has changes that Redis has not;
+        while another hub restores them, this one waits for it, and takes over when it falls silent. When the tier
+        cannot be asked, the namespace is used as it is, and the tier asked again some seconds later.
 
         Args:
             namespace: where.
             again: whatever was known of it: the server has lost the namespace's clock or mark.
 
         Raises:
-            UnavailableError: Redis does not answer, or loses data as often as it is looked at.
+            UnavailableError: Redis does not answer, or loses data as often as it is looked at, or restoring takes
+                longer than a caller waits.
         """
         if again or self._joined.get(namespace) != self._line.generation:
-            await self._flights.share(namespace, lambda: self._join(namespace))
+            try:
+                async with asyncio.timeout(self._patience.wait_s):
+                    await self._flights.share(namespace, lambda: self._join(namespace))
+            except TimeoutError as error:
+                why = f"what Redis lost of it is being restored from the durable tier, which takes longer than \
+{self._patience.wait_s:g} s; try again"
+                raise UnavailableError(f"namespace {namespace!r}", why, retry_after=self._patience.retry_s) from error
         elif self._is_due(namespace):
             # Nobody who does without the tier should wait for it.
             self._flights.launch(namespace, lambda: self._join(namespace))
+
+    async def readmit(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
+        """Let Redis hear of keys whose changes reached the tier although Redis had lost the entries they were left in.
+
+        Whoever restored the namespace may have read the tier before these changes were there. One round trip, and
+        where the entries are older than the present data a request to the tier and a round trip for each key.
+
+        Args:
+            namespace: whose.
+            keys: absolute.
+            left_ms: when the oldest of the entries was left, in milliseconds since 1970 by the server's clock.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: either side cannot be had; call it again.
+        """
+        mark = await self._line.call("HGET", self._keyspace.kept(namespace), "$joined")
+        words = text_of(mark).split() if isinstance(mark, bytes) else []
+        # Without a mark somebody has yet to restore, and reads the tier after this.
+        if len(words) < _EPOCH + 1 or left_ms > int(words[_EPOCH]) // 1000:
+            return
+        found = [head for key in keys if (head := await self._durable.get(key)) is not None]
+        await self._forget_when_drained(namespace, await self._forget(found, token=""), token="")
+        if any(is_lasting_record(head.key) for head in found):
+            await self._line.call("HDEL", self._keyspace.kept(namespace), MARK)
 
     async def _rejoin(self) -> None:
         """What a call expects to find may have gone with the connection: nothing is repeated before that is mended."""
@@ -115,30 +170,54 @@ class Joiner:
     async def _join(self, namespace: str) -> None:
         _joining.set(True)
         # A connection that is lost from here on makes the next caller join anew.
-        generation = self._line.generation
+        generation, token = self._line.generation, new_id()
         waits = namespace in self._ask_again_at and not self._is_due(namespace)
         if waits:
-            await self._keeping.namespace_join(self._keys(namespace), highest=_TIER_CANNOT_BE_ASKED)
+            await self._join_without(namespace, token)
         else:
             try:
-                await self._catch_up(namespace)
+                await self._catch_up(namespace, token)
                 self._ask_again_at.pop(namespace, None)
             except _AwayError as error:
-                await self._keeping.namespace_join(self._keys(namespace), highest=_TIER_CANNOT_BE_ASKED)
+                await self._join_without(namespace, token)
                 self._go_on_without(namespace, error)
         self._joined[namespace] = generation
 
-    async def _catch_up(self, namespace: str) -> None:
-        keys, mended = self._keys(namespace), ""
-        for _ in range(_MOST_TRIES):
+    async def _join_without(self, namespace: str, token: str) -> None:
+        """Join while the tier cannot be asked: another hub that restores can, so this one waits for it."""
+        for pause in self._line.pauses():
+            answer, _, number = (await self._step(namespace, token, highest=_TIER_CANNOT_BE_ASKED)).partition(" ")
+            if answer != "wait":
+                return
+            await self._clock.sleep(min(pause, int(number) / 1000))
+
+    async def _step(self, namespace: str, token: str, *, highest: int, restored: str = "") -> str:
+        space = self._keyspace.space(namespace)
+        keys = JoinKeys(space.clock, space.changes, self._keyspace.kept(namespace))
+        lease_ms = self._patience.lease_ms
+        return await self._keeping.namespace_join(
+            keys, highest=highest, restored=restored, token=token, lease_ms=lease_ms
+        )
+
+    async def _catch_up(self, namespace: str, token: str) -> None:
+        restored, tries = "", 0
+        for pause in self._line.pauses():
             highest = await _asked(self._durable.highest(namespace))
-            answer = await self._keeping.namespace_join(keys, highest=highest, mended=mended)
+            answer, _, number = (await self._step(namespace, token, highest=highest, restored=restored)).partition(" ")
             if answer == "joined":
                 return
+            restored = ""
+            if answer == "wait":
+                await self._clock.sleep(min(pause, int(number) / 1000))
+                continue
+            tries += 1
+            if tries > _MOST_TRIES:
+                break
             self._counters.increment(REPAIRS)
-            extent, _, mended = answer.partition(" ")
-            _logger.warning("namespace %r: Redis lacks changes that the durable tier has; catching up", namespace)
-            await self._mend(namespace, since=int(mended), forget=extent == "behind")
+            _logger.warning("namespace %r: Redis lacks changes that the durable tier has; restoring them", namespace)
+            with suppress(_TakenError):
+                await self._restore(namespace, token, since=int(number), forget=answer == "behind")
+                restored = number
         raise UnavailableError(f"namespace {namespace!r}", "Redis loses data as often as it is looked at")
 
     def _go_on_without(self, namespace: str, error: _AwayError) -> None:
@@ -147,41 +226,54 @@ class Joiner:
             _logger.warning(
                 "namespace %r is used without the durable tier, which cannot be asked: %s", namespace, error.__cause__
             )
-        self._ask_again_at[namespace] = self._clock.monotonic() + self._retry_s
+        self._ask_again_at[namespace] = self._clock.monotonic() + self._patience.retry_s
 
-    async def _mend(self, namespace: str, *, since: int, forget: bool) -> None:
-        """Forget what is older here than in the tier, and remember which keys last by argument."""
-        # Memories and graphs may be among what is forgotten: all are to be looked for.
-        await self._line.call("HDEL", self._keyspace.kept(namespace), MARK)
-        doubtful: list[DurableRecord] = []
-        pages = self._durable.iterate(namespace, changed_after=since, heads_only=True)
-        async for heads in _paged(pages):
-            if forget:
-                doubtful += await self._forget(heads)
-            else:
-                await self._remember(namespace, heads)
-        await self._forget_when_drained(namespace, doubtful)
+    async def _restore(self, namespace: str, token: str, *, since: int, forget: bool) -> None:
+        """Forget what is older here than in the tier, and note which keys last by argument."""
+        renewal = self._background.start(f"renew restoring of {namespace}", self._renew(namespace, token))
+        try:
+            doubtful: list[DurableRecord] = []
+            pages = self._durable.iterate(namespace, changed_after=since, heads_only=True)
+            async for heads in _paged(pages):
+                if forget:
+                    doubtful += await self._forget(heads, token=token)
+                else:
+                    await self._note_kinds(namespace, token, heads)
+            await self._forget_when_drained(namespace, doubtful, token=token)
+        finally:
+            await renewal.stop()
 
-    async def _remember(self, namespace: str, heads: Sequence[DurableRecord]) -> None:
-        pairs: list[Argument] = []
-        for head in heads:
-            if letter := self._letter(head):
-                pairs += (head.key, letter)
+    async def _renew(self, namespace: str, token: str) -> None:
+        """Keep the right to restore for as long as this process lives, however slow the tier is."""
+        while True:
+            await self._clock.sleep(self._patience.lease_ms / 3000)
+            with suppress(SharedMemoryError, _TakenError):  # whoever restores hears of it at the next step
+                await self._note(namespace, token, [])
+
+    async def _note_kinds(self, namespace: str, token: str, heads: Sequence[DurableRecord]) -> None:
+        pairs = [part for head in heads if (letter := self._letter(head)) for part in (head.key, letter)]
         for first in range(0, len(pairs), 2 * _AT_ONCE):
-            await self._line.call("HSET", self._keyspace.kept(namespace), *pairs[first : first + 2 * _AT_ONCE])
+            await self._note(namespace, token, pairs[first : first + 2 * _AT_ONCE])
 
-    async def _forget(self, heads: Sequence[DurableRecord]) -> list[DurableRecord]:
+    async def _note(self, namespace: str, token: str, pairs: Sequence[str]) -> None:
+        kept, lease_ms = self._keyspace.kept(namespace), self._patience.lease_ms
+        if await self._keeping.kept_restore(kept, token=token, lease_ms=lease_ms, pairs=pairs) != "noted":
+            raise _TakenError
+
+    async def _forget(self, heads: Sequence[DurableRecord], *, token: str) -> list[DurableRecord]:
         """Returns those whose copy has a change that the tier lacks."""
         doubtful = []
         # What lies beside a record says what it was: it stays until that takes its place which comes back.
         plain = [head for head in heads if not is_lasting_record(head.key)]
         for first in range(0, len(plain), _AT_ONCE):
             some = plain[first : first + _AT_ONCE]
-            answers = await asyncio.gather(*map(self._forget_one, some))
+            answers = await asyncio.gather(*(self._forget_one(head, token=token) for head in some))
+            if "taken" in answers:
+                raise _TakenError
             doubtful += [head for head, answer in zip(some, answers, strict=True) if answer == "pending"]
         return doubtful
 
-    async def _forget_one(self, head: DurableRecord) -> str:
+    async def _forget_one(self, head: DurableRecord, *, token: str) -> str:
         target = self._keyspace.target(head.key)
         imager = self._imagers.get(LOG, self._data) if head.kind == "log" else self._data
         presence = imager.presence(target)
@@ -190,11 +282,12 @@ class Joiner:
             with suppress(ValueError, LookupError, TypeError):  # what cannot be read has no further places
                 places += [part.place for part in imager.parts(target, [head]) if part.place != presence]
         keys = DropKeys(self._keyspace.kept(head.namespace), self._keyspace.state(target), presence)
-        return await self._keeping.key_drop(keys, places, logical=head.key, kind=self._letter(head), stamp=head.stamp)
+        kind = self._letter(head)
+        return await self._keeping.key_drop(keys, places, logical=head.key, kind=kind, stamp=head.stamp, token=token)
 
-    async def _forget_when_drained(self, namespace: str, heads: list[DurableRecord]) -> None:
+    async def _forget_when_drained(self, namespace: str, heads: list[DurableRecord], *, token: str) -> None:
         """Of copies that were changed without hearing of the loss: once the tier has the change, it knows better."""
-        deadline = self._clock.monotonic() + self._patience_s
+        deadline = self._clock.monotonic() + self._patience.drain_s
         for pause in self._line.pauses():
             if not heads:
                 return
@@ -204,7 +297,7 @@ class Joiner:
                 return
             self._nudge(namespace)
             await self._clock.sleep(pause)
-            heads = await self._forget(heads)
+            heads = await self._forget(heads, token=token)
 
     def _letter(self, head: DurableRecord) -> str:
         """How a key that lasts by argument is kept, else nothing."""
@@ -212,10 +305,6 @@ class Joiner:
         if head.deleted or head.kind not in BY_RULE or has_expired(head, now_ms):
             return ""
         return "" if self._kind_of(head.key) == head.kind else BY_RULE[head.kind]
-
-    def _keys(self, namespace: str) -> JoinKeys:
-        space = self._keyspace.space(namespace)
-        return JoinKeys(space.clock, space.changes, self._keyspace.kept(namespace))
 
 
 async def _asked(answer: Awaitable[T]) -> T:

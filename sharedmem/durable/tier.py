@@ -88,16 +88,11 @@ class DurableTier:
         )
         cache_ms = behind.settings.knowledge_cache_s * 1000
         self.drainer = Drainer(
-            behind.line,
-            behind.keyspace,
-            shores.keeping,
-            self.store,
-            behind.background,
-            behind.counters,
-            behind.clock,
+            shores,
             cache_ms=cache_ms,
             # Before changes are refused, whoever makes them waits for those who carry them.
             pace=Pace(hurry=self._limit // 10),
+            readmit=self._readmit,
         )
         self._joiner = Joiner(shores, kind_of=behind.rule, imagers=imagers, nudge=self.drainer.note)
         self.loader = Loader(
@@ -201,7 +196,10 @@ class DurableTier:
         await self._line.call("UNLINK", keyspace.outbox(namespace), dead, kept)
         # Without the mark the next change would look for what Redis has lost (see lua/namespace_join.lua).
         # Nor would a record be looked for that is not here.
-        await self._line.call("HSET", kept, "$joined", f"joined {stamp}", MARK, "whole")
+        await self._line.call("HSET", kept, "$joined", f"joined {stamp} {stamp}", MARK, "whole")
+
+    async def _readmit(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
+        await self._joiner.readmit(namespace, keys, left_ms=left_ms)
 
     async def _heads(self, namespace: str) -> AsyncIterator[list[DurableRecord]]:
         """The heads of all keys that the tier is about to get, or has."""

@@ -119,15 +119,21 @@ class Keeping:
         args: list[Argument] = [group, cache_ms, absent_ms, lines, *(part for one in refused for part in one)]
         return int(cast("int", await self._sender.run("outbox_settle", [outbox, dead, *pairs], args)))
 
-    async def namespace_join(self, keys: JoinKeys, *, highest: int, mended: str = "") -> str:
-        """Returns `joined`, `behind <stamp>` or `empty 0`."""
-        return _text(await self._sender.run("namespace_join", keys, [highest, mended]))
+    async def namespace_join(
+        self, keys: JoinKeys, *, highest: int, restored: str = "", token: str, lease_ms: int
+    ) -> str:
+        """Returns `joined`, `behind <stamp>`, `empty 0`, `wait <ms>` or `provisional`."""
+        return _text(await self._sender.run("namespace_join", keys, [highest, restored, token, lease_ms]))
+
+    async def kept_restore(self, kept: bytes, *, token: str, lease_ms: int, pairs: Sequence[str]) -> str:
+        """Renew the right to restore, and note pairs of keys and letters; returns `noted` or `taken`."""
+        return _text(await self._sender.run("kept_restore", [kept], [token, lease_ms, *pairs]))
 
     async def key_drop(
-        self, keys: DropKeys, parts: Sequence[bytes] = (), *, logical: str, kind: str, stamp: int
+        self, keys: DropKeys, parts: Sequence[bytes] = (), *, logical: str, kind: str, stamp: int, token: str = ""
     ) -> str:
-        """Returns `dropped`, `newer` or `pending`."""
-        return _text(await self._sender.run("key_drop", [*keys, *parts], [logical, kind, stamp]))
+        """Returns `dropped`, `newer`, `pending` or `taken`."""
+        return _text(await self._sender.run("key_drop", [*keys, *parts], [logical, kind, stamp, token]))
 
     async def outbox_replay(self, dead: bytes, outbox: bytes, *, ids: Sequence[str]) -> int:
         """Put dead letters back; returns how many there were."""

@@ -11,11 +11,12 @@ from sharedmem.wire.line import Line
 from sharedmem.wire.replies import Argument
 from sharedmem.wire.scripts import KEPT
 from sharedmem.wire.sender import Sender
-from sharedmem.wire.tier import ChangeLostError, Keep, Tier, UnsettledError
+from sharedmem.wire.tier import ChangeLostError, Keep, KindUnknownError, Tier, UnsettledError
 
 _MOST_TRIES = 20
 _COLD = b"COLD"
 _LOST = b"LOST"
+_UNKNOWN = b"UNKNOWN"
 _MARK = b"@"
 _URGENT = b"!"
 
@@ -47,8 +48,8 @@ class KeptSender(Sender):
 
         Raises:
             UnsettledError: the change is made, but the tier, which this kind of change waits for, does not have it.
-            UnavailableError: the tier is needed to know what a key holds, and cannot be asked; or too much waits
-                for it; or Redis has lost the change again.
+            UnavailableError: the tier is needed to know what a key holds, or whether it lasts, and cannot be asked; or
+                too much waits for it; or what Redis has lost is not restored in time; or Redis loses data again.
         """
         if keep is None:
             return await super().mutate(script, space, keys, actor, args, large=large)
@@ -56,9 +57,15 @@ class KeptSender(Sender):
         all_keys, all_args = [*keys, *more_keys], [*args, *more_args]
         if not self._tier.is_ready(space.namespace):
             await self._tier.join(space.namespace)
+        was_unknown = False
         for _ in range(_MOST_TRIES):
             reply = await super().mutate(script + KEPT, space, all_keys, actor, all_args, large=large)
             if reply == _LOST:
+                await self._tier.join(space.namespace, again=True)
+            elif reply == _UNKNOWN:
+                if was_unknown:
+                    raise KindUnknownError(keep.targets[0].key)
+                was_unknown = True
                 await self._tier.join(space.namespace, again=True)
             elif reply == _COLD:
                 await self._tier.recall_all(keep)

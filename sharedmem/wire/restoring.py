@@ -6,12 +6,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharedmem.errors import InternalError
-from sharedmem.wire.keys import Space
 from sharedmem.wire.replies import Argument
 from sharedmem.wire.sender import Sender
 
 LOST = "lost"
-"""What the scripts answer where a namespace that a durable tier stands behind has no clock."""
+"""What the scripts answer where Redis may lack what the durable tier has: join the namespace first."""
+
+
+class RestoreKeys(NamedTuple):
+    """What restoring in a namespace touches of its service keys."""
+
+    clock: bytes
+    changes: bytes
+    kept: bytes
 
 
 class RestoreTerms(NamedTuple):
@@ -33,15 +40,14 @@ class Restoring:
         self._sender = sender
 
     async def key_restore(
-        self, space: Space, keys: Sequence[bytes], actor: bytes, terms: RestoreTerms, rows: Sequence[Argument]
+        self, owner: RestoreKeys, keys: Sequence[bytes], actor: bytes, terms: RestoreTerms, rows: Sequence[Argument]
     ) -> str:
         """Returns a letter for each pair of keys, or `lost`."""
-        args = [actor, *terms, *rows]
-        return _text(await self._sender.run("key_restore", [space.clock, space.changes, *keys], args))
+        return _text(await self._sender.run("key_restore", [*owner, *keys], [actor, *terms, *rows]))
 
-    async def version_take(self, space: Space, *, count: int, above: int, joined: int) -> int | None:
+    async def version_take(self, owner: RestoreKeys, *, count: int, above: int, joined: int) -> int | None:
         """The first of so many versions; None when the namespace has to be joined."""
-        reply = _text(await self._sender.run("version_take", [space.clock, space.changes], [count, above, joined]))
+        reply = _text(await self._sender.run("version_take", owner, [count, above, joined]))
         return None if reply == LOST else int(reply)
 
 

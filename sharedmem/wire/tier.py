@@ -57,6 +57,18 @@ class ChangeLostError(UnavailableError):
         super().__init__(f"key {key!r}", "Redis has lost this change before the durable tier had it; make it again")
 
 
+class KindUnknownError(UnavailableError):
+    """Redis has lost which keys last by argument, and the durable tier, which knows, cannot be asked.
+
+    Args:
+        key: whose kind is wanted; nothing was written.
+    """
+
+    def __init__(self, key: str) -> None:
+        why = "whether it lasts is not known: Redis has lost data, and the durable tier, which knows, cannot be asked"
+        super().__init__(f"key {key!r}", f"{why}; nothing was written: say its kind, or try again", retry_after=5.0)
+
+
 class Tier(Protocol):
     """What stands behind Redis; inside the house only."""
 

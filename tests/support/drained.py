@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from sharedmem import Settings
 from sharedmem.clock import Clock, SystemClock, new_id
 from sharedmem.durable.outbox.drainer import Drainer, Pace
 from sharedmem.durable.protocol import Durable
+from sharedmem.durable.shores import Shores
 from sharedmem.errors import InternalError, UnavailableError
 from sharedmem.hub import Connect
 from sharedmem.models import DurableRecord, Outcome, Put
@@ -56,17 +57,8 @@ class Shore:
         self.sender = KeptSender(line, Ledger(clock, retry_for_s=5), self, change_log_length=1000)
         self.keeping = Keeping(self.sender)
         self.mutations = Mutations(self.sender)
-        self.drainer = Drainer(
-            line,
-            self.keyspace,
-            self.keeping,
-            durable,
-            self.background,
-            self.counters,
-            clock,
-            cache_ms=CACHE_MS,
-            pace=pace,
-        )
+        self.shores = Shores(line, self.keyspace, self.keeping, durable, clock, self.background, self.counters)
+        self.drainer = Drainer(self.shores, cache_ms=CACHE_MS, pace=pace, readmit=self.readmit)
 
     # -- as the senders of scripts see the tier
 
@@ -74,6 +66,9 @@ class Shore:
         states = [self.keyspace.state(target) for target in keep.targets]
         service = [self.keyspace.outbox(self.namespace), self.keyspace.kept(self.namespace)]
         return [*service, *states], (keep.modes, self._through, self._limit)
+
+    async def readmit(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
+        """Redis never loses anything here."""
 
     def note(self, namespace: str) -> None:
         self.drainer.note(namespace)
@@ -88,7 +83,7 @@ class Shore:
         if again or not self._joined:
             space = self.keyspace.space(namespace)
             await self.keeping.namespace_join(
-                JoinKeys(space.clock, space.changes, self.keyspace.kept(namespace)), highest=0
+                JoinKeys(space.clock, space.changes, self.keyspace.kept(namespace)), highest=0, token="-", lease_ms=0
             )
         self._joined = True
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from sharedmem import Settings
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.durable.gathering import Gatherer
-from sharedmem.durable.joining import Joiner
+from sharedmem.durable.joining import Joiner, Patience
 from sharedmem.durable.loading import Loader, Times
 from sharedmem.durable.outbox.drainer import Pace
 from sharedmem.durable.protocol import Durable
-from sharedmem.durable.shores import Shores
 from sharedmem.durable.warming import Warmer
 from sharedmem.hub.assembly import Connect
 from sharedmem.knowledge.memory.image import MemoryImager
@@ -49,9 +48,10 @@ class Bridge(Shore):
         limit: int = 100_000,
     ) -> None:
         super().__init__(line, durable, clock, namespace, through="", limit=limit, pace=Pace())
-        self.shores = Shores(line, self.keyspace, self.keeping, durable, clock, self.background, self.counters)
         self.nudges: list[str] = []
-        self.joiner = Joiner(self.shores, kind_of=kinds.get, imagers={}, nudge=self.nudge, retry_s=1, patience_s=2)
+        self.joiner = Joiner(
+            self.shores, kind_of=kinds.get, imagers={}, nudge=self.nudge, patience=Patience(retry_s=1, drain_s=2)
+        )
         self.loader = Loader(self.shores, imagers={}, drain=self.let_drain, join=self.join, times=times)
         gatherer = Gatherer(
             self.shores,
@@ -61,6 +61,9 @@ class Bridge(Shore):
             join=self.join,
         )
         self.warmer = Warmer(durable, self.keyspace, self.loader, gatherer)
+
+    async def readmit(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
+        await self.joiner.readmit(namespace, keys, left_ms=left_ms)
 
     async def let_drain(self, namespace: str) -> None:
         """Nobody drains but a test that wants to."""

@@ -139,11 +139,16 @@ class RedisLanding:
         for one in waiting:
             rows += (one.head.version if one.head.type == _VALUE else 0, one.head.expires, one.text)
         for _ in range(_MOST_TRIES):
-            letters = await self._shore.restoring.key_restore(self._space, keys, _ACTOR, self._terms, rows)
+            letters = await self._shore.restoring.key_restore(
+                self._shore.owner(self._space), keys, _ACTOR, self._terms, rows
+            )
             if letters != LOST:
                 return letters
             await self._parts.joined(self._space.namespace, again=True)
-        raise UnavailableError(f"namespace {self._space.namespace!r}", "it is lost as often as it is joined; try again")
+        raise UnavailableError(
+            f"namespace {self._space.namespace!r}",
+            "Redis lacks what the durable tier has of it, which cannot be restored now; try again",
+        )
 
     def _target(self, head: DurableRecord) -> Target:
         return self._shore.keyspace.target(head.key)

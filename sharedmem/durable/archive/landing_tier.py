@@ -221,8 +221,11 @@ async def take_versions(parts: ArchiveParts, shore: Shore, namespace: str, *, co
     """
     space, joined = shore.keyspace.space(namespace), int(parts.join is not None)
     for _ in range(_MOST_TRIES):
-        first = await shore.restoring.version_take(space, count=count, above=above, joined=joined)
+        first = await shore.restoring.version_take(shore.owner(space), count=count, above=above, joined=joined)
         if first is not None:
             return first
         await parts.joined(namespace, again=True)
-    raise UnavailableError(f"namespace {namespace!r}", "it is lost as often as it is joined; try again")
+    raise UnavailableError(
+        f"namespace {namespace!r}",
+        "Redis lacks what the durable tier has of it, which cannot be restored now; try again",
+    )

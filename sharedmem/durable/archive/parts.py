@@ -12,9 +12,9 @@ from sharedmem.durable.protocol import Durable
 from sharedmem.errors import UnavailableError
 from sharedmem.models.record import Record
 from sharedmem.wire.keeping import Keeping
-from sharedmem.wire.keys import KeySpace
+from sharedmem.wire.keys import KeySpace, Space
 from sharedmem.wire.line import Line
-from sharedmem.wire.restoring import Restoring
+from sharedmem.wire.restoring import RestoreKeys, Restoring
 
 LASTING = frozenset({"session", "knowledge", "log"})
 SHARED_DATA = frozenset({"value", "counter", "text", "list", "hash", "set"})
@@ -64,6 +64,10 @@ class Shore:
     restoring: Restoring
     keeping: Keeping
     change_log_length: int
+
+    def owner(self, space: Space) -> RestoreKeys:
+        """The service keys of a namespace that restoring touches."""
+        return RestoreKeys(space.clock, space.changes, self.keyspace.kept(space.namespace))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ to a higher stamp. So hubs share the work without asking each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from sharedmem.durable.outbox.entries import Left, documents_of, newest
 from sharedmem.durable.outbox.outage import Outage
@@ -30,6 +31,13 @@ Refusals = Mapping[tuple[str, str], str]
 """Why the tier refused a document, by its key and element."""
 
 
+class Readmit(Protocol):
+    """Lets Redis hear of keys that the tier has although Redis lost the entries: `Joiner.readmit`."""
+
+    async def __call__(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
+        """Where entries that were left at that time, in milliseconds since 1970, are older than the present data."""
+
+
 class Carrier:
     """Carries entries from outboxes to the durable tier.
 
@@ -37,13 +45,17 @@ class Carrier:
         durable: the tier.
         outage: told when the tier cannot take something, and when it can again.
         counters: told of what was refused.
+        readmit: called with keys whose entries were gone from Redis when the tier had them.
         put_s: seconds that the tier gets for a few hundred documents.
     """
 
-    def __init__(self, durable: Durable, outage: Outage, counters: Counters, *, put_s: float = 60.0) -> None:
+    def __init__(
+        self, durable: Durable, outage: Outage, counters: Counters, *, readmit: Readmit, put_s: float = 60.0
+    ) -> None:
         self._durable = durable
         self._counters = counters
         self._put_s = put_s
+        self.readmit = readmit
         self.outage = outage
 
     async def carry(self, stream: OutboxStream, entries: Sequence[Entry]) -> dict[bytes, str]:
@@ -61,7 +73,10 @@ class Carrier:
         refusals = await self.put(records)
         last = {(record.key, record.element): record.stamp for record in records}
         done = [_done(entry, lefts, refusals, last) for entry, lefts in zip(entries, held, strict=True)]
-        await stream.settle(done)
+        if await stream.settle(done) < len(done):
+            # Others have settled them, or Redis has lost them, and whoever restored it may have missed them.
+            keys = {record.key for record in records}
+            await self.readmit(stream.namespace, keys, left_ms=min(entry.at_ms for entry in entries))
         self._tell(stream.namespace, done)
         return {one.id: one.refused[0][1] for one in done if one.refused}
 

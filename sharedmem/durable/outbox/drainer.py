@@ -10,22 +10,18 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sharedmem.clock import Clock
-from sharedmem.durable.outbox.carrying import Carrier
+from sharedmem.durable.outbox.carrying import Carrier, Readmit
 from sharedmem.durable.outbox.letters import DeadLetters
 from sharedmem.durable.outbox.outage import Outage
 from sharedmem.durable.outbox.purging import Purger
 from sharedmem.durable.outbox.stream import Means, OutboxStream, server_microseconds
 from sharedmem.durable.outbox.urgent import Urgent
 from sharedmem.durable.outbox.worker import Enrolment, Worker
-from sharedmem.durable.protocol import Durable
+from sharedmem.durable.shores import Shores
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import DeadLetter, DurableLag
-from sharedmem.tasks import Background
-from sharedmem.telemetry import Counters, get_logger
-from sharedmem.wire.keeping import Keeping
-from sharedmem.wire.keys import KeySpace, check_name
-from sharedmem.wire.line import Line
+from sharedmem.telemetry import get_logger
+from sharedmem.wire.keys import check_name
 
 _PAGE = 200
 _FAREWELL_S = 5.0
@@ -54,30 +50,21 @@ class Drainer:
     """Carries the changes of namespaces into the durable tier.
 
     Args:
-        line: the way to Redis.
-        keyspace: how keys are spelled.
-        keeping: the scripts.
-        durable: the tier, open.
-        background: runs the work.
-        counters: told of outages and refusals.
-        clock: paces the work.
+        shores: Redis and the tier, open.
         cache_ms: how long a copy of knowledge stays in Redis once the tier has it.
         pace: how it goes about it.
+        readmit: called with keys whose entries were gone from Redis when the tier had them.
     """
 
     def __init__(
         self,
-        line: Line,
-        keyspace: KeySpace,
-        keeping: Keeping,
-        durable: Durable,
-        background: Background,
-        counters: Counters,
-        clock: Clock,
+        shores: Shores,
         *,
         cache_ms: int,
         pace: Pace = _USUAL,
+        readmit: Readmit,
     ) -> None:
+        line, keyspace, keeping, durable, clock, background, counters = shores
         self._line = line
         self._clock = clock
         self._settle_s = pace.settle_s
@@ -86,7 +73,7 @@ class Drainer:
         self._streams: dict[str, OutboxStream] = {}
         self._noted: set[str] = set()
         self._outage = Outage(clock, counters, durable.url)
-        self._carrier = Carrier(durable, self._outage, counters)
+        self._carrier = Carrier(durable, self._outage, counters, readmit=readmit)
         self._enrolment = Enrolment(line, keyspace.outboxes, clock)
         self._urgent = Urgent(self._carrier, self._stream, background)
         self._letters = DeadLetters(self._stream)

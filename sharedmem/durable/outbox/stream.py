@@ -25,6 +25,11 @@ _CONSUMER = "hubs"
 _MOST_KEYS = 250
 
 
+def left_at_ms(entry_id: bytes) -> int:
+    """When the entry of that id was left, in milliseconds since 1970, by the server's clock."""
+    return int(entry_id.partition(b"-")[0])
+
+
 class Entry(NamedTuple):
     """One entry of the outbox: what one step has left."""
 
@@ -37,9 +42,14 @@ class Entry(NamedTuple):
         return sum(map(len, self.fields))
 
     @property
+    def at_ms(self) -> int:
+        """When it was left, in milliseconds since 1970, by the server's clock."""
+        return left_at_ms(self.id)
+
+    @property
     def at_s(self) -> float:
-        """When it was left, in seconds since 1970, by the server's clock."""
-        return int(self.id.partition(b"-")[0]) / 1000
+        """The same in seconds."""
+        return self.at_ms / 1000
 
 
 class Done(NamedTuple):

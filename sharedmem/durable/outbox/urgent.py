@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from sharedmem.durable.outbox.carrying import Carrier
-from sharedmem.durable.outbox.stream import OutboxStream
+from sharedmem.durable.outbox.stream import OutboxStream, left_at_ms
 from sharedmem.errors import UnavailableError
 from sharedmem.tasks import Background
 from sharedmem.wire.tier import ChangeLostError
@@ -83,7 +83,7 @@ class Urgent:
         try:
             found = await stream.read([one for waiter in waiting for one in waiter.entries])
             refused = await self._carrier.carry(stream, found) if found else {}
-            lost = await self._lost(waiting, {entry.id for entry in found})
+            lost = await self._lost(stream.namespace, waiting, {entry.id for entry in found})
         except asyncio.CancelledError:
             _tell(waiting, UnavailableError("a change under way to the durable tier", "its hub was closed"))
             raise
@@ -102,15 +102,18 @@ class Urgent:
             else:
                 waiter.future.set_result(None)
 
-    async def _lost(self, waiting: _Waiting, found: Container[bytes]) -> dict[Waiter, str]:
+    async def _lost(self, namespace: str, waiting: _Waiting, found: Container[bytes]) -> dict[Waiter, str]:
         """A key of each whose entries are gone without anybody having settled them: Redis was flushed, or set back."""
         lost = {}
         for waiter in waiting:
-            if all(one in found for one in waiter.entries):
+            gone = [left_at_ms(one) for one in waiter.entries if one not in found]
+            if not gone:
                 continue
             for key, stamp in waiter.changed.items():
                 if not await self._carrier.has(key, stamp):
                     lost[waiter] = key
+            if waiter not in lost:
+                await self._carrier.readmit(namespace, waiter.changed, left_ms=min(gone))
         return lost
 
 
