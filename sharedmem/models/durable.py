@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import Field
 
@@ -99,6 +100,9 @@ class DurableLag(Record):
     """How many of them a worker has in hand."""
     dead: int
     """Dead letters."""
+    recovery: Literal["complete", "running", "tier away", "not begun"] = "complete"
+    """Whether Redis has all that the tier has: complete; running: a hub restores it after a loss, and changes wait;
+    tier away: it was lost, and the tier cannot be asked; not begun: no hub has used the namespace since."""
 
 
 class DeadLetter(Record):

@@ -129,16 +129,16 @@ class Shore:
         records = [Record(self.target(key), "*", 0, b"json", body.encode(), mode) for key, body in bodies.items()]
         await self.mutations.value_write(self.keyspace.space(self.namespace), _ACTOR, records, together=False)
 
-    async def append(self, key: str, member: str) -> int:
+    async def append(self, key: str, member: str, *, mode: str = "k") -> int:
         """Append to a list that is kept; returns the version."""
         version, _ = await self.mutations.list_append(
-            self.target(key), _ACTOR, member=member.encode(), max_length=0, ttl_ms=0, keep=self.keep(key)
+            self.target(key), _ACTOR, member=member.encode(), max_length=0, ttl_ms=0, keep=self.keep(key, mode)
         )
         return version
 
-    async def delete(self, key: str) -> int:
+    async def delete(self, key: str, *, mode: str = "k") -> int:
         """Delete a key that is kept; returns the version."""
-        version, _ = await self.mutations.key_delete(self.target(key), _ACTOR, keep=self.keep(key))
+        version, _ = await self.mutations.key_delete(self.target(key), _ACTOR, keep=self.keep(key, mode))
         return version
 
     async def state(self, key: str) -> str:

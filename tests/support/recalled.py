@@ -18,13 +18,16 @@ from sharedmem.hub.assembly import Connect
 from sharedmem.knowledge.memory.image import MemoryImager
 from sharedmem.models import DurableRecord, Put
 from sharedmem.wire.bringing import Bringing
+from sharedmem.wire.changes import as_list
 from sharedmem.wire.keys import Target
 from sharedmem.wire.line import Line
+from sharedmem.wire.mutations import Record
 from sharedmem.wire.scripts import scripts
 from sharedmem.wire.tier import Keep
 from support.drained import CACHE_MS, Shore
 
 _ACTOR = b"ada"
+_PATIENCE = Patience(retry_s=1, drain_s=2)
 
 
 class Bridge(Shore):
@@ -34,6 +37,7 @@ class Bridge(Shore):
         line, durable, clock, namespace, limit: as `Shore`.
         kinds: what the rules say, by absolute key; nothing of the others.
         times: of its loader.
+        patience: of its joiner.
     """
 
     def __init__(
@@ -45,13 +49,12 @@ class Bridge(Shore):
         *,
         kinds: Mapping[str, str],
         times: Times,
+        patience: Patience,
         limit: int = 100_000,
     ) -> None:
         super().__init__(line, durable, clock, namespace, through="", limit=limit, pace=Pace())
         self.nudges: list[str] = []
-        self.joiner = Joiner(
-            self.shores, kind_of=kinds.get, imagers={}, nudge=self.nudge, patience=Patience(retry_s=1, drain_s=2)
-        )
+        self.joiner = Joiner(self.shores, kind_of=kinds.get, imagers={}, nudge=self.nudge, patience=patience)
         self.loader = Loader(self.shores, imagers={}, drain=self.let_drain, join=self.join, times=times)
         gatherer = Gatherer(
             self.shores,
@@ -133,9 +136,29 @@ class Bridge(Shore):
         raw = [member.encode() for member in members]
         await self.mutations.set_add(self.target(key), _ACTOR, ttl_ms=0, members=raw, keep=self.keep(key))
 
-    async def increment(self, key: str) -> int:
+    async def create(self, key: str, body: str, *, mode: str = "k") -> bytes:
+        """Write a value where there is none; returns the script's reply line."""
+        return (await self._write_all([Record(self.target(key), "", 0, b"json", body.encode(), mode)]))[0]
+
+    async def write_each(self, modes: Mapping[str, str]) -> list[bytes]:
+        """Write values together in one call, each kept in its own way; returns the reply lines."""
+        return await self._write_all(
+            [Record(self.target(key), "*", 0, b"json", b"1", mode) for key, mode in modes.items()]
+        )
+
+    async def _write_all(self, records: Sequence[Record]) -> list[bytes]:
+        return await self.mutations.value_write(records[0].target.space, _ACTOR, records, together=False)
+
+    async def newest_entry(self) -> bytes:
+        """The id of the last entry of the outbox."""
+        rows = await self.line.call("XREVRANGE", self.keyspace.outbox(self.namespace), "+", "-", "COUNT", 1)
+        id_ = as_list(as_list(rows)[0])[0]
+        assert isinstance(id_, bytes)
+        return id_
+
+    async def increment(self, key: str, *, mode: str = "k") -> int:
         _, number = await self.mutations.counter_increment(
-            self.target(key), _ACTOR, by=1, ttl_ms=0, keep=self.keep(key)
+            self.target(key), _ACTOR, by=1, ttl_ms=0, keep=self.keep(key, mode)
         )
         return int(number)
 
@@ -157,6 +180,7 @@ async def bridge(
     clock: Clock | None = None,
     kinds: Mapping[str, str] | None = None,
     times: Times | None = None,
+    patience: Patience = _PATIENCE,
 ) -> AsyncIterator[Bridge]:
     """A bridge on an open line; whatever lies in its namespace afterwards stays."""
     clock = clock or SystemClock()
@@ -170,6 +194,7 @@ async def bridge(
             namespace,
             kinds=kinds or {},
             times=times or Times(cache_ms=CACHE_MS, patience_s=5),
+            patience=patience,
         )
         try:
             yield made

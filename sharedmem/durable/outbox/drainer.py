@@ -187,7 +187,7 @@ class Drainer:
         return await self._enrolment.all()
 
     async def lag(self, namespace: str) -> DurableLag:
-        """How far the tier is behind in a namespace. Five round trips.
+        """How far the tier is behind in a namespace, and whether Redis is behind the tier. Six round trips.
 
         Raises:
             UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
@@ -200,6 +200,7 @@ class Drainer:
             oldest=round(max(0.0, now_s - oldest[0].at_s), 3) if oldest else 0.0,
             delivered=await stream.delivered(),
             dead=await stream.dead_length(),
+            recovery=await stream.recovery(),
         )
 
     async def dead_letters(self, namespace: str, *, limit: int = 100) -> list[DeadLetter]:

@@ -8,7 +8,7 @@ any order, since stamps decide which of them stay, and an entry counts as settle
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import Literal, NamedTuple, TypeVar, cast
 
 from sharedmem.models import DurableRecord
 from sharedmem.wire.changes import as_list, text_of
@@ -19,6 +19,8 @@ from sharedmem.wire.line import Line
 from sharedmem.wire.replies import Reply, ServerError
 
 T = TypeVar("T")
+Recovery = Literal["complete", "running", "tier away", "not begun"]
+_RECOVERY: dict[bytes, Recovery] = {b"joined": "complete", b"recovering": "running", b"provisional": "tier away"}
 GROUP = "tier"
 _CONSUMER = "hubs"
 # One call of a script holds the server up for all: some hundred keys take it a millisecond.
@@ -184,6 +186,15 @@ class OutboxStream:
                 return 0
             raise translate(error, self._line.address) from error
         return summary[0] if summary and isinstance(summary[0], int) else 0
+
+    async def recovery(self) -> Recovery:
+        """Whether Redis has all that the tier has (see `lua/namespace_join.lua`). One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`.
+        """
+        mark = await self._told(self._line.call("HGET", self._means.keyspace.kept(self.namespace), "$joined"))
+        return _RECOVERY.get(mark.split(b" ")[0], "not begun") if isinstance(mark, bytes) else "not begun"
 
     async def letters(self, count: int, *, after: str = "-") -> list[Entry]:
         """Dead letters, oldest first, from an id on. One round trip.

@@ -161,12 +161,13 @@ def _lag_picture(lags: Sequence[DurableLag]) -> RenderableType:
     if not lags:
         return said(("nothing has changed lately", "dim"))
     numbers = ["waiting", "in hand", "dead letters"]
-    picture = table("namespace", *numbers[:2], "oldest", numbers[2], right=numbers)
+    picture = table("namespace", *numbers[:2], "oldest", numbers[2], "recovery", right=numbers)
     for lag in lags:
         style = "bold red" if lag.oldest > _LONG_S else "yellow" if lag.waiting else "green"
         oldest = duration(lag.oldest) if lag.waiting else "-"
         waiting, dead = said((f"{lag.waiting:,}", style)), said((f"{lag.dead:,}", "red" if lag.dead else "dim"))
-        picture.add_row(cell(lag.namespace), waiting, f"{lag.delivered:,}", oldest, dead)
+        recovery = said((lag.recovery, "dim" if lag.recovery == "complete" else "yellow"))
+        picture.add_row(cell(lag.namespace), waiting, f"{lag.delivered:,}", oldest, dead, recovery)
     return picture
 
 
