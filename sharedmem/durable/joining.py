@@ -147,7 +147,7 @@ class Joiner:
         mark = await self._line.call("HGET", self._keyspace.kept(namespace), "$joined")
         words = text_of(mark).split() if isinstance(mark, bytes) else []
         # Without a mark somebody has yet to restore, and reads the tier after this.
-        if len(words) < _EPOCH + 1 or left_ms > int(words[_EPOCH]) // 1000:
+        if len(words) <= _EPOCH or left_ms >= int(words[_EPOCH]) // 1000:
             return
         found = [head for key in keys if (head := await self._durable.get(key)) is not None]
         await self._forget_when_drained(namespace, await self._forget(found, token=""), token="")
