@@ -4203,7 +4203,7 @@ class Durability(Face[AsyncDurability]):
     def status(self) -> DurableStatus:
         """How the tier is, and how far it is behind; an answer also when it is away.
 
-        Two requests to the tier, and five round trips to Redis for each namespace with changes.
+        Two requests to the tier, and six round trips to Redis for each namespace with changes.
 
         Raises:
             UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
@@ -4211,7 +4211,7 @@ class Durability(Face[AsyncDurability]):
         return self._portal.run(self._async.status())
 
     def lag(self, namespace: str) -> DurableLag:
-        """How far the tier is behind in a namespace. Five round trips.
+        """How far the tier is behind in a namespace, and whether Redis is behind the tier. Six round trips.
 
         Raises:
             UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
