@@ -77,6 +77,21 @@ def test_a_value_is_json_and_otherwise_a_text(shell: Shell, word: str, value: ob
     assert shell("get", "k", "--entry").data["version"] == version
 
 
+@pytest.mark.parametrize("word", ['{"a": 1', "{'a': 1}", "{a: 1}", '["x", ', "[1, 2", '"open'])
+def test_what_looks_like_broken_json_is_kept_as_a_text_with_a_warning(shell: Shell, word: str) -> None:
+    for words in (("set", "k", word), ("append", "l", word), ("queue", "put", "q", word), ("set", "k", "-")):
+        done = shell(*words, stdin=word.encode())
+
+        assert done.code == 0
+        assert done.err.startswith("sharedmem: warning: the value looks like broken JSON (")
+    assert shell("get", "k").data == word
+
+
+@pytest.mark.parametrize("word", ["{name}", "[draft] hello", "a { b", "", "NaN", '{"a": 1}', "-", "it's"])
+def test_other_texts_come_without_a_warning(shell: Shell, word: str) -> None:
+    assert shell("set", "k", word).err == ""
+
+
 def test_a_value_comes_from_a_file_or_from_standard_input(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "v.json").write_text('{"a": 1}\n')
     (tmp_path / "v.bin").write_bytes(b"\xff\x00")
@@ -306,6 +321,36 @@ def test_every_setting_is_shown_with_its_origin_and_without_secrets(shell: Shell
     assert rows["redis_url"]["origin"] == "argument"
     assert rows["access"]["origin"] == "default"
     assert shell("config", "namespace").data == shell.namespace
+
+
+def save_plan(shell: Shell) -> None:
+    """What a program does meanwhile."""
+
+    async def in_a_hub() -> None:
+        async with Hub.open(settings=Settings(data_dir=shell.data_dir)) as hub:
+            await hub.store(shell.namespace).decisions.save_plan("desk", "BTC", "BUY", 0.5, "it rises", "llm")
+
+    asyncio.run(in_a_hub())
+
+
+def test_a_group_alone_lists_and_with_a_name_shows_that_one(shell: Shell) -> None:
+    shell("queue", "put", "jobs", "a")
+    shell("queue", "put", f"{shell.namespace}:ada:own", "b")
+    shell("graph", "add", "Ada lives in Oslo.", "--group", "acme:ada")
+    save_plan(shell)
+
+    assert shell("queue").data == shell("queue", "list").data == ["jobs", f"{shell.namespace}:ada:own"]
+    assert shell("queue", "jobs").data["name"] == shell("queue", "stats", "jobs").data["name"] == "jobs"
+    assert shell("plans").data == shell("plans", "sessions").data == ["desk"]
+    assert shell("plans", "desk").data == shell("plans", "list", "desk").data != []
+    assert shell("graph").data == shell("graph", "groups").data == ["acme:ada"]
+    assert shell("notes").data == shell("notes", "apps").data == []
+    assert "'n-1' does not exist" in shell("notes", "n-1", "--app", "shop").err
+    assert shell("memories").data == shell("memories", "list").data
+    assert "memory 'm-1' does not exist" in shell("memories", "m-1").err
+    assert shell("task").data == shell("task", "list", "--limit", "5").data == shell("task", "--limit", "5").data == []
+    for group in ("cache", "index", "token"):
+        assert shell(group).code == 0
 
 
 def test_doctor_finds_nothing_bad_in_a_sound_place(shell: Shell) -> None:

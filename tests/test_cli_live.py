@@ -351,7 +351,7 @@ def test_each_help_text_ends_with_a_line_to_paste() -> None:
         assert told.output.rstrip().splitlines()[-1].strip().startswith("Try:  sharedmem"), words
 
 
-@pytest.mark.parametrize("words", [(), ("hash",), ("members", "-h")])
+@pytest.mark.parametrize("words", [(), ("hash",), ("members", "-h"), ("thread",)])
 def test_whoever_asks_for_nothing_gets_help(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(words) == 0
     assert "Usage: sharedmem" in capsys.readouterr().out

@@ -9,6 +9,7 @@ from sharedmem.coordination.queue_desk import QueueDesk
 from sharedmem.coordination.queue_puts import QueuePuts
 from sharedmem.coordination.worker import Worker
 from sharedmem.models.tasks import Backoff
+from sharedmem.wire.keys import plain_name
 
 _LONGEST_RESULT_S = 366 * 86_400.0
 
@@ -23,6 +24,21 @@ class TaskQueue(QueuePuts, Worker, QueueDesk):
 
 class Queues(Primitive):
     """Task queues: work that is handed out, and handed out again when its worker dies."""
+
+    async def queues(self) -> list[str]:
+        """The queues of the namespace, sorted, as `queue()` takes their names; pages of the server's scan.
+
+        A queue is listed while it holds a task, is paused, or has counted one lately.
+
+        Raises:
+            AccessDeniedError: this Redis user may not list keys.
+            UnavailableError: the server stayed away.
+        """
+        keyspace, home = self._scope.keyspace, self._scope.home
+        found: set[str] = set()
+        async for page in self._ground.line.scan(keyspace.queues_glob(home.namespace), near=home.clock):
+            found |= {keyspace.queue_of(key) for key in page} - {""}
+        return sorted(plain_name(key, home.namespace) for key in found)
 
     def queue(
         self,

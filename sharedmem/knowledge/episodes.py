@@ -55,9 +55,10 @@ class Episodes(Primitive):
         settings = self._ground.settings
         if len(coded) > settings.blob_threshold_bytes:
             advice = (
-                f"it takes {len(coded)} bytes, events may take {settings.blob_threshold_bytes}; write() what is large"
+                f"it takes {len(coded)} bytes, events may take {settings.blob_threshold_bytes}; store what is large as"
+                " a value and put its key here"
             )
-            raise InvalidError("event", "...", f"{advice} under a key and put the key here")
+            raise InvalidError("event", "...", advice)
         call = self._recalling.episode_append(
             target.space,
             keys,

@@ -3074,6 +3074,14 @@ class Synthesis(Face[AsyncSynthesis]):
             )
         )
 
+    def apps(self) -> list[str]:
+        """The apps that have notes, sorted. One round trip.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.apps())
+
     def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
         """One note, whatever its status; None when there is none. One round trip.
 
@@ -4023,6 +4031,17 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
         return self._portal.run(self._async.lease_release(name, id))
+
+    def queues(self) -> list[str]:
+        """The queues of the namespace, sorted, as `queue()` takes their names; pages of the server's scan.
+
+        A queue is listed while it holds a task, is paused, or has counted one lately.
+
+        Raises:
+            AccessDeniedError: this Redis user may not list keys.
+            UnavailableError: the server stayed away.
+        """
+        return self._portal.run(self._async.queues())
 
     def queue(
         self,

@@ -283,6 +283,15 @@ class Synthesis(Keeping, SynthesisBase):
             recall_threshold=similarity_threshold,
         )
 
+    @measured("synthesis.apps")
+    async def apps(self) -> list[str]:
+        """The apps that have notes, sorted. One round trip.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._parts.shelf.apps()
+
     @measured("synthesis.get_memory")
     async def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
         """One note, whatever its status; None when there is none. One round trip.

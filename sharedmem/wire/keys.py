@@ -51,6 +51,8 @@ RECORD_PARTS = (
     *("graph.falkor", "graph.falkor.ready"),
     *(f"note.{part}" for part in ("apps", "ids", "users", "chains")),
 )
+# Of the parts of a queue those that are named by it alone, one of which is there as long as it holds or counts a task.
+_SHOW_A_QUEUE = frozenset({"$queue.tasks", "$queue.dead", "$queue.paused", "$queue.counts"})
 # These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
 LASTING_PARTS = (
     *("queue.ready", "queue.delayed", "queue.claimed", "queue.tasks", "queue.claims"),
@@ -159,6 +161,13 @@ def absolute(key: str, namespace: str, scope: str) -> str:
     if rest.startswith("$"):
         raise InvalidError("key", key, "scopes that begin with '$' are sharedmem's own")
     return key
+
+
+def plain_name(key: str, namespace: str) -> str:
+    """How an absolute key in the shared scope is named in its namespace: without both, where that means the same."""
+    head = f"{namespace}:{SHARED_SCOPE}:"
+    rest = key.removeprefix(head)
+    return rest if key.startswith(head) and ":" not in rest else key
 
 
 def glob_escaped(text: str) -> str:
@@ -328,6 +337,15 @@ class KeySpace:
     def token_limit(self, namespace: str, id_: str) -> bytes:
         """The bucket from which the calls of a token are taken; clearing the namespace does not fill it."""
         return self.service(namespace, f"token.limit:{id_}")
+
+    def queues_glob(self, namespace: str) -> bytes:
+        """A Redis glob over what lies beside the queues of a namespace (see `queue_of`)."""
+        return self.pattern(namespace, "$queue.*")
+
+    def queue_of(self, physical: bytes) -> str:
+        """The absolute name of the queue that a key lies beside; nothing when the key does not show it."""
+        namespace, part, *rest = self.logical(physical).split(":", 2)
+        return f"{namespace}:{rest[0]}" if rest and part in _SHOW_A_QUEUE else ""
 
     def is_state(self, physical: bytes) -> bool:
         """Whether a service key is the state of a key between Redis and the durable tier, which nobody counts."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from sharedmem import __version__
+from sharedmem.faces.cli import completion
 from sharedmem.faces.cli.session import Options
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -27,8 +29,35 @@ ORDER = (
 DATA, LIVE, NAMESPACE, SERVER = "Shared data", "Live", "A namespace as a whole", "Server and installation"
 AGREEMENT, DURABLE, MEMORY = "Agreement", "What lasts", "Memory"
 
+
+class _Root(TyperGroup):
+    """The command line as a whole; what is completed is put in order first, as what is run."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of some words."""
+        words = tuple(args)
+        is_completed = extra.get("resilient_parsing", False)
+        context = super().make_context(info_name, _in_order(args) if is_completed else args, parent, **extra)
+        context.meta[completion.WORDS] = words
+        return context
+
+
+class _WithNames(TyperGroup):
+    """A group that may be followed by a name instead of a command."""
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """The commands that begin so, and the names that the usual command takes."""
+        found = super().shell_complete(ctx, incomplete)
+        usual = self.get_command(ctx, USUAL[str(ctx.info_name)].named)
+        if usual is None:
+            return found
+        first = next(param for param in usual.params if param.param_type_name == "argument")
+        return [*found, *first.shell_complete(ctx, incomplete)]
+
+
 app = typer.Typer(
     name="sharedmem",
+    cls=_Root,
     help="The shared memory of your agents, from the shell.\n\n"
     "Tables on a terminal, JSON to a pipe or with --json. Without a URL a private server of this machine is used. "
     "Options below may stand before or after the command.",
@@ -37,46 +66,77 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-hashes = typer.Typer(help="Facts about one thing, field by field; `hash KEY` shows them all.")
-members = typer.Typer(help="Unique things; `members KEY` shows them all.")
+hashes = typer.Typer(cls=_WithNames, help="Facts about one thing, field by field; `hash KEY` shows them all.")
+members = typer.Typer(cls=_WithNames, help="Unique things; `members KEY` shows them all.")
 app.add_typer(hashes, name="hash", rich_help_panel=DATA, epilog="Try:  sharedmem hash agent:planner")
 app.add_typer(members, name="members", rich_help_panel=DATA, epilog="Try:  sharedmem members topics")
-serve = typer.Typer(help="Let agents of other machines and languages in, until Ctrl-C.")
+serve = typer.Typer(help="Let agents of other machines and languages in, until Ctrl-C; `serve` alone serves REST.")
 app.add_typer(serve, name="serve", rich_help_panel=SERVER, epilog="Try:  sharedmem serve rest")
-tokens = typer.Typer(help="Tokens by which servers know their callers: made here, shown once, taken back here.")
+tokens = typer.Typer(help="Tokens by which servers know their callers, each shown once; `token` lists them.")
 app.add_typer(tokens, name="token", rich_help_panel=SERVER, epilog="Try:  sharedmem token create --actor planner")
 
-plans = typer.Typer(help="What agents decided and how that went; `plans SESSION` shows the newest plans.")
+plans = typer.Typer(help="What agents decided, and how that went; `plans` lists sessions, `plans SESSION` its plans.")
 app.add_typer(plans, name="plans", rich_help_panel=AGREEMENT, epilog="Try:  sharedmem plans desk")
-queues = typer.Typer(help="Tasks that are handed out, each done at least once; `queue NAME` shows what is in a queue.")
+queues = typer.Typer(
+    cls=_WithNames, help="Tasks, each done at least once; `queue` lists the queues, `queue NAME` shows one."
+)
 app.add_typer(queues, name="queue", rich_help_panel=AGREEMENT, epilog="Try:  sharedmem queue put jobs hello")
 
-durable = typer.Typer(help="The durable tier, which keeps what must last.")
+durable = typer.Typer(help="The durable tier, which keeps what must last; `durable` shows how it is.")
 app.add_typer(durable, name="durable", rich_help_panel=DURABLE, epilog="Try:  sharedmem durable status")
 
-memories = typer.Typer(help="What agents remember; `memories list` shows the newest.")
+memories = typer.Typer(help="What agents remember; `memories` lists the newest, `memories ID` shows one.")
 app.add_typer(memories, name="memories", rich_help_panel=MEMORY, epilog="Try:  sharedmem memories list")
-threads = typer.Typer(help="Conversations, and what was said in them.")
+threads = typer.Typer(help="Conversations, and what was said in them; `thread ID` shows what one holds.")
 app.add_typer(threads, name="thread", rich_help_panel=MEMORY, epilog="Try:  sharedmem thread stats main")
-graph = typer.Typer(help="What was true of the world, and what was known of it when; each group has a graph.")
+graph = typer.Typer(
+    help="What was true, and what was known of it when; `graph` lists the groups, each of which has a graph."
+)
 app.add_typer(graph, name="graph", rich_help_panel=MEMORY, epilog="Try:  sharedmem graph groups")
-notes = typer.Typer(help="What conversations became: notes that are consolidated and superseded, never lost.")
+notes = typer.Typer(help="What conversations became; `notes` lists the apps, `notes ID --app APP` shows a note.")
 app.add_typer(notes, name="notes", rich_help_panel=MEMORY, epilog="Try:  sharedmem notes find address --app shop")
-tasks = typer.Typer(help="What synthesis was asked to do, and how far that is.")
+tasks = typer.Typer(help="What synthesis was asked to do; `task` lists what is not done, `task ID` shows one.")
 app.add_typer(tasks, name="task", rich_help_panel=MEMORY, epilog="Try:  sharedmem task list")
-cache = typer.Typer(help="Answers that somebody has paid for already.")
+cache = typer.Typer(help="Answers that somebody has paid for already; `cache` shows how it did.")
 app.add_typer(cache, name="cache", rich_help_panel=MEMORY, epilog="Try:  sharedmem cache stats")
-index = typer.Typer(help="The indexes by which memories and answers are found.")
+index = typer.Typer(help="The indexes by which memories and answers are found; `index` lists them.")
 app.add_typer(index, name="index", rich_help_panel=MEMORY, epilog="Try:  sharedmem index list")
 
+
+class Usual(NamedTuple):
+    """What a group does when none of its commands is named: it looks, and changes nothing (`serve` serves)."""
+
+    group: typer.Typer
+    alone: str = ""
+    """With no further word: list what there is. Without such a list, the help is shown."""
+    named: str = ""
+    """With the name of one thing: show that."""
+    flagged: str = ""
+    """With a flag before everything else; without it as with a name, or alone."""
+
+    def of(self, words: Sequence[str]) -> str:
+        """The command that is meant by the words behind the group; nothing when none is."""
+        if not words:
+            return self.alone
+        return (self.flagged or self.named or self.alone) if words[0].startswith("-") else self.named
+
+
 USUAL = {
-    "serve": (serve, "rest"),
-    "hash": (hashes, "all"),
-    "members": (members, "list"),
-    "plans": (plans, "list"),
-    "queue": (queues, "stats"),
+    "hash": Usual(hashes, named="all"),
+    "members": Usual(members, named="list"),
+    "serve": Usual(serve, alone="rest"),
+    "token": Usual(tokens, alone="list"),
+    "plans": Usual(plans, alone="sessions", named="list"),
+    "queue": Usual(queues, alone="list", named="stats"),
+    "durable": Usual(durable, alone="status"),
+    "memories": Usual(memories, alone="list", named="show", flagged="list"),
+    "thread": Usual(threads, named="stats"),
+    "graph": Usual(graph, alone="groups"),
+    "notes": Usual(notes, alone="apps", named="show"),
+    "task": Usual(tasks, alone="list", named="show", flagged="list"),
+    "cache": Usual(cache, alone="stats"),
+    "index": Usual(index, alone="list"),
 }
-"""What a group does when none of its commands is named."""
 
 NUMBERS = {"ignore_unknown_options": True}
 """Lets a command take negative numbers as arguments."""
@@ -112,7 +172,13 @@ def _global_options(
         str | None, typer.Option(help="Server to use; without it SHAREDMEM_REDIS_URL, else the embedded one.")
     ] = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Namespace of plain keys, those without a colon.")
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Namespace of plain keys, those without a colon.",
+            autocompletion=completion.namespaces,
+        ),
     ] = None,
     actor: Annotated[
         str | None, typer.Option(help="Act with the rights of this actor; without it you may do everything.")
@@ -124,3 +190,54 @@ def _global_options(
     ] = False,
 ) -> None:
     context.obj = Options(url=url, namespace=namespace, actor=actor, json=json, data_dir=data_dir)
+
+
+# -- words put in order ---------------------------------------------------------------------------
+
+_WITH_VALUE = frozenset({"--url", "--namespace", "-n", "--actor", "--data-dir"})
+_FLAGS = frozenset({"--json"})
+_HELP = frozenset({"--help", "-h"})
+_PASSES_ON = "redis-cli"
+
+
+def arranged(arguments: Sequence[str]) -> list[str]:
+    """The arguments with the global options first, and a group's usual command put in where none is named."""
+    leading, words = _parted(arguments)
+    return [*leading, *_meant(words)]
+
+
+def _in_order(arguments: Sequence[str]) -> list[str]:
+    """As `arranged`, of words that go on: behind a group alone anything may come."""
+    leading, words = _parted(arguments)
+    return [*leading, *(_meant(words) if len(words) > 1 else words)]
+
+
+def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    leading: list[str] = []
+    words: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word == "--" or (words or [""])[0] == _PASSES_ON:
+            words += [word, *rest]
+            break
+        if word in _WITH_VALUE:
+            leading += [word, *rest[:1]]
+            del rest[:1]
+        elif word in _FLAGS or word.partition("=")[0] in _WITH_VALUE:
+            leading.append(word)
+        else:
+            words.append(word)
+    return leading, words
+
+
+def _meant(words: list[str]) -> list[str]:
+    """The words with the usual command of a group, where none is named."""
+    if not words or words[0] not in USUAL:
+        return words
+    name, *rest = words
+    usual = USUAL[name]
+    if rest[:1] and (rest[0] in _HELP or rest[0] in {command.name for command in usual.group.registered_commands}):
+        return words
+    meant = usual.of(rest)
+    return [name, meant, *rest] if meant else [name, *(rest or ["--help"])]

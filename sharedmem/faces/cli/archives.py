@@ -21,6 +21,7 @@ from sharedmem.durable.archive.moving import Copied, Exported, Imported
 from sharedmem.durable.archive.steps import LeftOut, Progress, Step
 from sharedmem.durable.opening import durable_at
 from sharedmem.errors import InvalidError
+from sharedmem.faces.cli import completion
 from sharedmem.faces.cli.app import DURABLE, command
 from sharedmem.faces.cli.output import answer, cell, console, counted, is_for_people, note, pairs, table
 from sharedmem.faces.cli.session import options_of, rightful
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_NamespaceName = Annotated[str, typer.Argument(help="Name of the namespace.")]
+_NamespaceName = Annotated[str, typer.Argument(help="Name of the namespace.", autocompletion=completion.namespaces)]
 _Replace = Annotated[
     bool,
     typer.Option("--replace", help="Let structures and counters that are there give way; values go by version."),
@@ -79,7 +80,9 @@ def import_(
 @command("copy", DURABLE, example="sharedmem copy --from redis://old:6379 --to redis://new:6379 research")
 def copy(
     context: typer.Context,
-    namespaces: Annotated[list[str] | None, typer.Argument(help="Which namespaces; without it all.")] = None,
+    namespaces: Annotated[
+        list[str] | None, typer.Argument(help="Which namespaces; without it all.", autocompletion=completion.namespaces)
+    ] = None,
     source: Annotated[
         str | None, typer.Option("--from", help="Where from: a Redis or durable URL; without it the server in use.")
     ] = None,

@@ -43,12 +43,10 @@ from sharedmem.faces.cli import (
     tokens,
     whole,
 )
-from sharedmem.faces.cli.app import ORDER, USUAL, app
+from sharedmem.faces.cli.app import ORDER, app, arranged
+from sharedmem.faces.cli.completion import joined_at_colons
 
 INTERRUPTED, BROKEN_PIPE, SYSTEM = 130, 1, 74
-_WITH_VALUE = frozenset({"--url", "--namespace", "-n", "--actor", "--data-dir"})
-_FLAGS = frozenset({"--json"})
-_PASSES_ON = "redis-cli"
 _PUT_THEMSELVES_ON_THE_TREE = (
     keys,
     structures,
@@ -88,6 +86,7 @@ def main() -> None:
         # As Ctrl-C: the command leaves the embedded server, which would else run on without users.
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     _prepare_output()
+    joined_at_colons(os.environ)
     sys.exit(run(sys.argv[1:]))
 
 
@@ -122,38 +121,6 @@ def _prepare_output() -> None:
 
 def _nowhere() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
-
-
-def arranged(arguments: Sequence[str]) -> list[str]:
-    """The arguments with the global options first, and a group's usual command put in where none is named."""
-    leading: list[str] = []
-    words: list[str] = []
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if word == "--" or (words or [""])[0] == _PASSES_ON:
-            words += [word, *rest]
-            break
-        if word in _WITH_VALUE:
-            leading += [word, *rest[:1]]
-            del rest[:1]
-        elif word in _FLAGS or word.partition("=")[0] in _WITH_VALUE:
-            leading.append(word)
-        else:
-            words.append(word)
-    return [*leading, *_completed(words)]
-
-
-def _completed(words: list[str]) -> list[str]:
-    if len(words) == 1 and words[0] in {group.name for group in app.registered_groups}:
-        return [words[0], "--help"]
-    if not words or words[0] not in USUAL:
-        return words
-    group, usual = USUAL[words[0]]
-    if words[1] in {"--help", "-h"}:
-        return [words[0], "--help"]
-    named = {command.name for command in group.registered_commands}
-    return words if words[1] in named else [words[0], usual, *words[1:]]
 
 
 def _usage(error: typer.TyperException) -> str:

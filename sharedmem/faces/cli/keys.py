@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sharedmem.config import Kind
+from sharedmem.faces.cli import completion
 from sharedmem.faces.cli.app import DATA, NUMBERS, command
 from sharedmem.faces.cli.output import ago, answer, body, console, duration, is_for_people, note, said, write_line
 from sharedmem.faces.cli.session import Options, opened, options_of, perform
@@ -20,7 +21,9 @@ from sharedmem.models import Entry
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Key = Annotated[str, typer.Argument(help="Plain (in the namespace) or absolute, with a colon.")]
+Key = Annotated[
+    str, typer.Argument(help="Plain (in the namespace) or absolute, with a colon.", autocompletion=completion.keys)
+]
 Value = Annotated[str, typer.Argument(help="JSON, @file, or - for standard input; what is no JSON is a text.")]
 Ttl = Annotated[float | None, typer.Option(help="Seconds to live; without it the kind or the rules decide.")]
 OfKind = Annotated[Kind | None, typer.Option(help="Kind of memory, which sets how long it lives.")]
@@ -65,7 +68,10 @@ def set_(
 
 @command("rm", DATA, example="sharedmem rm plan")
 def rm(
-    context: typer.Context, keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys of any type.")]
+    context: typer.Context,
+    keys: Annotated[
+        list[str], typer.Argument(metavar="KEY...", help="Keys of any type.", autocompletion=completion.keys)
+    ],
 ) -> None:
     """Remove keys with whatever they hold, and tell how many there were."""
     options = options_of(context)
@@ -82,7 +88,11 @@ async def _remove(options: Options, keys: list[str]) -> int:
 def ls(
     context: typer.Context,
     pattern: Annotated[
-        str, typer.Argument(help="With * and ?. Plain: in every scope of the namespace; with a colon: absolute.")
+        str,
+        typer.Argument(
+            help="With * and ?. Plain: in every scope of the namespace; with a colon: absolute.",
+            autocompletion=completion.keys,
+        ),
     ] = "*",
     tree: Annotated[bool, typer.Option("--tree", help="By namespace, scope and parts of the name.")] = False,
 ) -> None:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from sharedmem.errors import InvalidError
 from sharedmem.faces.cli import notes_pictures as pictures
 from sharedmem.faces.cli.app import MEMORY, command, notes
-from sharedmem.faces.cli.output import answer, counted, is_for_people, progress, said, write_line
+from sharedmem.faces.cli.output import answer, counted, is_for_people, progress, rows_of, said, write_line
 from sharedmem.faces.cli.session import Options, opened, options_of, perform
 from sharedmem.faces.operations import synthesis as table_of
 from sharedmem.models import GraphFormat, NoteCheck, Recall, Record, SynthesisMessage, SynthesisTask
@@ -81,6 +81,14 @@ def notes_find(  # each field is an option
     )
     hits = perform(options, table_of.SYNTHESIS_QUERY_MEMORY, request)
     answer(options, hits, lambda: pictures.hits_picture(hits))
+
+
+@command("apps", None, group=notes, example="sharedmem notes apps")
+def notes_apps(context: typer.Context) -> None:
+    """Show the apps that have notes; `notes` alone does the same."""
+    options = options_of(context)
+    names = perform(options, table_of.SYNTHESIS_APPS, table_of.OfApps())
+    answer(options, names, lambda: rows_of(names, first=1))
 
 
 @command("show", None, group=notes, example="sharedmem notes show note-1 --app shop")

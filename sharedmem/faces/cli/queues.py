@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sharedmem.errors import NotFoundError
+from sharedmem.faces.cli import completion
 from sharedmem.faces.cli.app import command, queues
 from sharedmem.faces.cli.keys import Value
-from sharedmem.faces.cli.output import ago, answer, body, cell, counted, duration, nothing, pairs, said, table
+from sharedmem.faces.cli.output import ago, answer, body, cell, counted, duration, nothing, pairs, rows_of, said, table
 from sharedmem.faces.cli.session import options_of, perform
 from sharedmem.faces.cli.values import read_value
 from sharedmem.faces.operations import Operation
@@ -20,7 +21,12 @@ from sharedmem.models.tasks import QueueLine
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Name = Annotated[str, typer.Argument(help="Plain (<namespace>:shared:<name>) or absolute.", metavar="NAME")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="Plain (<namespace>:shared:<name>) or absolute.", metavar="NAME", autocompletion=completion.queues
+    ),
+]
 TaskId = Annotated[str, typer.Argument(help="The task's id, as put and claim tell it.", metavar="ID")]
 Token = Annotated[int, typer.Argument(help="The receipt, as claim tells it.")]
 Wait = Annotated[float, typer.Option(help="Seconds to wait for it.")]
@@ -126,6 +132,14 @@ def queue_result(context: typer.Context, name: Name, task_id: TaskId, wait: Wait
     request = table_of.TaskResult(queue=name, id=task_id, wait=wait)
     outcome = perform(options, table_of.QUEUE_RESULT, request)
     answer(options, outcome, lambda: _outcome_picture(outcome))
+
+
+@command("list", None, group=queues, example="sharedmem queue list")
+def queue_list(context: typer.Context) -> None:
+    """Show the queues of the namespace; `queue` alone does the same."""
+    options = options_of(context)
+    names = perform(options, table_of.QUEUE_LIST, table_of.OfQueues())
+    answer(options, names, lambda: rows_of(names, first=1))
 
 
 @command("stats", None, group=queues, example="sharedmem queue stats jobs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 from collections.abc import Collection, Mapping
 from datetime import date, datetime, time, timedelta
@@ -15,11 +16,16 @@ from pydantic import BaseModel
 
 from sharedmem.errors import InvalidError, NotFoundError
 
+# Begins as an object, an array or a quoted text does; `{name}` and `[draft] ...` are texts that people write.
+_MEANT_AS_JSON = re.compile(r"""\s*(?:\{\s*(?:["'}]|\w+\s*:)|\[\s*(?:["'\[{\]]|-?\d)|"[^"]*$)""")
+
 
 def read_value(word: str) -> Any:
     """The value that an argument means: `@file` or `-` (standard input) for its content; JSON, else text.
 
     `@@` at the beginning stands for one `@` of a text. A content that is not UTF-8 is a value of bytes.
+
+    A text that looks like broken JSON is warned of on standard error.
 
     Raises:
         NotFoundError: there is no such file.
@@ -52,6 +58,11 @@ def _content(raw: bytes) -> Any:
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_json)
+    except json.JSONDecodeError as error:
+        if _MEANT_AS_JSON.match(text):
+            what = f"{error.msg} at character {error.pos + 1}"
+            sys.stderr.write(f"sharedmem: warning: the value looks like broken JSON ({what}); it is kept as a text\n")
+        return text
     except ValueError:
         return text
     except RecursionError:

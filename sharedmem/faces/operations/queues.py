@@ -138,6 +138,13 @@ def _receipt(ask: OnClaim) -> Receipt:
     return Receipt(id=ask.id, token=ask.token)
 
 
+class OfQueues(Record):
+    """Nothing needs to be said."""
+
+
+QUEUE_LIST = Operation(
+    "queue.list", "The queues of the namespace, sorted.", "read", OfQueues, list[str], lambda store, _: store.queues()
+)
 QUEUE_PUT = Operation(
     "queue.put", "Put a task into a queue; tells its id, and whether it is new.", "write", TaskPut, PutResult, _put
 )

@@ -28,6 +28,10 @@ from sharedmem.store import SharedMemoryStore
 # -- requests: field names are those of the calls' arguments, where their meaning and limits stand ------
 
 
+class OfApps(Record):
+    """Nothing needs to be said."""
+
+
 class AddMemory(Record):
     """A conversation to be remembered."""
 
@@ -293,6 +297,14 @@ SYNTHESIS_SUMMARIZE_CONVERSATION = Operation(
 )
 SYNTHESIS_QUERY_MEMORY = Operation(
     "synthesis.query_memory", "Find notes by composite score.", "read", QueryMemory, list[NoteHit], _query
+)
+SYNTHESIS_APPS = Operation(
+    "synthesis.apps",
+    "The apps that have notes, sorted.",
+    "read",
+    OfApps,
+    list[str],
+    lambda store, _: store.synthesis.apps(),
 )
 SYNTHESIS_GET_MEMORY = Operation("synthesis.get_memory", "Read one note.", "read", OnNote, Note, _get)
 SYNTHESIS_DELETE_MEMORY = Operation(

@@ -114,6 +114,7 @@ _COORDINATION = (
 )
 _TASK = "/queues/{queue}/tasks/{id}"
 _QUEUES = (
+    _get("queue.list", "/queues", "queues", paging="names"),
     _get("queue.stats", "/queues/{queue}", "queues"),
     _post("queue.put", "/queues/{queue}/tasks", "queues"),
     _post("queue.put_many", "/queues/{queue}/batch", "queues"),
@@ -187,6 +188,7 @@ _SYNTHESIS = (
     _post("synthesis.unarchive", _NOTE + "/unarchive", "synthesis"),
     _post("synthesis.add_agent_memory", "/agent/memories", "synthesis", 202),
     _post("synthesis.summarize_conversation", "/agent/summaries", "synthesis"),
+    _get("synthesis.apps", "/apps", "synthesis", paging="names"),
     _get("synthesis.list_tasks", "/tasks", "synthesis"),
     _get("synthesis.get_task_status", "/tasks/{task_id}", "synthesis"),
     _post("synthesis.retry_task", "/tasks/{task_id}/retry", "synthesis"),

@@ -1,0 +1,170 @@
+"""Completion of names by the shell: it asks the server in use for a moment, starts none, and fails in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import typer
+
+from sharedmem.clock import SystemClock, new_id
+from sharedmem.config import Settings
+from sharedmem.errors import SharedMemoryError
+from sharedmem.faces.cli.session import Options, rightful
+from sharedmem.wire import embedded
+from sharedmem.wire.access import Identity, Scope
+from sharedmem.wire.address import read_address
+from sharedmem.wire.connection import open_line
+from sharedmem.wire.keys import KeySpace, glob_escaped, plain_name
+from sharedmem.wire.line import Line
+
+WORDS = "sharedmem.words"
+"""Under this name a context keeps all words before the one that is completed."""
+_SHELL = "_SHAREDMEM_COMPLETE"
+_PATIENCE_S = 1.0
+_MOST = 200
+_NAMESPACE = frozenset({"--namespace", "-n"})
+_OTHER_VALUES = frozenset({"--url", "--actor", "--data-dir"})
+
+
+class _Asked:
+    """What a name begins with, and where the rest of it is looked up."""
+
+    def __init__(self, line: Line, scope: Scope, beginning: str) -> None:
+        self._line = line
+        self._scope = scope
+        self._beginning = beginning
+
+    async def namespaces(self) -> set[str]:
+        keyspace = self._scope.keyspace
+        pages = self._line.scan(keyspace.clocks(), near=None)
+        return await self._gathered(pages, lambda key: keyspace.logical(key).partition(":")[0])
+
+    async def keys(self) -> set[str]:
+        keyspace, identity = self._scope.keyspace, self._scope.identity
+        namespace, absolute, rest = self._beginning.partition(":")
+        if not absolute:
+            namespace, rest = identity.namespace, f"{identity.scope}:{self._beginning}"
+        own = f"{identity.namespace}:{identity.scope}:"
+
+        def name(physical: bytes) -> str:
+            key = keyspace.logical(physical)
+            plain = key.removeprefix(own)
+            if keyspace.is_service(physical) or not identity.may("read", key):
+                return ""
+            return key if absolute else plain if plain != key and ":" not in plain else ""
+
+        pattern = keyspace.pattern(namespace, f"{glob_escaped(rest)}*")
+        return await self._gathered(self._line.scan(pattern, near=keyspace.space(namespace).clock), name)
+
+    async def queues(self) -> set[str]:
+        keyspace, home = self._scope.keyspace, self._scope.home
+        pages = self._line.scan(keyspace.queues_glob(home.namespace), near=home.clock)
+        return await self._gathered(pages, lambda key: plain_name(keyspace.queue_of(key), home.namespace))
+
+    async def _gathered(self, pages: AsyncIterator[list[bytes]], name: Callable[[bytes], str]) -> set[str]:
+        found: set[str] = set()
+        async for page in pages:
+            found |= {named for key in page if (named := name(key)) and named.startswith(self._beginning)}
+            if len(found) >= _MOST:
+                break
+        return found
+
+
+_Look = Callable[[_Asked], Awaitable[set[str]]]
+
+
+def keys(context: typer.Context, incomplete: str) -> list[str]:
+    """The keys that begin so, or where the word before asks for a namespace, the namespaces."""
+    return _completed(context, incomplete, _Asked.keys)
+
+
+def queues(context: typer.Context, incomplete: str) -> list[str]:
+    """The queues that begin so, likewise."""
+    return _completed(context, incomplete, _Asked.queues)
+
+
+def namespaces(context: typer.Context, incomplete: str) -> list[str]:
+    """The namespaces that begin so."""
+    return _completed(context, incomplete, _Asked.namespaces)
+
+
+def _completed(context: typer.Context, incomplete: str, look: _Look) -> list[str]:
+    before = context.find_root().meta.get(WORDS, ())
+    if before and before[-1] in _OTHER_VALUES:
+        return []
+    if before and before[-1] in _NAMESPACE:
+        look = _Asked.namespaces
+    cut = os.environ.get(_CUT, "")
+    try:
+        found = asyncio.run(_found(_options_of(context), cut + incomplete, look))
+    except (SharedMemoryError, OSError):  # a line that is being typed is no place for complaints
+        return []
+    return [name.removeprefix(cut) for name in sorted(found)[:_MOST]]
+
+
+def _options_of(context: typer.Context) -> Options:
+    given: dict[str, Any] = context.find_root().params
+    return Options(given.get("url"), given.get("namespace"), given.get("actor"), data_dir=given.get("data_dir"))
+
+
+async def _found(options: Options, incomplete: str, look: _Look) -> set[str]:
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            settings = await asyncio.to_thread(options.settings)
+            async with _reached(rightful(settings)) as line:
+                if line is None:
+                    return set()
+                identity = Identity(settings.namespace, settings.actor, policy=rightful(settings).access)
+                scope = Scope(KeySpace(settings.prefix, new_id()), identity)
+                return await look(_Asked(line, scope, incomplete))
+    except TimeoutError:
+        return set()
+
+
+@asynccontextmanager
+async def _reached(settings: Settings) -> AsyncIterator[Line | None]:
+    """A line to the server in use; None where there is none yet."""
+    url = settings.redis_url
+    if url is None:
+        known = await embedded.status(settings.data_dir)
+        url = known.url if known.running else None
+    if url is None:
+        yield None
+        return
+    line = open_line(read_address(url, settings), settings, SystemClock())
+    try:
+        yield line
+    finally:
+        await line.close()
+
+
+# -- bash cuts words at colons --------------------------------------------------------------------
+
+_CUT = "_SHAREDMEM_COMPLETE_CUT"
+"""Holds what stands before the last colon of the word that is completed, where the shell has cut it there."""
+
+
+def joined_at_colons(environment: MutableMapping[str, str]) -> None:
+    """Undo that bash cuts `chat:team` into three words; of the last one it wants what follows the last colon."""
+    if environment.get(_SHELL) != "complete_bash" or "COMP_WORDS" not in environment:
+        return
+    separator = "\n" if "\n" in environment["COMP_WORDS"] else " "
+    at = int(environment.get("COMP_CWORD", "0"))
+    words = (environment["COMP_WORDS"].split(separator) + [""] * at)[: at + 1]
+    joined = words[:1]
+    for before, word in pairwise(words):
+        if len(joined) > 1 and (word.startswith(":") or before.endswith(":")):
+            joined[-1] += word
+        else:
+            joined.append(word)
+    if len(joined) == len(words):
+        return
+    before, colon, joined[-1] = joined[-1].rpartition(":")
+    environment[_CUT] = before + colon
+    environment["COMP_WORDS"] = separator.join(joined)
+    environment["COMP_CWORD"] = str(len(joined) - 1)

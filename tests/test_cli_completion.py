@@ -1,0 +1,139 @@
+"""Completion by the shell, through the protocol that the scripts of bash and zsh speak."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from support.shell import finish, start
+
+from sharedmem import Hub, Settings
+from sharedmem.faces.cli import run
+
+_PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def data_dir() -> Iterator[Path]:
+    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
+    assert run(["--data-dir", str(base / "d"), "up"]) == 0
+    asyncio.run(_filled(base / "d"))
+    yield base / "d"
+    assert run(["--data-dir", str(base / "d"), "down"]) == 0
+    shutil.rmtree(base)
+
+
+async def _filled(data_dir: Path) -> None:
+    async with Hub.open(settings=Settings(data_dir=data_dir)) as hub:
+        store = hub.store("desk")
+        for key in ("plan", "planet", "desk:ada:private", "chat:team-alpha", "chat:team-beta"):
+            await hub.store(key.partition(":")[0] if ":" in key else "desk").write(key, 1)
+        await store.hset("plane", "wings", 2)
+        await store.queue("jobs").put("a")
+        await store.queue("desk:ada:journeys").put("b")
+        await hub.store("research").write("topic", 1)
+
+
+def completed(*words: str, data_dir: Path | None = None, **environment: str) -> list[str]:
+    """What the last word may become, as bash is told it."""
+    asked = {"_SHAREDMEM_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(("sharedmem", *words))}
+    asked |= {"COMP_CWORD": str(len(words)), "SHAREDMEM_NAMESPACE": "desk"}
+    place = {} if data_dir is None else {"SHAREDMEM_DATA_DIR": str(data_dir)}
+    done = finish(start(environment=asked | place | environment))
+    assert (done.code, done.err) == (0, "")
+    return done.out.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("get", "pl"), ["plan", "plane", "planet"]),
+        (("hash", "pl"), ["plan", "plane", "planet"]),
+        (("rm", "plan", "plane"), ["plane", "planet"]),
+        (("get", "--actor", "ada", "p"), ["private"]),
+        (("--namespace", "research", "get", ""), ["topic"]),
+        (("get", "--namespace", "research", ""), ["topic"]),
+        (("get", "chat:team-a"), ["chat:team-alpha"]),
+        (("get", "chat", ":", "te"), ["team-alpha", "team-beta"]),
+        (("get", "chat", ":"), ["team-alpha", "team-beta"]),
+        (("get", "nothing-begins-so"), []),
+    ],
+)
+def test_keys_are_completed(data_dir: Path, words: tuple[str, ...], names: list[str]) -> None:
+    assert completed(*words, data_dir=data_dir) == names
+
+
+@pytest.mark.parametrize("words", [("--namespace", "re"), ("get", "-n", "re"), ("export", "re"), ("copy", "re")])
+def test_namespaces_are_completed(data_dir: Path, words: tuple[str, ...]) -> None:
+    assert completed(*words, data_dir=data_dir) == ["research"]
+
+
+@pytest.mark.parametrize("words", [("queue", "jo"), ("queue", "put", "jo"), ("queue", "dead", "jo")])
+def test_queues_are_completed(data_dir: Path, words: tuple[str, ...]) -> None:
+    assert completed(*words, data_dir=data_dir) == ["jobs"]
+
+
+def test_behind_a_group_come_its_commands_and_names(data_dir: Path) -> None:
+    found = completed("queue", "", data_dir=data_dir)
+
+    assert {"put", "claim", "jobs", "desk:ada:journeys"} <= set(found)
+
+
+def test_zsh_is_told_the_same(data_dir: Path) -> None:
+    asked = {"_SHAREDMEM_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "sharedmem get planet"}
+
+    done = finish(start(environment=asked | {"SHAREDMEM_DATA_DIR": str(data_dir), "SHAREDMEM_NAMESPACE": "desk"}))
+
+    assert '"planet"' in done.out
+
+
+def test_the_shell_itself_completes_a_key_with_a_colon(data_dir: Path) -> None:
+    script = (
+        f"sharedmem() {{ {sys.executable} -c 'from sharedmem.faces.cli import main; main()' \"$@\"; }}\n"
+        "export -f sharedmem\n"
+        "COMP_WORDS=(sharedmem get chat : team-a) COMP_CWORD=4\n"
+        "IFS=$'\\n' COMPREPLY=( $( COMP_WORDS=\"${COMP_WORDS[*]}\" COMP_CWORD=$COMP_CWORD"
+        " _SHAREDMEM_COMPLETE=complete_bash sharedmem ) )\n"
+        'echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_PATIENCE_S,
+        env={"PATH": "/usr/bin:/bin", "SHAREDMEM_DATA_DIR": str(data_dir), "SHAREDMEM_NAMESPACE": "desk"},
+    )
+
+    assert done.stdout.strip() == "team-alpha", done.stderr
+
+
+def test_completion_starts_no_server_and_makes_no_folder(tmp_path: Path) -> None:
+    assert completed("get", "pl", data_dir=tmp_path / "none") == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_server_that_is_not_there_completes_nothing() -> None:
+    assert completed("get", "pl", SHAREDMEM_REDIS_URL="redis://127.0.0.1:1") == []
+    assert completed("get", "pl", SHAREDMEM_REDIS_URL="no url at all") == []
+
+
+def test_a_server_that_does_not_answer_holds_nobody_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        assert completed("get", "pl", SHAREDMEM_REDIS_URL=f"redis://127.0.0.1:{port}") == []
+
+
+def test_completion_changes_nothing_on_the_server(redis_url: str) -> None:
+    with Redis.from_url(redis_url) as raw:
+        before = raw.dbsize()
+        assert completed("get", "nothing-begins-so", SHAREDMEM_REDIS_URL=redis_url) == []
+        assert raw.dbsize() == before
