@@ -68,7 +68,7 @@ class Question:
         """The fields of its answer, each before its value."""
         scopes = (self.scope, under_key(self.key), under_prompt(self.prompt))
         values = {
-            "ns": joined([namespace]).encode(),
+            "ns": namespace.encode(),
             "scope": joined(scopes).encode(),
             "prompt": self.prompt.encode(),
             "response": response,

@@ -78,7 +78,6 @@ def _fits(value: object) -> bool:
 def tags_of(item: MemoryItem, namespace: str) -> dict[str, str]:
     """The tag fields of a memory; those without a value are left out."""
     found = {
-        "ns": namespace,
         "user": item.user_id,
         "agent": item.agent_id,
         "thread": item.thread_id,
@@ -90,7 +89,8 @@ def tags_of(item: MemoryItem, namespace: str) -> dict[str, str]:
         "source": item.source_actor,
     }
     several = {"tags": item.tags, "collections": item.collections, "meta": _meta_tags(item.metadata)}
-    tags = {name: spelled(value) for name, value in found.items() if value}
+    # A namespace's name stands as it is, so that an index can compare it with the key.
+    tags = {"ns": namespace} | {name: spelled(value) for name, value in found.items() if value}
     return tags | {name: field for name, values in several.items() if (field := joined(values))}
 
 

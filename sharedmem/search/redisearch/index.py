@@ -21,6 +21,7 @@ from sharedmem.search.redisearch.layout import Layout, read_facts
 from sharedmem.search.redisearch.overview import Overview
 from sharedmem.search.redisearch.placement import Place, Placement
 from sharedmem.search.redisearch.rendering import (
+    NO_FILTER,
     Rendered,
     best_by_word,
     by_filters,
@@ -243,7 +244,8 @@ class RediSearchIndex:
 
         def commands(place: Place) -> list[Command]:
             each = (self._searches(namespace, legs, place) for legs in asked)
-            counts = (self._searching(place, holders_of(term)) for term in uncounted)
+            here = self._within(namespace, NO_FILTER, place)
+            counts = (self._searching(place, holders_of(term, here)) for term in uncounted)
             return [("ZRANGE", log, 0, 0, "REV", "WITHSCORES"), *chain.from_iterable(each), *counts]
 
         (newest, *replies), trips = await self._asked(namespace, commands)
@@ -259,11 +261,11 @@ class RediSearchIndex:
         ]
 
     def _searches(self, namespace: str, legs: _Legs, place: Place) -> Iterator[Command]:
+        here = self._within(namespace, legs.filters, place)
         if legs.has_words:
-            words = by_words(*legs.words, legs.filters, scorer=self._server.scorer, limit=legs.limit)
+            words = by_words(*legs.words, here, scorer=self._server.scorer, limit=legs.limit)
             yield self._searching(place, words)
         if legs.vector:
-            here = self._within(namespace, legs.filters, place)
             near = by_meaning(legs.vector, here, k=legs.limit, policy=legs.policy, directed=legs.directed)
             yield self._searching(place, near)
 
@@ -283,7 +285,8 @@ class RediSearchIndex:
         """Whether there are worn words among these; they are remembered."""
 
         def commands(place: Place) -> list[Command]:
-            each = (self._searching(place, best_by_word(term, scorer=self._server.scorer)) for term in terms)
+            here = self._within(namespace, NO_FILTER, place)
+            each = (self._searching(place, best_by_word(term, here, scorer=self._server.scorer)) for term in terms)
             return [("FT.INFO", place.searched), *each]
 
         (facts, *replies), _ = await self._asked(namespace, commands)

@@ -20,7 +20,9 @@ FIRST_BUILD = 1
 _ALIAS = "current"
 _NO_MODEL = "words"
 _NAME = re.compile(r":(?P<model>[^:]*):(?P<dimension>\d+):v(?P<schema>\d+):(?P<build>\d+)")
-_POOL_ONLY = "exists(@pool)"
+# What lies under another namespace's keys is none of a namespace's records, whatever its fields claim. A name holds no
+# brace, so that it is the key's own if the key begins with it.
+_OWN_ONLY = 'exists(@pool) && exists(@ns) && !contains(@ns, "}}") && startswith(@__key, format("{head}%s}}:", @ns))'
 _HNSW_OPTIONS = ("M", 16, "EF_RUNTIME", 100)
 
 
@@ -49,6 +51,8 @@ class Facts(NamedTuple):
     """0 without vectors."""
     metric: str
     prefixes: tuple[str, ...]
+    filter: str
+    """Which documents it takes; empty for all under the prefixes."""
     fields: frozenset[tuple[str, str]]
     """(name, type) of each."""
     failed_key: str
@@ -92,7 +96,7 @@ class Layout:
 
     def creation(self, spec: Spec, algorithm: Algorithm) -> Command:
         """The command that makes an index."""
-        only = ("FILTER", _POOL_ONLY) if spec.shares else ()
+        only = ("FILTER", self._filter(spec)) if spec.shares else ()
         head = ("FT.CREATE", spec.name, "ON", "HASH", "PREFIX", 1, spec.prefix, *only, "NOOFFSETS", "NOHL")
         tags = [word for tag in self._family.tags for word in (tag, "TAG", "SEPARATOR", SEPARATOR, "CASESENSITIVE")]
         numbers = [word for number in self._family.numbers for word in (number, "NUMERIC", "SORTABLE")]
@@ -158,7 +162,11 @@ class Layout:
             ("schema version", schema, family.schema_version, "search index"),
             ("the fields", f"none named {', '.join(lacking)}" if lacking else "all", "all", "search index"),
             ("documents under", facts.prefixes, (spec.prefix,), "search index"),
+            ("the filter", facts.filter, self._filter(spec), "search index"),
         ]
+
+    def _filter(self, spec: Spec) -> str:
+        return _OWN_ONLY.format(head=spec.prefix) if spec.shares else ""
 
     def _fields(self) -> frozenset[tuple[str, str]]:
         family = self._family
@@ -200,6 +208,7 @@ def read_facts(reply: Reply) -> Facts:
         dimension=int(vector.get("dim", 0)),
         metric=vector.get("distance_metric", b"").decode(),
         prefixes=tuple(prefix.decode() for prefix in definition["prefixes"]),
+        filter=definition.get("filter", b"").decode(),
         fields=frozenset((row["attribute"].decode(), row["type"].decode()) for row in attributes),
         failed_key=errors.get("last indexing error key", b"").decode(errors="replace"),
         failed_why=errors.get("last indexing error", b"").decode(errors="replace"),

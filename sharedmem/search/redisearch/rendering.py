@@ -117,7 +117,8 @@ def rendered(filters: Every, family: Family) -> Rendered:
 def narrowed(filters: Rendered, namespace: str) -> Rendered:
     """The same within one namespace, for an index that holds others too."""
     text = f"@{NAMESPACE_TAG}:{{$n}} {filters.text}".rstrip()
-    return Rendered(text, ("n", spelled(namespace), *filters.params), "")
+    weightless = f"((@{NAMESPACE_TAG}:{{$n|$o}})=>{{$weight:0}}) {filters.weightless}".rstrip()
+    return Rendered(text, ("n", namespace, "o", NO_VALUE, *filters.params), weightless)
 
 
 def _number(field: str, value: float) -> str:
@@ -135,7 +136,8 @@ def by_words(
     """What follows `FT.SEARCH <index>` to find records by words, with scores and facts.
 
     Args:
-        scoring: the words, ASCII letters and digits each; their namespace is in their prefix.
+        scoring: the words, ASCII letters and digits each, with the prefix of their namespace. That alone is no
+            protection: who writes records can write any word.
         silent: more of them, which add nothing to the score.
         filters: what must hold besides.
         scorer: how the server ranks.
@@ -148,16 +150,17 @@ def by_words(
     return (*head, *_params((*words, *filters.params)))
 
 
-def best_by_word(term: str, *, scorer: str) -> tuple[Argument, ...]:
+def best_by_word(term: str, filters: Rendered, *, scorer: str) -> tuple[Argument, ...]:
     """What follows `FT.SEARCH <index>` for the best score that a word gives, and how many records hold it."""
-    head = (_any_word(1, 0, ""), "VERBATIM", "SCORER", scorer, "WITHSCORES", "NOCONTENT", "LIMIT", 0, 1)
-    return (*head, *_params(_named_words((term,))))
+    text = _any_word(1, 0, filters.weightless)
+    head = (text, "VERBATIM", "SCORER", scorer, "WITHSCORES", "NOCONTENT", "LIMIT", 0, 1)
+    return (*head, *_params((*_named_words((term,)), *filters.params)))
 
 
-def holders_of(term: str) -> tuple[Argument, ...]:
+def holders_of(term: str, filters: Rendered) -> tuple[Argument, ...]:
     """What follows `FT.SEARCH <index>` to count the records that hold a word."""
-    head = (_any_word(1, 0, ""), "VERBATIM", "SCORER", "DOCSCORE", "NOCONTENT", "LIMIT", 0, 0)
-    return (*head, *_params(_named_words((term,))))
+    head = (_any_word(1, 0, filters.weightless), "VERBATIM", "SCORER", "DOCSCORE", "NOCONTENT", "LIMIT", 0, 0)
+    return (*head, *_params((*_named_words((term,)), *filters.params)))
 
 
 def by_meaning(
@@ -211,7 +214,8 @@ def _any_word(scoring: int, silent: int, condition: str) -> str:
         return "|".join(words)
     branches = [*words[:scoring], *(f"(-(-{word}))" for word in words[scoring:])]
     if condition:
-        branches = [f"({branch} {condition})" for branch in branches]
+        # The condition first: an AND that begins with a negation, as a silent word does, loses nearly all of its hits.
+        branches = [f"({condition} {branch})" for branch in branches]
     return _alternatives(branches)
 
 

@@ -78,7 +78,7 @@ def decode(body: bytes, version: int) -> Note:
 
 def fields(note: Note, namespace: str) -> list[Argument]:
     """The fields of a note's hash with their values in turn, its body first, without version and vector."""
-    words: list[Argument] = ["body", encode(note), "facts", "-", "ns", spelled(namespace), "app", spelled(note.app_id)]
+    words: list[Argument] = ["body", encode(note), "facts", "-", "ns", namespace, "app", spelled(note.app_id)]
     words += ("user", spelled(note.user_id), "status", note.status, "at", round(note.created_at.timestamp() * 1000))
     words += ("chain", chain_of(note), "task", note.task_id or "")
     if note.session_id is not None:

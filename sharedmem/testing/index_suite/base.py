@@ -96,7 +96,7 @@ class Shelf:
             "terms": " ".join(prefix + term for term in document_terms(text)),
             "vector": None if vector is None else to_half(vector),
             "facts": facts,
-            "ns": joined([self.namespace]),
+            "ns": self.namespace,
             "user": None if user is None else joined([user]),
             "tags": joined(tags) or None,
             "at": None if at is None else repr(at),

@@ -155,7 +155,7 @@ def fields(row: Row, namespace: str, group: str, *, now: int) -> list[Argument]:
     """
     letter = letter_of(row, now)
     words: list[Argument] = ["body", encode(row), "terms", _terms(row, prefix_of(namespace)), "facts", letter]
-    words += ("ns", spelled(namespace), "shelf", spelled(shelf(group, letter)), "at", repr(at_ms(_at(row))))
+    words += ("ns", namespace, "shelf", spelled(shelf(group, letter)), "at", repr(at_ms(_at(row))))
     if isinstance(row, EpisodeRow) and row.session:
         words += ("session", spelled(row.session))
     if row.vector:
