@@ -117,6 +117,17 @@ class NotFoundError(SharedMemoryError, LookupError):
         super().__init__(f"{what} {_shown(name)} does not exist; {advice}")
 
 
+class ResultNotKeptError(NotFoundError):
+    """Work is done, but its result is not kept any more; do not do it again."""
+
+    codes = Codes("result_not_kept", 410, "NOT_FOUND", 3)
+
+    def __init__(self, what: str, name: str, why: str) -> None:
+        advice = "look at what it has changed; do it again only under another name"
+        SharedMemoryError.__init__(self, f"{what} {_shown(name)} is done, but its result is not kept: {why}; {advice}")
+        self.name = name
+
+
 class ConflictError(SharedMemoryError):
     """Somebody else was faster; read again and decide anew."""
 

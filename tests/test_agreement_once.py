@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, cast
 
 import fakeredis
@@ -12,7 +14,7 @@ import pytest
 from support.unsynced import Unsynced
 from support.waiting import wait_until
 
-from sharedmem import ClaimLostError, Hub, InvalidError, Present, Settings, SharedMemoryStore
+from sharedmem import ClaimLostError, Hub, InvalidError, Present, ResultNotKeptError, Settings, SharedMemoryStore
 from sharedmem.clock import SystemClock
 from sharedmem.sync import Hub as SyncHub
 from sharedmem.testing import ManualClock, fake_hub
@@ -222,6 +224,37 @@ async def test_a_call_that_gets_lost_is_made_up_for_by_a_look(
     clock.advance(21)
 
     assert await second == "done"
+
+
+async def test_work_whose_large_result_cannot_be_stored_is_not_done_again(tmp_path: Path) -> None:
+    """docs/agreement.md: the work counts as done; only who ran the function has the result."""
+    (tmp_path / "no folder").touch()
+    async with fake_hub(settings=Settings(blob_dir=tmp_path / "no folder")) as hub:
+        ada = hub.store("team", actor="ada")
+
+        assert await ada.once("report", lambda: "x" * 300_000, ttl=60) == "x" * 300_000
+        with pytest.raises(ResultNotKeptError, match="done, but its result is not kept"):
+            await ada.once("report", lambda: pytest.fail("it was done again"), ttl=60)
+
+        assert (await ada.once_state("report")).state == "done"
+
+
+def make_old(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        os.utime(path, (0, 0))
+
+
+async def test_a_sweep_keeps_a_large_result_for_as_long_as_it_lasts(tmp_path: Path) -> None:
+    async with fake_hub(settings=Settings(data_dir=tmp_path)) as hub:
+        ada = hub.store("team", actor="ada")
+        await ada.once("report", lambda: "x" * 300_000, ttl=60)
+        make_old(tmp_path)
+
+        assert await ada.sweep() == 0
+        assert await ada.once("report", lambda: "never", ttl=60) == "x" * 300_000
+        await ada.forget_once("report")
+
+        assert await ada.sweep() == 1
 
 
 async def test_what_is_no_function_is_refused(ada: SharedMemoryStore) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx2
 import pytest
-from support.rest_server import API, Desk, desk
+from support.rest_server import API, Desk, client, desk
 
+from sharedmem import Settings
 from sharedmem.faces.auth import Bearer
+from sharedmem.faces.rest import create_app
+from sharedmem.testing import fake_hub
 
 VALUE = f"{API}/store/values/plan"
 LIST = f"{API}/store/lists/log"
@@ -130,6 +134,32 @@ async def test_a_repeated_post_is_done_once_and_answered_alike(http: httpx2.Asyn
     assert (first.headers.get("idempotency-replayed"), again.headers["idempotency-replayed"]) == (None, "true")
     assert first.headers["x-request-id"] != again.headers["x-request-id"]
     assert (await http.get(LIST)).json() == [1]
+
+
+async def test_a_large_answer_is_repeated_and_its_work_done_once(http: httpx2.AsyncClient) -> None:
+    """docs/rest.md: an answer over 256 KiB lies in the blob store."""
+    for letter in "xyz":
+        await http.post(f"{API}/store/sets/s", json={"values": [letter * 262_100]})
+
+    popped = [await http.post(f"{API}/store/sets/s/pop", headers={"idempotency-key": "a"}) for _ in range(3)]
+
+    assert [one.status_code for one in popped] == [200, 200, 200]
+    assert popped[0].json() == popped[1].json() == popped[2].json()
+    assert popped[2].headers["idempotency-replayed"] == "true"
+    assert (await http.get(f"{API}/store/sets/s/size")).json() == 2
+
+
+async def test_work_whose_answer_cannot_be_kept_is_told_as_done_and_not_done_again(tmp_path: Path) -> None:
+    (tmp_path / "no folder").touch()
+    settings = Settings(access="open", blob_dir=tmp_path / "no folder")
+    async with fake_hub(settings=settings) as hub, client(create_app(hub)) as http:
+        await http.post(f"{API}/store/sets/s", json={"values": ["x" * 262_100, "y" * 262_100]})
+
+        first, again = [await http.post(f"{API}/store/sets/s/pop", headers={"idempotency-key": "a"}) for _ in range(2)]
+
+        assert (first.status_code, len(first.json())) == (200, 262_100)
+        assert (again.status_code, code(again)) == (410, "answer_not_kept")
+        assert (await http.get(f"{API}/store/sets/s/size")).json() == 1
 
 
 async def test_an_answer_without_a_body_is_repeated_too(http: httpx2.AsyncClient) -> None:

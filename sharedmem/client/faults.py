@@ -14,6 +14,7 @@ from sharedmem.errors import (
     InternalError,
     InvalidError,
     LimitedError,
+    ResultNotKeptError,
     SharedMemoryError,
     UnavailableError,
     UnsupportedError,
@@ -32,6 +33,7 @@ _BY_STATUS: Mapping[int, type[SharedMemoryError]] = {
     404: UnsupportedError,
     405: UnsupportedError,
     409: ConflictError,
+    410: ResultNotKeptError,
     429: LimitedError,
     502: UnavailableError,
     503: UnavailableError,
@@ -42,6 +44,7 @@ _UNTOLD: Mapping[type[SharedMemoryError], Mapping[str, object]] = {
     AccessDeniedError: {"actor": "", "key": "", "need": ""},
     InvalidError: {"field": ""},
     LimitedError: {"retry_after": 1.0},
+    ResultNotKeptError: {"name": ""},
     UnavailableError: {"retry_after": 1.0},
     UnsupportedError: {"power": ""},
 }

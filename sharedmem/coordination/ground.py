@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
@@ -30,6 +30,25 @@ SHORTEST_LEASE_S = 0.05
 _LONGEST_MARGIN_S = 1.0
 
 
+class LargeResults(Protocol):
+    """Where results lie that are too large for Redis."""
+
+    async def read(self, key: str, reference: str) -> bytes:
+        """The bytes behind a reference.
+
+        Raises:
+            NotFoundError: they are gone, or not what was stored.
+            UnavailableError: the place cannot be read just now.
+        """
+
+    async def write(self, key: str, codec: bytes, body: bytes) -> str:
+        """Store bytes; returns the reference to them.
+
+        Raises:
+            UnavailableError: the place cannot be written.
+        """
+
+
 @dataclass(frozen=True)
 class Ground:
     """What a hub lends to the primitives of its stores."""
@@ -41,6 +60,7 @@ class Ground:
     counters: Counters
     clock: Clock
     settings: Settings
+    large: LargeResults
     tier: Tier | None = None
     """The durable tier, if one stands behind."""
 

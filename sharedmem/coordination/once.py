@@ -14,7 +14,15 @@ from typing import Any, Literal, NamedTuple, cast
 from sharedmem.clock import Clock
 from sharedmem.coordination.ground import Ground, Primitive, check_lease_ms, check_seconds, check_wait, sure_until
 from sharedmem.coordination.waiting import Waiter
-from sharedmem.errors import ClaimLostError, InvalidError, LockHeldError, NotFoundError, UnavailableError
+from sharedmem.errors import (
+    ClaimLostError,
+    InvalidError,
+    LockHeldError,
+    NotFoundError,
+    ResultNotKeptError,
+    SharedMemoryError,
+    UnavailableError,
+)
 from sharedmem.models.once import OnceState
 from sharedmem.telemetry import get_logger
 from sharedmem.wire.access import Scope
@@ -26,6 +34,8 @@ SHORTEST_TTL_S = 0.001
 LONGEST_TTL_S = 100 * 365 * 86_400.0
 # Those who are not first in line look again by themselves after so long.
 _SAFETY_S = (10.0, 20.0)
+# What stands first in a result that lies elsewhere, or nowhere; coded values begin with neither.
+_ELSEWHERE, _NOT_KEPT = b"\x02", b"\x03"
 _names = count(1)
 _token: ContextVar[int] = ContextVar("fencing token of the work that this task does once")
 _logger = get_logger("once")
@@ -86,7 +96,8 @@ class Once(Primitive):
 
         Args:
             key: names the work; plain is `<namespace>:shared:<key>`.
-            fn: does it, without arguments; a function or coroutine function. Its result is coded as a value.
+            fn: does it, without arguments; a function or coroutine function. Its result is coded as a value; one
+                over `blob_threshold_bytes` lies in the blob store.
             ttl: seconds for which the result is kept, and returned at once; of the caller who runs `fn`.
             lease: seconds after which somebody else may begin if the runner is not heard of; renewed while `fn` runs.
             wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
@@ -98,7 +109,9 @@ class Once(Primitive):
         Raises:
             LockHeldError: somebody else was still at it when `wait` had passed.
             ClaimLostError: the lease was lost while `fn` ran; its result is not stored.
-            InvalidError: an argument is refused, or the result cannot be stored (the next in line then runs its own).
+            ResultNotKeptError: somebody has done it, but its large result could not be stored, or is gone. The caller
+                who ran `fn` gets the result all the same.
+            InvalidError: an argument is refused, or the result cannot be coded (the next in line then runs its own).
             AccessDeniedError, UnavailableError: as `write`.
             Exception: what `fn` raises.
         """
@@ -204,7 +217,7 @@ class _Runs(Primitive):
             raise
         word, _, rest = reply.partition(b" ")
         if word == b"done":
-            return _Done(decode_member(rest))
+            return _Done(await self._value(work.target, rest))
         first, _, second = rest.partition(b" ")
         return _Claim(int(first), asked_at) if word == b"yours" else _Running(int(first) / 1000, second == b"1")
 
@@ -247,8 +260,9 @@ class _Runs(Primitive):
         self._ground.keeper.keep(held)
         try:
             coded = await self._result(work, claim.token, fn)
+            stored = await self._stored(work.target, coded)
             call = self.settling.once_finish(
-                work.target.space, work.keys, self._actor, token=claim.token, ttl_ms=work.ttl_ms, result=coded
+                work.target.space, work.keys, self._actor, token=claim.token, ttl_ms=work.ttl_ms, result=stored
             )
             if not await self._translated(work.target, call):
                 raise ClaimLostError("once", work.target.key, claim.token)
@@ -263,7 +277,7 @@ class _Runs(Primitive):
                 value = fn()
                 if inspect.isawaitable(value):
                     value = await value
-            return self._coded(value)
+            return encode_member(value)
         except Exception:
             await self._give_back(work, token)
             raise
@@ -281,13 +295,34 @@ class _Runs(Primitive):
             work.target.space, work.keys.once, self._actor, token=token, lease_ms=work.lease_ms, ttl_ms=work.ttl_ms
         )
 
-    def _coded(self, value: object) -> bytes:
-        coded = encode_member(value)
-        most = self._ground.settings.blob_threshold_bytes
-        if len(coded) > most:
-            advice = f"it takes {len(coded)} bytes, results may take {most}; store it as a value and return its key"
-            raise InvalidError("result of once", "...", advice)
-        return coded
+    # -- results
+
+    async def _stored(self, target: Target, coded: bytes) -> bytes:
+        """What Redis keeps of a result. The work is done, whatever becomes of its result: it must not be done again."""
+        if len(coded) <= self._ground.settings.blob_threshold_bytes:
+            return coded
+        try:
+            reference = await self._ground.large.write(target.key, b"member", coded)
+        except SharedMemoryError as error:
+            _logger.warning("once %s: its result of %d bytes is not kept: %s", target.key, len(coded), error)
+            return _NOT_KEPT
+        return _ELSEWHERE + reference.encode()
+
+    async def _value(self, target: Target, stored: bytes) -> Any:
+        """The result that Redis keeps, or refers to.
+
+        Raises:
+            ResultNotKeptError: it is not there.
+            UnavailableError: it cannot be read just now.
+        """
+        if stored[:1] == _NOT_KEPT:
+            raise ResultNotKeptError("once", target.key, "the blob store could not take it")
+        if stored[:1] != _ELSEWHERE:
+            return decode_member(stored)
+        try:
+            return decode_member(await self._ground.large.read(target.key, stored[1:].decode()))
+        except NotFoundError as error:
+            raise ResultNotKeptError("once", target.key, str(error)) from error
 
 
 class _Held:

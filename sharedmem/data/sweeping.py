@@ -60,7 +60,7 @@ class Sweeper:
             self._work = self._background.start("sweep blobs", self._regularly())
 
     async def sweep(self, namespace: str, *, remove: bool = True) -> int:
-        """Sweep a namespace once; returns how many orphans were found. Two round trips a blob older than an hour.
+        """Sweep a namespace once; returns how many orphans were found. Three round trips a blob older than an hour.
 
         Args:
             namespace: where.
@@ -83,6 +83,15 @@ class Sweeper:
         return self._refers_elsewhere is not None and await self._refers_elsewhere(key, path)
 
     async def _refers_here(self, key: str, path: str) -> bool:
+        return await self._value_refers(key, path) or await self._result_refers(key, path)
+
+    async def _result_refers(self, key: str, path: str) -> bool:
+        """Whether the result of work that was done once under this name lies there."""
+        once = self._keyspace.part(self._keyspace.target(key), "once")
+        result = await self._line.call("HGET", once, "result")
+        return isinstance(result, bytes) and path.encode() in result
+
+    async def _value_refers(self, key: str, path: str) -> bool:
         try:
             raw = await self._line.call("GET", self._keyspace.target(key).physical)
         except ServerError:

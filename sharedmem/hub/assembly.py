@@ -21,6 +21,7 @@ from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.durable.tier import Behind, DurableTier, remembered_name
 from sharedmem.errors import AccessDeniedError, UnsupportedError
 from sharedmem.hub.deadline import OpenDeadline
+from sharedmem.hub.large_results import LargeResults
 from sharedmem.knowledge.decision_image import SessionImager
 from sharedmem.knowledge.graph.image import GraphImager
 from sharedmem.knowledge.memory.image import MemoryImager
@@ -262,6 +263,7 @@ def _ground(means: Means, sender: Sender, keyspace: KeySpace, *, on_cluster: boo
         counters=means.counters,
         clock=means.clock,
         settings=means.settings,
+        large=LargeResults(means.blobs, means.sweeper),
         tier=means.tier,
     )
 

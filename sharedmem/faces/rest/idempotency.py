@@ -7,9 +7,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from sharedmem.errors import LockHeldError
+from sharedmem.errors import LockHeldError, ResultNotKeptError
 from sharedmem.faces.rest.call import Call, Handler
-from sharedmem.faces.rest.problems import FieldsError, ReusedKeyError, UnderWayError
+from sharedmem.faces.rest.problems import AnswerNotKeptError, FieldsError, ReusedKeyError, UnderWayError
 
 HEADER = "idempotency-key"
 REPLAYED = "idempotency-replayed"
@@ -28,12 +28,14 @@ class _FailedError(Exception):
 async def once(call: Call, answer: Handler) -> Response:
     """The answer to a call that has an `Idempotency-Key`; what fails is not kept and may be tried again.
 
-    Two round trips more than the call itself, one when the answer is there already.
+    Two round trips more than the call itself, one when the answer is there already. Large answers lie in the blob
+    store.
 
     Raises:
         FieldsError: the key is none.
         ReusedKeyError: it stands for another request.
         UnderWayError: the first request with it is being answered still.
+        AnswerNotKeptError: the first request with it was done, but its answer could not be kept.
     """
     key = _key(call)
     digest = await _digest(call)
@@ -53,6 +55,8 @@ async def once(call: Call, answer: Handler) -> Response:
         raise failed.cause from None
     except LockHeldError:
         raise UnderWayError from None
+    except ResultNotKeptError as error:
+        raise AnswerNotKeptError from error
     if told["digest"] != digest:
         raise ReusedKeyError
     headers = told["headers"] if ran else told["headers"] | {REPLAYED: "true"}

@@ -40,6 +40,7 @@ _REFUSALS = {
 }
 _OF_BODIES = {
     408: "The body did not come in time.",
+    410: "The request with this Idempotency-Key was done, but its answer is not kept.",
     415: "The body is not of type application/json.",
     422: "The Idempotency-Key stands for another request.",
 }

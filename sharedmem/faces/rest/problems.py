@@ -123,6 +123,16 @@ class UnderWayError(SharedMemoryError):
         self.retry_after = 1.0
 
 
+class AnswerNotKeptError(SharedMemoryError):
+    """The request was done under this Idempotency-Key, but its answer is not kept."""
+
+    codes = Codes("answer_not_kept", 410, "NOT_FOUND", 3)
+
+    def __init__(self) -> None:
+        why = "the request with this Idempotency-Key was done and is not done again, but its answer could not be kept"
+        super().__init__(f"{why}; read what it has changed, and send a new request under a new key")
+
+
 class OverdueError(SharedMemoryError):
     """The answer took too long."""
 
