@@ -4083,7 +4083,8 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
 
         Args:
             key: names the work; plain is `<namespace>:shared:<key>`.
-            fn: does it, without arguments; a function or coroutine function. Its result is coded as a value.
+            fn: does it, without arguments; a function or coroutine function. Its result is coded as a value; one
+                over `blob_threshold_bytes` lies in the blob store.
             ttl: seconds for which the result is kept, and returned at once; of the caller who runs `fn`.
             lease: seconds after which somebody else may begin if the runner is not heard of; renewed while `fn` runs.
             wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
@@ -4095,7 +4096,9 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         Raises:
             LockHeldError: somebody else was still at it when `wait` had passed.
             ClaimLostError: the lease was lost while `fn` ran; its result is not stored.
-            InvalidError: an argument is refused, or the result cannot be stored (the next in line then runs its own).
+            ResultNotKeptError: somebody has done it, but its large result could not be stored, or is gone. The caller
+                who ran `fn` gets the result all the same.
+            InvalidError: an argument is refused, or the result cannot be coded (the next in line then runs its own).
             AccessDeniedError, UnavailableError: as `write`.
             Exception: what `fn` raises.
         """
