@@ -92,10 +92,12 @@ class Caller:
 
     @asynccontextmanager
     async def asking(
-        self, method: str, path: str, body: object = None, *, headers: dict[str, str] | None = None
+        self, method: str, path: str, body: object = None, *, headers: dict[str, str] | None = None, reads: bool = True
     ) -> AsyncIterator[Asked]:
-        """Ask, and give back what comes while it comes; the end of the block leaves."""
+        """Ask, and give back what comes while it comes; the end of the block leaves. `reads` is whether it takes it."""
         asked = Asked()
+        if not reads:
+            asked.takes.clear()
         pieces = body_of(body)
 
         async def receive() -> dict[str, Any]:

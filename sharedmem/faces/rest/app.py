@@ -18,6 +18,7 @@ from sharedmem.faces.auth import Admission, Bearer
 from sharedmem.faces.operations import OPERATIONS
 from sharedmem.faces.rest.answering import endpoint_of
 from sharedmem.faces.rest.call import Call, Endpoint, Gate
+from sharedmem.faces.rest.description import PATH, Description
 from sharedmem.faces.rest.events import Streams
 from sharedmem.faces.rest.guards import Guards
 from sharedmem.faces.rest.health import Health
@@ -61,7 +62,14 @@ def create_app(
     service = Service(hub, admission, terms or Terms(), gate or _turnstile(hub))
     offered = (*_operations(), *Streams(admission).endpoints(), *Carrier().endpoints(), *endpoints)
     service.offer(offered)
-    app = FastAPI(title=TITLE, version=version("sharedmem-hub"), lifespan=_lifespan(service, opens_hub=opens_hub))
+    app = FastAPI(
+        title=TITLE,
+        version=version("sharedmem-hub"),
+        lifespan=_lifespan(service, opens_hub=opens_hub),
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+    )
     app.state.service = service
     _guard(app, service)
     _add_information(app, service, offered, metrics_text)
@@ -143,7 +151,8 @@ def _guard(app: FastAPI, service: Service) -> None:
 def _add_information(
     app: FastAPI, service: Service, offered: Iterable[Endpoint], metrics_text: MetricsText | None
 ) -> None:
-    health = Health(service, metrics_text)
-    for path, handler in health.handlers().items():
-        app.add_api_route(path, handler, methods=["GET"], include_in_schema=False)
     app.openapi = lambda: document(app, offered)  # type: ignore[method-assign]  # FastAPI's own way to have one's own
+    description = Description(app.title, app.openapi)
+    answered = {**Health(service, metrics_text).handlers(), PATH: description.document, "/docs": description.page}
+    for path, handler in answered.items():
+        app.add_api_route(path, handler, methods=["GET"], include_in_schema=False)

@@ -22,6 +22,8 @@ _DRAINED_WITHIN_S = 2.0
 _MOST_HEADER_BYTES = 32 * 1024
 _TOO_LARGE = 413
 _UNREAD = frozenset({408, _TOO_LARGE})
+# Of an answer: the server waits before each of them while the reader has not taken the ones before.
+_PIECE_BYTES = 64 * 1024
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -85,7 +87,17 @@ class _Sending:
             await self._send({**message, "more_body": True})
             await self._drain()
             message = {"type": "http.response.body", "body": b""}
-        await self._send(message)
+        await self._put(message)
+
+    async def _put(self, message: Message) -> None:
+        body, more = message.get("body", b""), message.get("more_body", False)
+        if len(body) <= _PIECE_BYTES:
+            await self._send(message)
+            return
+        for start in range(0, len(body), _PIECE_BYTES):
+            end = start + _PIECE_BYTES
+            is_last = end >= len(body)
+            await self._send({**message, "body": body[start:end], "more_body": more if is_last else True})
 
     def log(self) -> None:
         """Tell of the answer in a line; a query is left out, since it may hold what is nobody's business."""

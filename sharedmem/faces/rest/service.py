@@ -18,6 +18,7 @@ from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, RequestError
 from sharedmem.faces.rest.quotas import CpuQuotas
 from sharedmem.faces.rest.routes import PREFIX
 from sharedmem.faces.rest.terms import Terms
+from sharedmem.faces.rest.turns import Turns, Unread
 from sharedmem.hub import Hub
 from sharedmem.store import SharedMemoryStore
 from sharedmem.telemetry import get_logger
@@ -45,6 +46,8 @@ class Service:
         self._admission = admission
         self._gate = gate
         self._quotas = CpuQuotas(hub)
+        self._turns = Turns()
+        self._unread = Unread()
         self._paths = Paths(())
         self._stores: dict[Bearer, SharedMemoryStore] = {}
 
@@ -111,6 +114,8 @@ class Service:
             closing=self.closing,
             quotas=self._quotas,
         )
+        if isinstance(bearer, Entry):
+            self._unread.check(call.caller)
         headers: Mapping[str, str] = {} if self._gate is None else await self._gate(call)
         try:
             response = await self._in_time(endpoint, call)
@@ -118,7 +123,7 @@ class Service:
             response = problem(error)
         if headers:
             response.headers.update(headers)
-        return response
+        return self._unread.counted(call.caller, response)
 
     async def _in_time(self, endpoint: Endpoint, call: Call) -> Response:
         limit = self.terms.answer_within_s if endpoint.is_limited else None
@@ -126,9 +131,11 @@ class Service:
             async with asyncio.timeout(limit) as within:
                 if endpoint.waits:
                     return await _unless_left(endpoint, call)
-                if endpoint.is_bulk:
-                    return await call.quotas.run(call.bearer, endpoint.handler(call))
-                return await endpoint.handler(call)
+                async with self._turns.of(call.caller, endpoint.name) as line:
+                    work = endpoint.handler(call)
+                    response = await (call.quotas.run(call.bearer, work) if endpoint.is_bulk else work)
+                    self._turns.note(line, response)
+                    return response
         except TimeoutError:
             if within.expired():
                 raise OverdueError(self.terms.answer_within_s) from None
