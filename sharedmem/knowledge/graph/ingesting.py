@@ -13,30 +13,17 @@ from dataclasses import dataclass, replace
 from sharedmem.errors import ConflictError
 from sharedmem.knowledge.graph.claiming import claims_of, mentions_of
 from sharedmem.knowledge.graph.judging import judge_of
+from sharedmem.knowledge.graph.lines import read_lines
 from sharedmem.knowledge.graph.meanings import Meanings
-from sharedmem.knowledge.graph.planning import (
-    Ground,
-    Said,
-    Shift,
-    changes_of,
-    episode_row,
-    lines_of,
-    newest_of,
-    rising,
-    shifted,
-)
-from sharedmem.knowledge.graph.projecting import further_lines
+from sharedmem.knowledge.graph.planning import Said, Shift, changes_of, episode_row, newest_of, rising, shifted
 from sharedmem.knowledge.graph.protocol import GraphBackend
-from sharedmem.knowledge.graph.records import Behind, Changes, EntityRow, EpisodeRow, FactRow, Seen, Wanted
+from sharedmem.knowledge.graph.records import Behind, Changes, EntityRow, EpisodeRow, FactRow, Seen, Wanted, earliest
 from sharedmem.knowledge.graph.relations import Vocabulary
 from sharedmem.knowledge.graph.resolving import Resolution, Resolver, entity_text
 from sharedmem.knowledge.graph.tales import Tale
 from sharedmem.knowledge.graph.times import stamp_of
 from sharedmem.knowledge.graph.turns import Turns
 from sharedmem.knowledge.minds import Minds
-
-_MOST_FURTHER = 3
-"""Looks at lines that follow from lines: relations that are functional at both ends form chains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +82,22 @@ class Ingestion:
             return TakenIn(seen.episodes, frozenset(), {}, {}, Shift((), ()))
         now = stamp_of("now", self._clock.now())
         saids, warnings = self._said(told, seen, resolution, now)
-        ground, entities, version = await self._ground(group, saids, resolution)
+        ground, lines = await read_lines(
+            *(self._backend, group, [claim for said in saids for claim in said.fresh]),
+            vocabulary=self._vocabulary,
+            version=earliest(seen.version, resolution.version),
+            into=resolution.into,
+            entities=tuple(dict.fromkeys(id_ for said in saids for id_ in said.entities)),
+        )
         saids = rising(saids, newest_of(ground.lines))
         shift = shifted([claim for said in saids for claim in said.fresh], ground)
         rows = [episode_row(said, ground, shift.after) for said in saids]
-        changes = changes_of(rows, shift, resolution, former=[said.former for said in saids if said.former])
+        changes = changes_of(rows, shift, resolution, ground, former=[said.former for said in saids if said.former])
         embedded = await self._embedded(changes, shift)
-        first = min(seen.version, resolution.version, version)
-        committed = await self._backend.commit(group, embedded, seen=first)
+        committed = await self._backend.commit(group, embedded, seen=lines.version)
         if isinstance(committed, Behind):
             return Behind()
-        known = {**entities, **{row.id: row for row in resolution.entities}}
+        known = {**lines.entities, **{row.id: row for row in resolution.entities}}
         after = {**seen.episodes, **{row.id: row for row in embedded.episodes}}
         return TakenIn(after, frozenset(tale.episode.id for tale in told), warnings, known, shift, committed.turns)
 
@@ -131,28 +123,6 @@ class Ingestion:
             warnings[tale.episode.id] = (*found.warnings, *resolution.warnings)
         return saids, warnings
 
-    async def _ground(
-        self, group: str, saids: Sequence[Said], resolution: Resolution
-    ) -> tuple[Ground, dict[str, EntityRow], int]:
-        """The lines that a step touches as they are, the entities that it mentions, and the version of all that."""
-        empty = Ground(self._vocabulary, resolution.canonical, {})
-        claims = [claim for said in saids for claim in said.fresh]
-        wanted = {line for claim in claims for line in lines_of(claim, empty)}
-        entities = tuple(dict.fromkeys(id_ for said in saids for id_ in said.entities))
-        seen = await self._backend.look(group, Wanted(lines=tuple(sorted(wanted)), entities=entities))
-        ground = _stood_on(empty, resolution, seen)
-        for _ in range(_MOST_FURTHER):
-            known = [claim for each in ground.lines.values() for claim in each]
-            missing = further_lines([*claims, *known], self._vocabulary, ground.canonical) - ground.lines.keys()
-            if not missing:
-                break
-            more = await self._backend.look(group, Wanted(lines=tuple(sorted(missing))))
-            seen.claims |= more.claims
-            seen.into |= more.into
-            seen.version = min(seen.version, more.version)
-            ground = _stood_on(empty, resolution, seen)
-        return ground, seen.entities, seen.version
-
     async def _embedded(self, changes: Changes, shift: Shift) -> Changes:
         """The same with vectors for what is new; what only changes keeps the one that it has.
 
@@ -172,12 +142,6 @@ class Ingestion:
             entities=tuple(replace(row, vector=halves.get(entity_text(row))) for row in changes.entities),
             facts=tuple(fact(row) for row in changes.facts),
         )
-
-
-def _stood_on(ground: Ground, resolution: Resolution, seen: Seen) -> Ground:
-    """Lines that were seen, with what the entities in them were merged into, and are being merged into."""
-    into = {**seen.into, **resolution.into}
-    return replace(ground, lines=seen.claims, canonical=lambda id_: into.get(id_, id_))
 
 
 def fresh_among(tales: Sequence[Tale], seen: Seen) -> list[Tale]:

@@ -12,7 +12,7 @@ from sharedmem.knowledge.graph.lookups import Lookups, Page
 from sharedmem.knowledge.graph.meanings import Meanings
 from sharedmem.knowledge.graph.naming import check_entity_name, check_whole, normalised
 from sharedmem.knowledge.graph.protocol import GraphProgress
-from sharedmem.knowledge.graph.records import Behind, Changes, EntityRow, Seen, Wanted
+from sharedmem.knowledge.graph.records import Behind, Changes, EntityRow, Seen, Wanted, earliest
 from sharedmem.knowledge.graph.relocating import Move, Relocation
 from sharedmem.knowledge.graph.resolving import ALIASES_AT_ONCE, entity_text, with_alias
 from sharedmem.knowledge.graph.turns import Turns
@@ -176,7 +176,7 @@ class Merging(Lookups):
         merge = EntityMerge(
             source_id=first.row.id, into_id=second.end, at=now, by=self._actor, reason=reason or "told so"
         )
-        return await self._written(group, seen, first.row, merge)
+        return await self._written(group, seen, first, merge)
 
     async def _parted(self, group: str, entity: str) -> EntityMerge | Behind:
         """Let the names of an entity lead to itself again."""
@@ -188,13 +188,15 @@ class Merging(Lookups):
         if not meant.row.merged_into:
             return logged
         undone = logged.model_copy(update={"undone_at": self._minds.clock.now()})
-        return await self._written(group, seen, meant.row, undone)
+        return await self._written(group, seen, meant, undone)
 
-    async def _written(self, group: str, seen: Seen, row: EntityRow, merge: EntityMerge) -> EntityMerge | Behind:
+    async def _written(self, group: str, seen: Seen, meant: _Meant, merge: EntityMerge) -> EntityMerge | Behind:
+        row = meant.row
         into = "" if merge.undone_at else merge.into_id
         logged = merge.model_dump_json()
         changes = Changes(
-            guards=(f"@{row.id}", f"@{merge.into_id}"),
+            # The end as well: who follows a chain of merges relies on its beginning and its end alone.
+            guards=tuple(dict.fromkeys((f"@{row.id}", f"@{merge.into_id}", f"@{meant.end}"))),
             entities=(replace(row, merged_into=into, merge=logged),),
             former=(row,),
             merges=((row.id, logged.encode()),),
@@ -232,7 +234,7 @@ class Merging(Lookups):
             more = await self._backend.look(group, Wanted(entities=tuple(sorted(further))))
             seen = replace(
                 seen,
-                version=min(seen.version, more.version),
+                version=earliest(seen.version, more.version),
                 entities=seen.entities | more.entities,
                 into=seen.into | more.into,
             )

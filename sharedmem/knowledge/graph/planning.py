@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import orjson
 
@@ -49,7 +50,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What stands in the lines that a step touches, and how ids are to be read."""
+    """What stands in the lines that a step reads (`lines.read_lines`), and how ids are to be read."""
 
     vocabulary: Vocabulary
     canonical: Callable[[str], str]
@@ -145,7 +146,7 @@ def episode_row(said: Said, ground: Ground, facts: Sequence[FactRow]) -> Episode
 
 
 def changes_of(
-    rows: Sequence[EpisodeRow], shift: Shift, resolution: Resolution, *, former: Sequence[EpisodeRow] = ()
+    rows: Sequence[EpisodeRow], shift: Shift, resolution: Resolution, ground: Ground, *, former: Sequence[EpisodeRow]
 ) -> Changes:
     """What a step writes.
 
@@ -153,9 +154,11 @@ def changes_of(
         rows: the episodes.
         shift: the facts that change.
         resolution: what names lead to, and the entities that are new or have learnt something.
+        ground: the lines that were read.
         former: episodes as they were that are written anew.
     """
     lines = {line for row in rows for lines in row.lines for line in lines}
+    claims = [claim for row in rows for claim in row.claims]
     replaced: tuple[Row, ...] = (*former, *resolution.former, *shift.former)
     return Changes(
         guards=(*sorted(lines), *resolution.guards),
@@ -165,9 +168,22 @@ def changes_of(
         former=replaced,
         names=resolution.names,
         merges=resolution.merges,
-        steady=resolution.steady,
+        steady=tuple(dict.fromkeys((*resolution.steady, *steady_of(ground, claims, lines)))),
         told=told_of(rows, shift),
     )
+
+
+def steady_of(ground: Ground, claims: Iterable[Claim], own: Collection[str]) -> tuple[str, ...]:
+    """What a step relies on besides its own lines: the other lines that it has read, and what all ids lead to.
+
+    Args:
+        ground: the lines that were read.
+        claims: that the step writes.
+        own: lines that count as changed afterwards.
+    """
+    ids = {id_ for claim in chain(claims, *ground.lines.values()) for id_ in (claim.source, claim.target) if id_}
+    ids |= {ground.canonical(id_) for id_ in ids}
+    return (*sorted(ground.lines.keys() - set(own)), *sorted(f"@{id_}" for id_ in ids))
 
 
 def told_of(rows: Sequence[EpisodeRow], shift: Shift) -> tuple[tuple[str, str], ...]:

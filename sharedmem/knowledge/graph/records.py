@@ -203,8 +203,9 @@ class Changes:
     told: tuple[tuple[str, str], ...] = ()
     """What the change stream says: (`graph.<what>`, id)."""
     steady: tuple[str, ...] = ()
-    """As guards, but they do not count as changed afterwards: `@<entity id>` of entities that the step relies on to be
-    merged nowhere, so that who tells of them does not stand in others' way, but a merge does."""
+    """As guards, but they do not count as changed afterwards: everything else that the step has read and relies on.
+    Lines on which facts of its own lines depend as well, and `@<entity id>` of the entities that it relies on to lead
+    where they led, so that steps which only read the same are not in each other's way, but a change of it is."""
 
 
 class Committed(NamedTuple):
@@ -285,6 +286,15 @@ class When:
     def is_past_knowledge(self) -> bool:
         """Whether superseded versions may matter."""
         return self.known != LATEST
+
+
+def earliest(*versions: int) -> int:
+    """The version of a step whose looks have seen these: all of them include it.
+
+    A group that was there in one look and not in another came or went in between. What was seen of it belongs to two
+    groups then, and no commit takes -1.
+    """
+    return -1 if 0 in versions and any(versions) else min(versions)
 
 
 def rows_of(changes: Changes) -> Sequence[Row]:

@@ -16,12 +16,21 @@ import orjson
 
 from sharedmem.errors import ConflictError
 from sharedmem.knowledge.graph.meanings import Meanings
-from sharedmem.knowledge.graph.planning import Ground, lines_of
+from sharedmem.knowledge.graph.planning import Ground, lines_of, steady_of
 from sharedmem.knowledge.graph.projecting import fact_id, further_lines, project
 from sharedmem.knowledge.graph.protocol import GraphBackend, GraphProgress
-from sharedmem.knowledge.graph.records import Behind, Changes, Claim, EpisodeRow, FactRow, Row, Seen, Wanted
+from sharedmem.knowledge.graph.records import (
+    Behind,
+    Changes,
+    Claim,
+    EpisodeRow,
+    FactRow,
+    Row,
+    Seen,
+    Wanted,
+    earliest,
+)
 from sharedmem.knowledge.graph.relations import Vocabulary
-from sharedmem.knowledge.graph.times import OPEN
 from sharedmem.knowledge.graph.turns import Turns
 
 LINES_AT_ONCE = 100
@@ -62,6 +71,10 @@ class Found:
     def now(self, id_: str) -> str:
         """What an id leads to."""
         return self.seen.into.get(id_, id_)
+
+    def ground(self) -> Ground:
+        """The lines, and how the ids in them are to be read."""
+        return Ground(self.vocabulary, self.now, self.seen.claims)
 
     def facts(self) -> dict[str, FactRow]:
         """What follows from all these lines."""
@@ -136,7 +149,7 @@ def changes_of_move(found: Found, former: Mapping[str, FactRow]) -> Changes | No
     lines = {*found.seen.claims, *(line for _, row in pairs for lines in row.lines for line in lines)}
     return Changes(
         guards=tuple(sorted(lines)),
-        steady=(f"@{found.move.old}", f"@{found.move.new}"),
+        steady=(f"@{found.move.old}", f"@{found.move.new}", *steady_of(found.ground(), (), lines)),
         episodes=tuple(after for _, after in pairs),
         facts=tuple(changed),
         former=tuple(replaced),
@@ -152,7 +165,7 @@ def _rewritten(
     found: Found, gone: Iterable[FactRow], changed: Iterable[FactRow]
 ) -> list[tuple[EpisodeRow, EpisodeRow]]:
     """The episodes that are not as they should be, each with how it should be."""
-    moved, ground = found.moved(), Ground(found.vocabulary, found.now, {})
+    moved, ground = found.moved(), found.ground()
     ended = {row.id for row in gone}
     come: dict[str, list[str]] = {}
     for fact in changed:
@@ -262,7 +275,7 @@ class Relocation:
         if changes is None:
             return True
         embedded = await self._embedded(changes, rows.facts)
-        return await self._written(group, embedded, min(found.seen.version, rows.version))
+        return await self._written(group, embedded, earliest(found.seen.version, rows.version))
 
     async def _written(self, group: str, changes: Changes, seen: int) -> bool | Behind:
         """Write a step. Cut off between two commits, it is begun again and finds what is still to be done."""
@@ -276,19 +289,19 @@ class Relocation:
 
     async def _found(self, group: str, move: Move, lines: Sequence[str]) -> Found:
         """Some lines with all on which they depend, and the episodes of the claims that move."""
-        found = Found(Seen(OPEN), move, self._vocabulary)
-        missing, episodes = set(lines), set[str]()
-        while missing or episodes:
+        found = Found(await self._backend.look(group, Wanted(lines=tuple(lines))), move, self._vocabulary)
+        while True:
+            missing = found.lines() - found.seen.claims.keys()
+            episodes = found.moved().keys() - found.seen.episodes.keys()
+            if not missing and not episodes:
+                return found
             seen = await self._backend.look(
                 group, Wanted(lines=tuple(sorted(missing)), episodes=tuple(sorted(episodes)))
             )
-            found.seen.version = min(found.seen.version, seen.version)
+            found.seen.version = earliest(found.seen.version, seen.version)
             found.seen.claims |= seen.claims
             found.seen.into |= seen.into
             found.seen.episodes |= seen.episodes
-            missing = found.lines() - found.seen.claims.keys()
-            episodes = found.moved().keys() - found.seen.episodes.keys()
-        return found
 
     async def _embedded(self, changes: Changes, former: Mapping[str, FactRow]) -> Changes:
         fresh = [row.text for row in changes.facts if row.id not in former]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from sharedmem.errors import NotFoundError
+from sharedmem.knowledge.graph.lines import read_lines
 from sharedmem.knowledge.graph.naming import check_whole
-from sharedmem.knowledge.graph.planning import Ground, Shift, newest_of, shifted, told_of
-from sharedmem.knowledge.graph.projecting import further_lines
+from sharedmem.knowledge.graph.planning import Ground, Shift, lines_of, newest_of, shifted, steady_of, told_of
 from sharedmem.knowledge.graph.protocol import GraphBackend
-from sharedmem.knowledge.graph.records import Behind, Changes, EpisodeRow, Seen, Wanted
+from sharedmem.knowledge.graph.records import Behind, Changes, EpisodeRow, Wanted
 from sharedmem.knowledge.graph.relations import Vocabulary
 from sharedmem.knowledge.graph.times import OPEN, moment_of, stamp_of
 from sharedmem.knowledge.graph.turns import Turns
@@ -36,7 +35,7 @@ class Undoing:
         self._vocabulary = vocabulary
 
     async def undo(self, group: str, episode_id: str) -> EpisodeResult:
-        """Retract all that an episode claims. Three round trips.
+        """Retract all that an episode claims. Three round trips; four where relations form chains.
 
         Raises:
             NotFoundError: there is no such episode.
@@ -50,32 +49,18 @@ class Undoing:
             raise NotFoundError("episode", id_, f"group {group!r} has none of that id")
         if row.undone != OPEN:
             return EpisodeResult(id=id_, episode=episode_of(row), repeated=True)
-        lines, canonical = await self._lines(group, row)
-        undone = max(stamp_of("now", self._clock.now()), newest_of(lines.claims) + 1, row.recorded + 1)
+        stored = {line for lines in row.lines for line in lines}
+        ground, lines = await read_lines(
+            *(self._backend, group, row.claims), vocabulary=self._vocabulary, version=seen.version, stored=stored
+        )
+        undone = max(stamp_of("now", self._clock.now()), newest_of(ground.lines) + 1, row.recorded + 1)
         after = _retracted(row, undone)
-        shift = shifted(after.claims, Ground(self._vocabulary, canonical, lines.claims))
-        changes = _changes(row, after, shift)
-        if isinstance(await self._backend.commit(group, changes, seen=min(seen.version, lines.version)), Behind):
+        shift = shifted(after.claims, ground)
+        changes = _changes(row, after, shift, ground)
+        if isinstance(await self._backend.commit(group, changes, seen=lines.version), Behind):
             return Behind()
         facts = tuple(newest_fact_of(fact, group) for fact in shift.after)
         return EpisodeResult(id=id_, episode=episode_of(after), facts=facts)
-
-    async def _lines(self, group: str, row: EpisodeRow) -> tuple[Seen, Callable[[str], str]]:
-        """The lines in which an episode's claims stand, with those that follow from them."""
-        wanted = {line for lines in row.lines for line in lines}
-        found = Seen(OPEN)
-        while missing := wanted - found.claims.keys():
-            seen = await self._backend.look(group, Wanted(lines=tuple(sorted(missing))))
-            found.version = min(found.version, seen.version)
-            found.claims |= seen.claims
-            found.into |= seen.into
-
-            def canonical(id_: str) -> str:
-                return found.into.get(id_, id_)
-
-            claims = [claim for each in found.claims.values() for claim in each]
-            wanted |= further_lines(claims, vocabulary=self._vocabulary, canonical=canonical)
-        return found, lambda id_: found.into.get(id_, id_)
 
 
 def _retracted(row: EpisodeRow, undone: int) -> EpisodeRow:
@@ -84,11 +69,15 @@ def _retracted(row: EpisodeRow, undone: int) -> EpisodeRow:
     return replace(row, claims=claims, undone=undone, body=told.model_dump_json(exclude_defaults=True).encode())
 
 
-def _changes(row: EpisodeRow, after: EpisodeRow, shift: Shift) -> Changes:
+def _changes(row: EpisodeRow, after: EpisodeRow, shift: Shift, ground: Ground) -> Changes:
+    # While a merge is under way, claims lie in other lines than those in which they count.
+    places = (*row.lines, *(lines_of(claim, ground) for claim in row.claims))
+    own = {line for lines in places for line in lines}
     return Changes(
-        guards=tuple(sorted({line for lines in row.lines for line in lines})),
+        guards=tuple(sorted(own)),
         episodes=(after,),
         facts=shift.after,
         former=(row, *shift.former),
         told=told_of([after], shift),
+        steady=steady_of(ground, row.claims, own),
     )
