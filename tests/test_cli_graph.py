@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 from support.shell import Done, Shell, several_on_a_terminal
 
 from sharedmem.faces.cli import run
@@ -328,3 +329,21 @@ def test_a_name_cannot_command_the_terminal(shell: Shell) -> None:
     screen = shown(shell, ("episodes", *GROUP), ("ask", "alert", *GROUP))
 
     assert screen.count("red \\x1b[31m alert") >= 2
+
+
+def test_a_check_reports_and_repairs_and_its_exit_code_is_whether_anything_is_left(told: Shell, data_dir: Path) -> None:
+    """docs/graph.md: `graph check` finds what does not follow from the episodes; `fsck` checks the whole namespace."""
+    assert told("graph", "check", *GROUP).data["problems"] == []
+    with Redis(unix_socket_path=str(data_dir / "redis.sock")) as redis:
+        (edges,) = redis.scan_iter(f"*{told.namespace}}}*edges*")
+        redis.delete(edges)
+
+    found = told("graph", "check", *GROUP)
+    everywhere = told("fsck")
+    mended = told("graph", "check", "--repair", *GROUP)
+
+    assert (found.code, everywhere.code, mended.code) == (1, 1, 0)
+    assert {problem["kind"] for problem in json.loads(found.out)["problems"]} == {"missing_entry"}
+    assert all(problem["repaired"] for problem in mended.data["problems"])
+    assert told("fsck").data["graphs"][0]["problems"] == []
+    assert places(graph(told, "entity", "Ada")["facts"]) == [("Rome", None)]

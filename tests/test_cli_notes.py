@@ -229,7 +229,6 @@ def test_forgetting_asks_and_erases_what_was_meant(moved: tuple[str, str], shell
         (("task", "show", "soon"), b"", 2, "task id 'soon' is refused"),
         (("task", "show", NO_TASK), b"", 3, f"'{NO_TASK}' does not exist"),
         (("task", "list", "--limit", "0"), b"", 2, "0 is refused"),
-        (("fsck",), b"", 2, "missing option '--app'"),
         (("forget", "--user", "ada"), b"", 2, "missing option '--app'"),
     ],
 )

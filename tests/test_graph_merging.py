@@ -16,7 +16,7 @@ from support import graph_grounds
 from sharedmem import Hub, SharedMemoryStore
 from sharedmem.config import Settings
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
-from sharedmem.knowledge.graph import relocating
+from sharedmem.knowledge.graph import relocating, rewrites
 from sharedmem.knowledge.graph.graph import Graph
 from sharedmem.models import Episode, Fact
 from sharedmem.testing import fake_hub
@@ -355,7 +355,7 @@ async def test_a_move_that_breaks_off_at_any_commit_goes_on_when_called_again(
     merged = await everything(fake_graph, "Robert Miller", *names[2:])
     await fake_graph.unmerge("Bob", group_id=GROUP)
     monkeypatch.setattr(relocating, "LINES_AT_ONCE", 1)
-    monkeypatch.setattr(relocating, "RECORDS_AT_ONCE", 1)
+    monkeypatch.setattr(rewrites, "RECORDS_AT_ONCE", 1)
 
     await persistently(fake_graph, monkeypatch, lambda: fake_graph.merge("Bob", "Robert Miller", group_id=GROUP))
     then = await everything(fake_graph, "Robert Miller", *names[2:])

@@ -15,9 +15,7 @@ from support.storytellers import (
     NAMESPACE,
     SETTINGS,
     crew,
-    following_facts,
     graph_of,
-    kept_facts,
     stories,
     told_facts,
 )
@@ -70,7 +68,7 @@ async def sequential() -> dict[str, set[tuple[object, ...]]]:
 
 async def is_whole(graph: Graph) -> list[str]:
     """The facts follow from the claims, and each episode says all that it has to say; which these are."""
-    assert await kept_facts(graph) == await following_facts(graph)
+    assert (await graph.check(group_id=GROUP)).problems == ()
     told = await graph.episodes(group_id=GROUP, limit=1000)
     lines = {story.id: str(story.content).count("\n") + 1 for story in stories()}
     seen = await graph._backend.look(GROUP, Wanted(episodes=tuple(one.id for one in told)))

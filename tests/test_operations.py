@@ -186,6 +186,7 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("graph.stats", A_GROUP, lambda stats: (stats.episodes, stats.facts) == (2, 1)),
     ("graph.merge", {"source": "Oslo", "into": "Rome", **A_GROUP}, lambda merge: merge.undone_at is None),
     ("graph.unmerge", {"entity": "Oslo", **A_GROUP}, lambda merge: merge.undone_at is not None),
+    ("graph.check", A_GROUP, lambda check: check.is_clean and check.facts == 2),
     ("synthesis.add_memory", {**SHOP, "user_id": "ada", "messages": TALK}, lambda task: task.status == "accepted"),
     ("synthesis.get_task_status", lambda told: done(told["synthesis.add_memory"]), lambda task: task.status == "done"),
     ("synthesis.get_memory", noted, lambda note: "Elm Street 7" in note.memory_note),

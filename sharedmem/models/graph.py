@@ -293,6 +293,49 @@ class GraphStats(Record):
     merges: int
 
 
+class GraphProblem(Record):
+    """A difference between what a graph holds and what follows from the claims of its episodes."""
+
+    kind: Literal[
+        "missing_fact",
+        "superfluous_fact",
+        "wrong_interval",
+        "wrong_superseded",
+        "wrong_fact",
+        "misplaced_claim",
+        "missing_entity",
+        "missing_entry",
+        "dangling_entry",
+    ]
+    """A fact that should be there, or should not; whose versions begin or end otherwise; of which only the moment
+    differs at which a version was superseded; that says something else. A claim in the wrong lines; an entity that is
+    referred to and has no record; an index entry that a record lacks, or that belongs to no record."""
+    id: str
+    """Of the fact, claim or entity; of an index entry, the record that it belongs to."""
+    explanation: str
+    repair: str
+    """What repairing does."""
+    repaired: bool = False
+
+
+class GraphCheck(Record):
+    """What `check` has read of a group, and what it has found."""
+
+    group_id: str
+    episodes: int
+    """Summaries and statements too."""
+    claims: int
+    facts: int
+    entities: int
+    """To which claims refer."""
+    problems: tuple[GraphProblem, ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is left to repair."""
+        return all(problem.repaired for problem in self.problems)
+
+
 class DrawnEntity(Record):
     """An entity in a drawing."""
 

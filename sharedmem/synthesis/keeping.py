@@ -18,6 +18,16 @@ NoteProgress: TypeAlias = Callable[[int], None]
 class Keeping(SynthesisBase):
     """What operators do with notes."""
 
+    @measured("synthesis.apps")
+    async def apps(self) -> list[str]:
+        """Return the ids of the apps that have notes, sorted. One round trip.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        self._permit("read")
+        return sorted(await self._parts.shelf.apps())
+
     @measured("synthesis.fsck")
     async def fsck(self, *, app_id: str, repair: bool = False, progress: NoteProgress | None = None) -> NoteCheck:
         """Check that no message is lost, no chain has two heads, and none leads nowhere or in a circle.

@@ -129,6 +129,13 @@ class Graphing:
         large = sum(8 if isinstance(word, int) else len(word) for word in vectors)
         return int(await self._sender.mutate("graph_embed", space, keys, actor, vectors, large=large))
 
+    async def graph_mend(
+        self, space: Space, actor: bytes, *, keys: Sequence[bytes], group: str, words: Sequence[Argument]
+    ) -> int:
+        """Returns for how many records it was done."""
+        large = sum(8 if isinstance(word, int) else len(word) for word in words)
+        return int(await self._sender.mutate("graph_mend", space, keys, actor, [group, *words], large=large))
+
     async def graph_install(self, *, turn: bytes, graph: bytes, ready: bytes, token: str) -> bool:
         """Returns whether it was the caller's turn."""
         return await self._sender.run("graph_install", [turn, graph, ready], [token]) == 1

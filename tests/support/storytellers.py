@@ -12,14 +12,11 @@ import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from sharedmem import ConflictError, Hub, NotFoundError, Settings
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge.graph.graph import Graph
-from sharedmem.knowledge.graph.projecting import project
-from sharedmem.knowledge.graph.records import Claim, FactRow, Wanted
 from sharedmem.models import Episode, Fact
 from support.children import Child
 from support.graph_rows import day
@@ -171,46 +168,6 @@ def _plain(fact: Fact) -> tuple[object, ...]:
     moments = (fact.valid_from, fact.valid_to, fact.recorded_at, fact.superseded_at)
     ends = (fact.source_id, fact.source_name, fact.target_id, fact.target_name, fact.value)
     return (fact.id, fact.type, fact.fact, *ends, *moments, frozenset(fact.episode_ids))
-
-
-async def kept_facts(graph: Graph) -> dict[str, FactRow]:
-    """The facts as they are kept."""
-    ids: list[str] = []
-    after, ended = "", False
-    while not ended:
-        page, after = await graph._backend.listed(GROUP, "fact", after=after, limit=1000)
-        ids += page
-        ended = not after
-    rows = (await graph._backend.look(GROUP, Wanted(facts=tuple(ids)))).facts
-    return {id_: _bare(row) for id_, row in rows.items()}
-
-
-async def following_facts(graph: Graph) -> dict[str, FactRow]:
-    """The facts that follow from what all episodes claim, worked out anew from nothing else."""
-    vocabulary = graph._ways.vocabulary
-    told = await graph.episodes(group_id=GROUP, limit=1000)
-    seen = await graph._backend.look(GROUP, Wanted(episodes=tuple(one.id for one in told)))
-    claims = [claim for row in seen.episodes.values() for claim in row.claims]
-    owners = tuple({id_ for claim in claims for id_ in (claim.source, claim.target) if id_})
-    into = (await graph._backend.look(GROUP, Wanted(entities=owners))).into
-
-    def canonical(id_: str) -> str:
-        return into.get(id_, id_)
-
-    lines: dict[str, list[Claim]] = {}
-    for claim in claims:
-        source, target = canonical(claim.source), canonical(claim.target) if claim.target else ""
-        type_ = claim.type
-        if target:
-            type_, source, target = vocabulary.canonical(type_, source, target)
-        for line in vocabulary.lines(type_, source, target, claim.value):
-            lines.setdefault(line, []).append(claim)
-    rows = project(lines, former={}, vocabulary=vocabulary, canonical=canonical)
-    return {row.id: _bare(row) for row in rows if row.versions}
-
-
-def _bare(row: FactRow) -> FactRow:
-    return replace(row, version=0, vector=None)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Commands that tell a knowledge graph something: graph add, undo, merge, unmerge, delete."""
+"""Commands that change or check a knowledge graph: graph add, undo, merge, unmerge, check, delete."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from sharedmem.faces.cli.graph_words import Group, Name, episodes_of, moment
 from sharedmem.faces.cli.output import answer, counted, progress, said
 from sharedmem.faces.cli.session import Options, opened, options_of, perform
 from sharedmem.faces.operations import graph as table_of
-from sharedmem.models import Episode, EpisodeResult, Record
+from sharedmem.models import Episode, EpisodeResult, GraphCheck, Record
 
 _AT_ONCE = 32
 """Episodes between two moves of the bar."""
@@ -101,6 +102,30 @@ def graph_unmerge(context: typer.Context, name: Name, *, group: Group) -> None:
     answer(options, merge, lambda: pictures.merge_picture(merge))
 
 
+@command("check", None, group=graph, example="sharedmem graph check --group acme:ada")
+def graph_check(
+    context: typer.Context,
+    *,
+    group: Group,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Write what is missing, remove what follows from nothing.")
+    ] = False,
+) -> None:
+    """Recompute all facts of a graph from its episodes and report every difference; exit code 1 if one is left."""
+    options = options_of(context)
+
+    async def work() -> GraphCheck:
+        async with opened(settings) as (_, store):
+            with progress("checking", noun="episodes") as told:
+                return await store.graph.check(group_id=group, repair=repair, progress=_counting(told))
+
+    settings = options.settings()
+    found = asyncio.run(work())
+    answer(options, found, lambda: pictures.check_picture(found))
+    if not found.is_clean:
+        raise typer.Exit(1)
+
+
 @command("delete", None, group=graph, example="sharedmem graph delete --group acme:ada --yes")
 def graph_delete(
     context: typer.Context,
@@ -114,6 +139,11 @@ def graph_delete(
         _confirm(options, group)
     gone = perform(options, table_of.GRAPH_DELETE, table_of.OnGroup(group_id=group))
     answer(options, gone, lambda: said((counted(gone, "record"), "green"), " deleted"))
+
+
+def _counting(told: Callable[[int], None] | None) -> Callable[[int, int], None] | None:
+    """A bar that counts what was read; how much there is, nobody knows before."""
+    return None if told is None else lambda done, _: told(done)
 
 
 def _given_text(text: str | None) -> str:

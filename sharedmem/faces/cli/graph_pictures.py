@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 
 from sharedmem.faces.cli.output import cell, counted, harmless, nothing, pairs, said, table
 from sharedmem.faces.operations import graph as table_of
-from sharedmem.models import ContextItem, ContextSet, EntityMerge, Episode, EpisodeResult, Fact, GraphStats, Step
+from sharedmem.models import (
+    ContextItem,
+    ContextSet,
+    EntityMerge,
+    Episode,
+    EpisodeResult,
+    Fact,
+    GraphCheck,
+    GraphStats,
+    Step,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -135,6 +145,23 @@ def merge_picture(merge: EntityMerge) -> RenderableType:
     word, style = ("merged: ", "green") if merge.undone_at is None else ("apart again: ", "yellow")
     reason = f"  {harmless(merge.reason)}" if merge.reason else ""
     return said((word, style), harmless(f"{merge.source_id} into {merge.into_id}"), (reason, "dim"))
+
+
+def check_picture(check: GraphCheck) -> RenderableType:
+    """What checking a graph has found."""
+    seen = f"{counted(check.facts, 'fact')} of {counted(check.claims, 'claim')} in {counted(check.episodes, 'episode')}"
+    if not check.problems:
+        return said(("clean: ", "green"), f"{seen} of {harmless(check.group_id)}")
+    picture = table("problem", "record", "what", "repair")
+    for problem in check.problems:
+        done = said(("done: ", "green"), harmless(problem.repair)) if problem.repaired else cell(problem.repair)
+        picture.add_row(
+            said((problem.kind, "yellow" if problem.repaired else "red")),
+            cell(problem.id),
+            cell(problem.explanation),
+            done,
+        )
+    return _together([picture, said((f"{seen} of {harmless(check.group_id)}", "dim"))])
 
 
 def stats_picture(stats: GraphStats) -> RenderableType:

@@ -17,7 +17,7 @@ from sharedmem.faces.cli.app import MEMORY, command, notes
 from sharedmem.faces.cli.output import answer, counted, is_for_people, progress, rows_of, said, write_line
 from sharedmem.faces.cli.session import Options, opened, options_of, perform
 from sharedmem.faces.operations import synthesis as table_of
-from sharedmem.models import GraphFormat, NoteCheck, Recall, Record, SynthesisMessage, SynthesisTask
+from sharedmem.models import GraphCheck, GraphFormat, NoteCheck, Recall, Record, SynthesisMessage, SynthesisTask
 
 App = Annotated[str, typer.Option("--app", help="The app whose notes they are.")]
 MemoryId = Annotated[str, typer.Argument(metavar="ID", help="Id of the note.")]
@@ -29,6 +29,18 @@ class DrawnChain(Record):
 
     file: str
     format: GraphFormat
+
+
+class NamespaceCheck(Record):
+    """What was found in a whole namespace."""
+
+    notes: tuple[NoteCheck, ...]
+    graphs: tuple[GraphCheck, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is left to repair."""
+        return all(note.is_clean for note in self.notes) and all(graph.is_clean for graph in self.graphs)
 
 
 _MESSAGES = TypeAdapter(list[SynthesisMessage])
@@ -161,20 +173,32 @@ def evolution(
 def fsck(
     context: typer.Context,
     *,
-    app: App,
-    repair: Annotated[bool, typer.Option("--repair", help="Mend what is found; nothing is removed.")] = False,
+    app: Annotated[str | None, typer.Option(help="Only the notes of this app; else all notes and graphs.")] = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what is found; no note is removed.")] = False,
 ) -> None:
-    """Check that no message is lost, no chain has two heads, and none leads nowhere; exit code 1 if something is."""
+    """Check the chains of notes, and the facts of all graphs; exit code 1 if something is wrong.
+
+    Of notes: no message is lost, no chain has two heads, and none leads nowhere. Of graphs: `graph check`.
+    """
     options = options_of(context)
 
-    async def work() -> NoteCheck:
+    async def work() -> NamespaceCheck | NoteCheck:
         async with opened(settings) as (_, store):
             with progress("checking", noun="notes") as told:
-                return await store.synthesis.fsck(app_id=app, repair=repair, progress=told)
+                if app is not None:
+                    return await store.synthesis.fsck(app_id=app, repair=repair, progress=told)
+                apps = await store.synthesis.apps()
+                notes = [await store.synthesis.fsck(app_id=one, repair=repair, progress=told) for one in apps]
+            groups = await store.graph.groups()
+            graphs = [await store.graph.check(group_id=group, repair=repair) for group in groups]
+            return NamespaceCheck(notes=tuple(notes), graphs=tuple(graphs))
 
     settings = options.settings()
     found = asyncio.run(work())
-    answer(options, found, lambda: pictures.check_picture(found))
+    if isinstance(found, NoteCheck):
+        answer(options, found, lambda: pictures.check_picture(found))
+    else:
+        answer(options, found, lambda: pictures.checks_picture(found.notes, found.graphs))
     if not found.is_clean:
         raise typer.Exit(1)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sharedmem.faces.cli.graph_pictures import check_picture as graph_check_picture
 from sharedmem.faces.cli.output import cell, counted, harmless, nothing, pairs, said, size, table
-from sharedmem.models import ArchiveReport, ForgetReport, Note, NoteCheck, NoteHit, SynthesisTask
+from sharedmem.models import ArchiveReport, ForgetReport, GraphCheck, Note, NoteCheck, NoteHit, SynthesisTask
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -107,6 +108,13 @@ def check_picture(check: NoteCheck) -> RenderableType:
             done,
         )
     return _together(picture, said((seen, "dim")))
+
+
+def checks_picture(notes: Sequence[NoteCheck], graphs: Sequence[GraphCheck]) -> RenderableType:
+    """What fsck has found in a namespace."""
+    if not notes and not graphs:
+        return said(("clean: ", "green"), "there are no notes and no graphs")
+    return _together(*map(check_picture, notes), *map(graph_check_picture, graphs))
 
 
 def archive_picture(report: ArchiveReport) -> Text:

@@ -12,6 +12,7 @@ from sharedmem.models import (
     Episode,
     EpisodeResult,
     Fact,
+    GraphCheck,
     GraphDrawing,
     GraphStats,
     Record,
@@ -118,6 +119,12 @@ class GraphEpisodes(OnGroup):
     session: str | None = None
     after: str = ""
     limit: int = 100
+
+
+class CheckGraph(OnGroup):
+    """A graph to check."""
+
+    repair: bool = False
 
 
 class GraphDraw(OnGroup):
@@ -293,6 +300,14 @@ GRAPH_DELETE = Operation(
     OnGroup,
     int,
     lambda store, ask: store.graph.delete_by_group(ask.group_id),
+)
+GRAPH_CHECK = Operation(
+    "graph.check",
+    "Recompute the facts of a graph from its claims, report every difference, and repair them if asked to.",
+    "write",
+    CheckGraph,
+    GraphCheck,
+    lambda store, ask: store.graph.check(group_id=ask.group_id, repair=ask.repair),
 )
 GRAPH_DRAW = Operation(
     "graph.draw",

@@ -171,6 +171,7 @@ _GRAPH = (
     _post("graph.merge", "/graph/{group_id}/merges", "graph"),
     _delete("graph.unmerge", "/graph/{group_id}/merges/{entity}", "graph"),
     _get("graph.stats", "/graph/{group_id}/stats", "graph"),
+    _post("graph.check", "/graph/{group_id}/check", "graph"),
     _get("graph.draw", "/graph/{group_id}/drawing", "graph"),
 )
 

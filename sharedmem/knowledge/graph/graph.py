@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from sharedmem.knowledge.graph.backends import backend_of
 from sharedmem.knowledge.graph.base import Ways
+from sharedmem.knowledge.graph.checks import Checks
 from sharedmem.knowledge.graph.drawing import Drawing
 from sharedmem.knowledge.graph.extraction import Extractor
 from sharedmem.knowledge.graph.finding import Finding
@@ -16,7 +17,7 @@ from sharedmem.knowledge.graph.traversing import Traversing
 from sharedmem.models import RelationType
 
 
-class Graph(Telling, Merging, Reading, Finding, Traversing, Drawing):
+class Graph(Telling, Merging, Reading, Finding, Traversing, Drawing, Checks):
     """The temporal knowledge graphs of one namespace, a graph for each group, with the rights of one actor.
 
     A group (`tenant:session`) is part of every call: nothing can be asked or written across groups, nor across

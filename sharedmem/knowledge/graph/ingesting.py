@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sharedmem.errors import ConflictError
+from sharedmem.errors import ConflictError, NotFoundError
 from sharedmem.knowledge.graph.claiming import claims_of, mentions_of
 from sharedmem.knowledge.graph.judging import judge_of
 from sharedmem.knowledge.graph.lines import read_lines
@@ -20,9 +20,10 @@ from sharedmem.knowledge.graph.protocol import GraphBackend
 from sharedmem.knowledge.graph.records import Behind, Changes, EntityRow, EpisodeRow, FactRow, Seen, Wanted, earliest
 from sharedmem.knowledge.graph.relations import Vocabulary
 from sharedmem.knowledge.graph.resolving import Resolution, Resolver, entity_text
-from sharedmem.knowledge.graph.tales import Tale
-from sharedmem.knowledge.graph.times import stamp_of
+from sharedmem.knowledge.graph.tales import Tale, check_counts, check_extractable
+from sharedmem.knowledge.graph.times import OPEN, stamp_of
 from sharedmem.knowledge.graph.turns import Turns
+from sharedmem.knowledge.graph.views import episode_of
 from sharedmem.knowledge.minds import Minds
 
 
@@ -66,18 +67,20 @@ class Ingestion:
 
         Raises:
             ConflictError: an id is there with another content, or others change the same things without end.
+            NotFoundError, InvalidError: as `as_it_is`.
             UnavailableError: the server cannot be reached.
         """
         return await self._turns.until_written(group, lambda: self._attempt(group, tales))
 
     async def _attempt(self, group: str, tales: Sequence[Tale]) -> TakenIn | Behind:
         ids = tuple(tale.episode.id for tale in tales)
+        covered = tuple(id_ for tale in tales for id_ in tale.episode.covers)
         contradicted = tuple(id_ for tale in tales for id_ in tale.extraction.contradicted)
         seen, resolution = await asyncio.gather(
-            self._backend.look(group, Wanted(episodes=ids, facts=contradicted)),
+            self._backend.look(group, Wanted(episodes=(*ids, *covered), facts=contradicted)),
             self._resolver.resolve(group, mentions_of(tales)),
         )
-        told = fresh_among(tales, seen)
+        told = [as_it_is(tale, seen) for tale in fresh_among(tales, seen)]
         if not told:
             return TakenIn(seen.episodes, frozenset(), {}, {}, Shift((), ()))
         now = stamp_of("now", self._clock.now())
@@ -142,6 +145,30 @@ class Ingestion:
             entities=tuple(replace(row, vector=halves.get(entity_text(row))) for row in changes.entities),
             facts=tuple(fact(row) for row in changes.facts),
         )
+
+
+def as_it_is(tale: Tale, seen: Seen) -> Tale:
+    """A tale that leans on episodes which are there, as these are by now.
+
+    What it adds to, or sums up, was read before the step began: since then it may have been deleted or undone.
+
+    Raises:
+        NotFoundError: an episode that it adds to or sums up has gone, or a summed up one does not count any more.
+        InvalidError: the episode that it adds to was undone, or its facts have been extracted already.
+    """
+    for id_ in tale.episode.covers:
+        if id_ not in seen.episodes or seen.episodes[id_].undone != OPEN:
+            raise NotFoundError("episode", id_, "it was deleted or undone while it was summed up")
+    if not tale.adds:
+        return tale
+    former = seen.episodes.get(tale.episode.id)
+    if former is None:
+        raise NotFoundError("episode", tale.episode.id, "it was deleted meanwhile; say it with another episode")
+    held = episode_of(former)
+    (check_extractable if tale.extracts else check_counts)(held)
+    moments = {"occurred_at": tale.episode.occurred_at, "recorded_at": tale.episode.recorded_at}
+    done = {"extraction": "done"} if tale.extracts else {}
+    return replace(tale, episode=held.model_copy(update={**moments, **done}), digest=former.digest)
 
 
 def fresh_among(tales: Sequence[Tale], seen: Seen) -> list[Tale]:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from sharedmem.knowledge.graph.records import Behind, Changes, Committed, Edge, Hits, Search, Seen, Walked, Wanted, When
+from sharedmem.knowledge.graph.records import (
+    Behind,
+    Changes,
+    Committed,
+    Edge,
+    Hits,
+    Search,
+    Seen,
+    Stray,
+    Walked,
+    Wanted,
+    When,
+)
 from sharedmem.models import Entity, Episode, EpisodeResult, Fact, GraphHit, GraphKind, GraphStats, Traversal, Unknown
 
 GraphProgress = Callable[[int, int], None]
@@ -83,8 +95,8 @@ class GraphBackend(Protocol):
 
         Args:
             group: whose graph.
-            kind: `episode` (letter `e`, by `occurred`, oldest first), `summary` (letter `s`, likewise), `entity`,
-                `fact` or `merge`.
+            kind: `episode` (letter `e`, by `occurred`, oldest first), `summary` (letter `s`) and `statement` (letter
+                `m`), likewise; `entity`, `fact` or `merge`.
             after: where the page begins, from the page before.
             limit: ids at most.
             session: of episodes and summaries: only those of this one; empty for those of none, None for all.
@@ -120,6 +132,20 @@ class GraphBackend(Protocol):
 
     async def stats(self, group: str) -> GraphStats:
         """What the group holds."""
+
+    def strays(self, group: str) -> AsyncIterator[list[Stray]]:
+        """Everything beside the records that does not follow from them, or is missing, page by page.
+
+        Only what was so at one moment is reported, whatever others write meanwhile. Entries for names that lead to an
+        entity without a record are among it; `mend` leaves these alone.
+
+        Raises:
+            ConflictError: the group is being deleted.
+            UnavailableError: the server cannot be reached.
+        """
+
+    async def mend(self, group: str, strays: Sequence[Stray]) -> None:
+        """Remove and add entries, each unless its record has changed since; lines concerned count as changed."""
 
     async def groups(self) -> list[str]:
         """The groups of the namespace."""

@@ -244,6 +244,24 @@ class Candidate(NamedTuple):
     score: float
 
 
+class Stray(NamedTuple):
+    """Something that lies beside a record, and does not follow from it; or that follows from it, and is missing."""
+
+    part: str
+    """Where it lies, as the backend calls it."""
+    entry: str
+    value: str
+    """Of an entry that has one."""
+    kind: str
+    """Letter of the record to which it belongs."""
+    id: str
+    """Of that record."""
+    version: int
+    """Of that record; 0 where there is none."""
+    is_there: bool
+    """Whether it is there and should not be; else it should be there and is not."""
+
+
 class Hits(NamedTuple):
     """What one search found, best first."""
 

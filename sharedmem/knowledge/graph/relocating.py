@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
 
-import orjson
-
 from sharedmem.errors import ConflictError
 from sharedmem.knowledge.graph.meanings import Meanings
 from sharedmem.knowledge.graph.planning import Ground, lines_of, steady_of
@@ -31,12 +29,11 @@ from sharedmem.knowledge.graph.records import (
     earliest,
 )
 from sharedmem.knowledge.graph.relations import Vocabulary
+from sharedmem.knowledge.graph.rewrites import Rewrites, kept, with_facts
 from sharedmem.knowledge.graph.turns import Turns
 
 LINES_AT_ONCE = 100
 """Lines that one step moves, besides those that depend on them."""
-RECORDS_AT_ONCE = 400
-"""Records that one commit writes, of a step that has to write more."""
 _MOST_MIXED = 5
 """Entities merged into each other of which it is considered that each may lie where any other does."""
 
@@ -138,7 +135,7 @@ def changes_of_move(found: Found, former: Mapping[str, FactRow]) -> Changes | No
         None when everything is where it belongs.
     """
     right = found.facts()
-    fresh = {id_: _kept(row, former.get(id_)) for id_, row in right.items()}
+    fresh = {id_: kept(row, former.get(id_)) for id_, row in right.items()}
     changed = [row for id_, row in fresh.items() if row != former.get(id_)]
     gone = [row for id_, row in former.items() if id_ not in right]
     pairs = _rewritten(found, gone, changed)
@@ -156,11 +153,6 @@ def changes_of_move(found: Found, former: Mapping[str, FactRow]) -> Changes | No
     )
 
 
-def _kept(row: FactRow, held: FactRow | None) -> FactRow:
-    """A fact as it should be, with what lies there already."""
-    return row if held is None else replace(row, version=held.version, vector=held.vector)
-
-
 def _rewritten(
     found: Found, gone: Iterable[FactRow], changed: Iterable[FactRow]
 ) -> list[tuple[EpisodeRow, EpisodeRow]]:
@@ -176,37 +168,8 @@ def _rewritten(
         claims = moved.get(row.id, set())
         each = zip(row.claims, row.lines, strict=True)
         lines = tuple(lines_of(claim, ground) if claim.id in claims else held for claim, held in each)
-        pairs.append((row, replace(row, lines=lines, body=_body(row, ended, come.get(row.id, ())))))
+        pairs.append((row, replace(row, lines=lines, body=with_facts(row, ended=ended, come=come.get(row.id, ())))))
     return [(before, after) for before, after in pairs if before != after]
-
-
-def _body(row: EpisodeRow, ended: set[str], come: Iterable[str]) -> bytes:
-    """The episode as it is told, naming the facts that follow from it now."""
-    told = orjson.loads(row.body)
-    before = told.get("fact_ids", [])
-    fresh = [id_ for id_ in come if id_ not in before]
-    if ended.isdisjoint(before) and not fresh:
-        return row.body
-    told["fact_ids"] = [*(id_ for id_ in before if id_ not in ended), *fresh]
-    return orjson.dumps(told)
-
-
-def pieces(changes: Changes) -> list[Changes]:
-    """The same in parts of so many records as one commit may write: the episodes first, then the facts."""
-    former = {(type(row), row.id): row for row in changes.former}
-    left: list[Row] = [*changes.episodes, *changes.facts]
-    taken = {(type(row), row.id) for row in left}
-    gone = [row for key, row in former.items() if key not in taken]
-    every = [*left, *gone]
-    return [
-        replace(
-            changes,
-            episodes=tuple(row for row in some if isinstance(row, EpisodeRow)),
-            facts=tuple(row for row in some if isinstance(row, FactRow) and (FactRow, row.id) in taken),
-            former=tuple(former[type(row), row.id] for row in some if (type(row), row.id) in former),
-        )
-        for some in (every[first : first + RECORDS_AT_ONCE] for first in range(0, len(every), RECORDS_AT_ONCE))
-    ]
 
 
 def _check_end(seen: Seen, move: Move, *ids: str) -> None:
@@ -228,7 +191,7 @@ class Relocation:
         self._backend = backend
         self._turns = turns
         self._vocabulary = vocabulary
-        self._meanings = meanings
+        self._rewrites = Rewrites(backend, meanings)
 
     async def move(self, group: str, move: Move, progress: GraphProgress | None = None) -> None:
         """Move all of them. About four round trips a page of 100 lines, and one for each entity that was merged.
@@ -274,18 +237,8 @@ class Relocation:
         changes = changes_of_move(found, rows.facts)
         if changes is None:
             return True
-        embedded = await self._embedded(changes, rows.facts)
-        return await self._written(group, embedded, earliest(found.seen.version, rows.version))
-
-    async def _written(self, group: str, changes: Changes, seen: int) -> bool | Behind:
-        """Write a step. Cut off between two commits, it is begun again and finds what is still to be done."""
-        for piece in pieces(changes):
-            outcome = await self._backend.commit(group, piece, seen=seen)
-            if isinstance(outcome, Behind):
-                return outcome
-            # Nobody was between: else this piece would have found its lines changed.
-            seen = outcome.version
-        return True
+        version = earliest(found.seen.version, rows.version)
+        return await self._rewrites.write(group, changes, rows.facts, seen=version)
 
     async def _found(self, group: str, move: Move, lines: Sequence[str]) -> Found:
         """Some lines with all on which they depend, and the episodes of the claims that move."""
@@ -302,9 +255,3 @@ class Relocation:
             found.seen.claims |= seen.claims
             found.seen.into |= seen.into
             found.seen.episodes |= seen.episodes
-
-    async def _embedded(self, changes: Changes, former: Mapping[str, FactRow]) -> Changes:
-        fresh = [row.text for row in changes.facts if row.id not in former]
-        halves = await self._meanings.halves(fresh)
-        facts = tuple(row if row.id in former else replace(row, vector=halves.get(row.text)) for row in changes.facts)
-        return replace(changes, facts=facts)

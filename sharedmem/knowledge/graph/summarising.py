@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from sharedmem.coordination.queues import Queues, TaskQueue
-from sharedmem.errors import AccessDeniedError, ConflictError, InvalidError, SharedMemoryError
+from sharedmem.errors import AccessDeniedError, ConflictError, InvalidError, NotFoundError, SharedMemoryError
 from sharedmem.knowledge.graph.condensing import Due, covered_by, digest_of, next_due, question, summary_of
 from sharedmem.knowledge.graph.ingesting import Ingestion
 from sharedmem.knowledge.graph.lookups import Lookups
@@ -89,9 +89,11 @@ class Summarising(Lookups):
         return made
 
     async def _is_kept(self, group: str, summary: Episode) -> bool:
-        """Whether a summary is in the graph by this call; not when another worker was faster."""
+        """Whether a summary is in the graph by this call; not when another worker was faster, or a turn has gone."""
         try:
             taken = await self._ingestion.take_in(group, [tale_of(summary)])
+        except NotFoundError:
+            return False
         except ConflictError:
             if summary.id in (await self._backend.look(group, Wanted(episodes=(summary.id,)))).episodes:
                 return False

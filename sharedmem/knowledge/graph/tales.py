@@ -36,6 +36,28 @@ class Tale:
     extraction: Extraction = NOTHING
     adds: bool = False
     """Whether it adds to what the episode says already, instead of telling it for the first time."""
+    extracts: bool = False
+    """Whether it adds what was extracted of the whole episode, which is done once."""
+
+
+def check_counts(episode: Episode) -> None:
+    """Refuse to add to an episode that was taken back.
+
+    Raises:
+        InvalidError: it was undone.
+    """
+    if episode.undone_at is not None:
+        raise InvalidError("episode", episode.id, "it was undone; say it with another episode")
+
+
+def check_extractable(episode: Episode) -> None:
+    """Refuse to extract the facts of an episode twice, or of one that was taken back.
+
+    Raises:
+        InvalidError: it was done already, or it was undone.
+    """
+    if episode.extraction == "done" or episode.undone_at is not None:
+        raise InvalidError("episode_id", episode.id, "its facts have been extracted already, or it was undone")
 
 
 def tale_of(episode: Episode, extraction: Extraction = NOTHING) -> Tale:

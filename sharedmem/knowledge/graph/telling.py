@@ -18,7 +18,7 @@ from sharedmem.knowledge.graph.records import FactRow, Wanted
 from sharedmem.knowledge.graph.resolving import ALIASES_AT_ONCE
 from sharedmem.knowledge.graph.results import results_of
 from sharedmem.knowledge.graph.summarising import Summarising
-from sharedmem.knowledge.graph.tales import Tale, checked_episode, tale_of
+from sharedmem.knowledge.graph.tales import Tale, check_counts, check_extractable, checked_episode, tale_of
 from sharedmem.knowledge.graph.times import OPEN, stamp_of
 from sharedmem.knowledge.graph.undoing import Undoing
 from sharedmem.knowledge.graph.views import episode_of, newest_fact_of
@@ -108,18 +108,16 @@ class Telling(Summarising):
         """Look again for entities and facts in an episode whose extraction has failed, or never was asked for.
 
         Raises:
-            NotFoundError: there is no such episode.
+            NotFoundError: there is no such episode, or it was deleted meanwhile.
             InvalidError: its facts have been extracted already, or it was undone.
             UnavailableError, LimitedError, ConfigError: the model cannot be asked.
             AccessDeniedError, ConflictError: as `add_episode`.
         """
         group = await self._enter(group_id, "write")
         episode, digest = await self._episode(group, episode_id)
-        if episode.extraction == "done" or episode.undone_at is not None:
-            raise InvalidError("episode_id", episode_id, "its facts have been extracted already, or it was undone")
+        check_extractable(episode)
         extraction = await self._ways.extractor.extract(episode, await self._known(group, episode))
-        done = episode.model_copy(update={"extraction": "done"})
-        return await self._one(group, Tale(done, digest, extraction, adds=True))
+        return await self._one(group, Tale(episode, digest, extraction, adds=True, extracts=True))
 
     @measured("graph.add_entity")
     async def add_entity(  # each is a fact of the entity
@@ -202,7 +200,8 @@ class Telling(Summarising):
             The fact as it is known now.
 
         Raises:
-            InvalidError: a name, a type or a moment is none, or it would end before it begins.
+            InvalidError: a name, a type or a moment is none, or it would end before it begins; the episode was undone.
+            NotFoundError: the episode was deleted meanwhile.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
         group = await self._enter(group_id, "write")
@@ -337,8 +336,7 @@ class Telling(Summarising):
             moments = {"occurred_at": occurred_at, "recorded_at": recorded_at}
             return self._statement(group, said, extraction, id_=episode, **moments)
         held = episode_of(row)
-        if held.undone_at is not None:
-            raise InvalidError("episode", episode, "it was undone; say it with another episode")
+        check_counts(held)
         moments = {"recorded_at": recorded_at, "occurred_at": occurred_at or held.occurred_at}
         return Tale(held.model_copy(update=moments), row.digest, extraction, adds=True)
 

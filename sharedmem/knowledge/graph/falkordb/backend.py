@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from sharedmem.clock import new_id
@@ -24,6 +24,7 @@ from sharedmem.knowledge.graph.records import (
     Hits,
     Search,
     Seen,
+    Stray,
     Walked,
     Wanted,
     When,
@@ -167,6 +168,14 @@ class FalkorBackend:
             past_facts=count["past"] + count["lapsed"],
             merges=count["merges"],
         )
+
+    async def strays(self, group: str) -> AsyncIterator[list[Stray]]:  # noqa: ARG002  # the protocol's
+        """Nothing: what lies beside a record here are relations of the graph, which one query writes with it."""
+        for page in list[list[Stray]]():
+            yield page
+
+    async def mend(self, group: str, strays: Sequence[Stray]) -> None:
+        """Nothing, as there are no strays."""
 
     async def groups(self) -> list[str]:
         """See `GraphBackend.groups`. One round trip, that names all graphs of the server."""

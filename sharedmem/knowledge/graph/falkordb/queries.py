@@ -242,6 +242,7 @@ RETURN n.id AS id, n.place AS place ORDER BY place LIMIT $most
 LISTED = {
     "episode": _listed("Episode"),
     "summary": _listed("Summary"),
+    "statement": _listed("Statement"),
     "entity": """
 MATCH (n:Entity) WHERE n.row IS NOT NULL AND n.id > $after
 RETURN n.id AS id, n.id AS place ORDER BY place LIMIT $most

@@ -10,12 +10,13 @@ from sharedmem.knowledge.graph.protocol import GraphProgress
 from sharedmem.knowledge.graph.records import Hits, Search, Seen, Wanted
 from sharedmem.knowledge.graph.redis.committing import Committing
 from sharedmem.knowledge.graph.redis.edges import Edges
+from sharedmem.knowledge.graph.redis.index_check import IndexCheck
 from sharedmem.knowledge.graph.redis.listing import Listing
 from sharedmem.knowledge.graph.redis.search import Searching
 from sharedmem.models import GraphStats
 
 
-class RedisBackend(Committing, Searching, Edges, Listing):
+class RedisBackend(Committing, Searching, Edges, Listing, IndexCheck):
     """A `GraphBackend` over the records, sorted sets and scripts of `lua/graph_*.lua`.
 
     Every call of a user begins with one of those below. Where a durable tier stands behind, and they find nothing,

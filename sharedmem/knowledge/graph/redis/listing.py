@@ -17,7 +17,7 @@ from sharedmem.wire.replies import Command, Reply, ServerError
 
 _OCCURRED_DIGITS = 18
 _SECTIONS = {"entity": "n", "fact": "f"}
-_LETTERS = {"episode": "e", "summary": "s"}
+_LETTERS = {"episode": "e", "summary": "s", "statement": "m"}
 
 
 class Listing(RedisGround):
