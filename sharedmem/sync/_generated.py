@@ -77,6 +77,7 @@ from sharedmem.models import (
     ExecutionStats,
     Fact,
     ForgetReport,
+    GraphCheck,
     GraphDrawing,
     GraphFormat,
     GraphHit,
@@ -2169,7 +2170,7 @@ class Graph(Face[AsyncGraph]):
         """Look again for entities and facts in an episode whose extraction has failed, or never was asked for.
 
         Raises:
-            NotFoundError: there is no such episode.
+            NotFoundError: there is no such episode, or it was deleted meanwhile.
             InvalidError: its facts have been extracted already, or it was undone.
             UnavailableError, LimitedError, ConfigError: the model cannot be asked.
             AccessDeniedError, ConflictError: as `add_episode`.
@@ -2243,7 +2244,8 @@ class Graph(Face[AsyncGraph]):
             The fact as it is known now.
 
         Raises:
-            InvalidError: a name, a type or a moment is none, or it would end before it begins.
+            InvalidError: a name, a type or a moment is none, or it would end before it begins; the episode was undone.
+            NotFoundError: the episode was deleted meanwhile.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
         return self._portal.run(
@@ -2798,6 +2800,33 @@ class Graph(Face[AsyncGraph]):
             UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.drawing(group_id=group_id, entity=entity, depth=depth, limit=limit))
+
+    def check(self, *, group_id: str, repair: bool = False, progress: GraphProgress | None = None) -> GraphCheck:
+        """Recompute every fact of a group from its claims, and report each difference.
+
+        Also reports claims in the wrong lines, entities without a record, and index entries that are missing or belong
+        to no record. Reads all episodes and facts of the group, 500 in a round trip, and holds its claims in memory.
+        Others may write meanwhile: only what is wrong at one moment is reported. While a merge moves claims, and after
+        one that was cut off, what is not moved yet counts as misplaced. A repair changes no episode's content; it
+        writes in steps of about 100 lines of facts, each atomic and guarded like any other step.
+
+        Use the same relations (`using`) as the processes that tell the group something: facts depend on them.
+
+        Args:
+            group_id: whose graph.
+            repair: whether to write what should be there, and remove what should not.
+            progress: called with (episodes read, episodes known so far).
+
+        Returns:
+            What was read, and every problem; `is_clean` when none is left.
+
+        Raises:
+            InvalidError: the group is invalid.
+            ConflictError: the group is being deleted, or others change the same entities without end.
+            AccessDeniedError: this actor may not read the namespace's graphs; to repair, may not write them.
+            UnavailableError: the server stayed away; call it again to go on.
+        """
+        return self._portal.run(self._async.check(group_id=group_id, repair=repair, progress=progress))
 
 
 class Batcher(Face[AsyncBatcher]):
