@@ -31,6 +31,7 @@ from sharedmem.errors import (
     SharedMemoryError,
     UnavailableError,
     UnsupportedError,
+    UsageError,
     VersionConflictError,
     WrongTypeError,
 )
@@ -231,6 +232,7 @@ __all__ = [
     "UnavailableError",
     "UnsupportedError",
     "Usage",
+    "UsageError",
     "Verification",
     "VersionConflictError",
     "Why",

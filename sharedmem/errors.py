@@ -6,12 +6,16 @@ status, the gRPC status name and the exit code of the command line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 Interface = Literal["python", "flags", "token"]
 """How the reader of an error calls sharedmem: in Python, on the command line, or as a client with a token."""
 _SHOWN = 80
+_OUTSIDE_OF_FIELDS = ("__cause__", "__suppress_context__")
+
+_E = TypeVar("_E", bound="SharedMemoryError")
 
 
 class Codes(NamedTuple):
@@ -85,6 +89,39 @@ class SharedMemoryError(Exception):
     def code(self) -> str:
         """The stable code of this kind of error, for programs."""
         return self.codes.code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default calls the class with the message alone, which constructors that make their message refuse.
+        extra = {"__cause__": _portable(self.__cause__), "__suppress_context__": self.__suppress_context__}
+        return restored, (type(self), self.args, self.__dict__ | extra)
+
+
+def restored(kind: type[_E], args: tuple[object, ...], fields: Mapping[str, Any]) -> _E:
+    """The error that was raised elsewhere, made without its constructor.
+
+    Args:
+        kind: its class.
+        args: its message, as `Exception.args` holds it.
+        fields: its attributes.
+    """
+    error = kind.__new__(kind)
+    error.args = args
+    for name in _OUTSIDE_OF_FIELDS:
+        if name in fields:
+            setattr(error, name, fields[name])
+    error.__dict__.update((name, value) for name, value in fields.items() if name not in _OUTSIDE_OF_FIELDS)
+    return error
+
+
+def _portable(cause: BaseException | None) -> BaseException | None:
+    """The cause, when it can be pickled and read again: one that cannot would take its error along."""
+    if cause is None or isinstance(cause, SharedMemoryError):
+        return cause
+    try:
+        pickle.loads(pickle.dumps(cause))  # noqa: S301  # what was pickled on the line itself
+    except Exception:  # noqa: BLE001  # a constructor that pickle calls wrongly may raise anything
+        return None
+    return cause
 
 
 class InvalidError(SharedMemoryError, ValueError):
@@ -291,6 +328,28 @@ class CorruptionError(SharedMemoryError):
     def __init__(self, key: str, problem: str, advice: str) -> None:
         super().__init__(f"key {key!r} is damaged: {problem}; {advice}")
         self.key = key
+
+
+class UsageError(SharedMemoryError, RuntimeError):
+    """A hub or something of it is used in a way that cannot work: a mistake in the program, not a passing fault.
+
+    It was not opened yet or is closed already, or belongs to another event loop or another process.
+    """
+
+    codes = Codes("usage", 500, "INTERNAL", 70)
+
+    def __init__(self, what: str, problem: str) -> None:
+        super().__init__(f"{what}: {problem}")
+
+
+class NotPicklableError(UsageError, TypeError):
+    """Something that holds a connection was to be pickled or copied, for example as an argument for another process."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"a {kind}",
+            "it holds a connection and cannot be pickled or copied; open a hub in each process and make it there",
+        )
 
 
 class InternalError(SharedMemoryError):

@@ -23,7 +23,7 @@ PACKAGE = ROOT / "sharedmem"
 # Lowest first: a module imports from rows below its own, and from nobody beside it.
 LAYERS = (
     ("errors", "clock"),
-    ("models", "config"),
+    ("models", "config", "process_bound"),
     ("telemetry", "tasks"),
     ("wire",),
     ("data", "coordination", "search", "providers", "durable"),

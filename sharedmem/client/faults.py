@@ -18,6 +18,7 @@ from sharedmem.errors import (
     SharedMemoryError,
     UnavailableError,
     UnsupportedError,
+    restored,
 )
 
 _BY_CODE: dict[str, type[SharedMemoryError]] = {
@@ -67,9 +68,7 @@ def raise_problem(status: int, content: bytes, *, server: str) -> NoReturn:
         raise InvalidError("base_url", server, f"it redirects (HTTP {status}); give the URL that it redirects to")
     told = _read(content)
     kind = _BY_CODE.get(str(told.get("code"))) or _nearest(status)
-    error = kind.__new__(kind)
-    error.args = (_sentence(told, content, status, server),)
-    vars(error).update(_attributes(kind, told))
+    error = restored(kind, (_sentence(told, content, status, server),), _attributes(kind, told))
     if request := told.get("request_id"):
         error.add_note(f"request {request} at {server}")
     raise error

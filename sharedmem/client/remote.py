@@ -13,6 +13,7 @@ from sharedmem.client.faults import not_understood, unreachable
 from sharedmem.client.ways import DESCRIPTION, KNOWN, Sketch, Way, described_ways, sketch, way_to
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.process_bound import ProcessBound
 
 if TYPE_CHECKING:
     import httpx2
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Remote:
+class Remote(ProcessBound):
     """A service, from the other end of its connections; what its clients stand on.
 
     Args:

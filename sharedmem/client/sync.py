@@ -28,6 +28,7 @@ from sharedmem.models import (
     SynthesisTask,
 )
 from sharedmem.models.notes import ChainDirection, SummaryMode
+from sharedmem.process_bound import ProcessBound
 from sharedmem.synthesis.drawing import drawn
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class SharedMemoryClient:
+class SharedMemoryClient(ProcessBound):
     """A memory service: `with SharedMemoryClient("http://127.0.0.1:8420", token=...) as memory: ...`.
 
     What each call takes, answers and raises stands at `sharedmem.client.SharedMemoryClient`.

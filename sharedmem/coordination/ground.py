@@ -13,6 +13,7 @@ from sharedmem.config import Settings
 from sharedmem.coordination.keeper import Keeper
 from sharedmem.coordination.waiting import Wakeups
 from sharedmem.errors import InvalidError, SharedMemoryError
+from sharedmem.process_bound import ProcessBound
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Scope
@@ -85,7 +86,7 @@ class Ground:
             self.background.start(name, said())
 
 
-class Primitive:
+class Primitive(ProcessBound):
     """One way to agree, seen with the rights of one actor.
 
     Args:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from sharedmem.coordination.ground import Ground
 from sharedmem.coordination.hold import Hold
 from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.process_bound import ProcessBound
 from sharedmem.tasks import Work
 from sharedmem.telemetry import get_logger
 
@@ -126,7 +127,7 @@ class Campaign:
             _logger.exception("a callback of a candidate failed; its campaign goes on")
 
 
-class Candidacy:
+class Candidacy(ProcessBound):
     """One who stands for election while its block runs."""
 
     def __init__(self, name: str, campaign: Campaign) -> None:

@@ -7,9 +7,10 @@ from types import TracebackType
 
 from sharedmem.coordination.hold import Desk, Hold, Place, Terms
 from sharedmem.errors import SharedMemoryError
+from sharedmem.process_bound import ProcessBound
 
 
-class Lease:
+class Lease(ProcessBound):
     """What a holder has. It renews itself while its block runs.
 
     Give `token` along with every write that the lock protects: tokens rise with every holder, so whatever

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from sharedmem.coordination.lease import Lease, Tenure
+from sharedmem.process_bound import ProcessBound
 
 MOST_READERS = 1_000_000
 Enter = Callable[[int, float, float | None], Tenure]
 
 
-class ReadWriteLock:
+class ReadWriteLock(ProcessBound):
     """One read/write lock. All stand in one line: a writer is not held off by readers who come after it."""
 
     def __init__(self, name: str, enter: Enter) -> None:

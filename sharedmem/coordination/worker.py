@@ -12,6 +12,7 @@ from sharedmem.coordination.queue_base import check_count
 from sharedmem.coordination.queue_claims import QueueClaims
 from sharedmem.errors import ClaimLostError, InvalidError, SharedMemoryError, UnavailableError
 from sharedmem.models.tasks import Task
+from sharedmem.process_bound import ProcessBound
 from sharedmem.telemetry import get_logger
 
 FAILURES = "failed_tasks"
@@ -22,7 +23,7 @@ _RENEWALS_A_VISIBILITY = 3
 _logger = get_logger("queues")
 
 
-class TaskInHand:
+class TaskInHand(ProcessBound):
     """A claimed task that is worked on; it is renewed until its block ends.
 
     Hand `finish` what comes out of it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from sharedmem.models import Change
+from sharedmem.process_bound import ProcessBound
 from sharedmem.telemetry import get_logger
 from sharedmem.wire.changes import as_list, parse_change, text_of
 from sharedmem.wire.faults import translate
@@ -18,7 +19,7 @@ _MOST_DEAD = 10_000
 _logger = get_logger("consumers")
 
 
-class Consumer:
+class Consumer(ProcessBound):
     """One consumer of a group: an async iterator of changes that are its own to handle.
 
     A change that is not acknowledged comes again: to this consumer after a restart under its name, to another

@@ -11,6 +11,7 @@ from typing import Any
 
 from sharedmem.data.structure import Structure
 from sharedmem.models import Message, Missed
+from sharedmem.process_bound import ProcessBound
 from sharedmem.telemetry import Counters, get_logger
 from sharedmem.wire.access import Scope
 from sharedmem.wire.codec import decode_member, encode_member
@@ -21,7 +22,7 @@ Unsubscribe = Callable[[], Awaitable[None]]
 _logger = get_logger("messages")
 
 
-class Subscription:
+class Subscription(ProcessBound):
     """The messages of some channels, as an async iterator of `Message` and, where some may be lost, `Missed`."""
 
     def __init__(self, scope: Scope, *, longest_queue: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sharedmem.data.structure import Means
 from sharedmem.errors import InternalError
+from sharedmem.process_bound import ProcessBound
 from sharedmem.wire.access import Grant, Need, PolicyName, Scope
 from sharedmem.wire.acl import acl_rules
 from sharedmem.wire.faults import translate
@@ -11,7 +12,7 @@ from sharedmem.wire.keys import absolute, check_name
 from sharedmem.wire.replies import ServerError
 
 
-class Access:
+class Access(ProcessBound):
     """What one store may do."""
 
     def __init__(self, means: Means, scope: Scope) -> None:

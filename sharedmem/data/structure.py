@@ -12,6 +12,7 @@ from sharedmem.data.blobs import Blobs
 from sharedmem.data.lifetimes import Lifetimes
 from sharedmem.data.sweeping import Sweeper
 from sharedmem.errors import DurabilityPendingError, InvalidError, SharedMemoryError
+from sharedmem.process_bound import ProcessBound
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
 from sharedmem.wire import tier
@@ -57,7 +58,7 @@ class Means:
     """Each finds, and removes if told so, what has ended in a namespace; answers how much it was."""
 
 
-class Structure:
+class Structure(ProcessBound):
     """One kind of shared data, seen with the rights of one actor.
 
     Args:

@@ -11,6 +11,7 @@ from sharedmem.durable.outbox.drainer import Drainer
 from sharedmem.durable.protocol import Durable, Scalar
 from sharedmem.durable.warming import Warmer
 from sharedmem.models import DeadLetter, DurableLag, DurableRecord, DurableStatus, Verification
+from sharedmem.process_bound import ProcessBound
 
 
 class Staff(NamedTuple):
@@ -23,7 +24,7 @@ class Staff(NamedTuple):
     join: Join
 
 
-class Durability:
+class Durability(ProcessBound):
     """The public side of `hub.durable`.
 
     Args:

@@ -17,6 +17,7 @@ from sharedmem.hub.assembly import Connect, Parts, assembled
 from sharedmem.hub.assembly import connect as default_connect
 from sharedmem.hub.thinking import minds_of
 from sharedmem.models import Health, Powers
+from sharedmem.process_bound import ProcessBound
 from sharedmem.store import SharedMemoryStore
 from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Grant, Identity, Scope, check_grants
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from sharedmem.providers.protocol import Embedder, LanguageModel
 
 
-class Hub:
+class Hub(ProcessBound):
     """A connection to shared memory: `async with Hub.open() as hub: ...`.
 
     Args:

@@ -11,6 +11,7 @@ from sharedmem.clock import Clock
 from sharedmem.errors import ClaimLostError, DurabilityPendingError, NotFoundError, SharedMemoryError, UnavailableError
 from sharedmem.knowledge.executions import Executions, Policy
 from sharedmem.models import ExecutionClaim, ExecutionRecord
+from sharedmem.process_bound import ProcessBound
 from sharedmem.tasks import Background
 from sharedmem.telemetry import get_logger
 
@@ -56,7 +57,7 @@ class Claims(Protocol):
         """As `Decisions.finish`."""
 
 
-class Execution:
+class Execution(ProcessBound):
     """One execution under way; made by `Decisions.executing`."""
 
     def __init__(self, executions: Claims, clock: Clock, session: str, claim: ExecutionClaim, hold: _Hold) -> None:

@@ -11,6 +11,7 @@ from sharedmem.knowledge.memory.spoilt import spoilt_of
 from sharedmem.knowledge.minds import Minds
 from sharedmem.knowledge.revectoring import RevectoredRecords
 from sharedmem.models import IndexStatus
+from sharedmem.process_bound import ProcessBound
 from sharedmem.search.protocol import Index, IndexProgress
 from sharedmem.wire.keys import check_name
 
@@ -18,7 +19,7 @@ Revectoring = Callable[[Minds, str | None], RevectoredRecords]
 """What makes vectors anew: of what the hub lends, and whose index (None: the shared one)."""
 
 
-class Indexes:
+class Indexes(ProcessBound):
     """Every index of a hub: of memories, of the semantic cache, of knowledge graphs and of synthesised notes.
 
     Args:

@@ -59,7 +59,7 @@ class RefusedError(ConfigError):
 
 class _PassingError(Exception):
     def __init__(self, told: SharedMemoryError, wait_s: float) -> None:
-        super().__init__(str(told))
+        super().__init__(told, wait_s)
         self.told = told
         self.wait_s = wait_s
 

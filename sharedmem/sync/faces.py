@@ -14,6 +14,7 @@ from sharedmem.errors import UnavailableError
 from sharedmem.hub import Connect
 from sharedmem.hub import Hub as AsyncHub
 from sharedmem.knowledge.cache.calling import Decorator as AsyncDecorator
+from sharedmem.process_bound import ProcessBound
 from sharedmem.providers.protocol import Embedder, LanguageModel
 from sharedmem.sync.portal import Portal
 
@@ -24,7 +25,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-class Face(Generic[_A]):
+class Face(ProcessBound, Generic[_A]):
     """A thing of the async library, made to be used without `await`."""
 
     def __init__(self, portal: Portal, behind: _A) -> None:

@@ -12,6 +12,7 @@ from contextvars import copy_context
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from sharedmem.errors import UnavailableError, UnsupportedError
+from sharedmem.process_bound import ProcessBound
 
 _HUB = "this hub"
 _END: Any = object()
@@ -23,7 +24,7 @@ _R = TypeVar("_R")
 _P = ParamSpec("_P")
 
 
-class Portal:
+class Portal(ProcessBound):
     """One event loop in a background thread, for any number of calling threads."""
 
     def __init__(self) -> None:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import SynthesisMessage, SynthesisTask
+from sharedmem.process_bound import ProcessBound
 from sharedmem.synthesis.parts import Parts
 from sharedmem.synthesis.shelf.ground import NOTES
 from sharedmem.synthesis.tasks import Asked
@@ -16,7 +17,7 @@ from sharedmem.wire.access import Need, Scope
 Said: TypeAlias = Sequence[SynthesisMessage | Mapping[str, object]] | str
 
 
-class SynthesisBase:
+class SynthesisBase(ProcessBound):
     """Notes of one namespace, seen with the rights of one actor.
 
     Args:

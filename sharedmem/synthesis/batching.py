@@ -17,6 +17,7 @@ from sharedmem.data.records import take_apart
 from sharedmem.errors import ConflictError, CorruptionError, InvalidError
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import Record, SynthesisMessage
+from sharedmem.process_bound import ProcessBound
 from sharedmem.synthesis.tasks import AddMemory, Desk, Flush, batch_name, check_id, check_messages
 from sharedmem.wire.access import Scope
 from sharedmem.wire.codec import encode
@@ -48,7 +49,7 @@ class _Read(NamedTuple):
     """What a write that builds on this has to find."""
 
 
-class Batcher:
+class Batcher(ProcessBound):
     """Collects the messages of one conversation, each of which ends in exactly one note.
 
     Nothing waits in this process: a message is in Redis when `add` returns, and is made a note of by any worker of the

@@ -16,6 +16,7 @@ from redis.asyncio.client import PubSub
 
 from sharedmem.clock import Clock
 from sharedmem.errors import AccessDeniedError, UnavailableError, UnsupportedError
+from sharedmem.process_bound import ProcessBound
 from sharedmem.wire.cluster import ClusterDriver
 from sharedmem.wire.driver import Driver, Server
 from sharedmem.wire.faults import PASSING, translate
@@ -58,7 +59,7 @@ class Transport(Protocol):
         """Close every connection."""
 
 
-class Line:
+class Line(ProcessBound):
     """One hub's way to its server.
 
     Args:

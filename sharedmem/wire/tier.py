@@ -41,9 +41,12 @@ class UnsettledError(Exception):
     """
 
     def __init__(self, reply: bytes, cause: SharedMemoryError) -> None:
-        super().__init__(str(cause))
+        super().__init__(reply, cause)
         self.reply = reply
         self.cause = cause
+
+    def __str__(self) -> str:
+        return str(self.cause)
 
 
 class ChangeLostError(UnavailableError):

@@ -15,12 +15,13 @@ from sharedmem.durable.archive.moving import Copied, Exported, Imported
 from sharedmem.durable.archive.parts import ArchiveParts
 from sharedmem.durable.archive.steps import Progress
 from sharedmem.durable.archive.streaming import streamed
+from sharedmem.process_bound import ProcessBound
 
 MappingLike = Mapping | Fields[str, object] | Path | str
 """A mapping, its fields, or the YAML or JSON file that has them."""
 
 
-class Archives:
+class Archives(ProcessBound):
     """Namespaces as files and back.
 
     Args:

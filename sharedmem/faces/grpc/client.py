@@ -18,6 +18,7 @@ from sharedmem.faces.grpc.channel import MAX_REPLY_BYTES, Line, Protection
 from sharedmem.faces.grpc.decisions import RemoteDecisions
 from sharedmem.faces.grpc.v1 import memory_pb2 as pb
 from sharedmem.models import Change, Gap
+from sharedmem.process_bound import ProcessBound
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
 
@@ -25,7 +26,7 @@ Reply = TypeVar("Reply", bound=Message)
 _PAUSE_S = 0.25
 
 
-class MemoryClient:
+class MemoryClient(ProcessBound):
     """A memory service: `async with MemoryClient("127.0.0.1:50051", token=...) as memory: ...`.
 
     Its calls are those of a `SharedMemoryStore` whose namespace, actor and rights the token decides; they raise the

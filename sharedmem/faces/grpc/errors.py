@@ -20,6 +20,7 @@ from sharedmem.errors import (
     SharedMemoryError,
     UnavailableError,
     UnsupportedError,
+    restored,
 )
 
 CODE = "sharedmem-code"
@@ -103,13 +104,10 @@ def _family(root: type[SharedMemoryError]) -> Iterator[type[SharedMemoryError]]:
 
 def _restored(known: type[SharedMemoryError], sentence: str, trailers: dict[str, str | bytes]) -> SharedMemoryError:
     # Its constructor would make the sentence anew, of parts that are inside of it already.
-    error = known.__new__(known)
-    error.args = (sentence,)
     facts = trailers.get(FACTS)
-    if isinstance(facts, bytes):
-        told = json.loads(facts).items()
-        vars(error).update({name: tuple(value) if isinstance(value, list) else value for name, value in told})
-    return error
+    told = json.loads(facts).items() if isinstance(facts, bytes) else ()
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in told}
+    return restored(known, (sentence,), fields)
 
 
 def _nearest(error: AioRpcError, call: str, target: str) -> SharedMemoryError:

@@ -14,6 +14,7 @@ from sharedmem.coordination.once import Once
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge.cache.answers import Answers, Found
 from sharedmem.knowledge.cache.questions import CACHE, Question, asked, coded_facts
+from sharedmem.process_bound import ProcessBound
 from sharedmem.telemetry import get_logger
 from sharedmem.wire.codec import encode_set_member
 
@@ -44,7 +45,7 @@ class Plan:
     wait_s: float | None
 
 
-class Decorator:
+class Decorator(ProcessBound):
     """Makes functions that are answered from a cache; made by `SemanticCache.cached`."""
 
     def __init__(self, answers: Answers, once: Once, plan: Plan) -> None:

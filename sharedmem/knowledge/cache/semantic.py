@@ -20,6 +20,7 @@ from sharedmem.knowledge.cache.questions import (
 )
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import CachedResult, CacheStats
+from sharedmem.process_bound import ProcessBound
 from sharedmem.search.filters import Condition, Every, Tagged
 from sharedmem.telemetry import Counters, measured
 from sharedmem.wire.access import Scope
@@ -27,7 +28,7 @@ from sharedmem.wire.access import Scope
 _COUNTS = ("hits", "exact_hits", "misses", "false_hits", "guarded", "saved_tokens")
 
 
-class SemanticCache:
+class SemanticCache(ProcessBound):
     """Answers that somebody has paid for already, shared by all actors of a namespace.
 
     An answer fits a prompt when `key`, `model` and `prompt_version` are the same, its tags are among the wanted ones,

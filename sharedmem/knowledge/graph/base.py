@@ -15,6 +15,7 @@ from sharedmem.knowledge.graph.records import When
 from sharedmem.knowledge.graph.relations import Vocabulary
 from sharedmem.knowledge.graph.times import LATEST, stamp_of
 from sharedmem.knowledge.minds import Minds
+from sharedmem.process_bound import ProcessBound
 from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Need, Scope
 
@@ -27,7 +28,7 @@ class Ways:
     extractor: Extractor
 
 
-class GraphBase:
+class GraphBase(ProcessBound):
     """The graphs of one namespace, seen with the rights of one actor.
 
     Args:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import MemoryFilter
+from sharedmem.process_bound import ProcessBound
 from sharedmem.search.protocol import Family
 from sharedmem.telemetry import Counters
 from sharedmem.wire.access import Need, Scope
@@ -43,7 +44,7 @@ def memory_family(model: str, dimension: int) -> Family:
     return Family(MEMORY, TAGS, NUMBERS, model, dimension)
 
 
-class MemoryBase:
+class MemoryBase(ProcessBound):
     """Memories of one namespace, seen with the rights of one actor.
 
     Args:

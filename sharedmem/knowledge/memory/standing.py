@@ -19,6 +19,7 @@ from sharedmem.knowledge.memory.noticing import Interest
 from sharedmem.knowledge.memory.shelf import Shelf
 from sharedmem.knowledge.memory.wakes import Wakes
 from sharedmem.models import MemoryEvent, MemoryFilter
+from sharedmem.process_bound import ProcessBound
 from sharedmem.search.analysis import query_terms
 from sharedmem.telemetry import get_logger
 
@@ -30,7 +31,7 @@ _CURSOR = re.compile(r"[0-9]{1,17}")
 _logger = get_logger("memory")
 
 
-class StandingQuery:
+class StandingQuery(ProcessBound):
     """The events of one standing query, as an async iterator of `MemoryEvent`.
 
     Args:
