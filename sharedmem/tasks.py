@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from sharedmem.errors import UnavailableError
+from sharedmem.errors import UsageError
 
 FAILURES = "background_failures"
 """Counter of failed work, with the labels `work` (first word of its name) and `error` (class name)."""
@@ -91,11 +91,11 @@ class Background:
 
         `name` is a verb and what it works on (`renew lock index`): the log shows all of it, counters are
         labelled with the first word. An exception is logged once, with its traceback, and counted under
-        `FAILURES`. Raises `UnavailableError` after `close`.
+        `FAILURES`. Raises `UsageError` after `close`.
         """
         if self._closed:
             coroutine.close()
-            raise UnavailableError(f"background work {name!r}", "its hub is closed; open a new one")
+            raise UsageError(f"background work {name!r}", "its hub is closed; open another one")
         task: asyncio.Task[object] = asyncio.create_task(coroutine, name=f"sharedmem: {name}")
         work = self._running[task] = Work(name, task, patience_s=self._patience_s)
         task.add_done_callback(self._ended)

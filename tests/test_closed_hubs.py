@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 from support.waiting import wait_until
 
-from sharedmem import Hub, Settings, SharedMemoryStore, UnavailableError
+from sharedmem import Hub, Settings, SharedMemoryStore, UsageError
 from sharedmem.providers.protocol import ChatMessage, LanguageModel
 
 
@@ -43,7 +43,7 @@ async def test_who_waits_is_told_that_its_hub_was_closed(
         wakeups = leaving.store(namespace)._ground.wakeups
         await wait_until(lambda: bool(wakeups._waiters), description="it stands in line")
 
-    with pytest.raises(UnavailableError, match="this hub: it is closed; open another one"):
+    with pytest.raises(UsageError, match="this hub: it is closed; open another one"):
         await asyncio.wait_for(waiting, timeout=5)
     release.set()
     await done
@@ -94,5 +94,5 @@ async def test_a_call_after_the_end_fails_at_once(redis_url: str, settings: Sett
     async with Hub.open(redis_url, settings=settings) as hub:
         store = hub.store("closed", actor="ada")
 
-    with pytest.raises(UnavailableError, match="it is closed"):
+    with pytest.raises(UsageError, match="it is closed"):
         await asyncio.wait_for(store.read("key"), timeout=5)

@@ -89,7 +89,7 @@ async def test_hubs_that_open_at_the_same_moment_see_one_store(room: Room) -> No
 
 
 async def test_a_store_that_is_not_open_says_so(room: Room) -> None:
-    with pytest.raises(UnavailableError, match="not open"):
+    with pytest.raises(UsageError, match="not open"):
         await room.durable().get(KEY)
 
 

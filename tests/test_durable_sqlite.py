@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sharedmem import ConfigError, InvalidError, NotFoundError, Settings, UnavailableError
+from sharedmem import ConfigError, InvalidError, NotFoundError, Settings, UnavailableError, UsageError
 from sharedmem.clock import SystemClock
 from sharedmem.durable.living import living
 from sharedmem.durable.opening import durable_at
@@ -181,7 +181,7 @@ async def test_a_closed_store_says_so(durable: SqliteDurable) -> None:
     await durable.close()
 
     for call in (durable.put([head("ns:a", 1)]), durable.get("ns:a"), durable.highest("ns")):
-        with pytest.raises(UnavailableError, match="open it first"):
+        with pytest.raises(UsageError, match="open it first"):
             await call
 
 

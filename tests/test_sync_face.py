@@ -17,7 +17,7 @@ from itertools import islice
 import pytest
 
 import sharedmem
-from sharedmem import InvalidError, Settings, SharedMemoryError, UnavailableError, UnsupportedError
+from sharedmem import InvalidError, Settings, SharedMemoryError, UnavailableError, UsageError
 from sharedmem.sync import Hub, SharedMemoryStore
 from sharedmem.testing import connect_to_fake
 
@@ -119,7 +119,7 @@ def test_a_progress_function_that_waits_for_the_hub_is_told_so(sync_hub: Hub) ->
     def progress(_: int) -> None:
         store.read("k")
 
-    with pytest.raises(UnsupportedError, match="cannot wait for itself"):
+    with pytest.raises(UsageError, match="cannot wait for itself"):
         store.clear(progress)
 
 
@@ -132,16 +132,16 @@ def test_a_system_exit_inside_of_an_update_reaches_its_caller(sync_store: Shared
 
 def test_a_closed_hub_says_so(settings: Settings) -> None:
     hub = Hub(settings=settings, connect=connect_to_fake())
-    with pytest.raises(UnavailableError, match="not open"):
+    with pytest.raises(UsageError, match="not open"):
         hub.health()
     with hub:
         store = hub.store("research")
         watching = store.watch()
-        with pytest.raises(UnavailableError, match="open already"), hub:
+        with pytest.raises(UsageError, match="open already"), hub:
             pass
-    with pytest.raises(UnavailableError, match="not open"):
+    with pytest.raises(UsageError, match="not open"):
         store.read("k")
-    with pytest.raises(UnavailableError, match="not open"):
+    with pytest.raises(UsageError, match="not open"):
         next(watching)
     hub.close()
 
@@ -174,7 +174,7 @@ def test_a_call_under_way_ends_when_the_hub_closes(settings: Settings) -> None:
                 started.set()
                 try:
                     next(messages)
-                except UnavailableError as error:
+                except UsageError as error:
                     outcome.append(error)
                     raise
 
@@ -209,7 +209,7 @@ def test_ctrl_c_ends_the_call_and_leaves_the_hub_well(sync_store: SharedMemorySt
 def test_a_forked_process_is_told_to_open_its_own_hub() -> None:
     script = """
 import os, sys
-from sharedmem import UnavailableError
+from sharedmem import UsageError
 from sharedmem.sync import Hub
 from sharedmem.testing import connect_to_fake
 
@@ -220,7 +220,7 @@ with Hub(connect=connect_to_fake()) as hub:
     if not child:
         try:
             store.read("k")
-        except UnavailableError as error:
+        except UsageError as error:
             os._exit(7 if "forked" in str(error) else 1)
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sharedmem.errors import UnavailableError
+from sharedmem.errors import UsageError
 from sharedmem.tasks import FAILURES, Background, Work
 from sharedmem.telemetry import Counters
 
@@ -199,7 +199,7 @@ async def test_closing_stops_everything_and_may_be_repeated(background: Backgrou
 async def test_after_closing_new_work_is_refused_without_a_warning(background: Background) -> None:
     await background.close()
 
-    with pytest.raises(UnavailableError, match="'renew lock': its hub is closed; open a new one"):
+    with pytest.raises(UsageError, match="'renew lock': its hub is closed; open another one"):
         background.start("renew lock", Sleeper().run())
 
 

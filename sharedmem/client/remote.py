@@ -13,7 +13,7 @@ from sharedmem.client.faults import not_understood, unreachable
 from sharedmem.client.ways import DESCRIPTION, KNOWN, Sketch, Way, described_ways, sketch, way_to
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.errors import SharedMemoryError, UnavailableError
-from sharedmem.process_bound import ProcessBound
+from sharedmem.process_bound import Home, ProcessBound
 
 if TYPE_CHECKING:
     import httpx2
@@ -50,6 +50,7 @@ class Remote(ProcessBound):
         self._clock: Clock = clock or SystemClock()
         self._transport = transport
         self._http: httpx2.AsyncClient | None = None
+        self._home: Home | None = None
         self._opening = asyncio.Lock()
         self._described: dict[str, Way] | None = None
 
@@ -126,6 +127,9 @@ class Remote(ProcessBound):
             if self._http is None:
                 # It reads the certificates of this machine.
                 self._http = await asyncio.to_thread(self._new)
+                self._home = Home("this client")
+            elif self._home is not None:
+                self._home.check()
             return self._http
 
     def _new(self) -> httpx2.AsyncClient:

@@ -55,7 +55,7 @@ class Keeper:
         """Renew it from now on.
 
         Raises:
-            UnavailableError: the hub is closed.
+            UsageError: the hub is closed.
         """
         if self._work is None or self._work.done:
             self._work = self._background.start("keep leases", self._run())

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from sharedmem.coordination.ground import Ground
 from sharedmem.coordination.hold import Hold
-from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.errors import SharedMemoryError, UsageError
 from sharedmem.process_bound import ProcessBound
 from sharedmem.tasks import Work
 from sharedmem.telemetry import get_logger
@@ -73,11 +73,11 @@ class Campaign:
         """Wait until it leads; returns the token.
 
         Raises:
-            UnavailableError: the campaign is over.
+            UsageError: the campaign is over.
         """
         while (token := self.token) is None:
             if self._is_over:
-                raise UnavailableError("this candidacy", "its block was left; stand for election again")
+                raise UsageError("this candidacy", "its block was left; stand for election again")
             self._news.clear()
             await self._news.wait()
         return token

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sharedmem.errors import UnavailableError
+from sharedmem.errors import UsageError
 from sharedmem.tasks import Background
 from sharedmem.wire.keys import Space
 from sharedmem.wire.mutations import Mutations, Record
@@ -78,7 +78,7 @@ class Writer:
             _tell_each(waiting, error)
             return
         except asyncio.CancelledError:
-            closed = UnavailableError("a write under way", "its hub was closed; it may or may not have happened")
+            closed = UsageError("a write under way", "its hub was closed; it may or may not have happened")
             _tell(waiting, closed)
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to the callers who wait

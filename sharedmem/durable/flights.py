@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.errors import SharedMemoryError, UnavailableError, UsageError
 from sharedmem.tasks import Background
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Flights(Generic[T]):
 
         Raises:
             SharedMemoryError: whatever `make` raises.
-            UnavailableError: its hub was closed meanwhile.
+            UsageError: its hub was closed meanwhile.
         """
         return await asyncio.shield(self.launch(name, make))
 
@@ -52,6 +52,9 @@ class Flights(Generic[T]):
             flight.set_result(await make())
         except SharedMemoryError as error:
             flight.set_exception(error)
+        except asyncio.CancelledError:
+            flight.set_exception(UsageError("this hub", f"it was closed before it could {self._verb} {name}"))
+            raise
         except BaseException:
             flight.set_exception(UnavailableError("this hub", f"it stopped to {self._verb} {name}; try again"))
             raise

@@ -13,7 +13,7 @@ def credentials_of(hub: Hub) -> Credentials:
         hub: an open one, whose Redis user may reach more than one namespace.
 
     Raises:
-        UnavailableError: the hub is not open.
+        UsageError: the hub is not open.
     """
     parts = hub._open_parts()  # noqa: SLF001  the same package
     return Credentials(parts.means.line, parts.ground.sender, parts.keyspace)

@@ -11,7 +11,7 @@ from sharedmem.clock import Clock, SystemClock
 from sharedmem.config import Settings
 from sharedmem.durable.archive.archives import Archives
 from sharedmem.durable.durability import Durability
-from sharedmem.errors import UnavailableError, UnsupportedError
+from sharedmem.errors import UnsupportedError, UsageError
 from sharedmem.hub.archiving import archives_of
 from sharedmem.hub.assembly import Connect, Parts, assembled
 from sharedmem.hub.assembly import connect as default_connect
@@ -206,10 +206,19 @@ class Hub(ProcessBound):
         return sorted(found)
 
     async def close(self) -> None:
-        """End subscriptions and background work, close connections, leave the embedded server."""
+        """End subscriptions and background work, close connections, leave the embedded server.
+
+        A closed hub may be closed again; in a forked process it only forgets what belongs to the parent.
+
+        Raises:
+            UsageError: called in another event loop than the hub was opened in.
+        """
+        if self._parts is not None and not self._parts.connection.line.is_of_another_process:
+            self._parts.connection.line.check()
         parts, self._parts = self._parts, None
         minds, self._minds = self._minds, None
-        if parts is None:
+        if parts is None or parts.connection.line.is_of_another_process:
+            # Connections and the embedded server are the parent's: a child that gave them back would take them away.
             return
         if minds is not None:
             await minds.close()
@@ -225,7 +234,7 @@ class Hub(ProcessBound):
 
     async def __aenter__(self) -> Self:
         if self._parts is not None:
-            raise UnavailableError("this hub", "it is open already; open another one")
+            raise UsageError("this hub", "it is open already; open another one")
         settings = await self._load()
         connection = await self._connect(settings, self._clock)
         try:
@@ -253,7 +262,7 @@ class Hub(ProcessBound):
 
     def _open_parts(self) -> Parts:
         if self._parts is None:
-            raise UnavailableError("this hub", f"it is not open; use it inside of: {self._opening}")
+            raise UsageError("this hub", f"it is not open; use it inside of: {self._opening}")
         return self._parts
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from typing import Generic, ParamSpec, Self, TypeVar
 
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
-from sharedmem.errors import UnavailableError
+from sharedmem.errors import UsageError
 from sharedmem.hub import Connect
 from sharedmem.hub import Hub as AsyncHub
 from sharedmem.knowledge.cache.calling import Decorator as AsyncDecorator
@@ -99,7 +99,7 @@ class HubFace(Face[AsyncHub]):
 
     def __enter__(self) -> Self:
         if self._portal.is_open:
-            raise UnavailableError("this hub", "it is open already; open another one")
+            raise UsageError("this hub", "it is open already; open another one")
         self._portal.open()
         try:
             self._portal.run(self._async.__aenter__())

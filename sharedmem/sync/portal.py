@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from contextvars import copy_context
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from sharedmem.errors import UnavailableError, UnsupportedError
+from sharedmem.errors import UsageError
 from sharedmem.process_bound import ProcessBound
 
 _HUB = "this hub"
@@ -37,14 +37,15 @@ class Portal(ProcessBound):
         """Start the thread."""
         loop = asyncio.new_event_loop()
         # A daemon: a hub that nobody closed does not keep the interpreter from ending.
-        thread = threading.Thread(target=_serve, args=(loop,), name="sharedmem hub", daemon=True)
+        thread = threading.Thread(target=_serve, args=(loop, self._calls), name="sharedmem hub", daemon=True)
+        _serving.add(loop)
         thread.start()
         self._loop, self._thread, self._process = loop, thread, os.getpid()
 
     @property
     def is_open(self) -> bool:
         """Whether calls can be made from this process."""
-        return self._loop is not None and self._process == os.getpid()
+        return self._loop in _serving and self._process == os.getpid()
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine in the loop's thread and return its result, or raise what it raises.
@@ -52,18 +53,20 @@ class Portal(ProcessBound):
         When the waiting thread is interrupted (Ctrl-C), the coroutine is cancelled.
 
         Raises:
-            UnavailableError: the hub is not open, was closed meanwhile, or was opened before a fork.
-            UnsupportedError: called in the loop's own thread, which would wait for itself.
+            UsageError: the hub is not open, was closed meanwhile, or was opened before a fork; or this is the loop's
+                own thread, which would wait for itself.
         """
         loop = self._checked(coroutine)
         call = _Call(loop, coroutine)
-        # Known before it is scheduled, so that a loop that closes in this moment leaves nobody waiting.
+        # Known before it is scheduled, so that a loop that ends in this moment leaves nobody waiting.
         self._calls.add(call)
         try:
+            if loop not in _serving:
+                raise RuntimeError  # noqa: TRY301  # as the loop says it
             loop.call_soon_threadsafe(call.start, context=copy_context())
         except RuntimeError as error:
             coroutine.close()
-            raise UnavailableError(_HUB, "it was closed just now") from error
+            raise UsageError(_HUB, "it was closed just now") from error
         else:
             return call.outcome()
         finally:
@@ -101,24 +104,24 @@ class Portal(ProcessBound):
             self.run(_wind_up())
         finally:
             loop, self._loop = self._loop, None
-            loop.call_soon_threadsafe(loop.stop)
+            with suppress(RuntimeError):  # it has ended by itself
+                loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
-            loop.close()
-            for call in list(self._calls):
-                call.abandon()
 
     def _checked(self, coroutine: Coroutine[Any, Any, object]) -> asyncio.AbstractEventLoop:
         loop = self._loop
         own = self._thread is threading.current_thread()
         # While the interpreter ends, the loop's thread is frozen: nobody would ever answer.
-        if loop is not None and self._process == os.getpid() and not own and not sys.is_finalizing():
+        if loop is not None and self.is_open and not own and not sys.is_finalizing():
             return loop
         coroutine.close()
         if loop is None or sys.is_finalizing():
-            raise UnavailableError(_HUB, "it is not open; use it inside of: with Hub.open() as hub")
+            raise UsageError(_HUB, "it is not open; use it inside of: with Hub.open() as hub")
         if self._process != os.getpid():
-            raise UnavailableError(_HUB, "it was opened before this process was forked; open another one here")
-        raise UnsupportedError("a call inside of a call", "the hub's thread cannot wait for itself; use another thread")
+            raise UsageError(_HUB, "it was opened before this process was forked; open another one here")
+        if not own:
+            raise UsageError(_HUB, "its event loop has ended; open another one")
+        raise UsageError("a call inside of a call", "the hub's thread cannot wait for itself; use another thread")
 
 
 class _Call(Generic[_T]):
@@ -164,7 +167,7 @@ class _Call(Generic[_T]):
                 self._ended.acquire(timeout=_PATIENCE_S)
             raise
         if self._task is None or not self._task.done() or self._task.cancelled():
-            raise UnavailableError(_HUB, "it was closed while the call was under way; it may or may not have happened")
+            raise UsageError(_HUB, "it was closed while the call was under way; it may or may not have happened")
         return self._task.result()
 
 
@@ -236,13 +239,19 @@ _serving: set[asyncio.AbstractEventLoop] = set()
 _closing: set[asyncio.AbstractEventLoop] = set()
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _serve(loop: asyncio.AbstractEventLoop, calls: set[_Call[Any]]) -> None:
     asyncio.set_event_loop(loop)
-    _serving.add(loop)
-    while loop in _serving:
-        # A SystemExit in a task belongs to its caller, who gets it as the outcome, not to this thread.
-        with suppress(SystemExit, KeyboardInterrupt):
-            loop.run_forever()
+    try:
+        while loop in _serving:
+            # A SystemExit in a task belongs to its caller, who gets it as the outcome, not to this thread.
+            with suppress(SystemExit, KeyboardInterrupt):
+                loop.run_forever()
+    finally:
+        # However it ends: from here on no call comes in, and nobody waits for one that did.
+        _serving.discard(loop)
+        for call in list(calls):
+            call.abandon()
+        loop.close()
 
 
 async def _wind_up() -> None:

@@ -223,7 +223,7 @@ class Synthesis(Keeping, SynthesisBase):
         """Work on tasks in the background of this hub, as the first `add_memory` does. No round trip.
 
         Raises:
-            UnavailableError: the hub is closed.
+            UsageError: the hub is closed.
         """
         self._parts.worker.start()
 

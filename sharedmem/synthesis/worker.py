@@ -99,7 +99,7 @@ class Worker:
         """Work in the background of the hub, unless it does already or is not to work at all. No round trip.
 
         Raises:
-            UnavailableError: the hub is closed.
+            UsageError: the hub is closed.
         """
         if self._concurrency and not self._drains and (self._work is None or self._work.done):
             self._work = self._minds.background.start("synthesize memories", self.run())
@@ -111,7 +111,7 @@ class Worker:
 
         Raises:
             AccessDeniedError: as queues.
-            UnavailableError: the hub is closed.
+            UsageError: the hub is closed.
         """
         calls = None
         if self._webhooks is not None:

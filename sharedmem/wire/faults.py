@@ -73,6 +73,10 @@ def _better_url(error: ServerError) -> str | None:
         return "this server is one of a cluster; begin the URL with redis+cluster://"
     if "cluster support disabled" in error.text:
         return "this server is no cluster; begin the URL with redis://"
+    if "DB index" in error.text:
+        return "this server has no database of that number; end the URL with a smaller one, most often /0"
+    if "SELECT is not allowed" in error.text:
+        return "a cluster has database 0 only; end the URL without a number"
     return _LOGIN.get(error.code)
 
 

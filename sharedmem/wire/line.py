@@ -15,8 +15,8 @@ from typing import Protocol, TypeVar
 from redis.asyncio.client import PubSub
 
 from sharedmem.clock import Clock
-from sharedmem.errors import AccessDeniedError, UnavailableError, UnsupportedError
-from sharedmem.process_bound import ProcessBound
+from sharedmem.errors import AccessDeniedError, UnsupportedError, UsageError
+from sharedmem.process_bound import Home, ProcessBound
 from sharedmem.wire.cluster import ClusterDriver
 from sharedmem.wire.driver import Driver, Server
 from sharedmem.wire.faults import PASSING, translate
@@ -27,6 +27,8 @@ T = TypeVar("T")
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.5
 _OTHER_TYPE = "WRONGTYPE"
+_HUB = "this hub"
+_CLOSED = "it is closed; open another one"
 
 
 class Transport(Protocol):
@@ -86,6 +88,7 @@ class Line(ProcessBound):
         self._post = transport.post
         self._send = transport.send
         self._is_closed = False
+        self._home: Home | None = None
         self._before_repeat: Callable[[], Awaitable[None]] | None = None
         self.address = address
 
@@ -115,6 +118,7 @@ class Line(ProcessBound):
             UnavailableError: the server cannot be reached.
             ConfigError: it refuses the log-in.
         """
+        self._home = Home(_HUB)
         try:
             await self._transport.ready()
         except (LostError, ServerError) as error:
@@ -156,14 +160,32 @@ class Line(ProcessBound):
         except (LostError, ServerError) as error:
             raise translate(error, self.address) from error
 
+    def check(self) -> None:
+        """Refuse calls that can never work, before anything is sent.
+
+        Raises:
+            UsageError: the hub is closed, or was opened in another event loop or another process.
+        """
+        if self._is_closed:
+            raise UsageError(_HUB, _CLOSED)
+        if self._home is not None:
+            self._home.check()
+
+    @property
+    def is_of_another_process(self) -> bool:
+        """Whether it was opened before this process was forked."""
+        return self._home is not None and self._home.is_another_process
+
     async def call(self, *args: Argument) -> Reply:
         """Send one command: one round trip.
 
         Raises:
             UnavailableError: the server stayed away for the whole retry time.
             AccessDeniedError, ConfigError: it refuses this user.
+            UsageError: as `check`.
             ServerError: it refuses this command.
         """
+        self.check()
         try:
             posted = self._post(args)
             if posted is None:
@@ -177,6 +199,7 @@ class Line(ProcessBound):
 
     async def call_aside(self, *args: Argument) -> Reply:
         """As `call`, on another connection: for what is large enough to hold others up."""
+        self.check()
         try:
             return await self._driver.send(args)
         except (LostError, ServerError) as error:
@@ -205,6 +228,7 @@ class Line(ProcessBound):
             ServerError: the first refusal among the replies.
             UnavailableError, AccessDeniedError, ConfigError: as `call`.
         """
+        self.check()
         transport: Transport = self._driver if aside else self._transport
 
         async def attempt() -> list[Reply]:
@@ -288,7 +312,9 @@ class Line(ProcessBound):
         Raises:
             LostError: the connection was lost, or the server cannot answer just now.
             ServerError: the server refused it.
+            UsageError: as `check`.
         """
+        self.check()
         try:
             return await self._driver.block(args, wait_s=wait_s)
         except ServerError as error:
@@ -298,6 +324,7 @@ class Line(ProcessBound):
 
     def pubsub(self) -> PubSub:
         """A new pub/sub connection, which the caller closes."""
+        self.check()
         return self._driver.pubsub()
 
     def pauses(self) -> Iterator[float]:
@@ -314,6 +341,7 @@ class Line(ProcessBound):
         await self._driver.close()
 
     async def _servers(self, near: bytes | None) -> list[Server]:
+        self.check()
         try:
             return await self._driver.servers(near)
         except (LostError, ServerError) as error:
@@ -342,7 +370,7 @@ class Line(ProcessBound):
         deadline = self._clock.monotonic() + self._retry_for_s
         for pause in self.pauses():
             if self._is_closed:
-                raise UnavailableError("this hub", "it is closed; open another one") from error
+                raise UsageError(_HUB, _CLOSED) from error
             if not await self._mended(error, args):
                 if not _passes(error):
                     raise self._public(error, args) from error

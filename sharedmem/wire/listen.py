@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
-from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.errors import SharedMemoryError, UnavailableError, UsageError
 from sharedmem.tasks import Background, Work
 from sharedmem.telemetry import Counters, get_logger
 from sharedmem.wire.faults import translate
@@ -69,7 +69,9 @@ class Listener:
         Raises:
             UnavailableError: the server does not confirm in time.
             AccessDeniedError, ConfigError: it refuses this user.
+            UsageError: the hub is closed, or was opened in another event loop or another process.
         """
+        self._line.check()
         async with self._changing:
             if topic in self._ears:
                 self._ears[topic].append(ear)
@@ -89,7 +91,10 @@ class Listener:
                 await self._forget(topic, ear)
 
     async def close(self) -> None:
-        """End every subscription."""
+        """End every subscription; one that waits to be confirmed is told so."""
+        for waiting in self._confirmed.values():
+            if not waiting.done():
+                waiting.set_exception(UsageError("this hub", "it is closed; open another one"))
         if self._reading is not None:
             await self._reading.stop()
         await self._drop()

@@ -25,8 +25,8 @@ from sharedmem.durable.cosmos.errors import (
     error_of,
     is_passing,
     is_planned,
+    misused,
     short,
-    unreachable,
 )
 from sharedmem.durable.cosmos.layout import Layout
 from sharedmem.durable.cosmos.queries import Position, Query
@@ -257,7 +257,7 @@ class Account:
     @property
     def _connected(self) -> CosmosClient:
         if self._client is None:
-            raise unreachable("it is closed")
+            raise misused("it is closed")
         return self._client
 
     def _proxy(self, container: str) -> ContainerProxy:

@@ -13,6 +13,7 @@ from sharedmem.errors import (
     NotFoundError,
     SharedMemoryError,
     UnavailableError,
+    UsageError,
 )
 
 _WHAT = "the durable tier (Cosmos DB)"
@@ -98,6 +99,11 @@ def missing(target: Target) -> NotFoundError:
         f"{target.database}/{target.container}",
         "correct cosmos_database and cosmos_container, or deploy deploy/cosmos.bicep",
     )
+
+
+def misused(why: str) -> UsageError:
+    """It was not opened, or is closed."""
+    return UsageError(_WHAT, why)
 
 
 def unreachable(why: str) -> UnavailableError:

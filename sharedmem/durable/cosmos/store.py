@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from sharedmem.clock import Clock, SystemClock, new_id
 from sharedmem.durable.cosmos.address import Patience, endpoint_of, key_for
 from sharedmem.durable.cosmos.documents import identity_document, identity_of, newest, place_of
-from sharedmem.durable.cosmos.errors import Refusal, Target, missing, unreachable, wrong_login
+from sharedmem.durable.cosmos.errors import Refusal, Target, missing, misused, unreachable, wrong_login
 from sharedmem.durable.cosmos.graph_documents import SCOPE as GRAPH_SCOPE
 from sharedmem.durable.cosmos.graph_documents import TYPES as GRAPH_TYPES
 from sharedmem.durable.cosmos.layout import Layout, check_partition_key, check_policies, differences, records_layout
@@ -306,14 +306,14 @@ class CosmosDurable:
     @property
     def _account(self) -> Account:
         if self._opened is None:
-            raise unreachable("it is not open")
+            raise misused("it is not open; open it first")
         return self._opened
 
     @property
     def _by_scope(self) -> dict[str, Section]:
         """The containers by the scope of the keys in them, that of all others without one."""
         if not self._held:
-            raise unreachable("it is not open")
+            raise misused("it is not open; open it first")
         return self._held
 
     @property

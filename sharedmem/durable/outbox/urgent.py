@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sharedmem.durable.outbox.carrying import Carrier
 from sharedmem.durable.outbox.stream import OutboxStream, left_at_ms
-from sharedmem.errors import UnavailableError
+from sharedmem.errors import UnavailableError, UsageError
 from sharedmem.tasks import Background
 from sharedmem.wire.tier import ChangeLostError
 
@@ -85,7 +85,7 @@ class Urgent:
             refused = await self._carrier.carry(stream, found) if found else {}
             lost = await self._lost(stream.namespace, waiting, {entry.id for entry in found})
         except asyncio.CancelledError:
-            _tell(waiting, UnavailableError("a change under way to the durable tier", "its hub was closed"))
+            _tell(waiting, UsageError("a change under way to the durable tier", "its hub was closed"))
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to the callers who wait
             _tell(waiting, error)

@@ -14,7 +14,7 @@ from sharedmem.durable.living import is_of_users
 from sharedmem.durable.protocol import Scalar
 from sharedmem.durable.sqlite import rows
 from sharedmem.durable.sqlite.file import Lane, SqliteFile, back_up, path_of, transaction, url_of
-from sharedmem.errors import UnavailableError
+from sharedmem.errors import UnavailableError, UsageError
 from sharedmem.models import Charges, DurableRecord, Outcome, Put
 
 T = TypeVar("T")
@@ -259,8 +259,8 @@ class SqliteDurable:
             raise self._closed()
         return self._writer
 
-    def _closed(self) -> UnavailableError:
-        return UnavailableError(self._file.name, "it is not open; open it first")
+    def _closed(self) -> UsageError:
+        return UsageError(self._file.name, "it is not open; open it first")
 
     def __repr__(self) -> str:
         return f"<SqliteDurable {self.url}, {'open' if self._writer else 'closed'}>"

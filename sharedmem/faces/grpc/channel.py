@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import grpc.aio
 from google.protobuf.message import Message
 
-from sharedmem.errors import InvalidError, UnavailableError
+from sharedmem.errors import InvalidError, UsageError
 from sharedmem.faces.endpoint import is_loopback, pem
 from sharedmem.faces.grpc.contract import METHODS, SERVICE
 from sharedmem.faces.grpc.errors import raise_as_ours
@@ -166,5 +166,5 @@ def _is_local(target: str) -> bool:
     return target.startswith("unix:") or is_loopback(target.rpartition("/")[2].rpartition(":")[0])
 
 
-def _closed(target: str) -> UnavailableError:
-    return UnavailableError(f"the client of {target}", "it is closed; use it inside of: async with MemoryClient(...)")
+def _closed(target: str) -> UsageError:
+    return UsageError(f"the client of {target}", "it is closed; use it inside of: async with MemoryClient(...)")

@@ -13,12 +13,12 @@ import orjson
 from google.protobuf.message import Message
 
 from sharedmem.clock import Clock, SystemClock, from_microseconds
-from sharedmem.errors import InvalidError, UnavailableError
+from sharedmem.errors import InvalidError, UnavailableError, UsageError
 from sharedmem.faces.grpc.channel import MAX_REPLY_BYTES, Line, Protection
 from sharedmem.faces.grpc.decisions import RemoteDecisions
 from sharedmem.faces.grpc.v1 import memory_pb2 as pb
 from sharedmem.models import Change, Gap
-from sharedmem.process_bound import ProcessBound
+from sharedmem.process_bound import Home, ProcessBound
 from sharedmem.tasks import Background
 from sharedmem.telemetry import Counters
 
@@ -69,6 +69,7 @@ class MemoryClient(ProcessBound):
         self._clock: Clock = SystemClock()
         self._background = Background(Counters())
         self._line: Line | None = None
+        self._home: Home | None = None
         self._decisions = RemoteDecisions(self._ask, self._clock, self._background)
         self._episodes = RemoteEpisodes(self)
 
@@ -146,13 +147,15 @@ class MemoryClient(ProcessBound):
         return await self._opened().ask(name, request, gives)
 
     def _opened(self) -> Line:
-        if self._line is None:
+        if self._line is None or self._home is None:
             problem = "it is not open; use it inside of: async with MemoryClient(...) as memory"
-            raise UnavailableError("this client", problem)
+            raise UsageError("this client", problem)
+        self._home.check()
         return self._line
 
     async def __aenter__(self) -> Self:
         credentials = await asyncio.to_thread(self._protection.credentials, self._target)
+        self._home = Home("this client")
         self._line = Line(
             self._target,
             token=self._token,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from sharedmem.errors import UnavailableError
+from sharedmem.errors import UsageError
 from sharedmem.knowledge.growing import Growth
 from sharedmem.knowledge.memory.desk import MOST_AT_ONCE, Desk
 from sharedmem.knowledge.memory.drafts import Draft
@@ -131,7 +131,5 @@ class Batches:
 def _give_up(batch: list[Waiting]) -> None:
     for _, future in batch:
         if not future.done():
-            future.set_exception(
-                UnavailableError("memory", "it was given up before it was written; is the hub closed?")
-            )
+            future.set_exception(UsageError("memory", "its hub was closed before this was written"))
     batch.clear()
