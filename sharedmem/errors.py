@@ -345,6 +345,8 @@ class UsageError(SharedMemoryError, RuntimeError):
 class NotPicklableError(UsageError, TypeError):
     """Something that holds a connection was to be pickled or copied, for example as an argument for another process."""
 
+    codes = Codes("not_picklable", 500, "INTERNAL", 70)
+
     def __init__(self, kind: str) -> None:
         super().__init__(
             f"a {kind}",

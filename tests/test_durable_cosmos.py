@@ -12,7 +12,7 @@ import pytest
 from pydantic import SecretStr
 from support.cosmos import Room, emulator
 
-from sharedmem import UnavailableError, UsageError
+from sharedmem import UsageError
 from sharedmem.clock import SystemClock
 from sharedmem.durable.cosmos.address import Patience
 from sharedmem.durable.cosmos.documents import KEPT_AFTER_S

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from sharedmem import Change, Gap, Hub, InvalidError, UnavailableError
+from sharedmem import Change, Gap, Hub, InvalidError, UnavailableError, UsageError
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.grpc import Endpoint, MemoryClient, MemoryServer
 from sharedmem.faces.grpc.channel import Protection
@@ -178,13 +178,13 @@ async def test_a_server_that_comes_back_is_found(fake: Hub, nobody: str) -> None
 
 async def test_a_client_that_is_not_open_says_so(server: MemoryServer) -> None:
     memory = MemoryClient(server.target)
-    with pytest.raises(UnavailableError, match="async with MemoryClient"):
+    with pytest.raises(UsageError, match="async with MemoryClient"):
         await memory.decisions.sessions()
 
     async with memory:
         assert await memory.decisions.sessions() == []
 
-    with pytest.raises(UnavailableError, match="async with MemoryClient"):
+    with pytest.raises(UsageError, match="async with MemoryClient"):
         await anext(memory.watch())
 
 

@@ -46,6 +46,7 @@ _SAMPLES: dict[str, object] = {
     "Exception": ValueError("inside"),
     "SharedMemoryError": SharedMemoryError("inside"),
     "Iterable[str]": ["one", "two"],
+    "Sequence[str]": ["one", "two"],
 }
 
 

@@ -164,7 +164,7 @@ def problem(error: SharedMemoryError) -> Response:
 
 _PRIVATE = "this service failed; the log of the server says how, under this request_id"
 # Settings of the server, and bugs, are nobody's business outside.
-_KEPT_BACK = frozenset({"config", "internal", "error", "usage"})
+_KEPT_BACK = frozenset({"config", "internal", "error", "usage", "not_picklable"})
 
 
 def status_problem(status: int, headers: Mapping[str, str] | None = None) -> Response:
