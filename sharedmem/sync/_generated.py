@@ -3045,7 +3045,7 @@ class Synthesis(Face[AsyncSynthesis]):
         """Work on tasks in the background of this hub, as the first `add_memory` does. No round trip.
 
         Raises:
-            UnavailableError: the hub is closed.
+            UsageError: the hub is closed.
         """
         return self._async.start()
 
