@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, NamedTuple
 
 import pytest
 from fakeredis import FakeServer
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support import graph_grounds
 from support.bare_server import BareServer
@@ -37,7 +38,10 @@ RELATIONS = (
     RelationType(name="knows", symmetric=True),
     RelationType(name="likes"),
 )
-CALLS = 12
+TYPES = tuple(relation.name for relation in RELATIONS)
+CHAINED = ("married_to", "heads") * 3
+"""Of one other end at both ends: where steps depend most on each other."""
+CALLS = 7
 """Of the backend, before one of which a step is held."""
 
 Step = Callable[[Graph], Awaitable[object]]
@@ -218,6 +222,22 @@ class Parted:
         return await graph.unmerge(self.who, group_id=GROUP)
 
 
+def told(number: int, recorded: datetime, *lines: Line) -> Told:
+    content = "\n".join(map(str, lines))
+    return Told(
+        Episode(content=content, group_id=GROUP, id=f"story-{number}", occurred_at=recorded, recorded_at=recorded)
+    )
+
+
+def a_chain(*, undone: bool) -> tuple[list[Step], Step, Step]:
+    """Two steps at the far ends of a chain, each of which decides about the link between them."""
+    adam, berta, carl, dora, _ = WHO
+    far = told(1, day(1), Line(adam, "married_to", berta, 5))
+    before: list[Step] = [told(0, day(0), Line(berta, "married_to", carl, 1))]
+    other = told(2, day(2), Line(carl, "married_to", dora, 3))
+    return ([*before, far], Undone("story-1"), other) if undone else (before, far, other)
+
+
 @st.composite
 def stories(draw: st.DrawFn, number: int) -> Told:
     """An episode that says one to three things of few people, so that these touch each other often."""
@@ -225,14 +245,11 @@ def stories(draw: st.DrawFn, number: int) -> Told:
     for _ in range(draw(st.integers(1, 3))):
         one, other = draw(st.permutations(WHO))[:2]
         says: Literal["holds", "ends"] = "ends" if draw(st.integers(0, 4)) == 4 else "holds"
-        type_, start = draw(st.sampled_from([relation.name for relation in RELATIONS])), draw(st.integers(0, 9))
+        type_, start = draw(st.sampled_from((*CHAINED, *TYPES))), draw(st.integers(0, 9))
         end = start + draw(st.integers(1, 5)) if says == "holds" and draw(st.booleans()) else None
         lines.append(Line(one, type_, other, start, end, says))
     recorded = day(draw(st.integers(0, 9)) + number / 100)
-    content = "\n".join(map(str, lines))
-    return Told(
-        Episode(content=content, group_id=GROUP, id=f"story-{number}", occurred_at=recorded, recorded_at=recorded)
-    )
+    return told(number, recorded, *lines)
 
 
 @st.composite
@@ -275,6 +292,8 @@ async def outcome(before: Sequence[Step], steps: Sequence[Step]) -> dict[str, se
 
 
 @given(world=worlds(), at=st.integers(0, CALLS))
+@example(world=a_chain(undone=False), at=4)
+@example(world=a_chain(undone=True), at=2)
 @settings(max_examples=examples(60, thorough=1500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 async def test_two_steps_at_once_leave_what_one_of_their_orders_leaves(
     world: tuple[list[Step], Step, Step], at: int
