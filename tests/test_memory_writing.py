@@ -110,7 +110,7 @@ async def test_every_field_comes_back_as_it_was_given(memory: Memories) -> None:
 
     found = await item_of(memory, "note-1")
     assert added.id == "note-1"
-    assigned = {"tenant_id", "hash", "version", "ttl", "memory_type", "embedding"}
+    assigned = {"tenant_id", "hash", "version", "ttl", "memory_type", "embedding", "created_by"}
     assert found.model_dump(exclude=assigned) == given.model_dump(exclude=assigned)
     assert MemoryItem.model_validate(found.model_dump()) == found
 

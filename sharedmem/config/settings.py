@@ -251,6 +251,11 @@ class Settings(RememberingSettings, SynthesisSettings):
     access: Literal["namespaced", "open"] = Field(
         "namespaced", description="Who may do what: by namespace and grants, or open to everyone."
     )
+    memory_rights: Literal["shared", "owner"] = Field(
+        "shared",
+        description="Who may change and delete memories, notes and graphs: shared (every actor that may write in the "
+        "namespace) or owner (their author, holders of a grant, and the namespace itself).",
+    )
     kind_rules: _Rules = Field(
         _DEFAULT_RULES,
         description="Kind of memory by key pattern: ephemeral, session or knowledge. Given rules replace the "

@@ -115,6 +115,7 @@ class Hub(ProcessBound):
             subscribe=tuple(check_name("subscribe", name) for name in subscribe),
             grants=check_grants(grants),
             policy=parts.means.settings.access,
+            memory_rights=parts.means.settings.memory_rights,
         )
         return SharedMemoryStore(parts.means, parts.ground, Scope(parts.keyspace, identity), self._thinking)
 

@@ -52,6 +52,8 @@ class Episode(Record):
     fact_ids: tuple[str, ...] = ()
     """Ids of what it says; the graph's work."""
     metadata: dict[str, Any] = Field(default_factory=dict)
+    created_by: str | None = None
+    """The actor who told it, `shared` for the namespace itself; the graph's work. None in those of earlier versions."""
     kind: Literal["episode", "summary", "statement"] = "episode"
     """`statement`: something that was told to the graph directly, such as one relationship."""
     covers: tuple[str, ...] = ()

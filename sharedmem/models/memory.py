@@ -66,6 +66,8 @@ class MemoryItem(Record):
     entity_id: str | None = None
     """Whom or what it is about."""
     source_actor: str | None = None
+    created_by: str | None = None
+    """The actor who added it, `shared` for the namespace itself; the store's work. None before there were authors."""
     related_memory_ids: tuple[str, ...] = ()
     metrics: dict[str, float] = Field(default_factory=dict)
     metadata: dict[str, Any] = Field(default_factory=dict)

@@ -51,7 +51,7 @@ class Note(Record):
     user_id: str
     session_id: str | None = None
     created_by: str | None = None
-    """The actor who added the conversation, `shared` for the namespace itself; None in notes of earlier versions."""
+    """The actor who asked for it, `shared` for the namespace itself; None in notes of earlier versions."""
     kind: Literal["memory", "agent"] = "memory"
     """`agent`: the fast path, one summary and no conflict resolution."""
     memory_note: str

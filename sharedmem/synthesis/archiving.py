@@ -13,7 +13,7 @@ from sharedmem.synthesis.chains import Chains
 from sharedmem.synthesis.checking import age_key, problems
 from sharedmem.synthesis.evolution import Embed, under_locks
 from sharedmem.synthesis.lineage import together
-from sharedmem.synthesis.protocol import Behind, Change, Shelf
+from sharedmem.synthesis.protocol import Behind, Change, Permit, Shelf
 from sharedmem.synthesis.repairing import every_note, lean
 from sharedmem.synthesis.scoring import LEAST_RECENCY, decay
 from sharedmem.synthesis.shelf.committing import MOST_AT_ONCE
@@ -64,9 +64,13 @@ class Archiving:
         chains: the locks of their chains.
         archives: where their texts go.
         embed: makes their vectors when they come back.
+        permit: raises where a note must stay where it is.
     """
 
-    def __init__(self, minds: Minds, *, shelf: Shelf, chains: Chains, archives: Archives, embed: Embed) -> None:
+    def __init__(
+        self, minds: Minds, *, shelf: Shelf, chains: Chains, archives: Archives, embed: Embed, permit: Permit
+    ) -> None:
+        self._permit = permit
         self._shelf = shelf
         self._chains = chains
         self._archives = archives
@@ -95,6 +99,8 @@ class Archiving:
         """
         notes = [lean(note) async for page in every_note(self._shelf, app_id, progress) for note in page]
         ripe = [chain for chain in together(notes) if self._is_ripe(chain)]
+        if not dry_run:
+            self._check_authors(note for chain in ripe for note in chain)
         archived: list[str] = []
         written = chains = 0
         for chain in ripe:
@@ -183,6 +189,7 @@ class Archiving:
             needed = {chain_of(one) for one in now.values()}
             if not needed <= fences.keys():
                 return needed
+            self._check_authors(now.values())
             changes = [
                 Change(one, kept[id_].status, kept[id_].status_reason, body=kept[id_], vector=vectors[id_])
                 for id_, one in now.items()
@@ -206,6 +213,10 @@ class Archiving:
             raise NotFoundError("memory", memory_id, f"app {app_id!r} has none of that id")
         return note
 
+    def _check_authors(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            self._permit(note)
+
     async def _put_away(self, app_id: str, chain: Sequence[Note]) -> tuple[list[str], int]:
         """Archive one chain; the ids of its notes and the bytes written, none of a chain that was changed meanwhile."""
         ids = [note.id for note in chain]
@@ -217,6 +228,7 @@ class Archiving:
             needed = {chain_of(note) for note in now.values()}
             if not needed <= fences.keys():
                 return needed
+            self._check_authors(now.values())
             leaving = [now[id_] for id_ in _to_archive(now.values())]
             return await self._archived(app_id, leaving, fences)
 

@@ -13,7 +13,7 @@ from sharedmem.models import Note, NoteStatus, StatusReason
 from sharedmem.models.notes import ChainDirection
 from sharedmem.synthesis.chains import Chains
 from sharedmem.synthesis.lineage import Lineage, lineage
-from sharedmem.synthesis.protocol import Behind, Change, Fresh, Shelf
+from sharedmem.synthesis.protocol import Behind, Change, Fresh, Permit, Shelf
 from sharedmem.synthesis.shelf.rows import chain_of
 from sharedmem.wire.vectors import Vector
 
@@ -76,9 +76,13 @@ class Evolution:
         chains: the locks of their chains.
         clock: the time to go by.
         embed: makes the vector of a version that is restored.
+        actor: author of what is restored.
+        permit: raises where a note must stay as it is.
     """
 
-    def __init__(self, shelf: Shelf, chains: Chains, clock: Clock, embed: Embed) -> None:
+    def __init__(self, shelf: Shelf, chains: Chains, clock: Clock, embed: Embed, *, actor: str, permit: Permit) -> None:
+        self._actor = actor
+        self._permit = permit
         self._shelf = shelf
         self._chains = chains
         self._clock = clock
@@ -119,6 +123,8 @@ class Evolution:
 
         async def work(fences: Mapping[str, int]) -> Note | Behind | set[str]:
             now = await self._way(app_id, memory_id)
+            # The old version stays as it is: what changes is the head.
+            self._permit(now.head)
             needed = {chain_of(now.notes[0]), chain_of(now.head)}
             if not needed <= fences.keys():
                 return needed
@@ -154,6 +160,7 @@ class Evolution:
         if first.status == new_status:
             return first
         _check_by_hand(first, new_status)
+        self._permit(first)
 
         async def work(fences: Mapping[str, int]) -> Note | Behind | set[str]:
             note = await self._one(app_id, memory_id)
@@ -203,7 +210,7 @@ class Evolution:
             return await self._committed(app_id, Change(head, status="active", reason="manual_update"), fences=fences)
         if head.status == "active" and head.links == (old.id,) and head.memory_note == old.memory_note:
             return head
-        fresh = restoring(old, head, self._clock.now())
+        fresh = restoring(old, head, self._clock.now(), actor=self._actor)
         retired = Change(head, next_id=fresh.id)
         if head.status != "deleted":
             retired = retired._replace(status="updated", reason="manual_update")
@@ -216,7 +223,7 @@ class Evolution:
         return done.notes[fresh[0].note.id if fresh else change.note.id]
 
 
-def restoring(old: Note, head: Note, now: datetime) -> Note:
+def restoring(old: Note, head: Note, now: datetime, *, actor: str) -> Note:
     """The note that brings the text of an older version back, to follow the head of its chain.
 
     Its id goes by both, so that a repeat makes no second one.
@@ -225,6 +232,7 @@ def restoring(old: Note, head: Note, now: datetime) -> Note:
         "id": f"note-{sha256(f'{old.id} {head.id}'.encode()).hexdigest()[:24]}",
         "status": "active",
         "status_reason": "manual_update",
+        "created_by": actor,
         "created_at": now,
         "updated_at": now,
         "next_id": None,

@@ -7,11 +7,14 @@ from datetime import datetime
 
 from sharedmem.models import ForgetReport, Note
 from sharedmem.synthesis.archives import Archives
-from sharedmem.synthesis.protocol import Shelf
+from sharedmem.synthesis.protocol import Permit, Shelf
 from sharedmem.synthesis.repairing import every_note
 
 ForgetTasks = Callable[[str, str | None], Awaitable[int]]
 """Discards what is still to be done for an app, or one of its users; answers how much it was."""
+
+CheckTasks = Callable[[str, str | None], Awaitable[None]]
+"""Raises where some of that must not be discarded."""
 
 _ROUNDS = 3
 
@@ -69,10 +72,16 @@ class Forgetting:
     Args:
         shelf: where the notes are.
         archives: where those lie that were put away.
+        check_tasks: raises where something must not be discarded.
         tasks: who discards what is still to be done.
+        permit: raises where a note must stay.
     """
 
-    def __init__(self, *, shelf: Shelf, archives: Archives, tasks: ForgetTasks) -> None:
+    def __init__(
+        self, *, shelf: Shelf, archives: Archives, check_tasks: CheckTasks, tasks: ForgetTasks, permit: Permit
+    ) -> None:
+        self._check_tasks = check_tasks
+        self._permit = permit
         self._shelf = shelf
         self._archives = archives
         self._tasks = tasks
@@ -109,6 +118,9 @@ class Forgetting:
             async for page in every_note(self._shelf, app_id, progress):
                 erasure.count(_of(page, user_id))
             return erasure.report()
+        await self._check_tasks(app_id, user_id)
+        async for page in every_note(self._shelf, app_id):
+            self._check_authors(_of(page, user_id))
         erasure.tasks = await self._tasks(app_id, user_id)
         for _ in range(_ROUNDS):
             if not await self._sweep_through(erasure, app_id, user_id, progress):
@@ -117,6 +129,10 @@ class Forgetting:
         await self._shelf.disremember(app_id)
         return erasure.report()
 
+    def _check_authors(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            self._permit(note)
+
     async def _sweep_through(
         self, erasure: Erasure, app_id: str, user_id: str | None, progress: Callable[[int], None] | None
     ) -> bool:
@@ -124,6 +140,7 @@ class Forgetting:
         found = False
         async for page in every_note(self._shelf, app_id, progress):
             gone = _of(page, user_id)
+            self._check_authors(gone)
             erasure.count(gone)
             await erase(self._shelf, self._archives, app_id, gone)
             found = found or bool(gone)

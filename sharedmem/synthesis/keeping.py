@@ -45,7 +45,8 @@ class Keeping(SynthesisBase):
         """
         self._permit("write" if repair else "read")
         check_id("app_id", app_id)
-        return await fsck(self._parts.shelf, self._parts.chains, app_id, repair=repair, progress=progress)
+        parts = self._parts
+        return await fsck(parts.shelf, parts.chains, app_id, repair=repair, permit=parts.permit, progress=progress)
 
     @measured("synthesis.archive")
     async def archive(

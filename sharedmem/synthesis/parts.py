@@ -6,6 +6,7 @@ from functools import cached_property
 
 from sharedmem.coordination.ground import Ground
 from sharedmem.knowledge.minds import Minds
+from sharedmem.models import Note
 from sharedmem.synthesis.agents.opening import agents_of
 from sharedmem.synthesis.archives import Archives
 from sharedmem.synthesis.archiving import Archiving
@@ -18,6 +19,7 @@ from sharedmem.synthesis.pipeline import Pipeline
 from sharedmem.synthesis.protocol import Agents
 from sharedmem.synthesis.retention import Retention
 from sharedmem.synthesis.shelf import NoteShelf
+from sharedmem.synthesis.shelf.ground import NOTES
 from sharedmem.synthesis.tasks import Desk
 from sharedmem.synthesis.webhooks import Webhooks
 from sharedmem.synthesis.worker import Requester, Worker
@@ -45,7 +47,9 @@ class Parts:
         self.desk = Desk(minds, scope, ground)
         self.webhooks = Webhooks(minds, scope, ground)
         self.asking = Asking(minds, scope, shelf=self.shelf)
-        self.evolution = Evolution(self.shelf, self.chains, minds.clock, self.embed)
+        self.evolution = Evolution(
+            self.shelf, self.chains, minds.clock, self.embed, actor=scope.identity.name, permit=self.permit
+        )
         self.pipeline = Pipeline(minds, scope, ground, shelf=self.shelf, agents=self.agents, chains=self.chains)
 
     @cached_property
@@ -56,17 +60,36 @@ class Parts:
     @property
     def archiving(self) -> Archiving:
         """Who puts notes away."""
-        return Archiving(self._minds, shelf=self.shelf, chains=self.chains, archives=self.archives, embed=self.embed)
+        return Archiving(
+            self._minds,
+            shelf=self.shelf,
+            chains=self.chains,
+            archives=self.archives,
+            embed=self.embed,
+            permit=self.permit,
+        )
 
     @property
     def forgetting(self) -> Forgetting:
         """Who erases notes."""
-        return Forgetting(shelf=self.shelf, archives=self.archives, tasks=self.desk.forget)
+        return Forgetting(
+            shelf=self.shelf,
+            archives=self.archives,
+            check_tasks=self.desk.check_authors,
+            tasks=self.desk.forget,
+            permit=self.permit,
+        )
 
     @property
     def retention(self) -> Retention:
         """Who erases what is too old."""
-        return Retention(shelf=self.shelf, chains=self.chains, archives=self.archives, clock=self._minds.clock)
+        return Retention(
+            shelf=self.shelf,
+            chains=self.chains,
+            archives=self.archives,
+            clock=self._minds.clock,
+            permit=self.permit,
+        )
 
     @cached_property
     def worker(self) -> Worker:
@@ -84,6 +107,14 @@ class Parts:
         scope = self._scope.acting_as(actor)
         parts = Parts(self._minds, scope, self._ground)
         return Requester(scope, parts.desk, parts.pipeline, parts.webhooks)
+
+    def permit(self, note: Note) -> None:
+        """Refuse who may not change or erase a note by hand.
+
+        Raises:
+            AccessDeniedError: another actor has asked for it, and `memory_rights` is `owner`.
+        """
+        self._scope.check_author(note.created_by, NOTES, f"{note.app_id}/{note.id}")
 
     async def embed(self, text: str) -> Vector | None:
         """The vector of a text; None when it has no meaning, or there is no embedder."""

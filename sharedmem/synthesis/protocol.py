@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -57,6 +57,10 @@ class Agents(Protocol):
 
     async def consolidate(self, new: Note, old: Sequence[Note]) -> Consolidation:
         """The successor of all of them; their whole texts are in what is asked."""
+
+
+Permit = Callable[[Note], None]
+"""Raises `AccessDeniedError` where somebody may not change or erase a note."""
 
 
 # -- shelf ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from sharedmem.synthesis.chains import Chains
 from sharedmem.synthesis.checking import mended
 from sharedmem.synthesis.evolution import MOST_ATTEMPTS, under_locks
 from sharedmem.synthesis.lineage import together
-from sharedmem.synthesis.protocol import Behind, Change, Shelf
+from sharedmem.synthesis.protocol import Behind, Change, Permit, Shelf
 from sharedmem.synthesis.shelf.rows import chain_of
 
 _PAGE = 500
@@ -40,6 +40,7 @@ async def fsck(
     app_id: str,
     *,
     repair: bool = False,
+    permit: Permit | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> NoteCheck:
     """Check that the notes of an app hang together (see `checking`), and mend them if told so.
@@ -53,6 +54,7 @@ async def fsck(
         chains: the locks of their chains.
         app_id: whose.
         repair: whether to mend what is found.
+        permit: raises where a note must stay as it is; None lets all be mended.
         progress: called with the number of notes seen so far.
 
     Raises:
@@ -67,7 +69,7 @@ async def fsck(
         for notes in together(slim):
             if spoilt.isdisjoint(note.id for note in notes):
                 continue
-            family = _Family(shelf, chains, app_id, notes)
+            family = _Family(shelf, chains, app_id, notes, permit)
             found += await (family.mend() if repair else family.look())
     found.sort(key=lambda problem: (problem.note_id, problem.kind))
     return NoteCheck(app_id=app_id, notes=len(slim), chains=whole.chains, problems=tuple(found))
@@ -76,7 +78,8 @@ async def fsck(
 class _Family:
     """Notes that hang together, and have a problem."""
 
-    def __init__(self, shelf: Shelf, chains: Chains, app_id: str, notes: Sequence[Note]) -> None:
+    def __init__(self, shelf: Shelf, chains: Chains, app_id: str, notes: Sequence[Note], permit: Permit | None) -> None:
+        self._permit = permit
         self._shelf = shelf
         self._chains = chains
         self._app_id = app_id
@@ -101,6 +104,9 @@ class _Family:
         if not needed <= fences.keys():
             return needed
         found = mended(now.values())
+        if self._permit is not None:
+            for note in found.changed:
+                self._permit(note)
         changes = [_change(now[note.id], note) for note in found.changed]
         done = await self._shelf.commit(self._app_id, changes=changes, fences=fences)
         if isinstance(done, Behind):

@@ -13,7 +13,7 @@ from sharedmem.synthesis.checking import mended
 from sharedmem.synthesis.evolution import under_locks
 from sharedmem.synthesis.forgetting import Erasure, erase
 from sharedmem.synthesis.lineage import evolved, together
-from sharedmem.synthesis.protocol import Behind, Change, Shelf
+from sharedmem.synthesis.protocol import Behind, Change, Permit, Shelf
 from sharedmem.synthesis.repairing import every_note, lean
 from sharedmem.synthesis.shelf.rows import chain_of
 
@@ -74,9 +74,11 @@ class Retention:
         chains: the locks of their chains.
         archives: where those lie that were put away.
         clock: the time to go by.
+        permit: raises where a note must stay.
     """
 
-    def __init__(self, *, shelf: Shelf, chains: Chains, archives: Archives, clock: Clock) -> None:
+    def __init__(self, *, shelf: Shelf, chains: Chains, archives: Archives, clock: Clock, permit: Permit) -> None:
+        self._permit = permit
         self._shelf = shelf
         self._chains = chains
         self._archives = archives
@@ -106,13 +108,20 @@ class Retention:
         """
         erasure = Erasure(app_id, None, dry_run=dry_run)
         notes = [lean(note) async for page in every_note(self._shelf, app_id, progress) for note in page]
-        for chain in together(notes):
+        chains = list(together(notes))
+        if not dry_run:
+            self._check_authors(note for chain in chains for note in expired(chain, rules, now=self._clock.now()))
+        for chain in chains:
             gone = expired(chain, rules, now=self._clock.now())
             if gone and dry_run:
                 erasure.count((await self._shelf.get(app_id, [note.id for note in gone])).values())
             elif gone:
                 erasure.count(await self._shortened(app_id, chain, rules))
         return erasure.report()
+
+    def _check_authors(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            self._permit(note)
 
     async def _shortened(self, app_id: str, chain: Sequence[Note], rules: RetentionRules) -> list[Note]:
         ids = [note.id for note in chain]
@@ -123,6 +132,7 @@ class Retention:
             if not needed <= fences.keys():
                 return needed
             gone = expired(list(now.values()), rules, now=self._clock.now())
+            self._check_authors(gone)
             done = await self._shelf.commit(app_id, changes=_without(now.values(), gone), fences=fences)
             if isinstance(done, Behind):
                 return done

@@ -25,6 +25,7 @@ from sharedmem.models import (
     TaskOutcome,
 )
 from sharedmem.models.tasks import QueueLine, TaskState
+from sharedmem.synthesis.shelf.ground import NOTES
 from sharedmem.wire.access import Scope
 from sharedmem.wire.mutations import Mutations
 
@@ -349,14 +350,27 @@ class Desk:
             AccessDeniedError, UnavailableError: as queues.
         """
         gone = 0
-        for task in await self._queued(_MOST_LOOKED_THROUGH):
-            if not isinstance(task.payload, dict) or not _is_of(task.payload, app_id, user_id):
-                continue
+        for task in await self._tasks_of(app_id, user_id):
+            self._scope.check_author(task.put_by, NOTES, f"task {task.id}")
             if _is_timer(task):
                 name = batch_name(app_id, task.payload["user_id"], task.payload.get("session_id"))
                 await self._mutations.key_delete(self._scope.common(name, "write"), self._scope.signature)
             gone += await self.queue.discard(task.id)
         return gone
+
+    async def check_authors(self, app_id: str, user_id: str | None = None) -> None:
+        """Refuse who may not discard all that is still to be done for a user, as `forget` does. Four round trips.
+
+        Raises:
+            AccessDeniedError: another actor has asked for some of it, and `memory_rights` is `owner`.
+            UnavailableError: as queues.
+        """
+        for task in await self._tasks_of(app_id, user_id):
+            self._scope.check_author(task.put_by, NOTES, f"task {task.id}")
+
+    async def _tasks_of(self, app_id: str, user_id: str | None) -> Sequence[QueuedTask]:
+        tasks = await self._queued(_MOST_LOOKED_THROUGH)
+        return [task for task in tasks if isinstance(task.payload, dict) and _is_of(task.payload, app_id, user_id)]
 
     async def _queued(self, limit: int) -> Sequence[QueuedTask]:
         waiting = [task for line in _LINES for task in await self.queue.peek(limit, state=line)]

@@ -11,10 +11,22 @@ from typing import Literal
 
 from sharedmem.errors import AccessDeniedError, Advice, InvalidError
 from sharedmem.models import Record
-from sharedmem.wire.keys import GLOBAL_NAMESPACE, SHARED_SCOPE, KeySpace, Target, absolute, check_key, check_name
+from sharedmem.wire.keys import (
+    GLOBAL_NAMESPACE,
+    MAX_NAME_BYTES,
+    SHARED_SCOPE,
+    KeySpace,
+    Target,
+    absolute,
+    check_key,
+    check_name,
+)
 
 Need = Literal["read", "write"]
 PolicyName = Literal["namespaced", "open"]
+MemoryRights = Literal["shared", "owner"]
+EVERYONE = "*"
+"""In the place of an author: whoever has added it."""
 _REMEMBERED = 4096
 
 
@@ -40,6 +52,8 @@ class Identity:
     policy: PolicyName = "namespaced"
     shares: bool = False
     """Whether plain keys lie in the scope that all actors share."""
+    memory_rights: MemoryRights = "shared"
+    """Who may change and delete what an actor has added to memory, notes and graphs."""
 
     @property
     def scope(self) -> str:
@@ -65,6 +79,21 @@ class Identity:
     def may_read_all(self, namespace: str) -> bool:
         """Whether every key of the namespace may be read."""
         return self.policy == "open" or namespace in (self.namespace, GLOBAL_NAMESPACE, *self.subscribe)
+
+    def may_change(self, author: str, part: str) -> bool:
+        """Whether it may change or delete what an actor has added.
+
+        Args:
+            author: name of that actor, `shared` for the namespace itself; `EVERYONE` for anything of anybody.
+            part: `memory`, `notes` or `graph`; a grant for `<namespace>:<author>:<part>` gives the right.
+        """
+        if self.memory_rights == "shared" or self.policy == "open" or self.actor is None:
+            return True
+        if author == self.actor and author != SHARED_SCOPE:
+            return True
+        # Only a pattern for all actors reaches a name that is longer than names can be.
+        owner = "*" * (MAX_NAME_BYTES + 1) if author == EVERYONE else author
+        return any(reach(f"{self.namespace}:{owner}:{part}") for reach in self._reaches["write"])
 
     def allowed(self, need: Need) -> list[str]:
         """Patterns of all keys that may be read, or written: what `may` decides by, for people."""
@@ -213,6 +242,38 @@ class Scope:
     def may_read_all(self, namespace: str) -> bool:
         """Whether every key of the namespace may be read."""
         return self.identity.may_read_all(namespace)
+
+    def check_author(self, author: str | None, part: str, name: str) -> None:
+        """Refuse to change or delete what another actor has added, where `memory_rights` is `owner`.
+
+        Authors never change, so that the check holds for whatever is written on the condition that the record is the
+        one that was read.
+
+        Args:
+            author: as the record has it; None (of an earlier version) counts as the namespace itself.
+            part: `memory`, `notes` or `graph`.
+            name: of the record, for the error.
+
+        Raises:
+            AccessDeniedError: this actor may not.
+        """
+        owner = author or SHARED_SCOPE
+        if not self.identity.may_change(owner, part):
+            key = f"{self.identity.namespace}:${part}:{name}"
+            raise AccessDeniedError(self.identity.name, key, "write", self._advice_to_change(owner, part))
+
+    def _advice_to_change(self, owner: str, part: str) -> Advice:
+        identity = self.identity
+        whose = {EVERYONE: "all actors have added to it", SHARED_SCOPE: "the namespace itself has added it"}
+        reason = f"{whose.get(owner, f'{owner!r} has added it')}, and memory_rights is 'owner'"
+        key = f"{identity.namespace}:{owner}:{part}"
+        grant = f"{identity.namespace}:*" if owner == EVERYONE else key
+        words = f"--namespace {identity.namespace} --actor {shlex.quote(identity.name)} --grant {shlex.quote(grant)}"
+        return Advice(
+            f"{reason}: open the store with grants=({grant!r},), or without an actor",
+            flags=f"{reason}: without --actor (and SHAREDMEM_ACTOR) a command may do everything",
+            token=f"{reason}: use a token that adds this: sharedmem token create {words}",
+        )
 
     def _resolve(self, key: str, need: Need, remembered: dict[str, Target]) -> Target:
         target = self._permitted(absolute(key, self.identity.namespace, self.identity.scope), need)

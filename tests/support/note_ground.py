@@ -7,18 +7,13 @@ from contextlib import asynccontextmanager
 
 from sharedmem import Settings, SharedMemoryStore
 from sharedmem.models import Note
-from sharedmem.synthesis.archives import Archives
-from sharedmem.synthesis.archiving import Archiving
 from sharedmem.synthesis.chains import Chains
 from sharedmem.synthesis.checking import problems
 from sharedmem.synthesis.embedding import embedded
-from sharedmem.synthesis.evolution import Evolution
-from sharedmem.synthesis.forgetting import Forgetting
+from sharedmem.synthesis.parts import Parts
 from sharedmem.synthesis.protocol import Committed, Fresh
 from sharedmem.synthesis.repairing import every_note
-from sharedmem.synthesis.retention import Retention
 from sharedmem.synthesis.shelf import NoteShelf
-from sharedmem.synthesis.tasks import Desk
 from sharedmem.testing import ManualClock, fake_hub
 from sharedmem.wire.vectors import Vector
 from support.noted import APP
@@ -38,14 +33,10 @@ class NoteGround:
         self.minds = store._thinking()
         self.shelf = NoteShelf(self.minds, store._scope)
         self.chains = Chains(store._scope, store._ground)
-        self.evolution = Evolution(self.shelf, self.chains, clock, self.vector)
-        self.archives = Archives(self.minds.blobs, store.namespace)
-        self.archiving = Archiving(
-            self.minds, shelf=self.shelf, chains=self.chains, archives=self.archives, embed=self.vector
-        )
-        self.desk = Desk(self.minds, store._scope, store._ground)
-        self.forgetting = Forgetting(shelf=self.shelf, archives=self.archives, tasks=self.desk.forget)
-        self.retention = Retention(shelf=self.shelf, chains=self.chains, archives=self.archives, clock=clock)
+        parts = Parts(self.minds, store._scope, store._ground)
+        self.archives, self.desk = parts.archives, parts.desk
+        self.evolution, self.archiving = parts.evolution, parts.archiving
+        self.forgetting, self.retention = parts.forgetting, parts.retention
 
     async def vector(self, text: str) -> Vector | None:
         """Of a text."""

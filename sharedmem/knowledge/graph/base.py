@@ -15,9 +15,11 @@ from sharedmem.knowledge.graph.records import When
 from sharedmem.knowledge.graph.relations import Vocabulary
 from sharedmem.knowledge.graph.times import LATEST, stamp_of
 from sharedmem.knowledge.minds import Minds
+from sharedmem.models import Episode
 from sharedmem.process_bound import ProcessBound
 from sharedmem.telemetry import Counters
-from sharedmem.wire.access import Need, Scope
+from sharedmem.wire.access import EVERYONE, Need, Scope
+from sharedmem.wire.keys import SHARED_SCOPE
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,27 @@ class GraphBase(ProcessBound):
     @property
     def _counters(self) -> Counters:
         return self._minds.counters
+
+    def _signed(self, episode: Episode) -> Episode:
+        """An episode with its author; only the namespace itself may say that it was another one."""
+        actor = self._scope.identity.actor
+        return episode.model_copy(update={"created_by": actor or episode.created_by or SHARED_SCOPE})
+
+    def _check_author(self, episode: Episode) -> None:
+        """Refuse who may not change or take back what an episode says.
+
+        Raises:
+            AccessDeniedError: another actor has told it, and `memory_rights` is `owner`.
+        """
+        self._scope.check_author(episode.created_by, GRAPH, episode.id)
+
+    def _check_everyone(self, name: str) -> None:
+        """Refuse who may not change what anybody has told.
+
+        Raises:
+            AccessDeniedError: `memory_rights` is `owner`, and this actor owns its own alone.
+        """
+        self._scope.check_author(EVERYONE, GRAPH, name)
 
     async def _enter(self, group_id: str, need: Need) -> str:
         """The group, if it is one and this actor may read or write the namespace's graphs.

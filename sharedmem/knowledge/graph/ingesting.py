@@ -7,7 +7,7 @@ lines in which its claims stand, the write. One more fetches candidates that res
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sharedmem.errors import ConflictError, NotFoundError
@@ -25,6 +25,9 @@ from sharedmem.knowledge.graph.times import OPEN, stamp_of
 from sharedmem.knowledge.graph.turns import Turns
 from sharedmem.knowledge.graph.views import episode_of
 from sharedmem.knowledge.minds import Minds
+from sharedmem.models import Episode
+
+Permit = Callable[[Seen], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,18 @@ class Ingestion:
         namespace: whose graphs.
         backend: keeps them.
         vocabulary: how relations behave.
+        permit: raises where nothing may be added to an episode that is there.
     """
 
-    def __init__(self, minds: Minds, namespace: str, backend: GraphBackend, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self,
+        minds: Minds,
+        namespace: str,
+        backend: GraphBackend,
+        vocabulary: Vocabulary,
+        permit: Callable[[Episode], None],
+    ) -> None:
+        self._permit = permit
         self._clock = minds.clock
         self._lasts = minds.tier is not None
         self._backend = backend
@@ -62,17 +74,23 @@ class Ingestion:
         self._resolver = Resolver(backend, self._meanings.of, clock=minds.clock, judge=judge_of(minds))
         self._turns = Turns.of(minds, namespace)
 
-    async def take_in(self, group: str, tales: Sequence[Tale]) -> TakenIn:
+    async def take_in(self, group: str, tales: Sequence[Tale], *, permit: Permit | None = None) -> TakenIn:
         """Make some episodes part of a group's graph, all in one step.
+
+        Args:
+            group: whose graph.
+            tales: the episodes, with what was found in them.
+            permit: looks at the facts that they contradict by id, and raises where these must stay as they are; what
+                it has looked at is what is written over.
 
         Raises:
             ConflictError: an id is there with another content, or others change the same things without end.
             NotFoundError, InvalidError: as `as_it_is`.
             UnavailableError: the server cannot be reached.
         """
-        return await self._turns.until_written(group, lambda: self._attempt(group, tales))
+        return await self._turns.until_written(group, lambda: self._attempt(group, tales, permit))
 
-    async def _attempt(self, group: str, tales: Sequence[Tale]) -> TakenIn | Behind:
+    async def _attempt(self, group: str, tales: Sequence[Tale], permit: Permit | None) -> TakenIn | Behind:
         ids = tuple(tale.episode.id for tale in tales)
         covered = tuple(id_ for tale in tales for id_ in tale.episode.covers)
         contradicted = tuple(id_ for tale in tales for id_ in tale.extraction.contradicted)
@@ -80,7 +98,9 @@ class Ingestion:
             self._backend.look(group, Wanted(episodes=(*ids, *covered), facts=contradicted)),
             self._resolver.resolve(group, mentions_of(tales)),
         )
-        told = [as_it_is(tale, seen) for tale in fresh_among(tales, seen)]
+        if permit is not None:
+            await permit(seen)
+        told = [self._as_it_is(tale, seen) for tale in fresh_among(tales, seen)]
         if not told:
             return TakenIn(seen.episodes, frozenset(), {}, {}, Shift((), ()))
         now = stamp_of("now", self._clock.now())
@@ -103,6 +123,16 @@ class Ingestion:
         known = {**lines.entities, **{row.id: row for row in resolution.entities}}
         after = {**seen.episodes, **{row.id: row for row in embedded.episodes}}
         return TakenIn(after, frozenset(tale.episode.id for tale in told), warnings, known, shift, committed.turns)
+
+    def _as_it_is(self, tale: Tale, seen: Seen) -> Tale:
+        """A tale that adds to an episode which is there: as that is by now, and still its author's."""
+        tale = as_it_is(tale, seen)
+        former = seen.episodes.get(tale.episode.id)
+        if former is None:
+            return tale
+        held = episode_of(former)
+        self._permit(held)
+        return replace(tale, episode=tale.episode.model_copy(update={"created_by": held.created_by}))
 
     def _said(
         self, told: Sequence[Tale], seen: Seen, resolution: Resolution, now: int

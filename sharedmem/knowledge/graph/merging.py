@@ -66,6 +66,7 @@ class Merging(Lookups):
             UnavailableError: the server stayed away.
         """
         group = await self._enter(group_id, "write")
+        self._check_everyone(source)
         turns = Turns.of(self._minds, self._namespace)
         merge = await turns.until_written(group, lambda: self._redirect(group, source, into, reason))
         logged = await self._logged(group)
@@ -98,6 +99,7 @@ class Merging(Lookups):
             UnavailableError: the server stayed away.
         """
         group = await self._enter(group_id, "write")
+        self._check_everyone(entity)
         turns = Turns.of(self._minds, self._namespace)
         merge = await turns.until_written(group, lambda: self._parted(group, entity))
         logged = await self._logged(group)

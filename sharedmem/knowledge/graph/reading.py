@@ -302,7 +302,9 @@ class Reading(Lookups):
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server stayed away; call it again to go on.
         """
-        return await self._backend.delete(await self._enter(group_id, "write"), progress=progress)
+        group = await self._enter(group_id, "write")
+        self._check_everyone(group)
+        return await self._backend.delete(group, progress=progress)
 
     def relations(self) -> tuple[RelationType, ...]:
         """The vocabulary: every relation that is declared, with how it behaves. No round trip."""

@@ -49,7 +49,7 @@ class Summarising(Lookups):
 
     @property
     def _ingestion(self) -> Ingestion:
-        return Ingestion(self._minds, self._namespace, self._backend, self._ways.vocabulary)
+        return Ingestion(self._minds, self._namespace, self._backend, self._ways.vocabulary, self._check_author)
 
     @measured("graph.summarize")
     async def summarize(self, *, group_id: str, session: str | None = None) -> list[Episode]:
@@ -82,7 +82,7 @@ class Summarising(Lookups):
             text = (await self._minds.model.write(question(due.covers))).strip()
             if not text:
                 raise InvalidError("summary", text, f"{self._minds.model.name} has written nothing; ask it again")
-            summary = checked_episode(summary_of(text, due), self._minds.clock)
+            summary = self._signed(checked_episode(summary_of(text, due), self._minds.clock))
             # The model takes its time: meanwhile another worker may have made it, or turns were told late.
             if await self._next_due(group, session) == due and await self._is_kept(group, summary):
                 made.append(summary)

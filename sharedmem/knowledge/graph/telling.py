@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sharedmem.errors import InvalidError, NotFoundError, SharedMemoryError
 from sharedmem.knowledge.graph.claiming import check_interval, start_of
 from sharedmem.knowledge.graph.context import known_facts
 from sharedmem.knowledge.graph.extraction import Extraction, Known, Mention, Statement
+from sharedmem.knowledge.graph.family import GRAPH
 from sharedmem.knowledge.graph.ingesting import TakenIn
 from sharedmem.knowledge.graph.naming import check_entity_name, check_group, check_id, is_like_an_id
-from sharedmem.knowledge.graph.records import FactRow, Wanted
+from sharedmem.knowledge.graph.projecting import MOST_EPISODES
+from sharedmem.knowledge.graph.records import FactRow, Seen, Wanted
 from sharedmem.knowledge.graph.resolving import ALIASES_AT_ONCE
 from sharedmem.knowledge.graph.results import results_of
 from sharedmem.knowledge.graph.summarising import Summarising
@@ -24,6 +27,7 @@ from sharedmem.knowledge.graph.undoing import Undoing
 from sharedmem.knowledge.graph.views import episode_of, newest_fact_of
 from sharedmem.models import Entity, Episode, EpisodeResult, Fact, Unknown
 from sharedmem.telemetry import measured
+from sharedmem.wire.access import EVERYONE
 
 MOST_AT_ONCE = 32
 """Episodes that one step takes in."""
@@ -116,6 +120,7 @@ class Telling(Summarising):
         group = await self._enter(group_id, "write")
         episode, digest = await self._episode(group, episode_id)
         check_extractable(episode)
+        self._check_author(episode)
         extraction = await self._ways.extractor.extract(episode, await self._known(group, episode))
         return await self._one(group, Tale(episode, digest, extraction, adds=True, extracts=True))
 
@@ -254,7 +259,7 @@ class Telling(Summarising):
             raise InvalidError("at", ended, "the fact begins then or later; undo the episode that says so instead")
         statement = Extraction(contradicted=(fact_id,))
         tale = await self._tale(group, episode, f"Not any more: {row.text}", statement, None, occurred_at=ended)
-        await self._ingestion.take_in(group, [tale])
+        await self._ingestion.take_in(group, [tale], permit=partial(self._permit_to_close, group))
         return newest_fact_of(await self._fact_row(group, fact_id), group)
 
     @measured("graph.undo")
@@ -272,12 +277,25 @@ class Telling(Summarising):
             AccessDeniedError, UnavailableError, ConflictError: as `add_episode`.
         """
         group = await self._enter(group_id, "write")
-        undoing = Undoing(self._minds, self._namespace, self._backend, self._ways.vocabulary)
+        undoing = Undoing(self._minds, self._namespace, self._backend, self._ways.vocabulary, self._check_author)
         return await undoing.undo(group, episode_id)
+
+    async def _permit_to_close(self, group: str, seen: Seen) -> None:
+        """Refuse to close a fact that an episode of another actor says, where `memory_rights` is `owner`."""
+        if self._scope.identity.may_change(EVERYONE, GRAPH):
+            return
+        for row in seen.facts.values():
+            if len(row.episodes) >= MOST_EPISODES:
+                # More may say so than the fact knows by name.
+                self._check_everyone(row.id)
+            told = await self._backend.look(group, Wanted(episodes=row.episodes))
+            for episode in map(episode_of, told.episodes.values()):
+                if episode.undone_at is None:
+                    self._check_author(episode)
 
     async def _told(self, episodes: Sequence[Episode], *, extract: bool) -> list[EpisodeResult]:
         by_group: dict[str, list[Episode]] = {}
-        for episode in episodes:
+        for episode in map(self._signed, episodes):
             by_group.setdefault(check_group(episode.group_id), []).append(episode)
         found: dict[str, Iterator[EpisodeResult]] = {}
         for group, own in by_group.items():
@@ -353,7 +371,8 @@ class Telling(Summarising):
         episode = checked_episode(
             said, self._minds.clock, group_id=group, id=id_, occurred_at=occurred_at, recorded_at=recorded_at
         )
-        stated = episode.model_copy(update={"kind": "statement", "source": self._scope.identity.name})
+        kind = {"kind": "statement", "source": self._scope.identity.name}
+        stated = self._signed(episode).model_copy(update=kind)
         return tale_of(stated, extraction)
 
     def _refuse(self, taken: TakenIn, tale: Tale) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from sharedmem.errors import NotFoundError
@@ -15,7 +16,7 @@ from sharedmem.knowledge.graph.times import OPEN, moment_of, stamp_of
 from sharedmem.knowledge.graph.turns import Turns
 from sharedmem.knowledge.graph.views import episode_of, newest_fact_of
 from sharedmem.knowledge.minds import Minds
-from sharedmem.models import EpisodeResult
+from sharedmem.models import Episode, EpisodeResult
 
 
 class Undoing:
@@ -26,9 +27,18 @@ class Undoing:
         namespace: whose graphs.
         backend: keeps them.
         vocabulary: how relations behave.
+        permit: raises where an episode must stay as it is.
     """
 
-    def __init__(self, minds: Minds, namespace: str, backend: GraphBackend, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self,
+        minds: Minds,
+        namespace: str,
+        backend: GraphBackend,
+        vocabulary: Vocabulary,
+        permit: Callable[[Episode], None],
+    ) -> None:
+        self._permit = permit
         self._clock = minds.clock
         self._turns = Turns.of(minds, namespace)
         self._backend = backend
@@ -47,6 +57,7 @@ class Undoing:
         row = seen.episodes.get(id_)
         if row is None:
             raise NotFoundError("episode", id_, f"group {group!r} has none of that id")
+        self._permit(episode_of(row))
         if row.undone != OPEN:
             return EpisodeResult(id=id_, episode=episode_of(row), repeated=True)
         stored = {line for lines in row.lines for line in lines}

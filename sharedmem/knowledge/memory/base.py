@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge.minds import Minds
-from sharedmem.models import MemoryFilter
+from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.process_bound import ProcessBound
 from sharedmem.search.protocol import Family
 from sharedmem.telemetry import Counters
@@ -71,6 +71,15 @@ class MemoryBase(ProcessBound):
             AccessDeniedError: this actor.
         """
         self._scope.common(MEMORY, need)
+
+    def _check_author(self, item: MemoryItem) -> None:
+        """Refuse who may not change or delete a memory.
+
+        Raises:
+            AccessDeniedError: another actor has added it, and `memory_rights` is `owner`.
+        """
+        # Those of earlier versions know only the agent that they are of, which was the actor by default.
+        self._scope.check_author(item.created_by or item.agent_id, MEMORY, item.id)
 
     async def _enter(self, need: Need) -> None:
         """As `_permit`; then Redis has all memories: where it was lost they come back from the durable tier first.

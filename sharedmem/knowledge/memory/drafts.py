@@ -20,6 +20,7 @@ from sharedmem.errors import AccessDeniedError, InvalidError
 from sharedmem.knowledge.memory.base import LONGEST_THREAD_BYTES, NARROWED
 from sharedmem.knowledge.memory.documents import hash_of, meta_tag
 from sharedmem.models import MemoryFilter, MemoryItem
+from sharedmem.wire.keys import SHARED_SCOPE
 from sharedmem.wire.vectors import Vector, check_vector
 
 LONGEST_TEXT_BYTES = 1_048_576
@@ -34,7 +35,7 @@ _IMPORTANCES = ("low", "medium", "high", "critical")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _NOT_IN_IDS = re.compile(r"[\s{}\"\\]")
 _BRACES = re.compile(r"[{}]")
-_LABELS = ("user_id", "agent_id", "run_id", "category", "entity_id", "source_actor")
+_LABELS = ("user_id", "agent_id", "run_id", "category", "entity_id", "source_actor", "created_by")
 _MANY = ("tags", "collections")
 _KNOWN = frozenset(MemoryItem.model_fields)
 
@@ -152,7 +153,9 @@ def _scoped(item: MemoryItem, home: Home) -> dict[str, Any]:
     if item.tenant_id not in {"", home.namespace}:
         advice = f"open a store of that namespace: hub.store({item.tenant_id!r})"
         raise AccessDeniedError(home.actor or home.namespace, f"{item.tenant_id}:$memory", "write", advice)
-    found: dict[str, Any] = {"tenant_id": home.namespace}
+    # Only the namespace itself may say who has added something: when it moves memories of several actors.
+    author = home.actor or item.created_by or SHARED_SCOPE
+    found: dict[str, Any] = {"tenant_id": home.namespace, "created_by": author}
     for name in NARROWED:
         wanted = getattr(home.within, name)
         if wanted is not None:

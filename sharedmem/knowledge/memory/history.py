@@ -98,7 +98,9 @@ class Past(MemoryBase):
         check_id(id_)
         for _ in range(_MOST_TRIES):
             story = await self._versions(id_)
-            done = await self._taken_back(story, _wanted(id_, story.versions, version))
+            wanted = _wanted(id_, story.versions, version)
+            self._check_author(story.held.item if story.held is not None else wanted.item)
+            done = await self._taken_back(story, wanted)
             if done is not None:
                 return done
         raise ConflictError(f"memory {id_!r} changes as often as it is read; try again")

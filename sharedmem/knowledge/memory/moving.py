@@ -97,6 +97,8 @@ class Moving(Shelf):
         while left:
             held = await desk.held(one.item.id for one in left)
             left = [one for one in left if self._is_news(one, held.get(one.item.id))]
+            for one in left:
+                self._keep_author(one, held.get(one.item.id))
             await embed_drafts(minds, left)
             writes = [self._write_of(desk, one, held.get(one.item.id), now) for one in left]
             outcome = await desk.write(self._actor, writes) if writes else _NOTHING
@@ -127,6 +129,12 @@ class Moving(Shelf):
         if not self._admits(MemoryFilter(), held.item):
             raise VersionConflictError(f"{self._namespace}:${MEMORY}:{one.item.id}", 0, held.item.version)
         return _moment(held.item) < _moment(one.item)
+
+    def _keep_author(self, one: Draft, held: Held | None) -> None:
+        """What takes the place of a memory stays its author's."""
+        if held is not None:
+            self._check_author(held.item)
+            one.item = one.item.model_copy(update={"created_by": held.item.created_by})
 
     def _write_of(self, desk: Desk, one: Draft, held: Held | None, now: datetime) -> Write:
         change = "added" if held is None else "updated"

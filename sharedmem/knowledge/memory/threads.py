@@ -136,7 +136,9 @@ class Threads(Reading, Writing):
         last = turns[-1]
         metadata = {"of": state, "turns": len(turns), "upto": last.turn_index}
         if known:
-            await self.update(place, memory=summary, content=summary, metadata=metadata, timestamp=last.timestamp)
+            changes = {"memory": summary, "content": summary, "metadata": metadata, "timestamp": last.timestamp}
+            # It says again what the turns say, whoever has asked for it first.
+            await self._updated(place, changes)
             return
         item = MemoryItem(
             id=place,

@@ -28,7 +28,9 @@ from sharedmem.knowledge.memory.history import Past, Stored
 from sharedmem.knowledge.memory.narrowing import admits, rendered
 from sharedmem.knowledge.memory.pending import embed_drafts
 from sharedmem.models import AddResult, MemoryFilter, MemoryItem
+from sharedmem.search.filters import Every
 from sharedmem.telemetry import measured
+from sharedmem.wire.access import EVERYONE
 from sharedmem.wire.remembering import Delete
 from sharedmem.wire.vectors import to_half
 
@@ -36,7 +38,8 @@ _MOST_TRIES = 50
 _PAGE = 512
 # What the server assigns, and where a memory stands, does not change.
 _FIXED = frozenset(
-    {"id", "tenant_id", "thread_id", "turn_index", "hash", "created_at", "updated_at", "occurrences", "version"}
+    {"id", "tenant_id", "thread_id", "turn_index", "hash", "occurrences", "version"}
+    | {"created_at", "created_by", "updated_at"}
 )
 
 
@@ -140,6 +143,17 @@ class Writing(Past):
             AccessDeniedError, UnavailableError, ConfigError: as `add`.
         """
         await self._enter("write")
+        return await self._updated(id_, changes, if_version=if_version, permit=self._check_author)
+
+    async def _updated(
+        self,
+        id_: str,
+        changes: Mapping[str, Any],
+        *,
+        if_version: int | None = None,
+        permit: Callable[[MemoryItem], None] | None = None,
+    ) -> MemoryItem:
+        """The memory with these changes; see `update`. What `permit` raises for stays as it is."""
         check_id(id_)
         given = _check_changes(changes)
         for _ in range(_MOST_TRIES):
@@ -148,6 +162,8 @@ class Writing(Past):
                 raise self._unknown(id_)
             if if_version is not None and held.item.version != if_version:
                 raise VersionConflictError(self._key(id_), if_version, held.item.version)
+            if permit is not None:
+                permit(held.item)
             done = await self._changed(held, given, changes)
             if done is not None:
                 return done
@@ -190,6 +206,7 @@ class Writing(Past):
         index = self._minds.memories
         await index.ensure(self._namespace)
         conditions = rendered(self._within, wanted)
+        await self._check_authors(conditions, wanted)
         count = skipped = 0
         while True:
             page = await index.matching(self._namespace, conditions, offset=skipped, limit=MOST_AT_ONCE)
@@ -198,6 +215,17 @@ class Writing(Past):
             deleted = await self._deleted(page.ids, wanted)
             # What has expired or changed by now is passed over.
             count, skipped = count + deleted, skipped + len(page.ids) - deleted
+
+    async def _check_authors(self, conditions: Every, filters: MemoryFilter) -> None:
+        """Look through all memories of a filter before the first of them is deleted; only where others may own some."""
+        if self._scope.identity.may_change(EVERYONE, MEMORY):
+            return
+        after = 0
+        while (page := await self._minds.memories.matching(self._namespace, conditions, offset=after, limit=_PAGE)).ids:
+            for held in (await self._desk.held(page.ids)).values():
+                if admits(self._within, held.item) and admits(filters, held.item):
+                    self._check_author(held.item)
+            after += len(page.ids)
 
     @property
     def _batches(self) -> Batches:
@@ -250,6 +278,8 @@ class Writing(Past):
             found = [one.item for one in held if admits(self._within, one.item) and admits(filters, one.item)]
             if not found:
                 return count
+            for item in found:
+                self._check_author(item)
             deletes = [Delete(item.id, item.version, item.author or "", item.thread_id) for item in found]
             verdicts = await self._desk.delete(self._actor, deletes, told)
             count += sum(verdict.isdigit() for verdict in verdicts)
