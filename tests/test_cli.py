@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import shutil
 import tempfile
@@ -361,15 +362,40 @@ def test_doctor_finds_nothing_bad_in_a_sound_place(shell: Shell) -> None:
     assert {"python", "extras", "data folder", "socket path", "disk", "layout", "blobs"} <= checks.keys()
 
 
-def test_doctor_says_what_to_do_about_what_it_finds(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelt_variable_is_told_before_a_private_server_is_used(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SHAREDMEM_REDIS_ULR", "redis://localhost")
+
+    done = shell("ls")
+    assert done.code == 9
+    assert is_one_sentence(done, "SHAREDMEM_REDIS_ULR", "did you mean SHAREDMEM_REDIS_URL?")
+    doctor = shell("doctor")
+    checks = {check["about"]: check for check in json.loads(doctor.out)}
+    assert doctor.code == 1
+    assert checks["environment"]["verdict"] == "bad"
+    assert checks["environment"]["remedy"] == "did you mean SHAREDMEM_REDIS_URL?"
+
+
+def test_no_command_starts_a_private_server_where_that_is_forbidden(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHAREDMEM_EMBEDDED", "never")
+    shell = Shell(tmp_path / "d", "forbidden", capfdbinary, monkeypatch)
+
+    for words in (["up"], ["set", "topic", "tides"], ["serve", "rest", "--port", "0"], ["token", "list"]):
+        done = shell(*words)
+        assert done.code == 9, words
+        assert is_one_sentence(done, "embedded=never", "SHAREDMEM_REDIS_URL"), done.err
+    assert not (tmp_path / "d").exists()
+
+
+def test_doctor_says_what_to_do_about_what_it_finds(shell: Shell) -> None:
     shell("set", "temp:shared:x", "1", "--ttl", "60")
     shell("redis-cli", "PERSIST", "sm:{temp}:shared:x")
 
     checks = {check["about"]: check for check in shell("doctor").data}
 
-    assert checks["environment"]["verdict"] == "notice"
-    assert "SHAREDMEM_REDIS_ULR" in checks["environment"]["found"]
     assert checks["ephemeral keys"]["remedy"] == "remove them, as with: sharedmem rm temp:shared:x"
 
 

@@ -33,14 +33,12 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from sharedmem.config.files import CONFIG_VARIABLE, PATHS, expanded, read_file
+from sharedmem.config.environment import meant_instead, unknown_variables, variable_of
+from sharedmem.config.files import PATHS, expanded, read_file
 from sharedmem.config.remembering import RememberingSettings
 from sharedmem.config.synthesizing import SynthesisSettings
 from sharedmem.errors import ConfigError, NotFoundError
 
-_VARIABLE_PREFIX = "SHAREDMEM_"
-# What `sharedmem lock NAME -- COMMAND` tells the command.
-_TOKEN_VARIABLE = "SHAREDMEM_FENCING_TOKEN"  # noqa: S105  # a fencing token is no secret
 NO_TIER = "none"
 DURABLE_SCHEMES = ("sqlite", "cosmos", "cosmos+http")
 SCHEMES = ("unix", "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
@@ -320,6 +318,9 @@ class Settings(RememberingSettings, SynthesisSettings):
         le=100_000_000,
         description="Changes that may wait for the durable tier before writes are refused.",
     )
+    embedded: Literal["auto", "never"] = Field(
+        "auto", description="Whether a private server may be started where no redis_url is set: auto or never."
+    )
     embedded_modules: _Names = Field(
         ("search", "json"), description="Modules the embedded server loads; in the environment put commas between."
     )
@@ -359,15 +360,20 @@ class Settings(RememberingSettings, SynthesisSettings):
         Paths in a file are relative to it. An argument that is None and a variable that is empty count as
         not given; `environment` defaults to that of the process.
 
+        A variable that begins with `SHAREDMEM_` and is no setting is refused, except for those that Kubernetes sets.
+
         Raises `ConfigError` with the field, its origin and the problem. Reads files: call it in a thread
         from a running event loop.
         """
         variables = os.environ if environment is None else environment
+        for name, meant in unknown_environment(variables).items():
+            field = name[len("SHAREDMEM_") :].lower()
+            raise ConfigError(field, f"environment {name}", f"there is no such setting; {meant}")
         given = {name: value for name, value in arguments.items() if value is not None}
-        from_environment = {name: value for name in cls.model_fields if (value := variables.get(_variable(name)))}
+        from_environment = {name: value for name in cls.model_fields if (value := variables.get(variable_of(name)))}
         path, from_file = read_file(variables, start or Path.cwd())
         origins = dict.fromkeys(from_file, f"file {path}")
-        origins |= {name: f"environment {_variable(name)}" for name in from_environment}
+        origins |= {name: f"environment {variable_of(name)}" for name in from_environment}
         origins |= dict.fromkeys(given, "argument")
         return cls.model_validate(from_file | from_environment | given, context=origins)
 
@@ -440,14 +446,10 @@ class Settings(RememberingSettings, SynthesisSettings):
             raise _first_problem(error, info.context or {}) from error
 
 
-def unknown_environment(environment: Mapping[str, str]) -> list[str]:
-    """The names that begin with `SHAREDMEM_` but set nothing, sorted: likely misspelt."""
-    known = {CONFIG_VARIABLE, _TOKEN_VARIABLE, *map(_variable, Settings.model_fields)}
-    return sorted(name for name in environment if name.startswith(_VARIABLE_PREFIX) and name not in known)
-
-
-def _variable(field: str) -> str:
-    return _VARIABLE_PREFIX + field.upper()
+def unknown_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that begin with `SHAREDMEM_` but set nothing, in order, and what was likely meant by each."""
+    fields = Settings.model_fields
+    return {name: meant_instead(name, fields) for name in unknown_variables(environment, fields)}
 
 
 def _shown(value: object) -> str:

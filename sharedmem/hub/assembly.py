@@ -19,7 +19,7 @@ from sharedmem.durable.azure_blobs import AzureBlobStore
 from sharedmem.durable.opening import Opened, Server, open_behind
 from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.durable.tier import Behind, DurableTier, remembered_name
-from sharedmem.errors import AccessDeniedError, UnsupportedError
+from sharedmem.errors import AccessDeniedError, ConfigError, UnsupportedError
 from sharedmem.hub.deadline import OpenDeadline
 from sharedmem.hub.large_results import LargeResults
 from sharedmem.knowledge.decision_image import SessionImager
@@ -88,6 +88,7 @@ async def connect(settings: Settings, clock: Clock) -> Connection:
     if settings.redis_url is not None:
         address = read_address(settings.redis_url, settings)
         return Connection(open_line(address, settings, clock), address.url, address.mode, _nothing)
+    check_embedded_allowed(settings)
     server = await EmbeddedServer.join(
         settings.data_dir,
         modules=settings.embedded_modules,
@@ -102,6 +103,17 @@ async def connect(settings: Settings, clock: Clock) -> Connection:
         server.leave,
         durable_url=SqliteDurable(settings.data_dir / _DURABLE_FILE).url,
     )
+
+
+def check_embedded_allowed(settings: Settings) -> None:
+    """Refuse to start a private server where the settings forbid it.
+
+    Raises:
+        ConfigError: they do.
+    """
+    if settings.embedded == "never":
+        problem = "it is not set, and embedded=never forbids a private server; set SHAREDMEM_REDIS_URL"
+        raise ConfigError("redis_url", settings.origin("redis_url"), problem)
 
 
 async def _nothing() -> None:

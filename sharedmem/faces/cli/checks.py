@@ -90,7 +90,7 @@ def of_the_machine(environment: Mapping[str, str]) -> Iterator[Check]:
         yield bad("python", version, "install Python 3.11 or later")
     unknown = unknown_environment(environment)
     if unknown:
-        yield notice("environment", f"{', '.join(unknown)} set nothing", "look for the right name: sharedmem config")
+        yield bad("environment", f"{', '.join(unknown)} set nothing", "; ".join(unknown.values()))
     else:
         yield good("environment", "every SHAREDMEM_* variable is known")
 

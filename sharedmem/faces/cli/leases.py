@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sharedmem.config import TOKEN_VARIABLE
 from sharedmem.coordination.leases import LeaseKind
 from sharedmem.errors import InvalidError, LockLostError, SharedMemoryError
 from sharedmem.faces.cli.app import AGREEMENT, command
@@ -21,7 +22,6 @@ from sharedmem.models import LeaseState
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-TOKEN_VARIABLE = "SHAREDMEM_FENCING_TOKEN"  # noqa: S105  # a fencing token is no secret
 _SIGNALLED = 128
 _PATIENCE_S = 10.0
 

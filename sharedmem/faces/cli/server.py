@@ -11,6 +11,7 @@ from sharedmem.config import Settings, masked
 from sharedmem.faces.cli.app import SERVER, command
 from sharedmem.faces.cli.output import answer, duration, note, pairs, power_name, said, size
 from sharedmem.faces.cli.session import Options, opened, options_of
+from sharedmem.hub.assembly import check_embedded_allowed
 from sharedmem.models import Health, Powers, Record
 from sharedmem.wire import embedded
 from sharedmem.wire.embedded import EmbeddedServer, ServerStatus
@@ -46,6 +47,7 @@ def up(
 
 
 async def _up(settings: Settings) -> ServerStatus:
+    check_embedded_allowed(settings)
     server = await EmbeddedServer.join(
         settings.data_dir,
         modules=settings.embedded_modules,
