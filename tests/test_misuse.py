@@ -286,6 +286,23 @@ async def test_a_worker_of_a_closed_hub_ends_and_does_not_try_for_ever(redis_url
         await asyncio.wait_for(work, timeout=5)
 
 
+async def test_a_block_that_closes_its_hub_fails_for_its_own_reason() -> None:
+    async with fake_hub() as hub:
+        store = hub.store("misuse", actor="ada")
+
+        async def fail() -> None:
+            await hub.close()
+            raise LookupError("its own")
+
+        with pytest.raises(LookupError, match="its own"):
+            async with store.presence.here():
+                await fail()
+    async with fake_hub() as hub:
+        store = hub.store("misuse", actor="ada")
+        with pytest.raises(LookupError, match="its own"):
+            await store.once("report", fail, ttl=60)
+
+
 async def test_a_database_that_the_server_lacks_is_a_setting_to_change(redis_url: str, settings: Settings) -> None:
     url = redis_url.replace("db=0", "db=99")
     with pytest.raises(ConfigError, match=r"redis_url.*no database of that number; end the URL with a smaller one"):

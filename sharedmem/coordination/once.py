@@ -22,6 +22,7 @@ from sharedmem.errors import (
     ResultNotKeptError,
     SharedMemoryError,
     UnavailableError,
+    UsageError,
 )
 from sharedmem.models.once import OnceState
 from sharedmem.telemetry import get_logger
@@ -249,7 +250,7 @@ class _Runs(Primitive):
         self._ground.say_goodbye(f"leave once {work.target.key}", lambda: self._leave(work, name))
 
     async def _leave(self, work: _Work, name: str) -> None:
-        with suppress(UnavailableError):
+        with suppress(UnavailableError, UsageError):
             await self.settling.once_leave(work.target.space, work.keys, self._actor, name=name)
 
     # -- doing it
@@ -286,7 +287,7 @@ class _Runs(Primitive):
             raise
 
     async def _give_back(self, work: _Work, token: int) -> None:
-        with suppress(UnavailableError):  # the lease ends by itself
+        with suppress(UnavailableError, UsageError):  # the lease ends by itself
             await self.settling.once_release(work.target.space, work.keys, self._actor, token=token, ttl_ms=work.ttl_ms)
 
     async def renewed(self, work: _Work, token: int) -> bool:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from sharedmem.clock import from_microseconds
 from sharedmem.coordination.ground import LONGEST_LEASE_S, Ground, Primitive, check_seconds
-from sharedmem.errors import InvalidError, UnavailableError
+from sharedmem.errors import InvalidError, UnavailableError, UsageError
 from sharedmem.models.presence import Present
 from sharedmem.wire.access import Scope
 from sharedmem.wire.attending import MORE, Attending, PresenceKeys, Sighting
@@ -66,7 +66,7 @@ class Presence(Primitive):
             yield self
         finally:
             await beats.stop()
-            with suppress(UnavailableError):  # the others will find that it has lapsed
+            with suppress(UnavailableError, UsageError):  # its hub was closed: the others will find that it has lapsed
                 await self.leave()
 
     async def announce(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> None:
