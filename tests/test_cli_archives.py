@@ -90,6 +90,18 @@ def test_what_lasts_is_copied_to_a_file_of_its_own_and_back(shell: Shell, tmp_pa
     shell("rm", key)
 
 
+def test_a_copy_that_copies_nothing_says_so(shell: Shell, tmp_path: Path) -> None:
+    shell("set", "plan", "1")
+    store = f"sqlite://{tmp_path}/other.db"
+
+    nobody = shell("copy", "--to", store, "nobody-at-all")
+    again = shell("copy", "--from", store)
+
+    assert (nobody.code, again.code) == (1, 1)
+    assert nobody.err == "sharedmem: nothing was copied: the server in use holds nothing of nobody-at-all\n"
+    assert again.err == f"sharedmem: nothing was copied: {store} holds no namespace with data\n"
+
+
 def test_foreign_records_come_in(shell: Shell, tmp_path: Path) -> None:
     records, mapping, rejects = tmp_path / "r.jsonl", tmp_path / "m.yaml", tmp_path / "rejects.jsonl"
     records.write_text('{"id": 1, "text": "hi"}\nnonsense\n{"id": 2, "text": "ho"}\n')

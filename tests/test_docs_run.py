@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from support.pages import Block, blocks
+
+from sharedmem.faces.cli import run as sharedmem
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
@@ -31,17 +34,22 @@ def room() -> Iterator[Path]:
 
 
 def run_page(page: Path, room: Path) -> subprocess.CompletedProcess[str]:
-    settings = {key: value for key, value in os.environ.items() if not key.startswith("SHAREDMEM_")}
     return subprocess.run(
         [sys.executable, "-W", "error", "-m", "support.pages", str(page)],
         cwd=room,
         stdin=subprocess.DEVNULL,
-        env=settings | {"PYTHONPATH": str(TESTS), "SHAREDMEM_DATA_DIR": str(room / "data")},
+        env=clean_environment(room),
         capture_output=True,
         text=True,
         check=False,
         timeout=LONGEST_PAGE_S,
     )
+
+
+def clean_environment(room: Path) -> dict[str, str]:
+    """The environment of a page: no setting but its data folder."""
+    others = {key: value for key, value in os.environ.items() if not key.startswith("SHAREDMEM_")}
+    return others | {"PYTHONPATH": str(TESTS), "SHAREDMEM_DATA_DIR": str(room / "data")}
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in PROGRAMS if block.left_out is None}), ids=name)
@@ -59,6 +67,69 @@ def test_a_page_runs_from_its_top_to_its_end(page: Path, room: Path) -> None:
 def test_a_block_that_does_not_run_says_why(block: Block) -> None:
     assert block.left_out, "write the reason behind no-run"
     pytest.skip(block.left_out)
+
+
+# -- the pages together -----------------------------------------------------------------------------
+
+
+def in_reading_order() -> list[Path]:
+    """The pages that run: README.md, those that it links in its order, and the rest."""
+    linked = [ROOT / found for found in re.findall(r"\]\((docs/[\w/-]+\.md)", (ROOT / "README.md").read_text("utf-8"))]
+    programs = {block.page for block in PROGRAMS if block.left_out is None}
+    return [page for page in dict.fromkeys([ROOT / "README.md", *linked, *sorted(programs)]) if page in programs]
+
+
+@pytest.fixture(scope="module")
+def one_server() -> Iterator[Path]:
+    """A folder whose server stays up while all pages run on it."""
+    with tempfile.TemporaryDirectory(prefix="sm-", ignore_cleanup_errors=True) as folder:
+        assert sharedmem(["--data-dir", f"{folder}/data", "up"]) == 0
+        yield Path(folder)
+        assert sharedmem(["--data-dir", f"{folder}/data", "down"]) == 0
+
+
+@pytest.mark.parametrize("time", ["first", "second"])
+def test_all_pages_run_in_reading_order_on_one_server_and_once_more(one_server: Path, time: str) -> None:
+    failed = {}
+    for page in in_reading_order():
+        done = run_page(page, one_server)
+        if done.returncode != 0:
+            failed[name(page)] = done.stdout + done.stderr
+
+    assert not failed, f"the {time} time these do not run: " + "\n".join(
+        f"{page}\n{said}" for page, said in failed.items()
+    )
+
+
+def test_no_two_pages_share_a_namespace() -> None:
+    found: dict[str, str] = {}
+    for block in PROGRAMS:
+        if block.left_out is not None:
+            continue
+        for namespace in re.findall(r"\$ sharedmem clear -n ([\w-]+) --yes", block.text):
+            assert found.setdefault(namespace, name(block.page)) == name(block.page)
+
+
+def test_the_blocks_of_the_quickstart_can_be_pasted_into_the_shell_of_asyncio(room: Path) -> None:
+    programs = [block for block in blocks(ROOT / "docs" / "quickstart.md") if block.language == "python"]
+    # As a person pastes: each block, and Enter once more.
+    typed = "".join(f"{block.text}\n" for block in programs)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "asyncio"],
+        cwd=room,
+        input=f"{typed}print('typed to the end')\n",
+        env=clean_environment(room),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_PAGE_S,
+    )
+
+    assert "Error" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "typed to the end" in done.stdout
+    assert "['read', 'compare', 'write']" in done.stdout
 
 
 # -- the runner itself ----------------------------------------------------------------------------

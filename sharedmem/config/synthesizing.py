@@ -13,15 +13,16 @@ class SynthesisSettings(BaseModel):
     """What can be chosen of synthesis."""
 
     synthesis_max_messages: int = Field(30, ge=1, le=1000, description="Messages that one note is made of at most.")
-    synthesis_recall_threshold: _Share = Field(
-        0.3, description="Cosine similarity below which a query does not look at a note."
+    synthesis_recall_threshold: _Share | None = Field(
+        None, description="Cosine similarity below which a query does not look at a note; without it the embedder's."
     )
-    synthesis_score_threshold: _Share = Field(
-        0.4, description="Composite score below which a query does not answer a note."
+    synthesis_score_threshold: _Share | None = Field(
+        None, description="Composite score below which a query does not answer a note; without it the embedder's."
     )
     synthesis_results: int = Field(10, ge=1, le=1000, description="Notes that a query answers.")
-    synthesis_link_threshold: _Share = Field(
-        0.7, description="Composite score from which a new note is held against an older one."
+    synthesis_link_threshold: _Share | None = Field(
+        None,
+        description="Composite score from which a note is held against older ones; without it the embedder's.",
     )
     synthesis_links: int = Field(4, ge=1, le=33, description="Older notes that a new one is held against at most.")
     synthesis_concurrency: int = Field(

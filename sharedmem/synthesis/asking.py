@@ -8,7 +8,7 @@ from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import NoteHit, NoteStatus, Recall
 from sharedmem.synthesis.protocol import Shelf
-from sharedmem.synthesis.scoring import query_candidates, ranked_hits
+from sharedmem.synthesis.scoring import query_candidates, ranked_hits, thresholds_of
 from sharedmem.synthesis.tasks import check_id
 from sharedmem.wire.access import Scope
 from sharedmem.wire.vectors import Vector
@@ -59,7 +59,7 @@ class Asking:
             query: the question, in words.
             user_id: only notes of this user; None means of all users of the app.
             session_id: only notes of this session.
-            n: notes at most, 1 to 1000; None goes by the settings, as the thresholds do.
+            n: notes at most, 1 to 1000; None goes by the settings, as the thresholds do (see `thresholds_of`).
             recall: `current` tells active notes; `flagged` also those that are not settled yet; `all` also those that
                 were retired. What is not active is flagged.
             recall_threshold: least cosine similarity, 0 to 1.
@@ -73,8 +73,9 @@ class Asking:
         check_id("app_id", app_id)
         settings = self._minds.settings
         number = settings.synthesis_results if n is None else _check_number(n)
-        recall_from = settings.synthesis_recall_threshold if recall_threshold is None else recall_threshold
-        score_from = settings.synthesis_score_threshold if score_threshold is None else score_threshold
+        usual = thresholds_of(settings, "" if self._embedder is None else self._embedder.name)
+        recall_from = usual.recall if recall_threshold is None else recall_threshold
+        score_from = usual.score if score_threshold is None else score_threshold
         _check_threshold("recall_threshold", recall_from)
         _check_threshold("score_threshold", score_from)
         vector = await self._vector(_check_query(query))

@@ -36,7 +36,7 @@ from sharedmem.synthesis.deciding import (
 from sharedmem.synthesis.embedding import embedded
 from sharedmem.synthesis.preserving import check_preserved
 from sharedmem.synthesis.protocol import Agents, Change, Committed, Consolidation, Fresh, Seen, Shelf
-from sharedmem.synthesis.scoring import link_candidates, ranked_links
+from sharedmem.synthesis.scoring import link_candidates, ranked_links, thresholds_of
 from sharedmem.telemetry import get_logger
 from sharedmem.wire.vectors import Vector
 
@@ -138,7 +138,7 @@ class Resolver:
         best = ranked_links(
             (each for each in near if each.note.id != note.id),
             now=self._minds.clock.now(),
-            threshold=settings.synthesis_link_threshold,
+            threshold=thresholds_of(settings, "" if self._embedder is None else self._embedder.name).link,
             number=settings.synthesis_links,
         )
         return Links(tuple(each.note for each in best), seen)

@@ -10,6 +10,7 @@ from datetime import datetime
 from math import exp
 from typing import NamedTuple
 
+from sharedmem.config.synthesizing import SynthesisSettings
 from sharedmem.models import Depth, Note, NoteHit
 from sharedmem.synthesis.protocol import Near
 
@@ -26,6 +27,7 @@ QUALITY_WEIGHT, FOLLOW_UP_WEIGHT, RICHNESS_WEIGHT = 0.5, 0.3, 0.2
 RECALL_THRESHOLD = 0.3
 SCORE_THRESHOLD = 0.4
 LINK_THRESHOLD = 0.7
+"""The numbers of the article, which are those of large models of embedding."""
 RESULTS, LINKS = 10, 4
 MOST_LINK_CANDIDATES = 100
 _CANDIDATES_EACH = 3
@@ -37,6 +39,34 @@ _FOLLOW_UPS = ((3, 1.0), (2, 0.8), (1, 0.6))
 _RICHNESS = ((10, 1.0), (5, 0.8), (2, 0.6))
 _FEW = 0.3
 _HOUR_S = 3600.0
+
+
+class Thresholds(NamedTuple):
+    """From where on a note counts."""
+
+    recall: float = RECALL_THRESHOLD
+    score: float = SCORE_THRESHOLD
+    link: float = LINK_THRESHOLD
+
+
+# Static vectors of words: what belongs together lies at 0.14 to 0.7, what does not at 0.04 on average.
+_OF_EMBEDDERS = {"wordllama": Thresholds(recall=0.1, score=0.1, link=0.3)}
+
+
+def thresholds_of(settings: SynthesisSettings, embedder: str) -> Thresholds:
+    """The thresholds by the settings, and where they say nothing, those that suit an embedder.
+
+    Args:
+        settings: of the hub.
+        embedder: its name, such as `wordllama:l2_supercat-256`.
+    """
+    usual = _OF_EMBEDDERS.get(embedder.partition(":")[0], Thresholds())
+    chosen = {
+        "recall": settings.synthesis_recall_threshold,
+        "score": settings.synthesis_score_threshold,
+        "link": settings.synthesis_link_threshold,
+    }
+    return usual._replace(**{name: threshold for name, threshold in chosen.items() if threshold is not None})
 
 
 class Scores(NamedTuple):

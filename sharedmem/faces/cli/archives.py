@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from sharedmem.clock import SystemClock
-from sharedmem.config import Settings
+from sharedmem.config import Settings, masked
 from sharedmem.config.settings import DURABLE_SCHEMES
 from sharedmem.durable.archive.archives import Archives
 from sharedmem.durable.archive.backfilling import Backfilled
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _T = TypeVar("_T")
+_NOTHING_COPIED = 1
 
 _NamespaceName = Annotated[str, typer.Argument(help="Name of the namespace.", autocompletion=completion.namespaces)]
 _Replace = Annotated[
@@ -94,7 +95,10 @@ def copy(
     ] = None,
     replace: _Replace = False,
 ) -> None:
-    """Stream namespaces into another server or durable store, as export and import do; go on where it was stopped."""
+    """Stream namespaces into another server or durable store, as export and import do; go on where it was stopped.
+
+    Exit code 1 when there was nothing to copy.
+    """
     options = options_of(context)
     settings = options.settings()
     beside = checkpoint or _usual_checkpoint(settings, source, target, namespaces or [])
@@ -108,6 +112,10 @@ def copy(
     answer(options, done, lambda: _copy_picture(done))
     for one in done:
         _tell_left_out(one.left_out)
+    if not any(one.documents for one in done):
+        asked = f"holds nothing of {', '.join(namespaces)}" if namespaces else "holds no namespace with data"
+        sys.stderr.write(f"sharedmem: nothing was copied: {_shown(source)} {asked}\n")
+        raise typer.Exit(_NOTHING_COPIED)
 
 
 @command("backfill", DURABLE, example="sharedmem backfill articles.jsonl --mapping mapping.yaml --dry-run")
@@ -205,6 +213,10 @@ async def _end(settings: Settings, url: str | None, *, new: bool) -> AsyncIterat
         yield archives_of_durable(store, clock)
     finally:
         await store.close()
+
+
+def _shown(source: str | None) -> str:
+    return "the server in use" if source is None else masked(source)
 
 
 def _ways(source: str | None, target: str | None) -> tuple[tuple[str | None, bool], tuple[str | None, bool]]:
