@@ -52,13 +52,6 @@ def clean_environment(room: Path) -> dict[str, str]:
     return others | {"PYTHONPATH": str(TESTS), "SHAREDMEM_DATA_DIR": str(room / "data")}
 
 
-@pytest.mark.parametrize("page", sorted({block.page for block in PROGRAMS if block.left_out is None}), ids=name)
-def test_a_page_runs_from_its_top_to_its_end(page: Path, room: Path) -> None:
-    done = run_page(page, room)
-
-    assert done.returncode == 0, f"{name(page)} does not run:\n{done.stdout}{done.stderr}"
-
-
 @pytest.mark.parametrize(
     "block",
     [block for block in PROGRAMS if block.left_out is not None],
@@ -88,17 +81,13 @@ def one_server() -> Iterator[Path]:
         assert sharedmem(["--data-dir", f"{folder}/data", "down"]) == 0
 
 
+# Behind what other pages have left, and the second time behind what it has left itself: so it runs alone, too.
+@pytest.mark.parametrize("page", in_reading_order(), ids=name)
 @pytest.mark.parametrize("time", ["first", "second"])
-def test_all_pages_run_in_reading_order_on_one_server_and_once_more(one_server: Path, time: str) -> None:
-    failed = {}
-    for page in in_reading_order():
-        done = run_page(page, one_server)
-        if done.returncode != 0:
-            failed[name(page)] = done.stdout + done.stderr
+def test_a_page_runs_from_its_top_to_its_end_each_time(one_server: Path, page: Path, time: str) -> None:
+    done = run_page(page, one_server)
 
-    assert not failed, f"the {time} time these do not run: " + "\n".join(
-        f"{page}\n{said}" for page, said in failed.items()
-    )
+    assert done.returncode == 0, f"{name(page)} does not run the {time} time:\n{done.stdout}{done.stderr}"
 
 
 def test_no_two_pages_share_a_namespace() -> None:
