@@ -14,6 +14,7 @@ from support.lincheck import (
     Counted,
     Delete,
     Deleted,
+    Emptied,
     Found,
     Increment,
     Operation,
@@ -92,6 +93,16 @@ POSSIBLE = {
         (Read(), Found(6)),
         (Delete(), Deleted()),
     ),
+    "an emptying beside a write comes after it": [
+        op(Write("a", 0), Written(1), (0, 50)),
+        op(Delete(), Emptied(), (10, 60)),
+        op(Write("b", 0), Written(2), (70, 80)),
+    ],
+    "an emptying beside a write comes before it": [
+        op(Write("a", 0), Written(1), (0, 50)),
+        op(Delete(), Emptied(), (10, 60)),
+        op(Read(), Found("a", 1), (70, 80)),
+    ],
     "two who append at the same time": [
         op(Append("a"), Counted(2), (0, 50)),
         op(Append("b"), Counted(1), (10, 40)),
@@ -141,6 +152,9 @@ IMPOSSIBLE = {
         (Write("a"), Written(5)), (Write("b"), None), (Read(), Found("b", 4))
     ),
     "a deletion that removed nothing where there was a value": in_order((Write("a"), Written(1)), (Delete(), Absent())),
+    "a value that outlived an emptying": in_order(
+        (Write("a"), Written(1)), (Delete(), Emptied()), (Read(), Found("a", 1))
+    ),
     "an increment that counted twice": in_order((Increment(2), Counted(2)), (Increment(3), Counted(8))),
     "an increment that was lost": in_order((Increment(2), Counted(2)), (Increment(3), Counted(3))),
     "an append of unknown outcome applied twice": in_order((Append("a"), None), (Read(), Found(("a", "a")))),

@@ -11,9 +11,19 @@ from sharedmem import Hub
 
 
 @asynccontextmanager
-async def opened(url: str, number: int, *, is_control: bool) -> AsyncIterator[list[Hub]]:
-    """Open so many hubs that outlast every fault; those of a control give each repeated call a new operation id."""
+async def opened(
+    url: str, number: int, *, is_control: bool = False, gives_up: bool = False
+) -> AsyncIterator[list[Hub]]:
+    """Open so many hubs that outlast every fault.
+
+    Args:
+        is_control: they give each repeated call a new operation id.
+        gives_up: the last of them repeats nothing, so that nobody knows the outcome of some of its calls.
+    """
     async with AsyncExitStack() as stack:
-        settings = persistent(url)
-        made = (hub_without_ids(settings) if is_control else Hub.open(settings=settings) for _ in range(number))
-        yield [await stack.enter_async_context(hub) for hub in made]
+        hubs = []
+        for one in range(number):
+            settings = persistent(url, **({"retry_for_s": 0.0} if gives_up and one == number - 1 else {}))
+            hub = hub_without_ids(persistent(url)) if is_control else Hub.open(settings=settings)
+            hubs.append(await stack.enter_async_context(hub))
+        yield hubs

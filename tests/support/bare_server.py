@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -73,7 +74,8 @@ class BareServer:
         for name, value in self._options.items():
             words += [f"--{name.replace('_', '-')}", str(value)]
         with (self._home / "log").open("ab") as log:
-            self._process = subprocess.Popen(words, stdout=log, stderr=log)
+            # A file that may not grow is an error to it, as a full disk is, and not a signal that ends it.
+            self._process = subprocess.Popen(words, stdout=log, stderr=log, restore_signals=False)
 
     def kill(self) -> None:
         """End it as a power cut of the process would: SIGKILL, no farewell."""
@@ -96,6 +98,21 @@ class BareServer:
             yield
         finally:
             self._signal(signal.SIGCONT)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def limit_files(self, most_bytes: int | None) -> None:
+        """Let its files grow no longer than this, as if the disk were full; None lifts the limit."""
+        if self._process is not None and self.is_running:
+            most = resource.RLIM_INFINITY if most_bytes is None else most_bytes
+            resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+    def longest_file(self) -> int:
+        """Bytes of the longest of its files."""
+        return max((file.stat().st_size for file in self._data.rglob("*") if file.is_file()), default=0)
 
     def break_disk(self) -> None:
         """Take its directory away under it, so that it can save nothing."""

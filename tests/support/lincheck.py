@@ -95,8 +95,13 @@ class Counted:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """The deletion was carried out, and did not say whether there was a value."""
+
+
 Action = Write | Read | Delete | Increment | Append
-Outcome = Written | Refused | Found | Absent | Deleted | Counted
+Outcome = Written | Refused | Found | Absent | Deleted | Counted | Emptied
 
 
 @dataclass(slots=True, eq=False)
@@ -219,7 +224,7 @@ def _read(state: _State, outcome: Outcome | None) -> _State | None:
 
 def _deleted(state: _State, outcome: Outcome | None) -> _State | None:
     match outcome:
-        case None:
+        case None | Emptied():
             return state.removed()
         case Deleted() if state.version != 0:
             return state.removed()
@@ -323,7 +328,11 @@ class _Search:
         """What may come next and is worth a try, the earliest answer first, the unknown ones at the end."""
         following = sorted(self._candidates(placed), key=self._urgency)
         for index in following:
-            if not self._is_unknown(index) and _step(state, self._operations[index]) == state:
+            operation = self._operations[index]
+            # What empties suits every state, so a later moment may suit it better.
+            if isinstance(operation.outcome, Emptied):
+                continue
+            if not self._is_unknown(index) and _step(state, operation) == state:
                 return iter([index])
         if self._is_unknown(last):
             following = [index for index in following if _observes(self._operations[index])]

@@ -1,0 +1,41 @@
+"""Batches of calls at random, each judged by the checker of histories."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+
+from support.clients import Client, CountingClient
+from support.lincheck import History, violations
+
+from chaos.scenario import Trial
+from sharedmem import Hub
+
+_CLIENTS, _KEYS = 6, 15
+
+
+async def judged_batches(trial: Trial, hubs: Sequence[Hub]) -> None:
+    """Play batch after batch until the trial is over."""
+    for number in itertools.count():
+        await judged_batch(trial, hubs, f"batch-{number}")
+        if trial.is_over:
+            return
+
+
+async def judged_batch(trial: Trial, hubs: Sequence[Hub], namespace: str, *, calls: int = 120) -> None:
+    """Let clients read, write, delete, count and append in a namespace of their own.
+
+    Args:
+        calls: of each client.
+    """
+    history = History()
+    clients = [
+        (Client, CountingClient)[number % 2](
+            hubs[number % len(hubs)].store(namespace), history, trial.dice.randrange(10**9), keys=_KEYS, calls=calls
+        )
+        for number in range(_CLIENTS)
+    ]
+    await asyncio.gather(*(client.work() for client in clients))
+    trial.did(len(history.operations))
+    trial.judge([str(violation) for violation in await asyncio.to_thread(violations, history.operations)])

@@ -1,0 +1,109 @@
+"""A network that is slow."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from support.chaos import ChaosProxy
+from support.faulty_hubs import impatient, persistent
+from support.history import Turn, check_turns
+
+from chaos.batches import judged_batch
+from chaos.faults import logging_server, meanwhile
+from chaos.hubs import opened
+from chaos.scenario import Scenario, Trial
+from sharedmem import Hub, LockLostError, SharedMemoryError, SharedMemoryStore
+
+_SLOW_S, _VERY_SLOW_S, _BOUND_S = 0.1, 2.0, 3.5
+"""An impatient hub gives a call up after about a second; the slow way there and back takes four."""
+_LEASE_S, _PATIENT_S, _SLOW_CALLS = 1.0, 30.0, 15
+
+_Call = Callable[[SharedMemoryStore], Awaitable[object]]
+_CALLS: Sequence[tuple[str, _Call]] = (
+    ("read", lambda store: store.read("k")),
+    ("write", lambda store: store.write("k", 1)),
+    ("incr", lambda store: store.incr("n")),
+    ("put", lambda store: store.queue("jobs").put("a")),
+    ("take", lambda store: store.rate_limit("calls", limit=5, per=1).take()),
+    ("publish", lambda store: store.publish("news", 1)),
+)
+
+
+class Latency(Scenario):
+    """A phase of 100 ms, and one of 2 s, each way."""
+
+    name = "latency"
+    promise = "Under 100 ms and 2 s of latency patient calls take effect once, locks have one holder, and impatient \
+calls end in time."
+    fault = "Each piece of data is 100 ms late, then 2 s, each way."
+    work = "Clients call at random; two hubs contend for a lock; a hub with a timeout of half a second makes calls."
+    control = "A hub that waits for as long as it takes where calls should end in time."
+
+    async def run(self, trial: Trial) -> None:
+        with logging_server() as server:
+            async with (
+                ChaosProxy(server.url) as proxy,
+                opened(proxy.url, 2) as patient,
+                Hub.open(settings=(persistent if trial.is_control else impatient)(proxy.url)) as hasty,
+                Hub.open(settings=persistent(proxy.url, response_timeout_s=_PATIENT_S)) as very_patient,
+            ):
+                while True:
+                    if not trial.is_control:
+                        with proxy.delayed(_SLOW_S):
+                            await _slowly(trial, patient)
+                    with proxy.delayed(_VERY_SLOW_S):
+                        await asyncio.gather(_hastily(trial, hasty), _once_each(trial, very_patient))
+                    trial.broke()
+                    if trial.is_over:
+                        break
+
+
+async def _slowly(trial: Trial, hubs: Sequence[Hub]) -> None:
+    """Call at random, and contend for a lock meanwhile; both are judged."""
+    turns: list[Turn] = []
+    contenders = (_contend(hub.store("locks"), f"hub-{number}", turns) for number, hub in enumerate(hubs))
+    async with meanwhile(*contenders):
+        await judged_batch(trial, hubs, f"slow-{trial.counts['faults']}", calls=_SLOW_CALLS)
+    trial.judge(check_turns(turns))
+    trial.did(len(turns))
+
+
+async def _contend(store: SharedMemoryStore, who: str, turns: list[Turn]) -> None:
+    while True:
+        asked_at = time.monotonic()
+        with suppress(LockLostError):
+            async with store.lock("it", lease=_LEASE_S) as lease:
+                got_at = held_until = time.monotonic()
+                for _ in range(5):
+                    await asyncio.sleep(0.02)
+                    now = time.monotonic()
+                    if lease.is_held():
+                        held_until = now
+                turns.append(Turn(who, lease.token, asked_at, got_at, held_until))
+
+
+async def _hastily(trial: Trial, hub: Hub) -> None:
+    """Make each kind of call once, all together: each ends in time, with an answer or an error of ours."""
+
+    async def timed(name: str, call: _Call) -> list[str]:
+        began = time.monotonic()
+        with suppress(SharedMemoryError):
+            await call(hub.store("hasty"))
+        took_s = time.monotonic() - began
+        return [f"{name} took {took_s:.1f} s"] if took_s > _BOUND_S else []
+
+    for found in await asyncio.gather(*(timed(name, call) for name, call in _CALLS)):
+        trial.judge(found)
+    trial.did(len(_CALLS))
+
+
+async def _once_each(trial: Trial, hub: Hub) -> None:
+    """A counter and a list of a hub that waits long enough: each call takes effect once."""
+    store, number = hub.store("patient"), trial.counts["faults"] + 1
+    told = tuple(await asyncio.gather(store.incr("n"), store.append("list", number)))
+    if told != (number, number):
+        trial.judge([f"call {number} was told {told}"])
+    trial.did(2)
