@@ -12,6 +12,7 @@ from typing import Any, Literal
 from support.chaos import ChaosProxy
 from support.crash_rounds import Ground, Round
 from support.crews import Crew, LosingServer, Mother
+from support.promises import Attempt
 
 from chaos.faults import restart
 from chaos.scenario import Trial
@@ -37,12 +38,16 @@ class Storm(Round):
     trial: Trial = field(kw_only=True)
     proxy: ChaosProxy = field(kw_only=True)
     harm_tier: HarmTier = field(kw_only=True)
+    _lost: set[int] = field(default_factory=set)
 
     def _order(self, agent: int, *, steps: int | None = None) -> dict[str, Any]:
         order = super()._order(agent, steps=steps)
         if agent == 1:
             order["settings"] = order["settings"] | {"redis_url": self.proxy.url, "response_timeout_s": 5.0}
         return order
+
+    def __repr__(self) -> str:
+        return f"<storm {self.seed}: kinds by {self.manner}, {self.durability}>"
 
     async def suffer(self) -> bool:
         """Lose Redis, kill the server and agents, harm the tier, one after the other."""
@@ -62,9 +67,9 @@ class Storm(Round):
     async def _break(self) -> None:
         match self.dice.choice(("flush", "flush", "flush", "restart", "kill")):
             case "flush":
-                if self.durability == "behind":
-                    await self.barrier()
+                had = await self.carried() if self.durability == "behind" else []
                 await asyncio.to_thread(self.server.tell, "FLUSHALL")
+                self._promise(had)
             case "restart":
                 await restart(self.server)
             case _:
@@ -74,13 +79,18 @@ class Storm(Round):
                 if victim.is_alive:
                     victim.kill()
 
+    def _promise(self, had: Sequence[Attempt]) -> None:
+        """Redis was lost: what the tier had then lasts; what was acknowledged in between may be gone for good."""
+        for attempt in had:
+            attempt.promised = id(attempt) not in self._lost
+        self._lost.update(id(attempt) for attempt in self.acknowledged() if not attempt.promised)
+
 
 async def storms(
     trial: Trial,
     tier: dict[str, Any],
     *,
-    manners: Sequence[Manner],
-    durabilities: Sequence[Durability],
+    plays: Sequence[tuple[Manner, Durability]],
     harm_tier: HarmTier,
     steps: int = 60,
 ) -> None:
@@ -88,8 +98,7 @@ async def storms(
 
     Args:
         tier: the settings that name the durable tier.
-        manners: how keys get their kind (see `Round`), in turn.
-        durabilities: in turn.
+        plays: how keys get their kind (see `Round`), and when calls are acknowledged, in turn.
         harm_tier: makes the tier fail for a while.
         steps: calls of each agent and round.
     """
@@ -99,13 +108,9 @@ async def storms(
             ground = Ground(crew, {"always": server, "everysec": server}, tier)
             made = partial(Storm, trial=trial, proxy=proxy, harm_tier=harm_tier, steps=steps, patience_s=_PATIENCE_S)
             for number in itertools.count():
-                round_ = made(
-                    ground,
-                    first + number,
-                    broken=_BROKEN[number % 2] if trial.is_control else "",
-                    manner=manners[number % len(manners)],
-                    durability=durabilities[number // len(manners) % len(durabilities)],
-                )
+                manner, durability = plays[number % len(plays)]
+                broken = _BROKEN[number % len(_BROKEN)] if trial.is_control else ""
+                round_ = made(ground, first + number, broken=broken, manner=manner, durability=durability)
                 trial.judge([f"{round_}: {sentence}" for sentence in await _judged(round_)])
                 trial.did(sum(len(attempts) for attempts in round_.history))
                 if trial.is_over:

@@ -174,13 +174,17 @@ class Round:
 
     async def barrier(self) -> None:
         """Let the tier have all that was acknowledged so far."""
+        for attempt in await self.carried():
+            attempt.promised = True
+
+    async def carried(self) -> list[Attempt]:
+        """What was acknowledged before the call, once the tier has it."""
         had = self.acknowledged()
         hub = Hub.open(settings=Settings(**self.settings))
         async with hub:
             await break_it(hub, self.broken)
             await hub.durable.drain(self.namespace)
-        for attempt in had:
-            attempt.promised = True
+        return had
 
     def end_leases(self) -> None:
         """Whoever brought a key back when it died holds the others up for ten seconds, which a round has not."""
