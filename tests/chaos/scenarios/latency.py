@@ -19,7 +19,7 @@ from sharedmem import Hub, LockLostError, SharedMemoryError, SharedMemoryStore
 
 _SLOW_S, _VERY_SLOW_S, _BOUND_S = 0.1, 2.0, 3.5
 """An impatient hub gives a call up after about a second; the slow way there and back takes four."""
-_LEASE_S, _PATIENT_S, _SLOW_CALLS = 1.0, 30.0, 15
+_LEASE_S, _PATIENT_S, _HELD_S, _SLOW_CALLS = 1.0, 30.0, 0.1, 15
 
 _Call = Callable[[SharedMemoryStore], Awaitable[object]]
 _CALLS: Sequence[tuple[str, _Call]] = (
@@ -50,19 +50,18 @@ calls end in time."
                 Hub.open(settings=(persistent if trial.is_control else impatient)(proxy.url)) as hasty,
                 Hub.open(settings=persistent(proxy.url, response_timeout_s=_PATIENT_S)) as very_patient,
             ):
-                while True:
-                    if not trial.is_control:
-                        with proxy.delayed(_SLOW_S):
-                            await _slowly(trial, patient)
+                while not trial.is_over:
+                    with proxy.delayed(_SLOW_S):
+                        await _slowly(trial, patient)
                     with proxy.delayed(_VERY_SLOW_S):
                         await asyncio.gather(_hastily(trial, hasty), _once_each(trial, very_patient))
                     trial.broke()
-                    if trial.is_over:
-                        break
 
 
 async def _slowly(trial: Trial, hubs: Sequence[Hub]) -> None:
-    """Call at random, and contend for a lock meanwhile; both are judged."""
+    """Call at random, and contend for a lock meanwhile; both are judged, but not in the control of the other phase."""
+    if trial.is_control:
+        return
     turns: list[Turn] = []
     contenders = (_contend(hub.store("locks"), f"hub-{number}", turns) for number, hub in enumerate(hubs))
     async with meanwhile(*contenders):
@@ -76,13 +75,10 @@ async def _contend(store: SharedMemoryStore, who: str, turns: list[Turn]) -> Non
         asked_at = time.monotonic()
         with suppress(LockLostError):
             async with store.lock("it", lease=_LEASE_S) as lease:
-                got_at = held_until = time.monotonic()
-                for _ in range(5):
-                    await asyncio.sleep(0.02)
-                    now = time.monotonic()
-                    if lease.is_held():
-                        held_until = now
-                turns.append(Turn(who, lease.token, asked_at, got_at, held_until))
+                got_at = time.monotonic()
+                await asyncio.sleep(_HELD_S)
+                seen_at = time.monotonic()
+                turns.append(Turn(who, lease.token, asked_at, got_at, seen_at if lease.is_held() else got_at))
 
 
 async def _hastily(trial: Trial, hub: Hub) -> None:
