@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -194,6 +195,6 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rights", [{"actor": "a:b"}, {"subscribe": ["*"]}, {"grants": ["plain"]}])
-def test_rights_that_are_none_are_refused(rights: dict[str, str]) -> None:
+def test_rights_that_are_none_are_refused(rights: dict[str, Any]) -> None:
     with pytest.raises(InvalidError):
         Bearer.of("desk", **rights)

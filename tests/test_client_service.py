@@ -44,7 +44,7 @@ async def hub() -> AsyncIterator[Hub]:
 
 @pytest.fixture
 async def memory(hub: Hub) -> AsyncIterator[SharedMemoryClient]:
-    transport = httpx2.ASGITransport(app=create_app(hub))
+    transport = httpx2.ASGITransport(app=create_app(hub, admission="open_to_all"))
     async with SharedMemoryClient("http://hub", transport=transport) as memory:
         yield memory
 
@@ -116,7 +116,7 @@ async def rememberer() -> AsyncIterator[SharedMemoryClient]:
         synthesis_recall_threshold=0, synthesis_score_threshold=0, synthesis_link_threshold=0.3, webhook_private=False
     )
     async with fake_hub(settings=near) as hub:
-        transport = httpx2.ASGITransport(app=create_app(hub))
+        transport = httpx2.ASGITransport(app=create_app(hub, admission="open_to_all"))
         async with SharedMemoryClient("http://hub", transport=transport) as memory:
             yield memory
 
@@ -201,11 +201,11 @@ async def test_both_clients_show_their_token_to_a_server_and_are_told_when_it_is
 
 async def test_a_client_outlives_a_server_that_is_started_again() -> None:
     async with fake_hub() as hub:
-        async with RestServer(create_app(hub), Address(port=0)) as first:
+        async with RestServer(create_app(hub, admission="open_to_all"), Address(port=0)) as first:
             port = first.address.port
             memory = SharedMemoryClient(first.url)
             assert await memory.warm_up()
         asked = asyncio.create_task(memory.get_connection_pool_stats())
-        async with RestServer(create_app(hub), Address(port=port)):
+        async with RestServer(create_app(hub, admission="open_to_all"), Address(port=port)):
             assert (await asked).max_connections > 0
             await memory.close()

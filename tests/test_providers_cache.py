@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import private_server
+from support.waiting import wait_until
 
 from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
@@ -18,6 +19,7 @@ from sharedmem.providers.hashing import HashingEmbedder
 from sharedmem.providers.protocol import Embedder, Embeddings, Purpose
 from sharedmem.providers.team import TeamEmbedder
 from sharedmem.telemetry import Counters
+from sharedmem.testing import fake_hub
 from sharedmem.testing.clock import ManualClock
 from sharedmem.testing.provider_suite import EmbedderSuite
 from sharedmem.wire.keys import KeySpace
@@ -343,4 +345,30 @@ async def test_a_cache_that_would_slow_things_down_is_left_out(
     embedder = cached(slow, ManualClock(), counters)
 
     async with Hub.open(redis_url, settings=settings.replace(embedding_cache_s=ttl_s), embedder=embedder) as hub:
-        assert hub._thinking().embedder_of(namespace) is embedder
+        assert not isinstance(hub._thinking().embedder_of(namespace), TeamEmbedder)
+
+
+@pytest.mark.parametrize("is_remote", [True, False])
+async def test_what_one_namespace_has_embedded_another_is_not_told(slow: Slow, is_remote: bool) -> None:
+    """docs/providers.md: the time of an answer would tell what another tenant has embedded."""
+    slow.is_remote = is_remote
+    async with fake_hub(embedder=slow) as hub:
+        for _ in range(2):
+            for namespace in ("desk", "lobby"):
+                await hub.store(namespace).memory.search("our secret plan")
+
+    assert slow.asked == [["our secret plan"]] * 2
+
+
+async def test_nobody_waits_for_a_question_of_another_namespace(slow: Slow) -> None:
+    async with fake_hub(embedder=slow) as hub:
+        slow.lets.clear()
+        asking = [
+            asyncio.ensure_future(hub.store(namespace).memory.search("our secret plan"))
+            for namespace in ("desk", "desk", "lobby")
+        ]
+        await wait_until(lambda: len(slow.asked) >= 2, description="both namespaces have asked")
+        slow.lets.set()
+        await asyncio.gather(*asking)
+
+    assert slow.asked == [["our secret plan"]] * 2

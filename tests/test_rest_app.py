@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 from pydantic import TypeAdapter
 from support import private_server
 from support.rest_server import API, Desk, client, desk, spelled
 from test_operations import STEPS
 
-from sharedmem import Hub, InvalidError, Settings
+from sharedmem import ConfigError, Hub, InvalidError, Settings
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.operations import OPERATIONS
-from sharedmem.faces.rest import Call, Terms, create_app
+from sharedmem.faces.operations.memory import MemoryChanges
+from sharedmem.faces.rest import Call, Terms, create_app, lifespan_of
 from sharedmem.faces.rest.problems import problem
 from sharedmem.faces.rest.routes import ROUTES
+from sharedmem.models import MemoryItem
 from sharedmem.testing import fake_hub
 
 data_dir = private_server.data_dir
@@ -55,7 +59,10 @@ async def told(answered: httpx2.Response) -> dict[str, Any]:
 
 async def test_every_operation_answers_over_http_what_it_answers_in_python(data_dir: Path) -> None:
     settings = Settings(data_dir=data_dir, embedded_modules=(), embedder="hashing", namespace="n", access="open")
-    async with Hub.open(settings=settings) as hub, client(create_app(hub, terms=Terms(longest_wait_s=30))) as calling:
+    async with (
+        Hub.open(settings=settings) as hub,
+        client(create_app(hub, admission="open_to_all", terms=Terms(longest_wait_s=30))) as calling,
+    ):
         before: dict[str, Any] = {}
         for name, parameters, expected in STEPS:
             fields = parameters(before) if callable(parameters) else parameters
@@ -146,7 +153,10 @@ async def test_a_gate_refuses_and_says_when_to_come_again() -> None:
             raise LimitedError("this token may call once", 2.5)
         return {"ratelimit": "left"}
 
-    async with fake_hub(settings=Settings(access="open")) as hub, client(create_app(hub, gate=gate)) as calling:
+    async with (
+        fake_hub(settings=Settings(access="open")) as hub,
+        client(create_app(hub, admission="open_to_all", gate=gate)) as calling,
+    ):
         refused = await calling.get(f"{API}/store/values/often")
         let_in = await calling.get(f"{API}/store/values/rarely")
 
@@ -262,7 +272,7 @@ async def test_a_failure_of_the_service_tells_nothing_of_its_inside(caplog: pyte
     async def gate(call: Call) -> dict[str, str]:
         raise RuntimeError(f"password of {call.hub.url}")
 
-    async with fake_hub() as hub, client(create_app(hub, gate=gate)) as calling:
+    async with fake_hub() as hub, client(create_app(hub, admission="open_to_all", gate=gate)) as calling:
         failed = await calling.get(f"{API}/presence")
 
     assert ((await told(failed))["status"], "password" in failed.text) == (500, False)
@@ -270,6 +280,47 @@ async def test_a_failure_of_the_service_tells_nothing_of_its_inside(caplog: pyte
     assert failed.headers["x-request-id"] in caplog.text
     for error in (ConfigError("redis_url", "environment", "it is secret"), InternalError("secret")):
         assert b"secret" not in bytes(problem(error).body)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"id_": "x"}, "changes.id_"),
+        ({"self": 1}, "changes.self"),
+        ({"if_version": 1}, "changes.if_version"),
+        ({"version": 5}, "changes.version"),
+        ({"tenant_id": "others"}, "changes.tenant_id"),
+        ({"importance": None}, "changes.importance"),
+        ({"tags": "x"}, "changes.tags"),
+    ],
+)
+async def test_what_cannot_change_in_a_memory_is_refused_by_its_name(
+    http: httpx2.AsyncClient, changes: dict[str, Any], field: str
+) -> None:
+    added = (await http.post(f"{API}/memory/items", json={"item": {"memory": "Tea is hot"}})).json()
+
+    refused = await http.patch(f"{API}/memory/items/{added['id']}", json={"changes": changes})
+
+    assert [one["field"] for one in (await told(refused))["errors"]] == [field]
+
+
+async def test_a_memory_is_changed_only_as_it_was_seen(http: httpx2.AsyncClient) -> None:
+    added = (await http.post(f"{API}/memory/items", json={"item": {"memory": "Tea is hot", "category": "x"}})).json()
+    path, version = f"{API}/memory/items/{added['id']}", added["version"]
+
+    changed = await http.patch(path, json={"changes": {"category": None, "tags": ["a"]}, "if_version": version})
+    late = await http.patch(path, json={"changes": {"tags": ["b"]}, "if_version": version})
+
+    assert (changed.json()["memory"], changed.json()["category"], changed.json()["tags"]) == ("Tea is hot", None, ["a"])
+    assert (await told(late))["code"] == "version_conflict"
+
+
+def test_every_field_of_a_memory_that_may_change_can_be_asked_to() -> None:
+    fixed = {"id", "tenant_id", "thread_id", "turn_index", "hash", "created_at", "updated_at", "occurrences", "version"}
+
+    assert set(MemoryChanges.model_fields) == set(MemoryItem.model_fields) - fixed
+    for name, kept in MemoryChanges.model_fields.items():
+        assert kept.annotation == MemoryItem.model_fields[name].annotation, name
 
 
 async def test_an_answer_that_does_not_come_is_given_up() -> None:
@@ -357,26 +408,93 @@ async def test_it_is_not_ready_without_redis_and_when_it_ends() -> None:
         open_desk.app.state.service.end_streams()
         closing = await calling.get("/health/ready")
     closed = Hub(settings=Settings())
-    async with client(create_app(closed)) as calling:
+    async with client(create_app(closed, admission="open_to_all")) as calling:
         away = await calling.get("/health/ready")
         alive = await calling.get("/health/live")
 
     assert (closing.status_code, closing.json()["status"]) == (503, "closing")
-    assert (away.status_code, away.json()["status"]) == (503, "unavailable")
+    assert (away.status_code, away.json()["status"]) == (503, "down")
     assert alive.status_code == 200
+
+
+async def test_strangers_are_told_whether_it_is_up_and_nothing_else(team: Desk) -> None:
+    """docs/rest.md: details of the health need a token."""
+    async with team.client() as nobody, client(team.app, "smt_guessed") as guesser, team.client("team/ada") as ada:
+        told_strangers = [await calling.get("/health") for calling in (nobody, guesser)]
+        known = await ada.get("/health")
+        team.app.state.service.end_streams()
+        ending = await nobody.get("/health")
+
+    assert [(one.status_code, one.json()) for one in told_strangers] == [(200, {"status": "up"})] * 2
+    assert set(known.json()["checks"]) == {"redis", "durable", "queues", "embedder"}
+    assert (ending.status_code, ending.json()) == (503, {"status": "down"})
+
+
+async def test_a_token_is_told_the_backlog_of_its_namespace_and_an_operator_that_of_the_service() -> None:
+    operator = Bearer.of("default", actor="monitor", operator=True)
+    async with desk(ADA, STRANGER, operator) as open_desk:
+        await open_desk.hub.store("team").queue("synthesis").put({"not": "a task"}, delay=60)
+        await open_desk.hub.store("default").queue("synthesis").put({"not": "a task"}, delay=60)
+        await open_desk.hub.store("default").queue("synthesis").put({"not": "a task"}, delay=60)
+
+        async def backlog(who: str) -> int:
+            async with open_desk.client(who) as calling:
+                told: int = (await calling.get("/health")).json()["checks"]["queues"]["backlog"]["synthesis"]
+                return told
+
+        assert [await backlog(who) for who in ("team/ada", "others/eve", "default/monitor")] == [1, 0, 2]
 
 
 async def test_an_application_may_open_its_hub_itself(data_dir: Path) -> None:
     settings = Settings(data_dir=data_dir, embedded_modules=(), embedder="hashing", access="open")
-    app = create_app(Hub(settings=settings), opens_hub=True)
+    app = create_app(Hub(settings=settings), admission="open_to_all", opens_hub=True)
     async with client(app) as calling:
-        assert (await told(await calling.get(f"{API}/presence")))["code"] == "unavailable"
         async with app.router.lifespan_context(app):
             assert (await calling.get(f"{API}/presence")).json() == []
+        assert (await told(await calling.get(f"{API}/presence")))["code"] == "unavailable"
 
 
-async def test_metrics_are_for_those_who_may_call(team: Desk) -> None:
-    async with team.client() as nobody, team.client("team/ada") as ada:
+async def test_a_mounted_application_opens_its_hub_with_its_host_or_at_its_first_call(data_dir: Path) -> None:
+    """docs/rest.md: a host enters `lifespan_of`; without it the first call opens the hub."""
+    settings = Settings(data_dir=data_dir, embedded_modules=(), embedder="hashing", access="open")
+    for starts in (True, False):
+        hub = Hub(settings=settings)
+        api = create_app(hub, admission="open_to_all", opens_hub=True)
+        host = FastAPI()
+        host.mount("/memory", api)
+        async with client(host) as calling, AsyncExitStack() as running:
+            if starts:
+                await running.enter_async_context(lifespan_of(api))
+            health, *answered = await asyncio.gather(
+                calling.get("/memory/health"), *(calling.get(f"/memory{API}/presence") for _ in range(5))
+            )
+
+            assert health.json()["status"] == "ready"
+            assert [one.json() for one in answered] == [[]] * 5
+        await hub.close()
+
+
+def test_an_application_that_does_not_know_who_may_call_is_not_made() -> None:
+    with pytest.raises(ConfigError, match="admission='open_to_all'"):
+        create_app(Hub(settings=Settings()))
+
+
+async def test_a_token_is_told_the_metrics_of_its_namespace_alone(team: Desk) -> None:
+    """docs/rest.md: a tenant is told of its own calls; an operator's token of all."""
+    async with team.client("team/ada") as ada, team.client("team/bob") as bob, team.client("others/eve") as eve:
+        team.hub.counters.increment("retries")
+        for calling in (ada, bob, eve, eve, eve):
+            await calling.get(f"{API}/presence")
+        of_team, of_others = [(await calling.get("/metrics")).text for calling in (ada, eve)]
+
+    assert 'sharedmem_http_requests_total{operation="presence.who",status="200"} 2' in of_team
+    assert 'sharedmem_http_requests_total{operation="presence.who",status="200"} 3' in of_others
+    assert "retries" not in of_team + of_others
+
+
+async def test_metrics_are_for_those_who_may_call() -> None:
+    operator = Bearer.of("team", actor="ada", operator=True)
+    async with desk(operator) as team, team.client() as nobody, team.client("team/ada") as ada:
         team.hub.counters.increment("retries", call='wr"ite')
         team.hub.counters.observe("operation_seconds", 0.003, operation="memory.add")
 
@@ -395,7 +513,7 @@ async def test_metrics_may_come_from_elsewhere() -> None:
     async def text() -> str:
         return "up 1\n"
 
-    async with fake_hub() as hub, client(create_app(hub, metrics_text=text)) as calling:
+    async with fake_hub() as hub, client(create_app(hub, admission="open_to_all", metrics_text=text)) as calling:
         assert (await calling.get("/metrics")).text == "up 1\n"
 
 

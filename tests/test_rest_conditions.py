@@ -152,7 +152,7 @@ async def test_a_large_answer_is_repeated_and_its_work_done_once(http: httpx2.As
 async def test_work_whose_answer_cannot_be_kept_is_told_as_done_and_not_done_again(tmp_path: Path) -> None:
     (tmp_path / "no folder").touch()
     settings = Settings(access="open", blob_dir=tmp_path / "no folder")
-    async with fake_hub(settings=settings) as hub, client(create_app(hub)) as http:
+    async with fake_hub(settings=settings) as hub, client(create_app(hub, admission="open_to_all")) as http:
         await http.post(f"{API}/store/sets/s", json={"values": ["x" * 262_100, "y" * 262_100]})
 
         first, again = [await http.post(f"{API}/store/sets/s/pop", headers={"idempotency-key": "a"}) for _ in range(2)]

@@ -144,7 +144,7 @@ async def test_over_tls_it_answers_those_who_know_its_authority(tmp_path: Path) 
     address = Address(tls_cert_file=tmp_path / "cert.pem", tls_key_file=tmp_path / "key.pem")
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    async with fake_hub() as hub, RestServer(create_app(hub), address) as encrypted:
+    async with fake_hub() as hub, RestServer(create_app(hub, admission="open_to_all"), address) as encrypted:
         assert encrypted.url.startswith("https://")
         async with httpx2.AsyncClient(base_url=encrypted.url, verify=context) as calling:
             assert (await calling.get("/health/live")).status_code == 200
@@ -212,7 +212,7 @@ async def test_a_call_under_way_is_answered_when_the_server_ends() -> None:
 
     async with (
         fake_hub(settings=Settings(access="open")) as hub,
-        RestServer(create_app(hub, gate=gate), Address(), grace_s=5) as server,
+        RestServer(create_app(hub, admission="open_to_all", gate=gate), Address(), grace_s=5) as server,
         httpx2.AsyncClient(base_url=server.url) as calling,
     ):
         under_way = asyncio.create_task(calling.get(f"{API}/presence"))
@@ -238,7 +238,7 @@ async def test_who_waits_when_the_server_ends_is_told_to_come_back() -> None:
 
 async def test_what_cannot_be_served_is_refused_before_it_begins() -> None:
     async with fake_hub(settings=Settings(access="open")) as hub:
-        app = create_app(hub)
+        app = create_app(hub, admission="open_to_all")
         with pytest.raises(ConfigError, match="other machines reach"):
             await RestServer(app, Address(host="0.0.0.0")).start()
         with pytest.raises(ConfigError, match="keep nobody apart"):

@@ -111,6 +111,8 @@ class Bearer(Record):
     """None speaks for the namespace itself and may write all of it."""
     subscribe: tuple[str, ...] = ()
     grants: tuple[Grant, ...] = ()
+    operator: bool = False
+    """Whether it runs the service: it sees the health and the metrics of all namespaces, and nothing else of them."""
 
     @field_validator("grants", mode="before")
     @classmethod
@@ -140,8 +142,16 @@ class Bearer(Record):
         actor: str | None = None,
         subscribe: Iterable[str] = (),
         grants: Iterable[str | Grant] = (),
+        operator: bool = False,
     ) -> Self:
         """An actor with rights as `Hub.store` takes them.
+
+        Args:
+            namespace: whose it is.
+            actor: who acts; None speaks for the namespace itself.
+            subscribe: further namespaces it may read.
+            grants: further keys it may read and write.
+            operator: whether it is told the health and the metrics of all namespaces.
 
         Raises:
             InvalidError: a name or pattern is none.
@@ -151,6 +161,7 @@ class Bearer(Record):
             actor=None if actor is None else check_name("actor", actor),
             subscribe=tuple(check_name("subscribe", name) for name in subscribe),
             grants=check_grants(grants),
+            operator=operator,
         )
 
     def store(self, hub: Hub) -> SharedMemoryStore:

@@ -62,9 +62,15 @@ class Minds:
         return cast("T", found)
 
     def embedder_of(self, namespace: str) -> Embedder | None:
-        """The embedder, with the cache of a namespace's team behind it where that is quicker than asking."""
-        embedder, ttl_s = self.embedder, self.settings.embedding_cache_s
-        if not isinstance(embedder, CachedEmbedder) or not embedder.is_remote or not ttl_s:
+        """The embedder with what a namespace has embedded: in this process and, where that is quicker, in Redis.
+
+        Namespaces share nothing: the time of an answer would tell what another tenant has embedded.
+        """
+        whole, ttl_s = self.embedder, self.settings.embedding_cache_s
+        if not isinstance(whole, CachedEmbedder):
+            return whole
+        embedder = self.shared(CachedEmbedder, namespace, lambda: whole.within(namespace))
+        if not embedder.is_remote or not ttl_s:
             return embedder
 
         def make() -> TeamEmbedder:

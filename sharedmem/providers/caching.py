@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -48,6 +49,14 @@ class CachedEmbedder:
         self._kept: OrderedDict[Digest, _Kept] = OrderedDict()
         self._lock = Lock()
         self._asked: dict[tuple[asyncio.AbstractEventLoop, Digest], asyncio.Future[Vector]] = {}
+        # What all that is remembered here is marked with: the time of an answer tells whether it was remembered.
+        self._mark = b""
+
+    def within(self, namespace: str) -> Self:
+        """The same embedder for one namespace: of what others have embedded it knows nothing; memory is shared."""
+        view = copy.copy(self)
+        vars(view)["_mark"] = sha256(namespace.encode()).digest()
+        return view
 
     @property
     def name(self) -> str:
@@ -74,7 +83,8 @@ class CachedEmbedder:
         loop = asyncio.get_running_loop()
         while missing := [digest for digest in by_digest if digest not in found]:
             # Held before anything is awaited: who asked for it forgets it when the answer is there.
-            theirs = {digest: self._asked[loop, digest] for digest in missing if (loop, digest) in self._asked}
+            under_way = {digest: self._asked.get((loop, self._mark + digest)) for digest in missing}
+            theirs = {digest: answer for digest, answer in under_way.items() if answer is not None}
             if mine := {digest: by_digest[digest] for digest in missing if digest not in theirs}:
                 fresh, spent = await self._ask(mine, purpose)
                 found |= fresh
@@ -99,13 +109,14 @@ class CachedEmbedder:
         found: dict[Digest, Vector] = {}
         with self._lock:
             for digest in digests:
-                kept = self._kept.get(digest)
+                marked = self._mark + digest
+                kept = self._kept.get(marked)
                 if kept is None:
                     continue
                 if kept.until_s <= now:
-                    del self._kept[digest]
+                    del self._kept[marked]
                     continue
-                self._kept.move_to_end(digest)
+                self._kept.move_to_end(marked)
                 found[digest] = kept.vector
         return found
 
@@ -116,15 +127,15 @@ class CachedEmbedder:
         until_s = self._clock.monotonic() + self._ttl_s
         with self._lock:
             for digest, vector in vectors.items():
-                self._kept[digest] = _Kept(vector, until_s)
-                self._kept.move_to_end(digest)
+                self._kept[self._mark + digest] = _Kept(vector, until_s)
+                self._kept.move_to_end(self._mark + digest)
             while len(self._kept) > self._items:
                 self._kept.popitem(last=False)
 
     async def _ask(self, texts: Mapping[Digest, str], purpose: Purpose) -> tuple[dict[Digest, Vector], int]:
         loop = asyncio.get_running_loop()
         answers: dict[Digest, asyncio.Future[Vector]] = {digest: loop.create_future() for digest in texts}
-        self._asked |= {(loop, digest): answer for digest, answer in answers.items()}
+        self._asked.update({(loop, self._mark + digest): answer for digest, answer in answers.items()})
         try:
             made, tokens = await self._inner.embed(list(texts.values()), purpose=purpose)
             vectors = sound_rows(made, count=len(texts), dimension=self.dimension, name=self.name)
@@ -133,7 +144,7 @@ class CachedEmbedder:
             raise
         finally:
             for digest in texts:
-                del self._asked[loop, digest]
+                del self._asked[loop, self._mark + digest]
         # Copies: a row would keep the whole matrix in memory.
         fresh = {digest: _frozen(row) for digest, row in zip(texts, vectors, strict=True)}
         self.remember(fresh)

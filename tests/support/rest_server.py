@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx2
@@ -74,7 +74,7 @@ def entries(*bearers: Bearer) -> tuple[dict[str, str], list[Entry]]:
 async def desk(*bearers: Bearer, terms: Terms = TERMS) -> AsyncIterator[Desk]:
     """A service over a fake server; with `bearers` only they may come."""
     tokens, known = entries(*bearers)
-    admission: Admission | None = Tokens(known) if known else None
+    admission: Admission | Literal["open_to_all"] = Tokens(known) if known else "open_to_all"
     async with fake_hub(settings=Settings(access="namespaced" if known else "open", embedder="hashing")) as hub:
         yield Desk(hub, create_app(hub, admission=admission, terms=terms), tokens)
 
@@ -84,6 +84,6 @@ async def serving(*, terms: Terms = TERMS, grace_s: float = 1.0) -> AsyncIterato
     """A server on a free port of this machine, over a fake server."""
     async with (
         fake_hub(settings=Settings(access="open", embedder="hashing")) as hub,
-        RestServer(create_app(hub, terms=terms), Address(), grace_s=grace_s) as server,
+        RestServer(create_app(hub, admission="open_to_all", terms=terms), Address(), grace_s=grace_s) as server,
     ):
         yield server, hub

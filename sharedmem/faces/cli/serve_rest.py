@@ -93,7 +93,7 @@ async def _serve(options: Options, address: Address, tokens: list[str], terms: T
     admission = admission_of(hub, tokens)
     given = None if listening_at is None else socket.socket(fileno=listening_at)
     async with hub:
-        app = create_app(hub, admission=admission, terms=terms)
+        app = create_app(hub, admission=admission or "open_to_all", terms=terms)
         async with RestServer(app, address, has_tokens=bool(tokens), listening=given) as server:
             await _resume(hub, settings.namespace)
             with told_to_end(holds_on=listening_at is not None) as told:

@@ -75,7 +75,7 @@ class RevokedToken(Record):
 
 
 @command("create", None, group=group, example="sharedmem token create --actor planner --rate 100/s --expires-in 30d")
-def create(
+def create(  # noqa: PLR0913, PLR0917  # each is an option
     context: typer.Context,
     grant: Annotated[
         list[str] | None, typer.Option(help="A further right, as an absolute pattern: 'chat:team*'; may be repeated.")
@@ -92,6 +92,9 @@ def create(
     whole_namespace: Annotated[
         bool, typer.Option("--whole-namespace", help="Let it stand for the namespace itself, not for one --actor.")
     ] = False,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="Let it see health and metrics of the whole service, for monitoring.")
+    ] = False,
     file: _File = None,
 ) -> None:
     """Make a token for --actor in --namespace, shown this once; only its digest is kept."""
@@ -99,7 +102,13 @@ def create(
     settings = options.settings()
     if (settings.actor is None) != whole_namespace:
         raise InvalidError("actor", settings.actor, "say with --actor whom the token stands for, or --whole-namespace")
-    bearer = Bearer.of(settings.namespace, actor=settings.actor, subscribe=subscribe or (), grants=grant or ())
+    bearer = Bearer.of(
+        settings.namespace,
+        actor=settings.actor,
+        subscribe=subscribe or (),
+        grants=grant or (),
+        operator=operator,
+    )
     allowed, expires = _rate(rate, burst), _expiry(expires_in)
     if file is not None:
         secret, entry = new_token(bearer, label=label, rate=allowed, created=SystemClock().now(), expires=expires)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from sharedmem.faces.operations.row import Operation
 from sharedmem.models import (
     AddResult,
     Hit,
+    Importance,
     MemoryFilter,
     MemoryItem,
+    MemoryMessage,
     MemoryStats,
+    MemoryType,
     MemoryVersion,
     Record,
     SearchCost,
@@ -56,10 +59,43 @@ class MemoryAddMany(Record):
     dedup: bool = True
 
 
+class MemoryChanges(Record):
+    """Fields of a memory with their new values; those that are left out stay as they are."""
+
+    user_id: str | None = None
+    agent_id: str | None = None
+    run_id: str | None = None
+    messages: tuple[MemoryMessage, ...] = ()
+    memory: str = ""
+    content: str = ""
+    """Follows `memory` unless given."""
+    summary: str | None = None
+    embedding: tuple[float, ...] | None = Field(default=None, repr=False)
+    turn_embedding: tuple[float, ...] | None = Field(default=None, repr=False)
+    timestamp: AwareDatetime | None = None
+    memory_type: MemoryType = "long-term"
+    category: str | None = None
+    importance: Importance = "medium"
+    ttl: int | None = Field(default=None, ge=-1)
+    entity_id: str | None = None
+    source_actor: str | None = None
+    related_memory_ids: tuple[str, ...] = ()
+    metrics: dict[str, float] = Field(default_factory=dict)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    collections: tuple[str, ...] = ()
+
+    def given(self) -> dict[str, Any]:
+        """The fields that are to change."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
 class MemoryUpdate(OnMemory):
     """What to change in a memory."""
 
-    changes: dict[str, Any]
+    changes: MemoryChanges
+    if_version: int | None = None
+    """Only if the memory has this version."""
 
 
 class MemoryUndo(OnMemory):
@@ -186,7 +222,7 @@ MEMORY_UPDATE = Operation(
     "write",
     MemoryUpdate,
     MemoryItem,
-    lambda store, ask: store.memory.update(ask.id, **ask.changes),
+    lambda store, ask: store.memory.update(ask.id, if_version=ask.if_version, **ask.changes.given()),
 )
 MEMORY_DELETE = Operation(
     "memory.delete",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sharedmem.errors import ConfigError
 from sharedmem.faces.auth import Admission, Bearer
 from sharedmem.faces.operations import OPERATIONS
 from sharedmem.faces.rest.answering import endpoint_of
@@ -24,6 +25,7 @@ from sharedmem.faces.rest.guards import Guards
 from sharedmem.faces.rest.health import Health
 from sharedmem.faces.rest.limits import Turnstile
 from sharedmem.faces.rest.openapi import described, document
+from sharedmem.faces.rest.opening import HubOpening
 from sharedmem.faces.rest.problems import NoSuchPathError, problem, status_problem
 from sharedmem.faces.rest.routes import ROUTES
 from sharedmem.faces.rest.service import Front, Service
@@ -32,6 +34,10 @@ from sharedmem.faces.rest.terms import Terms
 from sharedmem.hub import Hub
 
 TITLE = "sharedmem"
+_NO_ADMISSION = (
+    "it is not given, so the application would not know who may call: pass admission=Tokens.read(path) or "
+    "admission=Registry(hub), or admission='open_to_all' where no stranger can reach it"
+)
 _EXPOSED = ("ETag", "Link", "Location", "Retry-After", "X-Request-ID", "Idempotency-Replayed")
 MetricsText = Callable[[], Awaitable[str]]
 
@@ -39,7 +45,7 @@ MetricsText = Callable[[], Awaitable[str]]
 def create_app(
     hub: Hub,
     *,
-    admission: Admission | None = None,
+    admission: Admission | Literal["open_to_all"] | None = None,
     terms: Terms | None = None,
     gate: Gate | None = None,
     endpoints: Iterable[Endpoint] = (),
@@ -50,22 +56,30 @@ def create_app(
 
     Args:
         hub: the memory; open, unless the application shall open it.
-        admission: who may call. None takes every caller for the actor of the hub's settings: only for servers that
-            nobody else can reach.
+        admission: who may call: `Tokens.read(path)`, `Registry(hub)`, or both by `AnyOf`. "open_to_all" takes every
+            caller for the actor of the hub's settings: only for servers that no stranger can reach.
         terms: how much it takes, and for how long it waits.
         gate: asked before each call; None holds each token to the rate that it was given.
         endpoints: what is answered below `/api/v1` besides the operations and the streams.
         metrics_text: gives what Prometheus is told; without it this process's own counts are told.
-        opens_hub: whether the application opens the hub when it starts, and closes it when it ends.
+        opens_hub: whether the application opens the hub when it starts, and closes it when it ends. A mounted
+            application is not started by its host: enter `lifespan_of(app)` in the lifespan of the host. Otherwise the
+            first call opens the hub, and nothing closes it.
+
+    Raises:
+        ConfigError: no admission is given.
     """
-    admission = admission or _Settled(hub)
-    service = Service(hub, admission, terms or Terms(), gate or _turnstile(hub))
-    offered = (*_operations(), *Streams(admission).endpoints(), *Carrier().endpoints(), *endpoints)
+    if admission is None:
+        raise ConfigError("admission", "argument", _NO_ADMISSION)
+    admits = _Settled(hub) if isinstance(admission, str) else admission
+    opening = HubOpening(hub) if opens_hub else None
+    service = Service(hub, admits, terms or Terms(), gate or _turnstile(hub), opening=opening)
+    offered = (*_operations(), *Streams(admits).endpoints(), *Carrier().endpoints(), *endpoints)
     service.offer(offered)
     app = FastAPI(
         title=TITLE,
         version=version("sharedmem-hub"),
-        lifespan=_lifespan(service, opens_hub=opens_hub),
+        lifespan=_lifespan(service),
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -104,21 +118,36 @@ class _Settled:
     async def admit(self, authorization: str | None) -> Bearer:  # noqa: ARG002  the name is that of `Admission`
         if self._bearer is None:
             settings = self._hub.settings
-            self._bearer = Bearer.of(settings.namespace, actor=settings.actor)
+            self._bearer = Bearer.of(settings.namespace, actor=settings.actor, operator=True)
         return self._bearer
 
 
-def _lifespan(service: Service, *, opens_hub: bool) -> Any:
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        if not opens_hub:
-            yield
-        else:
-            async with service.hub:
-                yield
-        service.end_streams()
+def _lifespan(service: Service) -> Any:
+    return lambda _: _running(service)
 
-    return lifespan
+
+@asynccontextmanager
+async def _running(service: Service) -> AsyncIterator[None]:
+    await service.start()
+    try:
+        yield
+    finally:
+        await service.end()
+
+
+def lifespan_of(app: FastAPI) -> AbstractAsyncContextManager[None]:
+    """Start and end a mounted application: enter this in the lifespan of its host.
+
+    The hub of the application is open inside of the block (with `opens_hub`), and streams are ended behind it.
+
+    Args:
+        app: as `create_app` makes it.
+
+    Raises (when entered):
+        UnavailableError, ConfigError, UnsupportedError: as entering a `Hub`.
+    """
+    service: Service = app.state.service
+    return _running(service)
 
 
 def _guard(app: FastAPI, service: Service) -> None:

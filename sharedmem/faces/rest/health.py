@@ -21,6 +21,7 @@ _PATIENCE_S = 2.0
 _KEPT_S = 1.0
 _OLD_S = 60.0
 _BACKLOG = 1000
+_MOST_KNOWN = 1000
 _QUEUES = ("synthesis", "synthesis-webhooks")
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 Check = dict[str, Any]
@@ -37,7 +38,7 @@ class Health:
     def __init__(self, service: Service, metrics_text: Callable[[], Awaitable[str]] | None = None) -> None:
         self._service = service
         self._metrics_text = metrics_text
-        self._known: tuple[float, dict[str, Check]] | None = None
+        self._known: dict[str | None, tuple[float, dict[str, Check]]] = {}
         self._looking = asyncio.Lock()
         self._embeddings = (0.0, 0.0)
         self._embeds = True
@@ -70,56 +71,71 @@ class Health:
         """Whether the process answers at all."""
         return answer({"status": "alive"})
 
-    async def ready(self, request: Request) -> Response:  # noqa: ARG002  # as above
-        """Whether callers can be sent here: 503 without Redis or when it ends; what else is missing is told."""
-        checks = await self._checks()
-        if self._service.closing.is_set():
-            return answer({"status": "closing", "checks": checks}, 503)
-        if not checks["redis"]["ok"]:
-            return answer({"status": "unavailable", "checks": checks}, 503)
+    async def ready(self, request: Request) -> Response:
+        """Whether callers can be sent here: 503 without Redis or when it ends.
+
+        Strangers are told `up` or `down`; a token what is missing in its namespace; an operator's in all of them.
+        """
+        bearer = await self._service.known(request)
+        checks = await self._checks(None if bearer is None or bearer.operator else bearer.namespace)
+        is_closing = self._service.closing.is_set()
+        is_up = checks["redis"]["ok"] and not is_closing
+        if bearer is None:
+            return answer({"status": "up" if is_up else "down"}, 200 if is_up else 503)
+        if not is_up:
+            return answer({"status": "closing" if is_closing else "unavailable", "checks": checks}, 503)
         degraded = [name for name, check in checks.items() if not check["ok"]]
         return answer({"status": "degraded" if degraded else "ready", "degraded": degraded, "checks": checks})
 
     async def metrics(self, request: Request) -> Response:
-        """What Prometheus reads; where there are tokens, one of them has to be shown."""
+        """What Prometheus reads: of the namespace of the token that is shown; with that of an operator of all."""
         try:
-            await self._service.admit(request)
-            made = self._metrics_text
-            text = metrics_of(self._service.hub.counters) if made is None else await made()
+            bearer = await self._service.admit(request)
+            if not bearer.operator:
+                text = metrics_of(self._service.counters_of(bearer.namespace))
+            elif self._metrics_text is None:
+                text = metrics_of(self._service.hub.counters)
+            else:
+                text = await self._metrics_text()
         except SharedMemoryError as error:
             return problem(error)
         return Response(text, media_type=_TEXT)
 
-    async def _checks(self) -> dict[str, Check]:
+    async def _checks(self, namespace: str | None) -> dict[str, Check]:
+        """The checks as a namespace sees them; None sees all of them."""
         async with self._looking:
             now = asyncio.get_running_loop().time()
-            if self._known is None or now - self._known[0] > _KEPT_S:
+            known = self._known.get(namespace)
+            if known is None or now - known[0] > _KEPT_S:
                 looks = {
                     "redis": self._redis,
-                    "durable": self._tier,
-                    "queues": self._queues,
+                    "durable": lambda: self._tier(namespace),
+                    "queues": lambda: self._queues(namespace),
                     "embedder": self._embedder,
                 }
                 found = await asyncio.gather(*map(_in_time, looks.values()))
-                self._known = now, dict(zip(looks, found, strict=True))
-            return self._known[1]
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
+                known = self._known[namespace] = now, dict(zip(looks, found, strict=True))
+            return known[1]
 
     async def _redis(self) -> Check:
         found = await self._service.hub.health()
         return {"ok": found.ok, "latency_ms": found.latency_ms, "server": found.server, "version": found.version}
 
-    async def _tier(self) -> Check:
+    async def _tier(self, namespace: str | None) -> Check:
         try:
             found = await self._service.hub.durable.status()
         except UnsupportedError:
             return {"ok": True, "configured": False}
-        waiting = sum(lag.waiting for lag in found.namespaces)
-        oldest = max((lag.oldest for lag in found.namespaces), default=0.0)
+        lags = [lag for lag in found.namespaces if namespace in {None, lag.namespace}]
+        waiting = sum(lag.waiting for lag in lags)
+        oldest = max((lag.oldest for lag in lags), default=0.0)
         return {"ok": found.reachable and oldest < _OLD_S, "waiting": waiting, "oldest_s": oldest}
 
-    async def _queues(self) -> Check:
-        settings = self._service.hub.settings
-        store = self._service.hub.store(settings.namespace)
+    async def _queues(self, namespace: str | None) -> Check:
+        hub = self._service.hub
+        store = hub.store(namespace or hub.settings.namespace)
         stats = [await store.queue(name).stats() for name in _QUEUES]
         backlog = {one.name: one.ready + one.delayed for one in stats}
         return {"ok": max(backlog.values()) < _BACKLOG, "backlog": backlog, "dead": sum(one.dead for one in stats)}

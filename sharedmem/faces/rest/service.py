@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, Bearer, Entry, TokenRefusedError
 from sharedmem.faces.rest.call import Call, Endpoint, Gate
+from sharedmem.faces.rest.opening import HubOpening
 from sharedmem.faces.rest.paths import Paths, raw_path_of
 from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, RequestError, problem
 from sharedmem.faces.rest.quotas import CpuQuotas
@@ -21,7 +22,7 @@ from sharedmem.faces.rest.terms import Terms
 from sharedmem.faces.rest.turns import Turns, Unread
 from sharedmem.hub import Hub
 from sharedmem.store import SharedMemoryStore
-from sharedmem.telemetry import get_logger
+from sharedmem.telemetry import Counters, get_logger
 
 _MOST_STORES = 1024
 _BACK_AFTER_S = 0.5
@@ -37,14 +38,25 @@ class Service:
         admission: who may call.
         terms: how much it takes, and for how long it waits.
         gate: asked before each call; raises LimitedError for those who come too often.
+        opening: opens the hub, if that is left to the service.
     """
 
-    def __init__(self, hub: Hub, admission: Admission, terms: Terms, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        admission: Admission,
+        terms: Terms,
+        gate: Gate | None = None,
+        *,
+        opening: HubOpening | None = None,
+    ) -> None:
         self.hub = hub
         self.terms = terms
         self.closing = asyncio.Event()
         self._admission = admission
         self._gate = gate
+        self._opening = opening
+        self._tenants: dict[str, Counters] = {}
         self._quotas = CpuQuotas(hub)
         self._turns = Turns()
         self._unread = Unread()
@@ -55,16 +67,47 @@ class Service:
         """Answer these from now on, and nothing else."""
         self._paths = Paths(endpoints)
 
+    async def start(self) -> None:
+        """Open the hub, if that is left to the service; also a call does so.
+
+        Raises:
+            UnavailableError, ConfigError, UnsupportedError: as entering a `Hub`.
+        """
+        if self._opening is not None:
+            await self._opening.open()
+
+    async def end(self) -> None:
+        """End streams, and close the hub if the service has opened it."""
+        self.end_streams()
+        if self._opening is not None:
+            await self._opening.close()
+
     def end_streams(self) -> None:
         """Tell streams to say goodbye."""
         self.closing.set()
+
+    async def known(self, request: Request) -> Bearer | None:
+        """Who sent a request; None for strangers, and while that cannot be looked up."""
+        try:
+            await self.start()
+            return await self._admission.admit(request.headers.get("authorization"))
+        except SharedMemoryError:
+            return None
+
+    def counters_of(self, namespace: str) -> Counters:
+        """What this process has counted of the calls of a namespace's tokens."""
+        if namespace not in self._tenants and len(self._tenants) >= _MOST_STORES:
+            self._tenants.clear()
+        return self._tenants.setdefault(namespace, Counters())
 
     async def admit(self, request: Request) -> Bearer:
         """Who sent a request.
 
         Raises:
             TokenRefusedError: nobody known.
+            UnavailableError: who it is cannot be looked up just now.
         """
+        await self.start()
         try:
             return await self._admission.admit(request.headers.get("authorization"))
         except TokenRefusedError:
@@ -87,9 +130,11 @@ class Service:
     async def _answer(self, request: Request) -> Response:
         _check_headers(request.scope["headers"])
         endpoint, params = self._paths.find(request.method, raw_path_of(request.scope))
-        began, status = time.perf_counter(), 500
+        began, status, told = time.perf_counter(), 500, list[Counters]()
         try:
-            response = await self._let_in(request, endpoint, params)
+            bearer = await self.admit(request)
+            told = [self.hub.counters, self.counters_of(bearer.namespace)]
+            response = await self._let_in(request, endpoint, params, bearer)
         except SharedMemoryError as error:
             status = error.codes.http_status
             raise
@@ -97,12 +142,11 @@ class Service:
             status = response.status_code
             return response
         finally:
-            counters = self.hub.counters
-            counters.increment("http_requests", operation=endpoint.name, status=str(status))
-            counters.observe("http_seconds", time.perf_counter() - began, operation=endpoint.name)
+            for counters in told or [self.hub.counters]:
+                counters.increment("http_requests", operation=endpoint.name, status=str(status))
+                counters.observe("http_seconds", time.perf_counter() - began, operation=endpoint.name)
 
-    async def _let_in(self, request: Request, endpoint: Endpoint, params: dict[str, str]) -> Response:
-        bearer = await self.admit(request)
+    async def _let_in(self, request: Request, endpoint: Endpoint, params: dict[str, str], bearer: Bearer) -> Response:
         call = Call(
             request=request,
             hub=self.hub,
