@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from support.compass import Compass
 from support.waiting import wait_until
 
-from sharedmem import Hub, InvalidError, Settings, SharedMemoryStore, UnavailableError, WrongTypeError
+from sharedmem import CorruptionError, Hub, InvalidError, Settings, SharedMemoryStore, UnavailableError
 from sharedmem.clock import new_id
 from sharedmem.knowledge.cache import SemanticCache
 from sharedmem.testing import connect_to_fake
@@ -454,7 +454,7 @@ async def test_a_foreign_value_in_the_place_of_an_answer_is_told(
         await foreigner.delete(f"compass:$cache:{{{namespace}}}:{id_}")
         await foreigner.set(f"compass:$cache:{{{namespace}}}:{id_}", "foreign", ex=60)
 
-        with pytest.raises(WrongTypeError, match="cache"):
+        with pytest.raises(CorruptionError, match="should be a hash; delete it: the question is asked anew"):
             await cache.check(FRANCE)
         assert await cache.cached(key="")(_echo)(FRANCE) == FRANCE
         await cache.put(FRANCE, "Paris")

@@ -7,6 +7,7 @@ local function replayed(operations, slot, number)
   local seen = redis.call('HGET', operations, slot)
   if not seen then return nil end
   local last, reply = string.match(seen, '^(%d+) (.*)$')
+  if not last then return redis.error_reply('DAMAGED another client has written to the ledger') end
   if last == number then return reply end
   if tonumber(last) > tonumber(number) then return redis.error_reply('STALE this operation was given up') end
   return nil

@@ -15,13 +15,18 @@ local before = replayed(operations, slot, number)
 if before then return before end
 
 local last = redis.call('GET', clock)
-if last and #last > 16 then
-  local closed_until = string.match(last, '^%d+ (%d+)')
-  if closed_until and tonumber(closed_until) > microseconds() then
+if last and (#last ~= 16 or not string.find(last, '^%d+$')) then
+  local newest, closed_until = string.match(last, '^(%d+) (%d+)$')
+  if not newest or #newest ~= 16 or #closed_until > 16 then
+    return redis.error_reply('DAMAGED another client has written to the clock')
+  end
+  if tonumber(closed_until) > microseconds() then
     return redis.error_reply('CLOSED the namespace is being cleared')
   end
-  last = string.match(last, '^%d+')
+  last = newest
 end
+-- Refuses here what is no stream: a change that could not be announced must not be made.
+redis.call('XLEN', changes)
 
 -- Hand out `count` versions and return the first: above every earlier one, else the time in microseconds.
 local function tick(count)

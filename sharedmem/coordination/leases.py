@@ -16,6 +16,7 @@ from sharedmem.errors import InvalidError, LockLostError
 from sharedmem.models.leases import Holder, LeaseGrant, LeaseState
 from sharedmem.wire.changes import as_list
 from sharedmem.wire.leasing import Contest, Leasing, Places
+from sharedmem.wire.service_keys import decoding
 
 LeaseKind = Literal["lock", "semaphore", "rwlock", "leader"]
 MOST_PLACES = 1_000_000
@@ -147,7 +148,9 @@ class Leases(Primitive):
         looks = (("TIME",), ("ZRANGE", places.holders, 0, -1, "WITHSCORES"), ("ZCARD", places.waiters))
         now, held, waiting = await self._translated(target, self._ground.line.read_many(looks))
         pairs = as_list(held)
-        holders = map(_holder, pairs[::2], pairs[1::2], [_microseconds(as_list(now))] * len(pairs))
+        asked_at = _microseconds(as_list(now))
+        with decoding(places.holders):
+            holders = [_holder(member, ends, asked_at) for member, ends in zip(pairs[::2], pairs[1::2], strict=True)]
         return LeaseState(
             holders=tuple(holder for holder in holders if holder.remaining_ms > 0),
             waiting=waiting if isinstance(waiting, int) else 0,

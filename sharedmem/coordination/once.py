@@ -29,6 +29,7 @@ from sharedmem.telemetry import get_logger
 from sharedmem.wire.access import Scope
 from sharedmem.wire.codec import decode_member, encode_member
 from sharedmem.wire.keys import Target
+from sharedmem.wire.service_keys import decoding
 from sharedmem.wire.settling import OnceKeys, Settling
 
 SHORTEST_TTL_S = 0.001
@@ -148,15 +149,16 @@ class Once(Primitive):
         """
         target = self._scope.common(key, "read")
         reply = await self._translated(target, self._runs.settling.once_look(self._part(target, "once")))
-        state, token, attempt, left_ms, actor = reply.split(b" ", 4) if reply else (b"none", b"0", b"0", b"0", b"")
-        return OnceState(
-            key=target.key,
-            state=cast("Literal['none', 'running', 'done']", state.decode()),
-            token=int(token),
-            attempt=int(attempt),
-            actor=actor.decode(),
-            remaining=int(left_ms) / 1000,
-        )
+        with decoding(self._part(target, "once")):
+            state, token, attempt, left_ms, actor = reply.split(b" ", 4) if reply else (b"none", b"0", b"0", b"0", b"")
+            return OnceState(
+                key=target.key,
+                state=cast("Literal['none', 'running', 'done']", state.decode()),
+                token=int(token),
+                attempt=int(attempt),
+                actor=actor.decode(),
+                remaining=int(left_ms) / 1000,
+            )
 
     async def forget_once(self, key: str) -> bool:
         """Drop a stored result, so that the work can be done again; whether there was one. One round trip.

@@ -14,6 +14,7 @@ from sharedmem.wire.access import Scope
 from sharedmem.wire.attending import MORE, Attending, PresenceKeys, Sighting
 from sharedmem.wire.codec import decode_member, encode_member
 from sharedmem.wire.keys import SHARED_SCOPE, Target
+from sharedmem.wire.service_keys import decoding
 
 SHORTEST_TTL_S = 0.3
 MOST_BYTES = 8192
@@ -114,7 +115,8 @@ class Presence(Primitive):
         while lapsed:
             call = self._attending.presence_lapse(target.space, keys, self._actor)
             lapsed = await self._translated(target, call) == MORE
-        everybody = sorted((_present(sighting) for sighting in found), key=lambda present: present.since)
+        with decoding(keys.facts):
+            everybody = sorted((_present(sighting) for sighting in found), key=lambda present: present.since)
         return [present for present in everybody if role is None or present.role == role]
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models.tasks import QueueCounters, QueuedTask, QueueLine, QueueStats, TaskOutcome, TaskState
 from sharedmem.wire.codec import decode_member
 from sharedmem.wire.queueing import DiscardKeys, FollowKeys, OutcomeKeys, PauseKeys, RedriveKeys, StatsKeys
+from sharedmem.wire.service_keys import decoding
 
 _MOST_SHOWN = 1_000
 _REDRIVEN_AT_ONCE = 100
@@ -87,7 +88,8 @@ class QueueDesk(QueueBase):
         call = self._queueing.queue_stats(self._keys(StatsKeys), levels=_PRIORITIES_SEARCHED)
         figures = await self._translated(self._target, call)
         ready, delayed, claimed, dead, tasks, waiting, paused, oldest_us, *counted = figures
-        done, retried, recovered, buried, discarded = counted
+        with decoding(self._key("counts")):
+            done, retried, recovered, buried, discarded = counted
         return QueueStats(
             name=self._name,
             ready=ready,
@@ -137,10 +139,11 @@ class QueueDesk(QueueBase):
         count = check_count("n", n, most=_MOST_SHOWN)
         call = self._queueing.queue_show(self._key(state), self._key("tasks"), self._key("claims"), count=count)
         rows = await self._translated(self._target, call)
-        return [
-            read_queued(task_id, text, claim, state=state, at=None if state == "ready" else score)
-            for task_id, score, text, claim in rows
-        ]
+        with decoding(self._key("tasks")):
+            return [
+                read_queued(task_id, text, claim, state=state, at=None if state == "ready" else score)
+                for task_id, score, text, claim in rows
+            ]
 
     # -- keeping
 

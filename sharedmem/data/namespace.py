@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from sharedmem.data.anykey import AnyKey
 from sharedmem.models import TypeUsage, Usage
 from sharedmem.wire.changes import text_of
+from sharedmem.wire.service_keys import all_damage
 
 _CLOSED_FOR_MS = 30_000
 
@@ -88,6 +89,25 @@ class Namespace(AnyKey):
         found = await self._means.sweeper.sweep(namespace, remove=remove)
         for sweep in self._means.when_swept:
             found += await sweep(namespace, remove)
+        return found
+
+    async def damaged_keys(self) -> dict[str, str]:
+        """Look at sharedmem's own keys of the namespace: which of them another client has damaged.
+
+        The types of all keys are compared, and of what they hold up to 1,000 members each.
+
+        Returns:
+            By key, as it lies in Redis: what is wrong with it, and what to do about it.
+
+        Raises:
+            UnavailableError: the server stayed away.
+        """
+        space, keyspace = self._scope.home, self._scope.keyspace
+        found: dict[str, str] = {}
+        async for page in self._line.scan(keyspace.belongings(space.namespace), near=space.clock):
+            own = [key for key in page if keyspace.belongs(key, space.namespace)]
+            async for damage in all_damage(self._line.read_many, own):
+                found[damage.key] = str(damage)
         return found
 
     async def _all_keys(self) -> AsyncIterator[list[str]]:

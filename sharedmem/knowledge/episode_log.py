@@ -14,6 +14,7 @@ from sharedmem.wire.keys import SHARED_SCOPE, Target, check_name
 from sharedmem.wire.line import Line
 from sharedmem.wire.recalling import EpisodeKeys
 from sharedmem.wire.replies import Command, Reply
+from sharedmem.wire.service_keys import decoding
 
 # Events may be large: a page of them stays small enough to hold.
 EVENTS_PER_PAGE = 100
@@ -67,8 +68,8 @@ class EpisodeLog:
         summary, newest = await self._line.read_many(
             [("GET", keys.summary), ("XREVRANGE", keys.episode, "+", "-", "COUNT", 1)]
         )
-        events = [parse_event(entry) for entry in as_list(newest)]
-        return parse_summary(summary), version_of(events[0]) if events else 0
+        events = _events(keys, newest)
+        return _summary(keys, summary), version_of(events[0]) if events else 0
 
     async def following(self, keys: EpisodeKeys, *, since: int, limit: int) -> list[EpisodeEvent]:
         """The first events after a version, oldest first; one round trip a hundred of them."""
@@ -76,7 +77,7 @@ class EpisodeLog:
         while len(found) < limit:
             count = min(limit - len(found), EVENTS_PER_PAGE)
             page = await self._line.call_aside("XRANGE", keys.episode, f"({since}-0", "+", "COUNT", count)
-            found += [parse_event(entry) for entry in as_list(page)]
+            found += _events(keys, page)
             if len(as_list(page)) < count:
                 break
             since = version_of(found[-1])
@@ -88,12 +89,12 @@ class EpisodeLog:
         """(the summary that is kept, the newest page of events of a span), newest event first. One round trip."""
         commands: list[Command] = [("GET", keys.summary), self._back(keys, since, until)]
         summary, page = await self._line.read_many(commands, aside=True)
-        return parse_summary(summary), [parse_event(entry) for entry in as_list(page)]
+        return _summary(keys, summary), _events(keys, page)
 
     async def before(self, keys: EpisodeKeys, *, since: int, before: int) -> list[EpisodeEvent]:
         """The page of events before a version and after another, newest first. One round trip."""
         page = await self._line.call_aside(*self._back(keys, since, before - 1))
-        return [parse_event(entry) for entry in as_list(page)]
+        return _events(keys, page)
 
     async def visits(self) -> AsyncIterator[list[Visit]]:
         """The sessions by their last event, newest first; one round trip a page of five hundred.
@@ -121,7 +122,8 @@ class EpisodeLog:
         span = (below, f"({above}", "WITHSCORES", "LIMIT", 0, _SESSIONS_PER_PAGE)
         flat = as_list(await self._line.call("ZREVRANGEBYSCORE", index, *span))
         pairs = zip(flat[::2], flat[1::2], strict=True)
-        return [Visit(text_of(session), int(float(text_of(last)))) for session, last in pairs]
+        with decoding(index):
+            return [Visit(text_of(session), int(float(text_of(last)))) for session, last in pairs]
 
     def _index(self) -> Target:
         """What the index of sessions lies beside: the shared scope itself."""
@@ -158,3 +160,13 @@ def parse_summary(kept: Reply) -> Told | None:
 def version_of(event: EpisodeEvent) -> int:
     """The version under which an event was appended."""
     return int(event.cursor.partition("-")[0])
+
+
+def _events(keys: EpisodeKeys, page: Reply) -> list[EpisodeEvent]:
+    with decoding(keys.episode):
+        return [parse_event(entry) for entry in as_list(page)]
+
+
+def _summary(keys: EpisodeKeys, kept: Reply) -> Told | None:
+    with decoding(keys.summary):
+        return parse_summary(kept)

@@ -31,6 +31,7 @@ from sharedmem.models import ExecutionClaim, ExecutionRecord, ExecutionStats
 from sharedmem.wire.changes import as_list
 from sharedmem.wire.deciding import Ending
 from sharedmem.wire.replies import Reply
+from sharedmem.wire.service_keys import decoding
 
 Policy = Literal["never", "takeover"]
 _POLICIES = ("never", "takeover")
@@ -79,7 +80,7 @@ class Executions(OfSessions):
             events=found.events,
             keep=found.keep,
         )
-        return _claim(await self._changed(found, call), session, plan_hash)
+        return _claim(await self._changed(found, call), found, session, plan_hash)
 
     async def renew(self, session: str, plan_hash: str, fence: int, *, lease: float = 30.0) -> ExecutionClaim:
         """Prolong a claim while the work goes on. One round trip.
@@ -102,7 +103,7 @@ class Executions(OfSessions):
             reply = await self._renewed(found, *claim)
         if reply == b"lost":
             raise ClaimLostError("plan", plan_hash, fence)
-        return _claim(reply, session, plan_hash)
+        return _claim(reply, found, session, plan_hash)
 
     async def finish(
         self,
@@ -259,7 +260,7 @@ class Executions(OfSessions):
         if reply == b"none":
             return False, None
         _, state, text = reply.split(b" ", 2)
-        return True, execution_of(text, state)
+        return True, execution_of(found.executions.executions, text, state)
 
     async def get_execution_stats(self, session: str, symbol: str | None = None) -> ExecutionStats:
         """How the executions of a session went. One round trip; counted as they happen, not when asked.
@@ -280,7 +281,8 @@ class Executions(OfSessions):
             return self._deciding.execution_stats(found.stats, symbol=wanted, limit=_RECENT, cold=cold)
 
         reply = as_list(await self._seen(found, look))
-        succeeded, failed, unknown, prevented = (int(cast("bytes", number)) for number in reply[:4])
+        with decoding(found.stats.stats):
+            succeeded, failed, unknown, prevented = (int(cast("bytes", number)) for number in reply[:4])
         total = succeeded + failed + unknown
         return ExecutionStats.model_construct(
             total_executions=total,
@@ -288,7 +290,9 @@ class Executions(OfSessions):
             failed_executions=failed,
             win_rate=succeeded / total if total else 0.0,
             duplicates_prevented=prevented,
-            recent_executions=[execution_of(text) for text in reply[4:] if isinstance(text, bytes)],
+            recent_executions=[
+                execution_of(found.executions.executions, text) for text in reply[4:] if isinstance(text, bytes)
+            ],
         )
 
     async def get_open_executions(self, session: str) -> list[ExecutionRecord]:
@@ -312,7 +316,7 @@ class Executions(OfSessions):
         while True:
             position, *page = cast("list[bytes]", await self._seen(found, look))
             for state, _, text in (entry.partition(b" ") for entry in page):
-                record = execution_of(text, state)
+                record = execution_of(found.executions.executions, text, state)
                 records[record.plan_id] = record
             cursor = position
             if cursor == b"0":
@@ -330,30 +334,32 @@ class Executions(OfSessions):
         call = self._deciding.execution_record(found.space, found.claim, self._actor, ending, keep=found.keep)
         word, _, rest = (await self._changed(found, call)).partition(b" ")
         if word in {b"recorded", b"same"}:
-            return execution_of(rest)
+            return execution_of(found.executions.executions, rest)
         raise _refusal(word.decode(), rest.decode(), session, ending.plan, fence)
 
 
-def execution_of(text: bytes, state: bytes | None = None) -> ExecutionRecord:
+def execution_of(key: bytes, text: bytes, state: bytes | None = None) -> ExecutionRecord:
     """The record of an execution as it lies at the server.
 
     Args:
+        key: where it lies.
         text: its JSON.
         state: the state that it is in by now, if that was told.
     """
-    body: dict[str, Any] = _UNTOLD | orjson.loads(text)
-    body.pop("lease_ends_us", None)
-    if state is not None:
-        body["state"] = state.decode()
-    return ExecutionRecord.model_construct(**body)
+    with decoding(key):
+        body: dict[str, Any] = _UNTOLD | orjson.loads(text)
+        body.pop("lease_ends_us", None)
+        if state is not None:
+            body["state"] = state.decode()
+        return ExecutionRecord.model_construct(**body)
 
 
-def _claim(reply: bytes, session: str, plan: str) -> ExecutionClaim:
+def _claim(reply: bytes, found: Session, session: str, plan: str) -> ExecutionClaim:
     """The claim of a reply `<started|renewed|refused> <ms left> <state> <JSON>`."""
     if reply == b"absent":
         raise _absent(session, plan)
     word, remaining_ms, state, text = reply.split(b" ", 3)
-    execution = execution_of(text, state)
+    execution = execution_of(found.executions.executions, text, state)
     is_ours = word != b"refused"
     return ExecutionClaim.model_construct(
         started=is_ours,

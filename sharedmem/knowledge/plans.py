@@ -22,6 +22,7 @@ from sharedmem.knowledge.sessions import OfSessions
 from sharedmem.models import PlanRecord, SaveResult
 from sharedmem.wire.changes import as_list
 from sharedmem.wire.deciding import Saving
+from sharedmem.wire.service_keys import decoding
 
 _DEFAULT_WINDOW_S = 300.0
 
@@ -104,7 +105,8 @@ class Plans(OfSessions):
                 found, lambda cold: self._deciding.plan_list(found.plans, symbol=wanted, limit=most, cold=cold)
             )
         )
-        return [_record(orjson.loads(body)) for body in bodies if isinstance(body, bytes)]
+        with decoding(found.plans.plans):
+            return [_record(orjson.loads(body)) for body in bodies if isinstance(body, bytes)]
 
     async def check_duplicate(
         self,

@@ -3872,6 +3872,19 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         """
         return self._portal.run(self._async.sweep(remove=remove))
 
+    def damaged_keys(self) -> dict[str, str]:
+        """Look at sharedmem's own keys of the namespace: which of them another client has damaged.
+
+        The types of all keys are compared, and of what they hold up to 1,000 members each.
+
+        Returns:
+            By key, as it lies in Redis: what is wrong with it, and what to do about it.
+
+        Raises:
+            UnavailableError: the server stayed away.
+        """
+        return self._portal.run(self._async.damaged_keys())
+
     def exists(self, key: str) -> bool:
         """Whether the key holds anything. One round trip.
 

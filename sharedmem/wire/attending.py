@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sharedmem.wire.changes import as_list, text_of
 from sharedmem.wire.keys import Space
 from sharedmem.wire.sender import Sender
+from sharedmem.wire.service_keys import decoding
 
 MORE = b"more"
 
@@ -56,7 +57,8 @@ class Attending:
         """(how many have lapsed and were not told of, who is here)."""
         found = as_list(await self._sender.run("presence_look", keys, ()))
         lapsed, rest = found[0], found[1:]
-        seen = [_sighting(*(_blob(part) for part in rest[i : i + 3])) for i in range(0, len(rest), 3)]
+        with decoding(keys.facts):
+            seen = [_sighting(*(_blob(part) for part in rest[i : i + 3])) for i in range(0, len(rest), 3)]
         return (lapsed if isinstance(lapsed, int) else 0), [sighting for sighting in seen if sighting is not None]
 
 

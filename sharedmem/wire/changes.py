@@ -51,7 +51,9 @@ def parse_change(entry: Reply) -> Change:
     """The change of a stream entry."""
     cursor, fields = as_list(entry)
     pairs = as_list(fields)
-    named = {text_of(pairs[i]): text_of(pairs[i + 1]) for i in range(0, len(pairs), 2)}
+    # What another client has announced in no UTF-8 is passed on, and holds nobody up.
+    words = [word.decode(errors="replace") if isinstance(word, bytes) else str(word) for word in pairs]
+    named = dict(zip(words[::2], words[1::2], strict=True))
     version = _position(text_of(cursor))[0]
     return Change.model_construct(
         key=named.get("key", ""),

@@ -15,13 +15,14 @@ from typing import Protocol, TypeVar
 from redis.asyncio.client import PubSub
 
 from sharedmem.clock import Clock
-from sharedmem.errors import AccessDeniedError, UnsupportedError, UsageError
+from sharedmem.errors import AccessDeniedError, CorruptionError, UnsupportedError, UsageError
 from sharedmem.process_bound import Home, ProcessBound
 from sharedmem.wire.cluster import ClusterDriver
 from sharedmem.wire.driver import Driver, Server
 from sharedmem.wire.faults import PASSING, translate
 from sharedmem.wire.replies import Argument, Command, Load, LostError, Reply, ServerError, checked
 from sharedmem.wire.scripts import Script, by_digest, scripts
+from sharedmem.wire.service_keys import first_damage
 
 T = TypeVar("T")
 _FIRST_PAUSE_S = 0.005
@@ -194,7 +195,7 @@ class Line(ProcessBound):
             if isinstance(reply, ServerError):
                 raise reply
         except (LostError, ServerError) as error:
-            return await self._persist(lambda: self._send(args), error, args)
+            return await self._persist(lambda: self._send(args), error, (args,))
         return reply
 
     async def call_aside(self, *args: Argument) -> Reply:
@@ -203,7 +204,7 @@ class Line(ProcessBound):
         try:
             return await self._driver.send(args)
         except (LostError, ServerError) as error:
-            return await self._persist(lambda: self._driver.send(args), error, args)
+            return await self._persist(lambda: self._driver.send(args), error, (args,))
 
     async def call_at(self, near: bytes, *args: Argument) -> Reply:
         """As `call_aside`, for a command that names no key: to the server that has, or would have, the key `near`.
@@ -215,7 +216,7 @@ class Line(ProcessBound):
         try:
             return await self._driver.send_to(server, args)
         except (LostError, ServerError) as error:
-            return await self._persist(lambda: self._driver.send_to(server, args), error, args)
+            return await self._persist(lambda: self._driver.send_to(server, args), error, (args,))
 
     async def read_many(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
         """Send reading commands as one atomic transaction: one round trip.
@@ -237,7 +238,7 @@ class Line(ProcessBound):
         try:
             return await attempt()
         except (LostError, ServerError) as error:
-            return await self._persist(attempt, error, ())
+            return await self._persist(attempt, error, commands)
 
     async def read_each(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
         """As `read_many`; None for a key of another type than the command reads: some other client has written there.
@@ -246,6 +247,8 @@ class Line(ProcessBound):
         """
         try:
             return await self.read_many(commands, aside=aside)
+        except CorruptionError:
+            pass  # of a service key: read one by one, the others can be read
         except ServerError as error:
             if error.code != _OTHER_TYPE:
                 raise
@@ -254,6 +257,8 @@ class Line(ProcessBound):
     async def _read(self, command: Command) -> Reply:
         try:
             return await self.call(*command)
+        except CorruptionError:
+            return None
         except ServerError as error:
             if error.code != _OTHER_TYPE:
                 raise
@@ -357,7 +362,7 @@ class Line(ProcessBound):
             reply = await attempt()
         except (LostError, ServerError) as error:
             try:
-                reply = await self._persist(attempt, error, args)
+                reply = await self._persist(attempt, error, (args,))
             except ServerError as refused:
                 raise translate(refused, self.address) from refused
         assert isinstance(reply, list)
@@ -366,14 +371,16 @@ class Line(ProcessBound):
         keys = [key for key in page if isinstance(key, bytes)] if isinstance(page, list) else []
         return (None if following == b"0" else following), keys
 
-    async def _persist(self, attempt: Callable[[], Awaitable[T]], error: LostError | ServerError, args: Command) -> T:
+    async def _persist(
+        self, attempt: Callable[[], Awaitable[T]], error: LostError | ServerError, commands: Sequence[Command]
+    ) -> T:
         deadline = self._clock.monotonic() + self._retry_for_s
         for pause in self.pauses():
             if self._is_closed:
                 raise UsageError(_HUB, _CLOSED) from error
-            if not await self._mended(error, args):
+            if not await self._mended(error, commands):
                 if not _passes(error):
-                    raise self._public(error, args) from error
+                    raise await self._public(error, commands) from error
                 if self._clock.monotonic() + pause > deadline:
                     raise translate(error, self.address) from error
                 await self._clock.sleep(pause)
@@ -385,21 +392,26 @@ class Line(ProcessBound):
                 error = again
         raise AssertionError  # the pauses never end
 
-    async def _mended(self, error: LostError | ServerError, args: Command) -> bool:
+    async def _mended(self, error: LostError | ServerError, commands: Sequence[Command]) -> bool:
         """Whether the cause is gone: a script that the server had forgotten is there again."""
-        if not isinstance(error, ServerError) or error.code != "NOSCRIPT" or len(args) < 2:
+        if not isinstance(error, ServerError) or error.code != "NOSCRIPT" or not commands or len(commands[0]) < 2:
             return False
-        script = by_digest()[_text(args[1])]
+        script = by_digest()[_text(commands[0][1])]
         await self.call("SCRIPT", "LOAD", script.source)
         return True
 
-    def _public(self, error: LostError | ServerError, args: Command) -> Exception:
+    async def _public(self, error: LostError | ServerError, commands: Sequence[Command]) -> Exception:
         translated = translate(error, self.address)
-        # What depends on the key is explained by who knows the key.
-        if isinstance(error, ServerError) and translated.code == "internal":
-            script = by_digest().get(_text(args[1])) if len(args) > 1 else None
-            return ServerError(script.located(error.text)) if script else error
-        return translated
+        if not isinstance(error, ServerError) or translated.code != "internal":
+            return translated
+        with suppress(ServerError):
+            damage = await first_damage(self.read_many, [key for args in commands for key in _keys_of(args)])
+            if damage is not None:
+                return damage
+        # What depends on a user's key is explained by who knows the key.
+        args = commands[0] if commands else ()
+        script = by_digest().get(_text(args[1])) if len(args) > 1 else None
+        return ServerError(script.located(error.text)) if script else error
 
 
 def _run_id(facts: Reply) -> str:
@@ -413,3 +425,10 @@ def _passes(error: LostError | ServerError) -> bool:
 
 def _text(argument: Argument) -> str:
     return argument.decode() if isinstance(argument, bytes) else str(argument)
+
+
+def _keys_of(args: Command) -> list[bytes]:
+    """The keys of a command, as far as that is known."""
+    if _text(args[0]) == "EVALSHA":
+        return [key for key in args[3 : 3 + int(args[2])] if isinstance(key, bytes)]
+    return [key for key in args[1:] if isinstance(key, bytes)]

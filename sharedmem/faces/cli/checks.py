@@ -24,6 +24,7 @@ from sharedmem.wire.datadir import DataDir
 _OLDEST_PYTHON = (3, 11)
 _LOW_BYTES, _SCARCE_BYTES = 2 << 30, 200 << 20
 _MOST_KEYS = 10_000
+_MOST_NAMED = 20
 _PYTHON_WITH_ZSTD = (3, 14)
 EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "archive": ("archives packed by zstd", ("backports.zstd",)),
@@ -176,6 +177,8 @@ async def of_the_server(settings: Settings, *, sweep: bool) -> AsyncIterator[Che
             yield good("layout", f"version {LAYOUT_VERSION}, as this installation writes it")
             for check in _powers(hub):
                 yield check
+            async for check in _service_keys(hub):
+                yield check
             yield await _immortal(store, settings)
             yield await _orphans(hub, sweep=sweep)
     except SharedMemoryError as error:
@@ -215,6 +218,21 @@ async def _immortal(store: SharedMemoryStore, settings: Settings) -> Check:
 
 def _ephemeral(settings: Settings) -> list[str]:
     return [pattern for pattern, kind in settings.kind_rules.items() if kind is Kind.EPHEMERAL]
+
+
+async def _service_keys(hub: Hub) -> AsyncIterator[Check]:
+    """Keys of sharedmem's own in which another client has written."""
+    damaged: dict[str, str] = {}
+    for namespace in await hub.namespaces():
+        damaged |= await hub.store(namespace).damaged_keys()
+    for told in list(damaged.values())[:_MOST_NAMED]:
+        wrong, _, remedy = told.partition("; ")
+        yield bad("service keys", wrong, remedy)
+    if len(damaged) > _MOST_NAMED:
+        rest = f"{len(damaged) - _MOST_NAMED} more are damaged"
+        yield bad("service keys", rest, "repair those above, then look again")
+    if not damaged:
+        yield good("service keys", "each holds what it should")
 
 
 async def _orphans(hub: Hub, *, sweep: bool) -> Check:

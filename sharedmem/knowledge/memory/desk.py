@@ -112,6 +112,10 @@ class Desk:
         now, past = await self.minds.line.read_each([look, ("LRANGE", self.history_key(id_), 0, -1)], aside=True)
         return self._held(id_, now), [one for one in past if isinstance(one, bytes)] if isinstance(past, list) else []
 
+    def record_key(self, id_: str) -> bytes:
+        """The hash of a memory."""
+        return self._records + id_.encode()
+
     def _held(self, id_: str, reply: Reply) -> Held | None:
         fields = reply if isinstance(reply, list) else [b""] * len(_FIELDS)
         if all(one is None for one in fields):

@@ -20,6 +20,7 @@ from sharedmem.knowledge.memory.pending import Pending, embed_drafts
 from sharedmem.models import MemoryFilter, MemoryItem, MemoryVersion
 from sharedmem.telemetry import measured
 from sharedmem.wire.remembering import Write
+from sharedmem.wire.service_keys import decoding
 from sharedmem.wire.vectors import to_half
 
 _ID_LENGTH = 20
@@ -111,12 +112,15 @@ class Past(MemoryBase):
 
     async def _versions(self, id_: str) -> _Story:
         held, past = await self._desk.held_with_past(id_)
-        told = [orjson.loads(entry) for entry in past]
+        with decoding(self._desk.history_key(id_)):
+            told = [orjson.loads(entry) for entry in past]
+            versions = [version_told(id_, self._namespace, one | {"item": dict(one["item"])}) for one in told]
         if held is not None:
-            now = {"version": held.item.version, "turn_index": held.item.turn_index or 0}
-            told.insert(0, now | {"change": orjson.loads(held.change), "item": orjson.loads(held.body)})
+            with decoding(self._desk.record_key(id_)):
+                now = {"version": held.item.version, "turn_index": held.item.turn_index or 0}
+                told.insert(0, now | {"change": orjson.loads(held.change), "item": orjson.loads(held.body)})
+                versions.insert(0, version_told(id_, self._namespace, told[0]))
         merged = {one["version"]: one["change"]["merged"] for one in told if "merged" in one["change"]}
-        versions = [version_told(id_, self._namespace, one) for one in told]
         return _Story([one for one in versions if admits(self._within, one.item)], merged, held)
 
     async def _taken_back(self, story: _Story, wanted: MemoryVersion) -> MemoryItem | None:

@@ -18,6 +18,7 @@ from sharedmem.knowledge.scoring import Facts, decode_facts
 from sharedmem.models import MemoryItem, Participant, ThreadStats
 from sharedmem.providers.protocol import ChatMessage
 from sharedmem.search.tags import spelled
+from sharedmem.wire.service_keys import decoding
 
 MOST_TURNS = 1000
 _NARROWED = {"user_id": "user", "agent_id": "agent", "thread_id": "thread", "run_id": "run"}
@@ -164,11 +165,13 @@ class Threads(Reading, Writing):
                 return
             at += len(members)
             split = [member.partition(b" ") for member in members]
-            yield [
-                _Turn(id_.decode(), decode_facts(facts))
-                for id_, space, facts in split
-                if not (id_ + space).startswith(PLACEHOLDER)
-            ]
+            with decoding(key):
+                page = [
+                    _Turn(id_.decode(), decode_facts(facts))
+                    for id_, space, facts in split
+                    if not (id_ + space).startswith(PLACEHOLDER)
+                ]
+            yield page
 
     async def _present(self, turns: Sequence[_Turn]) -> list[_Turn]:
         """Those that are still there, in this scope, and no summaries. One round trip."""

@@ -10,6 +10,7 @@ from sharedmem.knowledge.memory.drafts import check_id
 from sharedmem.knowledge.memory.shelf import PAGE, Shelf
 from sharedmem.models import MemoryUse
 from sharedmem.wire.replies import Reply
+from sharedmem.wire.service_keys import decoding
 
 MOST_TOLD = 1000
 
@@ -53,7 +54,9 @@ class Using(Shelf):
         at = 0
         while len(told) < limit:
             ids = await self._members_of("ZRANGE", self._uses.used, at, at + PAGE - 1, "REV")
-            told += await self._uses_of([id_.decode() for id_ in ids])
+            with decoding(self._uses.used):
+                named = [id_.decode() for id_ in ids]
+            told += await self._uses_of(named)
             if len(ids) < PAGE:
                 break
             at += PAGE

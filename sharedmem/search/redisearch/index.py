@@ -48,6 +48,7 @@ from sharedmem.wire.faults import translate
 from sharedmem.wire.keys import KeySpace
 from sharedmem.wire.line import Line
 from sharedmem.wire.replies import Argument, Command, Reply, ServerError
+from sharedmem.wire.service_keys import decoding
 from sharedmem.wire.vectors import Vector, check_vector, to_half
 
 _MOST_TRIES = 5
@@ -163,7 +164,8 @@ class RediSearchIndex:
             return [("ZRANGE", log, 0, 0, "REV", "WITHSCORES"), *(self._searching(place, one) for one in near)]
 
         (newest, *replies), trips = await self._asked(namespace, commands)
-        version, spent = newest_version(newest), spent + trips
+        with decoding(log):
+            version, spent = newest_version(newest), spent + trips
         answers = iter(replies)
         found = [Found([], [] if one is None else near_hits(next(answers), home), version, spent) for one in asked]
         if not any(is_spoiled(reply, len(near_hits(reply, home))) for reply in replies):
@@ -249,7 +251,8 @@ class RediSearchIndex:
             return [("ZRANGE", log, 0, 0, "REV", "WITHSCORES"), *chain.from_iterable(each), *counts]
 
         (newest, *replies), trips = await self._asked(namespace, commands)
-        version, spent, answers = newest_version(newest), spent + trips, iter(replies)
+        with decoding(log):
+            version, spent, answers = newest_version(newest), spent + trips, iter(replies)
         # In the order in which they were asked: the words of a query before its meaning.
         read = [self._read(namespace, legs, answers) for legs in asked]
         self._holders.learn(uncounted, [top_score(reply)[0] for reply in answers], _now())

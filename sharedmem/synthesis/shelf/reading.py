@@ -7,13 +7,14 @@ from functools import partial
 from operator import not_
 from typing import get_args
 
-from sharedmem.errors import InternalError, InvalidError
+from sharedmem.errors import InvalidError
 from sharedmem.models import Note, NoteStatus
 from sharedmem.search.filters import Condition, Every, Tagged
 from sharedmem.synthesis.protocol import Near, Seen
 from sharedmem.synthesis.shelf.ground import NoteGround, check_ids
 from sharedmem.synthesis.shelf.rows import check_name, check_person, decode, record_named, unspelled_app
 from sharedmem.wire.replies import Command, Reply, ServerError
+from sharedmem.wire.service_keys import damaged, decoding
 from sharedmem.wire.vectors import Vector
 
 MOST_IN_A_PAGE = 1000
@@ -106,7 +107,8 @@ class Reading(NoteGround):
             found = await self._line.call("ZRANGEBYLEX", self._ids(app_id), begin, "+", "LIMIT", 0, limit)
         except ServerError as error:
             raise self._explained(error, app_id) from error
-        return [id_.decode() for id_ in found if isinstance(id_, bytes)] if isinstance(found, list) else []
+        with decoding(self._ids(app_id)):
+            return [id_.decode() for id_ in found if isinstance(id_, bytes)] if isinstance(found, list) else []
 
     async def _surely_taken(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
         return await self._minds.surely(self._namespace, partial(self._taken, app_id, ids), not_)
@@ -115,17 +117,18 @@ class Reading(NoteGround):
         """Those that are there, in the order of their ids. One round trip."""
         looks: list[Command] = [("HMGET", self._record(app_id, id_), "body", "version") for id_ in ids]
         replies = await self._line.read_each(looks, aside=len(ids) > _FEW)
-        taken = ((id_, _note(id_, reply)) for id_, reply in zip(ids, replies, strict=True))
+        taken = ((id_, _note(self._record(app_id, id_), reply)) for id_, reply in zip(ids, replies, strict=True))
         return {id_: note for id_, note in taken if note is not None}
 
 
-def _note(id_: str, reply: Reply) -> Note | None:
+def _note(key: bytes, reply: Reply) -> Note | None:
     body, version = reply if isinstance(reply, list) else (None, None)
     if body is None and version is None:
         return None
     if not isinstance(body, bytes) or not isinstance(version, bytes) or not version.isdigit():
-        raise InternalError(f"note {id_!r} cannot be read; another client has written there")
-    return decode(body, int(version))
+        raise damaged(key, "it lacks a body or a version")
+    with decoding(key):
+        return decode(body, int(version))
 
 
 def _filters(app_id: str, user_id: str | None, session_id: str | None, statuses: Sequence[NoteStatus]) -> Every:

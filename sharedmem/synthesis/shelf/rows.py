@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 
-from pydantic import ValidationError
-
-from sharedmem.errors import InternalError, InvalidError
+from sharedmem.errors import InvalidError
 from sharedmem.models import Note
 from sharedmem.search.tags import spelled
 from sharedmem.wire.replies import Argument
@@ -68,12 +66,9 @@ def decode(body: bytes, version: int) -> Note:
     """The note of a body.
 
     Raises:
-        InternalError: it is none: another client has written there.
+        ValidationError: it is none: another client has written there.
     """
-    try:
-        return Note.model_validate_json(body).model_copy(update={"version": version})
-    except ValidationError as error:
-        raise InternalError(f"a note cannot be read ({error}); another client has written there") from error
+    return Note.model_validate_json(body).model_copy(update={"version": version})
 
 
 def fields(note: Note, namespace: str) -> list[Argument]:

@@ -11,6 +11,7 @@ from sharedmem.knowledge.graph.redis.rows import BETWEEN, edge_of
 from sharedmem.knowledge.graph.times import newest_first, sortable
 from sharedmem.wire.graphing import Around
 from sharedmem.wire.replies import ServerError
+from sharedmem.wire.service_keys import decoding
 
 ATTRIBUTES = "@"
 """As a type: every attribute."""
@@ -50,7 +51,8 @@ class Edges(RedisGround):
         except ServerError as error:
             raise self._explained(error, group) from error
         steps = zip(cast("list[int]", told[::2]), cast("list[bytes]", told[1::2]), strict=True)
-        edges = [(distance, edge_of(member)) for distance, member in steps]
+        with decoding(self._part(group, "edges")):
+            edges = [(distance, edge_of(member)) for distance, member in steps]
         edges.sort(key=lambda step: step[0])
         return Walked(edges, truncated=truncated == 1)
 
@@ -71,7 +73,8 @@ class Edges(RedisGround):
             members = cast("list[bytes]", await self._line.call_aside(*command))
         except ServerError as error:
             raise self._explained(error, group) from error
-        return list(map(edge_of, members)), f"({members[-1].decode()}" if len(members) == count else ""
+        with decoding(command[1]):
+            return list(map(edge_of, members)), f"({members[-1].decode()}" if len(members) == count else ""
 
 
 def _around(

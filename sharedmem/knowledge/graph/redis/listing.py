@@ -14,6 +14,7 @@ from sharedmem.knowledge.graph.redis.rows import BETWEEN, session_head, unspelle
 from sharedmem.knowledge.graph.times import sortable, stamp_of
 from sharedmem.models import GraphStats
 from sharedmem.wire.replies import Command, Reply, ServerError
+from sharedmem.wire.service_keys import decoding
 
 _OCCURRED_DIGITS = 18
 _SECTIONS = {"entity": "n", "fact": "f"}
@@ -78,18 +79,21 @@ class Listing(RedisGround):
     async def groups(self) -> list[str]:
         """See `GraphBackend.groups`. One round trip."""
         (reply,) = await self._asked("", [("HKEYS", self._groups)])
-        return sorted(unspelled_group(_text(name)) for name in cast("list[bytes]", reply) if name)
+        with decoding(self._groups):
+            return sorted(unspelled_group(_text(name)) for name in cast("list[bytes]", reply) if name)
 
     async def _listed_merges(self, group: str, after: str, limit: int) -> tuple[list[str], str]:
         (reply,) = await self._asked(group, [("HKEYS", self._part(group, "merges"))])
-        ids = sorted(id_ for id_ in map(_text, cast("list[bytes]", reply)) if id_ > after)
+        with decoding(self._part(group, "merges")):
+            ids = sorted(id_ for id_ in map(_text, cast("list[bytes]", reply)) if id_ > after)
         return ids[:limit], ids[limit - 1] if len(ids) > limit else ""
 
     async def _section(self, group: str, part: str, head: str, after: str, limit: int) -> list[str]:
         """What is behind the head of the members that begin with it, one more than the limit."""
         command = _by_prefix(self._part(group, part), head, head + after if after else "", limit + 1)
         (reply,) = await self._asked(group, [command])
-        return [_text(member)[len(head) :] for member in cast("list[bytes]", reply)]
+        with decoding(self._part(group, part)):
+            return [_text(member)[len(head) :] for member in cast("list[bytes]", reply)]
 
     async def _asked(self, group: str, commands: Sequence[Command]) -> list[Reply]:
         if not commands:

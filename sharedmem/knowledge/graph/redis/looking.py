@@ -10,6 +10,7 @@ from sharedmem.knowledge.graph.redis.ground import RedisGround
 from sharedmem.knowledge.graph.redis.rows import claim_of, decode, record_named
 from sharedmem.wire.graphing import LookKeys
 from sharedmem.wire.replies import Reply, ServerError
+from sharedmem.wire.service_keys import decoding
 
 R = TypeVar("R", EpisodeRow, EntityRow, FactRow)
 
@@ -21,9 +22,10 @@ class Looking(RedisGround):
         """See `GraphBackend.look`. One round trip."""
         asked = (("e", wanted.episodes), ("n", wanted.entities), ("f", wanted.facts))
         named = [record_named(group, kind, id_) for kind, ids in asked for id_ in ids]
+        keys = LookKeys(self._groups, *self._parts(group, "changed", "names", "claims", "told"))
         try:
             found = await self._graphing.graph_look(
-                LookKeys(self._groups, *self._parts(group, "changed", "names", "claims", "told")),
+                keys,
                 records=[self._record(name) for name in named],
                 names_count=len(wanted.names),
                 lines_count=len(wanted.lines),
@@ -33,18 +35,21 @@ class Looking(RedisGround):
             )
         except ServerError as error:
             raise self._explained(error, group) from error
-        return _seen(wanted, found)
+        return _seen(wanted, found, keys, zip(map(self._record, named), cast("list[Reply]", found[4]), strict=False))
 
 
-def _seen(wanted: Wanted, found: Sequence[Reply]) -> Seen:
-    version, owners, lines, into, records = (cast("list[Reply]", part) for part in found)
-    seen = Seen(int(_text(cast("Reply", version))))
-    for name, (own, end) in zip(wanted.names, _pairs(owners), strict=True):
-        if own:
-            seen.owners[name], seen.names[name] = own, end
-    seen.into = dict(_pairs(into))
-    for line, members in zip(wanted.lines, lines, strict=True):
-        seen.claims[line] = tuple(claim_of(cast("bytes", member)) for member in cast("list[Reply]", members))
+def _seen(wanted: Wanted, found: Sequence[Reply], keys: LookKeys, records: Iterator[tuple[bytes, Reply]]) -> Seen:
+    version, owners, lines, into = (cast("list[Reply]", part) for part in found[:4])
+    with decoding(keys.changed):
+        seen = Seen(int(_text(cast("Reply", version))))
+    with decoding(keys.names):
+        for name, (own, end) in zip(wanted.names, _pairs(owners), strict=True):
+            if own:
+                seen.owners[name], seen.names[name] = own, end
+        seen.into = dict(_pairs(into))
+    with decoding(keys.claims):
+        for line, members in zip(wanted.lines, lines, strict=True):
+            seen.claims[line] = tuple(claim_of(cast("bytes", member)) for member in cast("list[Reply]", members))
     replies = iter(records)
     seen.episodes = dict(_rows("e", wanted.episodes, replies, EpisodeRow))
     seen.entities = dict(_rows("n", wanted.entities, replies, EntityRow))
@@ -52,12 +57,15 @@ def _seen(wanted: Wanted, found: Sequence[Reply]) -> Seen:
     return seen
 
 
-def _rows(kind: str, ids: Sequence[str], replies: Iterator[Reply], type_: type[R]) -> Iterator[tuple[str, R]]:
-    for id_, reply in zip(ids, replies, strict=False):
-        body, version, vector = cast("list[bytes]", reply)
-        if body:
-            row: Row = decode(kind, body, version=int(version), vector=vector)
-            assert isinstance(row, type_)
+def _rows(
+    kind: str, ids: Sequence[str], replies: Iterator[tuple[bytes, Reply]], type_: type[R]
+) -> Iterator[tuple[str, R]]:
+    for id_, (key, reply) in zip(ids, replies, strict=False):
+        with decoding(key):
+            body, version, vector = cast("list[bytes]", reply)
+            row: Row | None = decode(kind, body, version=int(version), vector=vector) if body else None
+            assert row is None or isinstance(row, type_)
+        if row is not None:
             yield id_, row
 
 

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from sharedmem.errors import InternalError
 from sharedmem.knowledge.graph.naming import spelled_group, trigrams
 from sharedmem.knowledge.graph.records import Claim, Edge, EntityRow, EpisodeRow, FactRow, Row, Version
 from sharedmem.knowledge.graph.times import OPEN, UNKNOWN_START, newest_first, sortable
@@ -111,14 +110,12 @@ def decode(kind: str, body: bytes, *, version: int, vector: bytes | None = None)
     """The row of a body; whatever else stands in it is left out.
 
     Raises:
-        InternalError: it is none: another client has written there.
+        ValueError: it is none: another client has written there.
     """
     try:
         return _decoded(kind, orjson.loads(body), {"version": version, "vector": vector or None})
-    except (ValueError, TypeError, LookupError) as error:
-        raise InternalError(
-            f"a record of the graph cannot be read ({error}); another client has written there"
-        ) from error
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ValueError(f"no record of a graph: {error!r}") from error
 
 
 def _decoded(kind: str, body: dict[str, Any], beside: dict[str, Any]) -> Row:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import get_args
 
 from sharedmem.knowledge.graph.naming import spelled_group
 from sharedmem.knowledge.graph.records import Candidate, Hits, Letter, Search
@@ -12,7 +12,9 @@ from sharedmem.knowledge.graph.redis.rows import at_ms, shelf
 from sharedmem.search.filters import Between, Condition, Every, Tagged
 from sharedmem.search.protocol import Candidate as Found
 from sharedmem.search.protocol import Query
+from sharedmem.wire.service_keys import damaged
 
+_LETTERS: dict[bytes, Letter] = {letter.encode(): letter for letter in get_args(Letter)}
 COMMONEST = 2000
 """Records that may hold a word which is looked for where rarer ones find something: each costs the server a
 microsecond or two for every search, and a word in so many of them tells little."""
@@ -26,7 +28,16 @@ class Searching(RedisGround):
         queries = [_query(group, search) for search in searches]
         start = len(spelled_group(group)) + len("/e/")
         found = await self._minds.graphs.search_each(self._namespace, queries)
-        return [Hits(_candidates(each.text, start), _candidates(each.vector, start)) for each in found]
+        return [Hits(self._candidates(each.text, start), self._candidates(each.vector, start)) for each in found]
+
+    def _candidates(self, found: Iterable[Found], start: int) -> list[Candidate]:
+        candidates = []
+        for hit in found:
+            letter = _LETTERS.get(hit.facts)
+            if letter is None:
+                raise damaged(self._record(hit.id), f"its field 'facts' is {hit.facts[:40]!r}")
+            candidates.append(Candidate(hit.id[start:], letter, hit.score))
+        return candidates
 
 
 def _query(group: str, search: Search) -> Query:
@@ -37,7 +48,3 @@ def _query(group: str, search: Search) -> Query:
         low, high = (None if stamp is None else at_ms(stamp) for stamp in (search.since, search.until))
         conditions.append(Between("at", low, high))
     return Query(search.terms, search.vector, Every(tuple(conditions)), search.candidates, COMMONEST)
-
-
-def _candidates(found: Iterable[Found], start: int) -> list[Candidate]:
-    return [Candidate(hit.id[start:], cast("Letter", hit.facts.decode()), hit.score) for hit in found]

@@ -1,0 +1,241 @@
+"""What each service key holds, how it shows that another client has written there, and what to do about it.
+
+One table for all: whoever meets a reply that cannot be, and `sharedmem doctor`, name the key by it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import NamedTuple, TypeAlias
+
+from sharedmem.errors import CorruptionError
+from sharedmem.wire.replies import Command, Reply
+
+Asking: TypeAlias = Callable[[Sequence[Command]], Awaitable[list[Reply]]]
+"""Sends reading commands, and returns their replies in order."""
+
+_PART = re.compile(rb"[^{]*\{[^}]*\}:\$([a-z.]+)")
+_RECORD = re.compile(rb"[^{]*:\$(memory|cache|graph|note):\{[^}]*\}:")
+_LOOKED_AT = 500
+"""Members of a key that are looked at: all of most keys, the ends of others."""
+_HIGHEST = 2**53
+# What reading bytes raises that nobody here has written.
+_DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError, RecursionError)
+
+_NUMBER, _VERSION = re.compile(rb"-?\d{1,15}"), re.compile(rb"\d{16}")
+_AGAIN = "delete it: who holds or waits for it asks again"
+_TASKS = "delete it, and put the tasks again that were in it"
+_SESSION = "forget the session, or delete the key; what the durable tier has comes back (`sharedmem restore`)"
+_RECORDS = "delete it; what the durable tier or an archive has comes back (`sharedmem restore`, `sharedmem import`)"
+_SUMS = "delete it: it counts from zero again"
+
+
+class Form(NamedTuple):
+    """What a service key should be."""
+
+    types: tuple[str, ...]
+    remedy: str
+    text: re.Pattern[bytes] | None = None
+    """Of a string, and of each value of a hash that has no pattern in `fields`."""
+    fields: Mapping[bytes, re.Pattern[bytes]] = {}
+    required: frozenset[bytes] = frozenset()
+    """Those of these fields that have to be there."""
+
+
+def _forms(remedy: str, **types: str) -> dict[str, Form]:
+    return {name: Form((type_,), remedy) for type_, names in types.items() for name in names.split()}
+
+
+FORMS: Mapping[str, Form] = {
+    "clock": Form(("string",), "delete it: the next change makes it anew", re.compile(rb"\d{16}(?: \d{1,16})?")),
+    "changes": Form(("stream",), "delete it: whoever follows it is told of a gap"),
+    "ops": Form(("hash",), "delete it: only repeats of calls under way are affected", re.compile(rb"(?s)\d+ .*")),
+    **_forms(
+        "delete it; `sharedmem durable verify` shows what the durable tier lacks",
+        stream="outbox outbox.dead",
+        hash="kept",
+        string="kept.state",
+    ),
+    **_forms(
+        _AGAIN,
+        zset="lock lock.waiters semaphore semaphore.waiters rwlock rwlock.waiters leader leader.waiters"
+        " barrier presence",
+        hash="barrier.opened presence.facts",
+        string="memory.tending cache.tending graph.tending note.tending graph.falkor.turn",
+    ),
+    "limit": Form(("list", "string"), _SUMS, re.compile(rb"-?\d+(?: -?\d+ -?\d+)?")),
+    "once": Form(
+        ("hash",),
+        "delete it: the work is done again by the next caller",
+        fields={
+            b"state": re.compile(rb"[a-z]+"),
+            b"token": _VERSION,
+            b"attempt": _NUMBER,
+            b"actor": re.compile(rb"\S+"),
+            b"until": re.compile(rb"-?\d{1,16}"),
+        },
+        required=frozenset({b"state", b"token", b"attempt", b"actor"}),
+    ),
+    **_forms(
+        _TASKS,
+        zset="queue.ready queue.delayed queue.claimed queue.dead queue.waiters",
+        hash="queue.dedup",
+        string="queue.paused queue.result queue.recent",
+    ),
+    "queue.tasks": Form(("hash",), _TASKS, re.compile(rb"(?s)-?\d+ \d+ [^ \n]+ [^\n]*\n.*")),
+    "queue.claims": Form(("hash",), _TASKS, re.compile(rb"(?s)\d+ \d+ [^ \n]* [^\n]*\n.*")),
+    "queue.counts": Form(("hash",), _SUMS, _NUMBER),
+    **_forms(
+        _SESSION,
+        hash="plan plan.duplicates execution",
+        list="plan.order execution.finished",
+        set="plan.sessions",
+        zset="plan.ages episode.sessions episode.endings",
+        stream="episode",
+    ),
+    "execution.stats": Form(("hash",), _SESSION, _NUMBER),
+    "episode.summary": Form(("string",), "delete it: the session is summarized anew", re.compile(rb"(?s)\d{1,16} .*")),
+    **_forms(
+        _RECORDS,
+        zset="memory.log cache.log graph.log note.log memory.turns graph.claims graph.edges graph.told note.ids",
+        hash="memory.digests memory.authors cache.digests graph.names graph.merges note.users note.chains",
+        list="memory.history",
+        string="memory.place cache.place graph.place note.place graph.falkor graph.falkor.ready",
+        set="note.apps",
+    ),
+    "graph.groups": Form(("hash",), _RECORDS, re.compile(rb"[^\s]+(?: .*)?")),
+    "graph.changed": Form(("zset",), _RECORDS),
+    **_forms(
+        "delete it: it is made again by what comes",
+        zset="memory.endings memory.pending memory.used memory.touched cache.endings cache.gone",
+    ),
+    "memory.stats": Form(("hash",), _SUMS, re.compile(rb"-?\d{1,15}(?:\.\d+)?")),
+    "cache.stats": Form(("hash",), _SUMS, re.compile(rb"-?\d{1,15}(?:\.\d+)?(?:e[-+]?\d+)?")),
+    "graph.stats": Form(("hash",), _SUMS),
+    "note.stats": Form(("hash",), _SUMS),
+}
+_RECORD_FORM = Form(("hash",), _RECORDS, fields={b"version": _VERSION}, required=frozenset({b"version"}))
+_MEMORY_FORM = Form(
+    ("hash",),
+    _RECORDS,
+    fields={b"version": _VERSION, b"turn": _NUMBER},
+    required=frozenset({b"version", b"turn"}),
+)
+_ANSWER_FORM = _RECORD_FORM._replace(remedy="delete it: the question is asked anew")
+_RECORD_FORMS = {b"memory": _MEMORY_FORM, b"cache": _ANSWER_FORM}
+
+
+def form_of(key: bytes) -> Form | None:
+    """What a key should be; None for a user's key, or one of which nothing is known."""
+    if record := _RECORD.match(key):
+        return _RECORD_FORMS.get(record[1], _RECORD_FORM)
+    found = _PART.match(key)
+    return None if found is None else FORMS.get(found[1].decode().rstrip("."))
+
+
+def damaged(key: bytes, problem: str) -> CorruptionError:
+    """The error for a service key that cannot be read.
+
+    Args:
+        key: as it lies in Redis.
+        problem: what is wrong with it.
+    """
+    form = form_of(key)
+    return CorruptionError(key.decode(errors="replace"), problem, _RECORDS if form is None else form.remedy)
+
+
+@contextmanager
+def decoding(key: bytes) -> Iterator[None]:
+    """Raise what goes wrong in reading the contents of a service key as what it means.
+
+    Raises:
+        CorruptionError: another client has written there.
+    """
+    try:
+        yield
+    except _DAMAGED as error:
+        raise damaged(key, f"what it holds cannot be read ({type(error).__name__}: {str(error)[:120]})") from error
+
+
+async def first_damage(ask: Asking, keys: Iterable[bytes]) -> CorruptionError | None:
+    """The first of some keys that shows that another client has written there. Two round trips."""
+    async for error in all_damage(ask, keys):
+        return error
+    return None
+
+
+async def all_damage(ask: Asking, keys: Iterable[bytes]) -> AsyncIterator[CorruptionError]:
+    """Each of some keys that shows that another client has written there. Two round trips."""
+    known = [(key, form) for key in dict.fromkeys(keys) if (form := form_of(key)) is not None]
+    types = await ask([("TYPE", key) for key, _ in known]) if known else []
+    sound: list[tuple[bytes, Form, str]] = []
+    for (key, form), reply in zip(known, types, strict=True):
+        type_ = reply.decode() if isinstance(reply, bytes) else str(reply)
+        if type_ in form.types:
+            sound.append((key, form, type_))
+        elif type_ != "none":
+            yield damaged(key, f"it is a {type_} and should be a {' or '.join(form.types)}")
+    looks = [_looks(key, form, type_) for key, form, type_ in sound]
+    replies = iter(await ask(list(chain.from_iterable(looks))) if any(looks) else [])
+    for (key, form, type_), commands in zip(sound, looks, strict=True):
+        problem = _problem(form, type_, [next(replies) for _ in commands])
+        if problem is not None:
+            yield damaged(key, problem)
+
+
+def _looks(key: bytes, form: Form, type_: str) -> list[Command]:
+    """The commands that show what a key holds, as far as it is known how that should be."""
+    if type_ == "zset":
+        return [("ZRANGE", key, *span, "WITHSCORES") for span in ((0, _LOOKED_AT), (-_LOOKED_AT, -1))]
+    if form.fields:
+        return [("HMGET", key, *form.fields)]
+    if form.text is not None and type_ == "hash":
+        return [("HSCAN", key, 0, "COUNT", _LOOKED_AT)]
+    if form.text is not None and type_ == "list":
+        return [("LRANGE", key, 0, _LOOKED_AT)]
+    return [("GET", key)] if form.text is not None and type_ == "string" else []
+
+
+def _problem(form: Form, type_: str, replies: list[Reply]) -> str | None:
+    if type_ == "zset":
+        flat = [part for reply in replies for part in (reply if isinstance(reply, list) else [])]
+        return _problem_of_scores(flat)
+    if form.fields:
+        values = replies[0] if isinstance(replies[0], list) else []
+        lacking = [name for name, value in zip(form.fields, values, strict=True) if value is None]
+        if missing := form.required.intersection(lacking):
+            return f"it has no field {', '.join(sorted(name.decode() for name in missing))}"
+        return next(_odd(zip(form.fields, values, form.fields.values(), strict=True)), None)
+    if not replies or form.text is None:
+        return None
+    if type_ == "string":
+        return next(_odd([(b"value", replies[0], form.text)]), None)
+    if type_ == "list":
+        items = replies[0] if isinstance(replies[0], list) else []
+        return next(_odd((f"item {at}".encode(), item, form.text) for at, item in enumerate(items)), None)
+    page = replies[0][1] if isinstance(replies[0], list) else []
+    flat = page if isinstance(page, list) else []
+    return next(_odd((flat[at], flat[at + 1], form.text) for at in range(0, len(flat) - 1, 2)), None)
+
+
+def _odd(rows: Iterable[tuple[Reply, Reply, re.Pattern[bytes]]]) -> Iterator[str]:
+    for name, value, pattern in rows:
+        if isinstance(value, bytes) and not pattern.fullmatch(value):
+            yield f"{name!r} is {value[:40]!r}" if name != b"value" else f"it holds {value[:40]!r}"
+
+
+def _problem_of_scores(flat: list[Reply]) -> str | None:
+    for at in range(0, len(flat) - 1, 2):
+        member, told = flat[at], flat[at + 1]
+        score = float(told) if isinstance(told, bytes) else math.nan
+        if not isinstance(member, bytes) or not abs(score) <= _HIGHEST:
+            return f"the score of {member!r} is {score:g}"
+        try:
+            member.decode()
+        except UnicodeDecodeError:
+            return f"its member {member[:40]!r} is no text"
+    return None
