@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol
 
 from sharedmem.errors import UsageError
@@ -77,14 +78,18 @@ class Work:
 class Background:
     """The tasks of one owner, such as a hub; closing it ends them all.
 
-    `patience_s`: seconds that work gets to clean up after each of two cancellations.
+    `patience_s`: seconds that work gets to clean up after each of two cancellations. `cleanup_s`: seconds that `close`
+    waits for all cleanups together, since their server may be away.
     """
 
-    def __init__(self, counters: Counting, *, patience_s: float = 10.0) -> None:
+    def __init__(self, counters: Counting, *, patience_s: float = 10.0, cleanup_s: float = 2.0) -> None:
         self._counters = counters
         self._patience_s = patience_s
+        self._cleanup_s = cleanup_s
         self._running: dict[asyncio.Task[object], Work] = {}
+        self._cleanups: dict[asyncio.Task[object], Work] = {}
         self._closed = False
+        self._takes_cleanups = True
 
     def start(self, name: str, coroutine: Coroutine[Any, Any, object]) -> Work:
         """Run the coroutine on the running event loop until it ends or is stopped.
@@ -93,26 +98,50 @@ class Background:
         labelled with the first word. An exception is logged once, with its traceback, and counted under
         `FAILURES`. Raises `UsageError` after `close`.
         """
-        if self._closed:
+        return self._started(name, coroutine, self._running, refused=self._closed)
+
+    def start_cleanup(self, name: str, coroutine: Coroutine[Any, Any, object]) -> Work:
+        """As `start`, for what gives something back at a server: `close` lets it end instead of stopping it.
+
+        Work that `close` stops may start it, too. Raises `UnavailableError` when `close` has waited for cleanups.
+        """
+        return self._started(name, coroutine, self._cleanups, refused=not self._takes_cleanups)
+
+    def _started(
+        self,
+        name: str,
+        coroutine: Coroutine[Any, Any, object],
+        running: dict[asyncio.Task[object], Work],
+        *,
+        refused: bool,
+    ) -> Work:
+        if refused:
             coroutine.close()
             raise UsageError(f"background work {name!r}", "its hub is closed; open another one")
         task: asyncio.Task[object] = asyncio.create_task(coroutine, name=f"sharedmem: {name}")
-        work = self._running[task] = Work(name, task, patience_s=self._patience_s)
+        work = running[task] = Work(name, task, patience_s=self._patience_s)
         task.add_done_callback(self._ended)
         return work
 
     async def close(self) -> None:
         """Stop all work at once, wait until it has cleaned up, and refuse new work; may be called again.
 
-        Called from inside of work (a user's callback that closes the hub), it stops all the other work and
-        lets this one go on to its end.
+        Cleanups are stopped when they have not ended after a few seconds. Called from inside of work (a user's
+        callback that closes the hub), it stops all the other work and lets this one go on to its end.
         """
         self._closed = True
         own = asyncio.current_task()
         await asyncio.gather(*(work.stop() for task, work in self._running.items() if task is not own))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._cleanup_s):
+                # One may start another.
+                while others := self._cleanups.keys() - {own}:
+                    await asyncio.wait(others)
+        self._takes_cleanups = False
+        await asyncio.gather(*(work.stop() for task, work in self._cleanups.items() if task is not own))
 
     def _ended(self, task: asyncio.Task[object]) -> None:
-        work = self._running.pop(task)
+        work = (self._running if task in self._running else self._cleanups).pop(task)
         error = work.failure
         if error is None:
             return
@@ -120,4 +149,6 @@ class Background:
         _logger.error("background work %r failed", work.name, exc_info=error)
 
     def __repr__(self) -> str:
-        return f"<Background {'closed' if self._closed else 'open'}, {len(self._running)} running>"
+        return (
+            f"<Background {'closed' if self._closed else 'open'}, {len(self._running) + len(self._cleanups)} running>"
+        )

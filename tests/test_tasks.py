@@ -264,3 +264,36 @@ async def test_work_that_refuses_to_stop_is_named_and_the_wait_ends(
     release.set()
     await background.close()
     assert work.done
+
+
+async def test_closing_lets_cleanups_end_which_stopped_work_has_started() -> None:
+    background = Background(Counters())
+    given_back = asyncio.Event()
+
+    async def give_back() -> None:
+        await asyncio.sleep(0)
+        given_back.set()
+
+    async def hold() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            background.start_cleanup("give back", give_back())
+
+    background.start("hold", hold())
+    await asyncio.sleep(0)
+    await background.close()
+
+    assert given_back.is_set()
+    with pytest.raises(UnavailableError, match="its hub is closed"):
+        background.start_cleanup("give back", give_back())
+
+
+async def test_a_cleanup_that_does_not_end_is_stopped() -> None:
+    background = Background(Counters(), cleanup_s=0.01)
+    work = background.start_cleanup("wait for a server", asyncio.Event().wait())
+
+    await background.close()
+
+    assert work.done
+    assert work.failure is None

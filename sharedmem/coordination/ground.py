@@ -73,6 +73,8 @@ class Ground:
     def say_goodbye(self, name: str, say: Callable[[], Awaitable[object]]) -> None:
         """Tell the server, in the background, what a caller that is gone cannot; timers mend what does not arrive.
 
+        A hub that closes waits for it, a few seconds at most.
+
         Args:
             name: of the work, a verb first.
             say: makes the call; what goes wrong with it is nobody's any more.
@@ -82,8 +84,8 @@ class Ground:
             with suppress(SharedMemoryError):
                 await say()
 
-        with suppress(SharedMemoryError):  # the hub closes
-            self.background.start(name, said())
+        with suppress(SharedMemoryError):  # the hub is closed
+            self.background.start_cleanup(name, said())
 
 
 class Primitive(ProcessBound):

@@ -125,6 +125,8 @@ class QueueClaims(QueueBase):
         Whoever waits is cancelled as a matter of course; whoever only tries does not pay for this.
         """
         call = asyncio.ensure_future(self._take(count, waiter))
+        # When the hub is closed there is nobody left to hear that it failed.
+        call.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         try:
             return await asyncio.shield(call)
         except asyncio.CancelledError:

@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 from sharedmem.clock import Clock
-from sharedmem.errors import UnavailableError
+from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.tasks import Background
 from sharedmem.wire.keys import KeySpace, Space
 from sharedmem.wire.listen import Listener, Topic
 
@@ -53,6 +54,7 @@ class Wakeups:
 
     Args:
         listener: hears the channels.
+        background: runs the subscriptions.
         keyspace: names the channels and the waiters.
         clock: for the timers.
         pauses: seconds between tries to subscribe.
@@ -63,6 +65,7 @@ class Wakeups:
     def __init__(
         self,
         listener: Listener,
+        background: Background,
         keyspace: KeySpace,
         clock: Clock,
         *,
@@ -71,6 +74,7 @@ class Wakeups:
         on_cluster: bool,
     ) -> None:
         self._listener = listener
+        self._background = background
         self._keyspace = keyspace
         self._clock = clock
         self._pauses = pauses
@@ -114,14 +118,26 @@ class Wakeups:
 
     async def _listen(self, space: Space) -> None:
         """Subscribe to the namespace's channel of this hub, once; those that come meanwhile wait for it."""
-        under_way = self._listening.get(space.namespace)
-        if under_way is None:
-            under_way = asyncio.ensure_future(self._subscribe(Topic(self._keyspace.wake(space))))
-            self._listening[space.namespace] = under_way
-            under_way.add_done_callback(lambda done: self._forget_failure(space.namespace, done))
-        await asyncio.shield(under_way)
+        namespace = space.namespace
+        confirmed = self._listening.get(namespace)
+        if confirmed is None:
+            confirmed = asyncio.get_running_loop().create_future()
+            # No caller's own: one that is cancelled does not end it for the others.
+            topic = Topic(self._keyspace.wake(space))
+            work = self._background.start(f"subscribe {namespace}", self._subscribe(topic, confirmed))
+            self._listening[namespace] = confirmed
+            work.when_done(lambda: self._subscribed(namespace, confirmed))
+        await asyncio.shield(confirmed)
 
-    async def _subscribe(self, topic: Topic) -> None:
+    async def _subscribe(self, topic: Topic, confirmed: asyncio.Future[None]) -> None:
+        try:
+            await self._add(topic)
+        except SharedMemoryError as error:
+            confirmed.set_exception(error)
+        else:
+            confirmed.set_result(None)
+
+    async def _add(self, topic: Topic) -> None:
         give_up_at = self._clock.monotonic() + self._retry_for_s
         for pause in self._pauses():
             try:
@@ -133,6 +149,9 @@ class Wakeups:
             else:
                 return
 
-    def _forget_failure(self, namespace: str, done: asyncio.Future[None]) -> None:
-        if done.cancelled() or done.exception() is not None:
+    def _subscribed(self, namespace: str, confirmed: asyncio.Future[None]) -> None:
+        if not confirmed.done():
+            confirmed.set_exception(UnavailableError("this hub", "it is closed; open another one"))
+        # Every waiting caller may have been cancelled; the failure was theirs to hear, not the event loop's.
+        if confirmed.exception() is not None:
             self._listening.pop(namespace, None)

@@ -6,6 +6,7 @@ Each record stands alone in it: its own condition, its own version, its own answ
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from sharedmem.errors import UsageError
 from sharedmem.tasks import Background
@@ -68,7 +69,13 @@ class Writer:
 
     def _send(self, space: Space, waiting: _Waiting) -> None:
         for part in _parts(waiting):
-            self._background.start("write together", self._carry(space, part))
+            try:
+                work = self._background.start("write together", self._carry(space, part))
+            except UsageError as error:
+                _tell(part, error)
+            else:
+                # The hub may close before its first step.
+                work.when_done(partial(_give_up, part))
 
     async def _carry(self, space: Space, waiting: _Waiting) -> None:
         records = [record for record, _ in waiting]
@@ -77,10 +84,6 @@ class Writer:
         except UnsettledError as error:
             _tell_each(waiting, error)
             return
-        except asyncio.CancelledError:
-            closed = UsageError("a write under way", "its hub was closed; it may or may not have happened")
-            _tell(waiting, closed)
-            raise
         except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to the callers who wait
             _tell(waiting, error)
             return
@@ -93,6 +96,12 @@ def _tell(waiting: _Waiting, error: Exception) -> None:
     for _, future in waiting:
         if not future.done():
             future.set_exception(error)
+            # Its caller may have been cancelled before it waited for this.
+            future.exception()
+
+
+def _give_up(waiting: _Waiting) -> None:
+    _tell(waiting, UsageError("a write under way", "its hub was closed; it may or may not have happened"))
 
 
 def _tell_each(waiting: _Waiting, error: UnsettledError) -> None:

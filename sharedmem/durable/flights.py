@@ -43,8 +43,9 @@ class Flights(Generic[T]):
         flight = self._under_way.get(name)
         if flight is None:
             flight = asyncio.get_running_loop().create_future()
-            self._background.start(f"{self._verb} {name}", self._fly(name, flight, make))
+            work = self._background.start(f"{self._verb} {name}", self._fly(name, flight, make))
             self._under_way[name] = flight
+            work.when_done(lambda: self._land(name, flight))
         return flight
 
     async def _fly(self, name: str, flight: asyncio.Future[T], make: Callable[[], Coroutine[Any, Any, T]]) -> None:
@@ -52,13 +53,14 @@ class Flights(Generic[T]):
             flight.set_result(await make())
         except SharedMemoryError as error:
             flight.set_exception(error)
-        except asyncio.CancelledError:
-            flight.set_exception(UsageError("this hub", f"it was closed before it could {self._verb} {name}"))
-            raise
-        except BaseException:
-            flight.set_exception(UnavailableError("this hub", f"it stopped to {self._verb} {name}; try again"))
-            raise
         finally:
             del self._under_way[name]
-            # Every caller may have been cancelled; the failure was theirs to hear, not the event loop's.
-            flight.exception()
+
+    def _land(self, name: str, flight: asyncio.Future[T]) -> None:
+        """Tell the callers of a flight that was stopped, perhaps before its first step."""
+        if not flight.done():
+            flight.set_exception(UsageError("this hub", f"it was closed before it could {self._verb} {name}"))
+        if self._under_way.get(name) is flight:
+            del self._under_way[name]
+        # Every caller may have been cancelled; the failure was theirs to hear, not the event loop's.
+        flight.exception()

@@ -261,6 +261,7 @@ def _dimension(embedder: Embedder | None, settings: Settings, clock: Clock) -> i
 def _ground(means: Means, sender: Sender, keyspace: KeySpace, *, on_cluster: bool) -> Ground:
     wakeups = Wakeups(
         means.listener,
+        means.background,
         keyspace,
         means.clock,
         pauses=means.line.pauses,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -209,7 +210,10 @@ class Hub(ProcessBound):
     async def close(self) -> None:
         """End subscriptions and background work, close connections, leave the embedded server.
 
-        A closed hub may be closed again; in a forked process it only forgets what belongs to the parent.
+        What background work has to give back at the server (claimed tasks, places in line) is given back first, and
+        the changes of this hub are carried to the durable tier; for a few seconds each. A call that other tasks have
+        under way meanwhile fails with `UsageError`. Every step is taken, whatever became of the one before. A closed hub
+        may be closed again; in a forked process it only forgets what belongs to the parent.
 
         Raises:
             UsageError: called in another event loop than the hub was opened in.
@@ -221,17 +225,22 @@ class Hub(ProcessBound):
         if parts is None or parts.connection.line.is_of_another_process:
             # Connections and the embedded server are the parent's: a child that gave them back would take them away.
             return
-        if minds is not None:
-            await minds.close()
-        await parts.means.listener.close()
-        if parts.tier is not None:
-            await parts.tier.close()
-        await parts.means.background.close()
-        await parts.means.blobs.close()
-        await parts.connection.line.close()
-        # Whoever waits for a turn finds the line closed.
-        parts.ground.wakeups.call_all()
-        await parts.connection.leave()
+        async with AsyncExitStack() as steps:
+            # The last one is taken first.
+            steps.push_async_callback(parts.connection.leave)
+            # Whoever waits for a turn finds the line closed.
+            steps.callback(parts.ground.wakeups.call_all)
+            steps.push_async_callback(parts.connection.line.close)
+            steps.push_async_callback(parts.means.blobs.close)
+            if parts.tier is not None:
+                # After the background work, whose last changes it carries.
+                steps.push_async_callback(parts.tier.close)
+            if minds is not None:
+                steps.push_async_callback(minds.close)
+            steps.push_async_callback(parts.means.background.close)
+            steps.push_async_callback(parts.means.listener.close)
+            if minds is not None:
+                steps.push_async_callback(minds.end_work)
 
     async def __aenter__(self) -> Self:
         if self._parts is not None:

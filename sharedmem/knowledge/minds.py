@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
@@ -85,10 +87,13 @@ class Minds:
             return found
         return await look()
 
+    async def end_work(self) -> None:
+        """Let workers end what they have in hand, for a few seconds; the providers are still there for them."""
+        await asyncio.gather(*(end() for end in self.endings))
+
     async def close(self) -> None:
-        """End what works in the background, and give back what the providers hold."""
-        for end in self.endings:
-            await end()
-        if self.embedder is not None:
-            await self.embedder.close()
-        await self.model.close()
+        """Give back what the providers hold, once no work needs them any more."""
+        async with AsyncExitStack() as steps:
+            steps.push_async_callback(self.model.close)
+            if self.embedder is not None:
+                steps.push_async_callback(self.embedder.close)

@@ -62,6 +62,7 @@ class Listener:
         self._pubsub: PubSub | None = None
         self._reading: Work | None = None
         self._changing = asyncio.Lock()
+        self._is_closed = False
 
     async def add(self, topic: Topic, ear: Ear) -> None:
         """Subscribe, and return when the server has confirmed it.
@@ -73,6 +74,8 @@ class Listener:
         """
         self._line.check()
         async with self._changing:
+            if self._is_closed:
+                raise _closed_error()
             if topic in self._ears:
                 self._ears[topic].append(ear)
                 return
@@ -91,10 +94,16 @@ class Listener:
                 await self._forget(topic, ear)
 
     async def close(self) -> None:
-        """End every subscription; one that waits to be confirmed is told so."""
+        """End every subscription, and refuse new ones; who waits for the server to confirm one is told."""
+        self._is_closed = True
         for waiting in self._confirmed.values():
             if not waiting.done():
-                waiting.set_exception(UsageError("this hub", "it is closed; open another one"))
+                waiting.set_exception(_closed_error())
+                waiting.exception()  # its caller may have given up just now
+        await self._rest()
+
+    async def _rest(self) -> None:
+        """Read no more until there is a subscription again."""
         if self._reading is not None:
             await self._reading.stop()
         await self._drop()
@@ -110,7 +119,12 @@ class Listener:
                 await self._confirmed[topic]
         except TimeoutError as error:
             raise UnavailableError(f"channel {topic.channel.decode()}", "the server does not confirm it") from error
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, AttributeError) as error:
+            # What is closed under its feet, redis-py tells as an attribute of nothing.
+            if self._is_closed:
+                raise _closed_error() from error
+            if isinstance(error, AttributeError):
+                raise
             raise _public(error, self._line.address) from error
 
     async def _forget(self, topic: Topic, ear: Ear) -> None:
@@ -120,8 +134,8 @@ class Listener:
         del self._ears[topic]
         self._confirmed.pop(topic, None)
         if not self._ears:
-            await self.close()
-        elif self._pubsub is not None:
+            await self._rest()
+        elif self._pubsub is not None and not self._is_closed:
             # A lost connection has forgotten the channel anyway, and comes back without it.
             with suppress(RedisError, OSError):
                 end = self._pubsub.punsubscribe if topic.pattern else self._pubsub.unsubscribe
@@ -194,6 +208,10 @@ async def _send(pubsub: PubSub, topics: list[Topic]) -> None:
         await pubsub.subscribe(*channels)
     if patterns := [topic.channel for topic in topics if topic.pattern]:
         await pubsub.psubscribe(*patterns)
+
+
+def _closed_error() -> UsageError:
+    return UsageError("this hub", "it is closed; open another one")
 
 
 def _public(error: Exception, address: str) -> SharedMemoryError:

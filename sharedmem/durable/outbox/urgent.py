@@ -56,16 +56,27 @@ class Urgent:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(namespace, []).append(Waiter(entries, changed, future))
         if namespace not in self._carried:
-            self._background.start(f"settle {namespace}", self._carry(namespace))
-            self._carried.add(namespace)
+            self._begin(namespace)
         await future
 
-    async def _carry(self, namespace: str) -> None:
+    def _begin(self, namespace: str) -> None:
         try:
-            while waiting := self._next(namespace):
-                await self._carry_some(self._stream_of(namespace), waiting)
-        finally:
-            self._carried.discard(namespace)
+            work = self._background.start(f"settle {namespace}", self._carry(namespace))
+        except UnavailableError as error:
+            _tell(self._waiting.pop(namespace, []), error)
+            return
+        self._carried.add(namespace)
+        work.when_done(lambda: self._ended(namespace))
+
+    def _ended(self, namespace: str) -> None:
+        self._carried.discard(namespace)
+        if namespace in self._waiting:
+            # They came after its last look, or it was stopped before its first.
+            self._begin(namespace)
+
+    async def _carry(self, namespace: str) -> None:
+        while waiting := self._next(namespace):
+            await self._carry_some(self._stream_of(namespace), waiting)
 
     def _next(self, namespace: str) -> _Waiting:
         """Those who wait, as many as go together."""
@@ -121,3 +132,5 @@ def _tell(waiting: _Waiting, error: Exception) -> None:
     for waiter in waiting:
         if not waiter.future.done():
             waiter.future.set_exception(error)
+            # Its caller may have given up just now.
+            waiter.future.exception()
