@@ -124,7 +124,10 @@ class Wakeups:
             confirmed = asyncio.get_running_loop().create_future()
             # No caller's own: one that is cancelled does not end it for the others.
             topic = Topic(self._keyspace.wake(space))
-            work = self._background.start(f"subscribe {namespace}", self._subscribe(topic, confirmed))
+            try:
+                work = self._background.start(f"subscribe {namespace}", self._subscribe(topic, confirmed))
+            except UnavailableError as error:
+                raise _closed() from error
             self._listening[namespace] = confirmed
             work.when_done(lambda: self._subscribed(namespace, confirmed))
         await asyncio.shield(confirmed)
@@ -151,7 +154,11 @@ class Wakeups:
 
     def _subscribed(self, namespace: str, confirmed: asyncio.Future[None]) -> None:
         if not confirmed.done():
-            confirmed.set_exception(UnavailableError("this hub", "it is closed; open another one"))
+            confirmed.set_exception(_closed())
         # Every waiting caller may have been cancelled; the failure was theirs to hear, not the event loop's.
         if confirmed.exception() is not None:
             self._listening.pop(namespace, None)
+
+
+def _closed() -> UnavailableError:
+    return UnavailableError("this hub", "it is closed; open another one")
