@@ -35,7 +35,7 @@ local is_free = used + weight <= capacity
 local changes_at = earliest[2]
 local first = redis.call('ZRANGE', waiters, 0, 0)[1]
 if is_free and first and first ~= asker then
-  first, changes_at = call_next(waiters)
+  first, changes_at = call_next(waiters, asker)
 end
 
 if is_free and (not first or first == asker) then

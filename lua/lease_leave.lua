@@ -17,5 +17,5 @@ for _, holder in ipairs(redis.call('ZRANGE', holders, 0, -1)) do
   end
 end
 -- Who is first now has to know it: only the first looks again in the moment when a lease ends.
-if was_first then call_next(waiters) end
+if was_first then call_next(waiters, asker) end
 return done('left')

@@ -6,6 +6,7 @@ import asyncio
 import faulthandler
 import os
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -73,6 +74,10 @@ return staying
 def pytest_configure() -> None:
     """The tree of commands is the same for every command line, and takes longer to build than most take to run."""
     pytest.MonkeyPatch().setattr(typer.main, "get_command", cache(typer.main.get_command))
+    # A shell starts what runs in its background with Ctrl-C ignored. Processes that tests start would inherit that,
+    # and wait for ever for the end that a test sends them; a handler of ours they do not inherit.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure() -> None:

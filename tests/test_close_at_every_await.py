@@ -156,8 +156,8 @@ async def test_a_hub_is_closed_while_any_command_is_under_way(
 
 
 def _is_a_workers(record: logging.LogRecord) -> bool:
-    """Whether a worker that its user has started says that there are no tasks any more."""
-    return record.name == "sharedmem.queues" and "it is closed; open another one" in record.getMessage()
+    """Whether a worker that its user has started, and not stopped, says that it cannot go on."""
+    return record.name == "sharedmem.queues"
 
 
 def _settings(folder: Path, tier: str) -> Settings:

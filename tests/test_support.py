@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import hiredis
 import pytest
@@ -244,3 +248,31 @@ async def test_a_timeout_of_the_condition_is_not_taken_for_ours() -> None:
 
     with pytest.raises(TimeoutError, match="from inside"):
         await wait_until(fails, description="never mind")
+
+
+# -- processes that tests start -------------------------------------------------------------------
+
+
+def test_a_process_of_a_test_ends_by_ctrl_c() -> None:
+    words = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(60) != 0
+        finally:
+            process.kill()
+
+
+def test_it_does_so_when_the_suite_runs_in_the_background_of_a_shell() -> None:
+    name = test_a_process_of_a_test_ends_by_ctrl_c.__name__
+    # As a shell without job control does with what it starts in the background.
+    script = 'trap "" INT; exec "$@"'
+    words = ["sh", "-c", script, "sh", sys.executable, "-m", "pytest", "-n", "0", "-q", f"{__file__}::{name}"]
+
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=False, timeout=300, cwd=Path(__file__).parent.parent
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
