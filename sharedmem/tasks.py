@@ -103,7 +103,7 @@ class Background:
     def start_cleanup(self, name: str, coroutine: Coroutine[Any, Any, object]) -> Work:
         """As `start`, for what gives something back at a server: `close` lets it end instead of stopping it.
 
-        Work that `close` stops may start it, too. Raises `UnavailableError` when `close` has waited for cleanups.
+        Work that `close` stops may start it, too. Raises `UsageError` when `close` has waited for cleanups.
         """
         return self._started(name, coroutine, self._cleanups, refused=not self._takes_cleanups)
 

@@ -285,7 +285,7 @@ async def test_closing_lets_cleanups_end_which_stopped_work_has_started() -> Non
     await background.close()
 
     assert given_back.is_set()
-    with pytest.raises(UnavailableError, match="its hub is closed"):
+    with pytest.raises(UsageError, match="its hub is closed"):
         background.start_cleanup("give back", give_back())
 
 

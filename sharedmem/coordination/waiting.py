@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 from sharedmem.clock import Clock
-from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.errors import SharedMemoryError, UnavailableError, UsageError
 from sharedmem.tasks import Background
 from sharedmem.wire.keys import KeySpace, Space
 from sharedmem.wire.listen import Listener, Topic
@@ -126,7 +126,7 @@ class Wakeups:
             topic = Topic(self._keyspace.wake(space))
             try:
                 work = self._background.start(f"subscribe {namespace}", self._subscribe(topic, confirmed))
-            except UnavailableError as error:
+            except UsageError as error:
                 raise _closed() from error
             self._listening[namespace] = confirmed
             work.when_done(lambda: self._subscribed(namespace, confirmed))
@@ -160,5 +160,5 @@ class Wakeups:
             self._listening.pop(namespace, None)
 
 
-def _closed() -> UnavailableError:
-    return UnavailableError("this hub", "it is closed; open another one")
+def _closed() -> UsageError:
+    return UsageError("this hub", "it is closed; open another one")

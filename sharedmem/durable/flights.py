@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from sharedmem.errors import SharedMemoryError, UnavailableError, UsageError
+from sharedmem.errors import SharedMemoryError, UsageError
 from sharedmem.tasks import Background
 
 T = TypeVar("T")

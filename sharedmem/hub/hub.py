@@ -212,8 +212,9 @@ class Hub(ProcessBound):
 
         What background work has to give back at the server (claimed tasks, places in line) is given back first, and
         the changes of this hub are carried to the durable tier; for a few seconds each. A call that other tasks have
-        under way meanwhile fails with `UsageError`. Every step is taken, whatever became of the one before. A closed hub
-        may be closed again; in a forked process it only forgets what belongs to the parent.
+        under way meanwhile fails with `UsageError`. Every step is taken, whatever became of the one before.
+
+        A closed hub may be closed again; in a forked process it only forgets what belongs to the parent.
 
         Raises:
             UsageError: called in another event loop than the hub was opened in.

@@ -62,7 +62,7 @@ class Urgent:
     def _begin(self, namespace: str) -> None:
         try:
             work = self._background.start(f"settle {namespace}", self._carry(namespace))
-        except UnavailableError as error:
+        except UsageError as error:
             _tell(self._waiting.pop(namespace, []), error)
             return
         self._carried.add(namespace)
