@@ -163,6 +163,9 @@ ERRORS: list[SharedMemoryError] = [
 ]
 
 
+_LIMITED = next(place for place, error in enumerate(ERRORS) if isinstance(error, errors.LimitedError))
+
+
 def _received(error: SharedMemoryError) -> SharedMemoryError:
     """The error as a client gets it."""
     sent = AioRpcError(status_of(error), Metadata(), Metadata(*trailers_of(error)), details=str(error))
@@ -195,7 +198,9 @@ def test_the_status_is_that_of_the_table(error: SharedMemoryError) -> None:
     assert dict(trailers_of(error))[CODE] == error.code
 
 
-@pytest.mark.parametrize(("error", "wait"), [(ERRORS[11], "1250"), (ERRORS[12], "3000"), (ERRORS[0], None)])
+@pytest.mark.parametrize(
+    ("error", "wait"), [(ERRORS[_LIMITED], "1250"), (ERRORS[_LIMITED + 1], "3000"), (ERRORS[0], None)]
+)
 def test_who_may_try_again_is_told_when(error: SharedMemoryError, wait: str | None) -> None:
     assert dict(trailers_of(error)).get("retry-after-ms") == wait
 

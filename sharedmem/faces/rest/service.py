@@ -130,6 +130,8 @@ class Service:
     async def _answer(self, request: Request) -> Response:
         _check_headers(request.scope["headers"])
         endpoint, params = self._paths.find(request.method, raw_path_of(request.scope))
+        # Before anything is counted: a hub that is closed counts nothing.
+        await self.start()
         began, status, told = time.perf_counter(), 500, list[Counters]()
         try:
             bearer = await self.admit(request)
