@@ -158,6 +158,9 @@ ERRORS: list[SharedMemoryError] = [
     errors.DurabilityPendingError("k", 1_795_270_308_964_186, "the tier is away"),
     errors.UnsupportedError("search", "get it"),
     errors.ConfigError("port", "argument", "is in use"),
+    errors.CorruptionError("n:$clock:x", "it is no number", "look at it with sharedmem doctor"),
+    errors.UsageError("this hub", "it is closed"),
+    errors.NotPicklableError("Hub"),
     errors.InternalError("a bug"),
     TokenRefusedError("the call carries no token"),
 ]

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import private_server
+from support.bare_server import BareServer
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings
@@ -281,13 +282,13 @@ async def test_a_thousand_texts_are_kept_and_found(team: Team, namespace: str, s
     assert np.array_equal(first, again)
 
 
-async def test_without_redis_the_provider_is_asked(
-    redis_url: str, namespace: str, slow: Slow, counters: Counters
-) -> None:
-    async with Hub.open(redis_url) as other:
-        member = Team(other, slow, counters).member(namespace)
+async def test_without_redis_the_provider_is_asked(namespace: str, slow: Slow, counters: Counters) -> None:
+    with BareServer() as server:
+        async with Hub(settings=Settings(redis_url=server.url, retry_for_s=1)) as other:
+            member = Team(other, slow, counters).member(namespace)
+            server.kill()
 
-    vectors, _ = await member.embed(["one"])
+            vectors, _ = await member.embed(["one"])
 
     assert vectors.any()
     assert counters.read("embedding_cache_failures", call="read") == 1
