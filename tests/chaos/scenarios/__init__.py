@@ -9,6 +9,7 @@ from chaos.scenarios.durable import DurableArguments, DurableCosmos, DurableRule
 from chaos.scenarios.executions import Executions
 from chaos.scenarios.failover import Failover
 from chaos.scenarios.feed import Feed
+from chaos.scenarios.graph import GraphFacts
 from chaos.scenarios.latency import Latency
 from chaos.scenarios.limits import Limits
 from chaos.scenarios.linearizable import Linearizable
@@ -23,6 +24,6 @@ SCENARIOS: dict[str, type[Scenario]] = {
     for scenario in (
         *(Linearizable, Queues, Once, Executions, Barriers, Limits),
         *(DurableRules, DurableArguments, DurableCosmos),
-        *(Feed, Namespaces, Memory, Disk, Failover, Latency, Soak),
+        *(GraphFacts, Feed, Namespaces, Memory, Disk, Failover, Latency, Soak),
     )
 }
