@@ -231,7 +231,13 @@ def _parts(
     means = Means(
         line=line,
         mutations=Mutations(sender),
-        listener=Listener(line, background, counters, response_timeout_s=settings.response_timeout_s),
+        listener=Listener(
+            line,
+            background,
+            counters,
+            response_timeout_s=settings.response_timeout_s,
+            retry_for_s=settings.retry_for_s,
+        ),
         blobs=blobs,
         sweeper=Sweeper(line, keyspace, blobs, background, clock, refers_elsewhere=tier.refers_to if tier else None),
         lifetimes=lifetimes,

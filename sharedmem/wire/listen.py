@@ -50,13 +50,23 @@ class Listener:
         background: reads it.
         counters: counts reconnections.
         response_timeout_s: how long the server may take to confirm a subscription or a ping.
+        retry_for_s: how long a subscription whose connection was lost is tried again.
     """
 
-    def __init__(self, line: Line, background: Background, counters: Counters, *, response_timeout_s: float) -> None:
+    def __init__(
+        self,
+        line: Line,
+        background: Background,
+        counters: Counters,
+        *,
+        response_timeout_s: float,
+        retry_for_s: float,
+    ) -> None:
         self._line = line
         self._background = background
         self._counters = counters
         self._response_timeout_s = response_timeout_s
+        self._retry_for_s = retry_for_s
         self._ears: dict[Topic, list[Ear]] = {}
         self._confirmed: dict[Topic, asyncio.Future[None]] = {}
         self._pubsub: PubSub | None = None
@@ -65,10 +75,10 @@ class Listener:
         self._is_closed = False
 
     async def add(self, topic: Topic, ear: Ear) -> None:
-        """Subscribe, and return when the server has confirmed it.
+        """Subscribe, and return when the server has confirmed it; a connection that is lost meanwhile is made anew.
 
         Raises:
-            UnavailableError: the server does not confirm in time.
+            UnavailableError: the server does not confirm within `retry_for_s`.
             AccessDeniedError, ConfigError: it refuses this user.
             UsageError: the hub is closed, or was opened in another event loop or another process.
         """
@@ -109,14 +119,33 @@ class Listener:
         await self._drop()
 
     async def _subscribe(self, topic: Topic) -> None:
+        give_up = asyncio.get_running_loop().time() + self._retry_for_s
+        try:
+            await self._subscribe_once(topic)
+        except UnavailableError as error:
+            # redis-py connects again within a call that fails, and tells nobody: what others have missed on the way
+            # is told by a reader that comes back, which subscribes to this topic as well.
+            await self._read_on(lost=str(error))
+            try:
+                async with asyncio.timeout_at(give_up):
+                    await asyncio.shield(self._confirmed[topic])
+            except TimeoutError:
+                raise error from None
+
+    async def _read_on(self, *, lost: str = "") -> None:
+        if lost and self._reading is not None:
+            await self._reading.stop()
+        if self._reading is None or self._reading.done:
+            self._reading = self._background.start("listen to channels", self._read(lost))
+
+    async def _subscribe_once(self, topic: Topic) -> None:
         if self._pubsub is None:
             self._pubsub = self._line.pubsub()
         try:
             async with asyncio.timeout(self._response_timeout_s):
                 await _send(self._pubsub, [topic])
-                if self._reading is None or self._reading.done:
-                    self._reading = self._background.start("listen to channels", self._read())
-                await self._confirmed[topic]
+                await self._read_on()
+                await asyncio.shield(self._confirmed[topic])
         except TimeoutError as error:
             raise UnavailableError(f"channel {topic.channel.decode()}", "the server does not confirm it") from error
         except (RedisError, OSError, AttributeError) as error:
@@ -141,8 +170,8 @@ class Listener:
                 end = self._pubsub.punsubscribe if topic.pattern else self._pubsub.unsubscribe
                 await end(topic.channel)
 
-    async def _read(self) -> None:
-        lost, pauses = "", self._line.pauses()
+    async def _read(self, lost: str = "") -> None:
+        pauses = self._line.pauses()
         while True:
             try:
                 if lost:
@@ -189,7 +218,8 @@ class Listener:
         async with asyncio.timeout(self._response_timeout_s):
             await _send(self._pubsub, list(self._ears))
         for topic, ears in list(self._ears.items()):
-            for ear in ears:
+            # A topic that is not confirmed yet has missed nothing.
+            for ear in ears if self._confirmed[topic].done() else ():
                 ear.missed(topic.channel, reason)
 
     async def _drop(self) -> None:

@@ -305,6 +305,33 @@ async def test_every_channel_and_pattern_is_subscribed_again_and_each_subscriber
     assert heard == [("missed", str)] * 3 + [(channel, "hello") for channel in ("news", "chat-*", "wea?her")]
 
 
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_subscription_whose_confirmation_is_lost_is_made_all_the_same(
+    times: int, direct: SharedMemoryStore, shaken: SharedMemoryStore, proxy: ChaosProxy
+) -> None:
+    heard: list[object] = []
+    proxy.lose_replies(b"SUBSCRIBE", times)
+
+    unsubscribe = await shaken.subscribe("news", heard.append, on_missed=heard.append)
+
+    assert await direct.publish("news", 1) == 1
+    await wait_until(lambda: heard == [1], description="the message was heard, and nothing before it was missed")
+    await unsubscribe()
+
+
+async def test_who_was_subscribed_is_told_of_a_connection_that_another_subscription_lost(
+    direct: SharedMemoryStore, shaken: SharedMemoryStore, proxy: ChaosProxy
+) -> None:
+    heard: list[object] = []
+    await shaken.subscribe("news", heard.append, on_missed=lambda missed: heard.append(type(missed)))
+    proxy.lose_replies(b"SUBSCRIBE")
+
+    await shaken.subscribe("chat", lambda _: None)
+
+    assert await direct.publish("news", 1) == 1
+    await wait_until(lambda: heard == [Missed, 1], description="the loss was told, and then the message came")
+
+
 async def test_subscriptions_that_come_and_go_while_connections_are_reset_leave_one_connection(
     direct: SharedMemoryStore, shaken: SharedMemoryStore, proxy: ChaosProxy, raw: Redis
 ) -> None:
