@@ -82,7 +82,8 @@ class Indexes(ProcessBound):
         """Build an index anew beside the old one, and change over when it is complete.
 
         Where the embedder is another one than that of the old index, the memories, notes or records of graphs in it get
-        new vectors; until they have them, they are found by their words, and notes not at all.
+        new vectors; until they have them, they are found by their words. Notes of an earlier
+        release that lack words get them.
 
         Args:
             namespace: in whose index it is searched, its own or the shared one; None for the shared one.

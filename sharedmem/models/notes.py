@@ -98,6 +98,8 @@ class NoteHit(Record):
     metadata: Note
     flagged: bool = False
     """Whether it is not settled, or not valid any more."""
+    by_words: bool = False
+    """Whether it was found by its words alone: its scores may be below the thresholds."""
 
 
 class SynthesisTask(Record):

@@ -77,6 +77,17 @@ def prefix_of(namespace: str) -> str:
     return digest.hexdigest().translate(_LETTERS)
 
 
+def indexed_terms(text: str, namespace: str) -> str:
+    """The words of a document as its record has them in the field `terms`; empty when none says anything.
+
+    Args:
+        text: as `document_terms` takes it.
+        namespace: whose record it is: its prefix stands before each word.
+    """
+    prefix, terms = prefix_of(namespace), document_terms(text)
+    return prefix + f" {prefix}".join(terms) if terms else ""
+
+
 def _terms(text: str) -> Iterator[str]:
     return (_spelled(word) for word in _words(text) if word not in STOP_WORDS)
 

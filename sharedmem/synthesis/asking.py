@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import get_args
 
-from sharedmem.errors import InvalidError, UnsupportedError
+from sharedmem.errors import InvalidError
 from sharedmem.knowledge.minds import Minds
 from sharedmem.models import NoteHit, NoteStatus, Recall
+from sharedmem.search.analysis import query_terms
 from sharedmem.synthesis.protocol import Shelf
-from sharedmem.synthesis.scoring import query_candidates, ranked_hits, thresholds_of
+from sharedmem.synthesis.scoring import Named, query_candidates, ranked_hits, thresholds_of
 from sharedmem.synthesis.tasks import check_id
 from sharedmem.wire.access import Scope
 from sharedmem.wire.vectors import Vector
@@ -51,8 +52,10 @@ class Asking:
     ) -> list[NoteHit]:
         """The notes that answer a question, best first. Two round trips, and one call of the embedder.
 
-        Three times as many candidates as are wanted are searched for; those above the recall threshold are scored,
-        `S = relevance * (1 + 0.1 recency + 0.1 importance)`, and the best of those from the score threshold on told.
+        Three times as many candidates as are wanted are searched for, by meaning and by words; those above the recall
+        threshold are scored, `S = relevance * (1 + 0.1 recency + 0.1 importance)`, and the best of those from the score
+        threshold on told. A note that holds most words of the query (`LEAST_WORD_SHARE`) passes both thresholds unless
+        the caller names them. Without an embedder notes are found by their words alone.
 
         Args:
             app_id: whose notes.
@@ -62,12 +65,12 @@ class Asking:
             n: notes at most, 1 to 1000; None goes by the settings, as the thresholds do (see `thresholds_of`).
             recall: `current` tells active notes; `flagged` also those that are not settled yet; `all` also those that
                 were retired. What is not active is flagged.
-            recall_threshold: least cosine similarity, 0 to 1.
-            score_threshold: least composite score, 0 to 1.2.
+            recall_threshold: least cosine similarity, 0 to 1, also of what is found by words; None goes by the
+                settings, and what is found by words need not reach it.
+            score_threshold: least composite score, 0 to 1.2; likewise.
 
         Raises:
             InvalidError: an argument is refused.
-            UnsupportedError: there is no embedder.
             AccessDeniedError, UnavailableError, LimitedError, ConfigError: as reading, and as the embedder.
         """
         check_id("app_id", app_id)
@@ -78,22 +81,32 @@ class Asking:
         score_from = usual.score if score_threshold is None else score_threshold
         _check_threshold("recall_threshold", recall_from)
         _check_threshold("score_threshold", score_from)
-        vector = await self._vector(_check_query(query))
-        if vector is None:
+        terms = query_terms(_check_query(query))
+        vector = await self._vector(query)
+        if vector is None and not terms:
             return []
         near, _ = await self._shelf.near(
             app_id,
             vector,
+            terms=terms,
             user_id=None if user_id is None else check_id("user_id", user_id),
             session_id=None if session_id is None else check_id("session_id", session_id),
             statuses=_STATUSES[_check_recall(recall)],
             k=query_candidates(number),
         )
-        return ranked_hits(near, now=self._minds.clock.now(), recall=recall_from, threshold=score_from, number=number)
+        return ranked_hits(
+            near,
+            now=self._minds.clock.now(),
+            recall=recall_from,
+            threshold=score_from,
+            number=number,
+            # What the caller names holds for every note; what suits the embedder, for what is found by meaning.
+            named=Named(recall_threshold or 0.0, score_threshold or 0.0),
+        )
 
     async def _vector(self, query: str) -> Vector | None:
         if self._embedder is None:
-            raise UnsupportedError("finding notes by their meaning", "set embedder to one, such as hashing")
+            return None
         vectors, _ = await self._embedder.embed([query], purpose="query")
         return vectors[0] if vectors[0].any() else None
 

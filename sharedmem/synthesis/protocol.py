@@ -74,12 +74,19 @@ class Seen(NamedTuple):
     version: int
 
 
+LEAST_WORD_SHARE = 0.6
+"""Share of a query's distinct telling words from which a note that holds them answers it: one of one, two of two or
+three, three of four or five. A heuristic of ours, no part of the article."""
+
+
 class Near(NamedTuple):
     """A note, and how near it is."""
 
     note: Note
     similarity: float
     """Cosine, 0 to 1."""
+    word_share: float = 0.0
+    """Which share of the words that were looked for it holds, 0 to 1; 0 where the search by words has not found it."""
 
 
 class Fresh(NamedTuple):
@@ -137,14 +144,23 @@ class Shelf(Protocol):
     async def near(
         self,
         app_id: str,
-        vector: Vector,
+        vector: Vector | None,
         *,
+        terms: tuple[str, ...] = (),
         user_id: str | None = None,
         session_id: str | None = None,
         statuses: Sequence[NoteStatus] = ("active",),
         k: int = 30,
     ) -> tuple[list[Near], Seen]:
-        """The nearest, best first, and what was seen. Two round trips. `Seen` is taken before the search."""
+        """The nearest, best first, and what was seen. Two round trips. `Seen` is taken before the search.
+
+        Args:
+            app_id, user_id, session_id, statuses: which notes are meant.
+            vector: what they should mean; None for no search by meaning.
+            terms: distinct words as `search.analysis.query_terms` spells them; notes that hold `LEAST_WORD_SHARE` of
+                them follow the nearest.
+            k: how many each of the two searches answers at most.
+        """
 
     async def commit(
         self,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sharedmem.config.synthesizing import SynthesisSettings
 from sharedmem.models import Depth, Note, NoteHit
-from sharedmem.synthesis.protocol import Near
+from sharedmem.synthesis.protocol import LEAST_WORD_SHARE, Near
 
 RECENCY_BOOST = 0.1
 IMPORTANCE_BOOST = 0.1
@@ -69,6 +69,18 @@ def thresholds_of(settings: SynthesisSettings, embedder: str) -> Thresholds:
     return usual._replace(**{name: threshold for name, threshold in chosen.items() if threshold is not None})
 
 
+class Named(NamedTuple):
+    """What a caller has named, which holds also for what is found by words."""
+
+    recall: float = 0.0
+    """The least similarity."""
+    threshold: float = 0.0
+    """The least composite score."""
+
+
+_NOTHING_NAMED = Named()
+
+
 class Scores(NamedTuple):
     """What a note is worth for a question, and why."""
 
@@ -83,6 +95,8 @@ class Scored(NamedTuple):
 
     note: Note
     scores: Scores
+    word_share: float = 0.0
+    """Which share of the words of a query it holds, if it was found by these alone."""
 
 
 def decay(created_at: datetime, updated_at: datetime, *, now: datetime) -> float:
@@ -196,10 +210,12 @@ def ranked_hits(
     recall: float = RECALL_THRESHOLD,
     threshold: float = SCORE_THRESHOLD,
     number: int = RESULTS,
+    named: Named = _NOTHING_NAMED,
 ) -> list[NoteHit]:
-    """The answers to a query, best first; equals by their ids.
+    """The answers to a query, best first; equals by the share of words that they hold, then by their ids.
 
-    Source: "Self-Evolving Composite Memory Synthesis Architecture", section 5.1 Query Pipeline.
+    Source: "Self-Evolving Composite Memory Synthesis Architecture", section 5.1 Query Pipeline. Words only add answers:
+    a note that both thresholds let through is scored and placed as it would be without them.
 
     Args:
         near: candidates, in any order.
@@ -207,20 +223,34 @@ def ranked_hits(
         recall: least similarity.
         threshold: least composite score.
         number: answers at most.
+        named: what a note has to reach all the same that holds enough of the words of the query.
     """
-    candidates = (each for each in near if each.similarity >= recall)
-    best = _best(candidates, now=now, threshold=threshold, number=number)
-    return [_hit(rank, each) for rank, each in enumerate(best, 1)]
+    good = []
+    for each in near:
+        scored = Scored(each.note, score_of(each.note, each.similarity, now=now))
+        if each.similarity >= recall and scored.scores.composite >= threshold:
+            good.append(scored)
+        elif each.word_share >= LEAST_WORD_SHARE and _reaches(scored.scores, named):
+            good.append(scored._replace(word_share=each.word_share))
+    return [_hit(rank, each) for rank, each in enumerate(_first(good, number), 1)]
+
+
+def _reaches(scores: Scores, named: Named) -> bool:
+    return scores.similarity >= named.recall and scores.composite >= named.threshold
 
 
 def _best(near: Iterable[Near], *, now: datetime, threshold: float, number: int) -> list[Scored]:
     scored = [Scored(each.note, score_of(each.note, each.similarity, now=now)) for each in near]
-    good = [each for each in scored if each.scores.composite >= threshold]
-    return sorted(good, key=lambda each: (-each.scores.composite, each.note.id))[: max(number, 0)]
+    return _first([each for each in scored if each.scores.composite >= threshold], number)
+
+
+def _first(scored: Iterable[Scored], number: int) -> list[Scored]:
+    order = sorted(scored, key=lambda each: (-each.scores.composite, -each.word_share, each.note.id))
+    return order[: max(number, 0)]
 
 
 def _hit(rank: int, scored: Scored) -> NoteHit:
-    note, scores = scored
+    note, scores, share = scored
     return NoteHit(
         rank=rank,
         similarity_score=scores.similarity,
@@ -230,6 +260,7 @@ def _hit(rank: int, scored: Scored) -> NoteHit:
         memory_note=note.memory_note,
         metadata=note,
         flagged=note.status != "active",
+        by_words=share > 0,
     )
 
 

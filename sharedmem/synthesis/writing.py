@@ -34,6 +34,7 @@ _RULE_LINE = re.compile(r"^-{3,}[ \t]*$", re.MULTILINE)
 # A line of a text that would be read as ours is written with a backslash before it, as in Markdown.
 _LIKE_OURS = re.compile(rf"^(\\*)(?={_HEADING}$|-{{3,}}[ \t]*$)", re.IGNORECASE | re.MULTILINE)
 _FOOTER_PART = re.compile(rf"(?:^|[ \t]*\|[ \t]*|\n)[ \t]*({'|'.join(FOOTER)}):[ \t]", re.IGNORECASE)
+_LEAD_IN = re.compile(rf"(?<!\S)(?:{'|'.join(re.escape(words.strip()) for words in LEAD_INS)})(?=\s|$)")
 _NAMES = {name.casefold(): name for name in (*SECTIONS, *FOOTER)}
 
 
@@ -94,6 +95,12 @@ def sections_of(text: str) -> dict[str, str]:
             found.setdefault(_NAMES[name.casefold()], []).append(says)
     order = [name for name in _NAMES.values() if name in found]
     return {name: "\n\n".join(found[name]) for name in order}
+
+
+def searched_text(text: str) -> str:
+    """What a note says in words of its own, by which it is searched: without headings, lead-ins and depth."""
+    says = "\n".join(words for name, words in sections_of(text).items() if name != DEPTH)
+    return _LEAD_IN.sub(" ", says)
 
 
 def normalised_note(text: str) -> str:

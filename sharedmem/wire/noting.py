@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from sharedmem.wire.keys import KeySpace, Space
 from sharedmem.wire.replies import Argument
@@ -78,12 +78,18 @@ class Noting:
         large = _FIXED_BYTES * len(keys)
         return int(await self._sender.mutate("note_erase", space, keys, actor, [app], large=large, keep=keep))
 
-    async def note_embed(
-        self, space: Space, actor: bytes, *, keys: Sequence[bytes], vectors: Sequence[Argument]
+    async def note_index(
+        self,
+        space: Space,
+        actor: bytes,
+        *,
+        keys: Sequence[bytes],
+        field: Literal["vector", "terms"],
+        values: Sequence[Argument],
     ) -> int:
-        """Returns how many have got their vectors."""
-        large = sum(map(_size, vectors))
-        return int(await self._sender.mutate("note_embed", space, keys, actor, vectors, large=large))
+        """Returns how many have got what they lacked."""
+        large = sum(map(_size, values))
+        return int(await self._sender.mutate("note_index", space, keys, actor, [field, *values], large=large))
 
 
 def commit_words(fences: Sequence[tuple[str, int]], writes: Sequence[NoteWrite]) -> list[Argument]:

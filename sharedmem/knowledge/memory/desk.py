@@ -16,7 +16,7 @@ from sharedmem.knowledge.memory.spoilt import spoilt_of
 from sharedmem.knowledge.minds import Minds
 from sharedmem.knowledge.scoring import facts_of, indexed_text
 from sharedmem.models import MemoryItem
-from sharedmem.search.analysis import document_terms, prefix_of
+from sharedmem.search.analysis import indexed_terms
 from sharedmem.wire.faults import explain
 from sharedmem.wire.keys import SHARED_SCOPE
 from sharedmem.wire.remembering import COMMON_PARTS, Delete, Remembering, Write
@@ -77,7 +77,6 @@ class Desk:
         self._histories = keyspace.record_item(MEMORY, namespace, "history", "")
         self._turns = keyspace.record_item(MEMORY, namespace, "turns", "")
         self._common = [keyspace.record_part(MEMORY, namespace, part) for part in COMMON_PARTS]
-        self._prefix = prefix_of(namespace)
         self._dimension = minds.memories.family.dimension
         self._written = 0
 
@@ -156,7 +155,7 @@ class Desk:
         position = facts_of(item, 0).encoded()
         head = b"[" + orjson.dumps(item.thread_id) + b","
         tags = tags_of(item, self.namespace)
-        fields: list[Argument] = ["terms", self._terms(item), "at", _at_ms(item)]
+        fields: list[Argument] = ["terms", indexed_terms(indexed_text(item), self.namespace), "at", _at_ms(item)]
         for pair in tags.items():
             fields += pair
         if vector is not None:
@@ -181,10 +180,6 @@ class Desk:
             afresh=int(before is not None and self._loses(before, tags, vector)),
             fields=tuple(fields),
         )
-
-    def _terms(self, item: MemoryItem) -> str:
-        terms = document_terms(indexed_text(item))
-        return self._prefix + f" {self._prefix}".join(terms) if terms else ""
 
     def _loses(self, before: Held, tags: dict[str, str], vector: bytes | None) -> bool:
         """Whether a field of the hash goes."""

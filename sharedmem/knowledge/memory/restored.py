@@ -8,8 +8,8 @@ import orjson
 
 from sharedmem.knowledge.memory.documents import embedding_bytes, item_of_body, tags_of
 from sharedmem.knowledge.scoring import facts_of, indexed_text
-from sharedmem.models import DurableRecord, MemoryItem
-from sharedmem.search.analysis import document_terms, prefix_of
+from sharedmem.models import DurableRecord
+from sharedmem.search.analysis import indexed_terms
 from sharedmem.wire.replies import Argument
 from sharedmem.wire.tier import Remembered
 
@@ -38,7 +38,7 @@ def restored(id_: str, record: DurableRecord, *, embeds: bool) -> Remembered:
         "change": orjson.dumps(told["change"]),
         "body": body,
         "facts": facts,
-        "terms": _terms(item, record.namespace),
+        "terms": indexed_terms(indexed_text(item), record.namespace),
         "at": round(item.timestamp.timestamp() * 1000) if item.timestamp else 0,
         **tags_of(item, record.namespace),
     }
@@ -56,9 +56,3 @@ def restored(id_: str, record: DurableRecord, *, embeds: bool) -> Remembered:
         expires=record.expires,
         fields=tuple(part for pair in hashed.items() for part in pair),
     )
-
-
-def _terms(item: MemoryItem, namespace: str) -> str:
-    prefix = prefix_of(namespace)
-    terms = document_terms(indexed_text(item))
-    return prefix + f" {prefix}".join(terms) if terms else ""

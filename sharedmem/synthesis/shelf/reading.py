@@ -1,4 +1,4 @@
-"""Notes taken by id, by meaning, and page by page."""
+"""Notes taken by id, by meaning and words, and page by page."""
 
 from __future__ import annotations
 
@@ -7,15 +7,27 @@ from functools import partial
 from operator import not_
 from typing import get_args
 
+import numpy as np
+
 from sharedmem.errors import InvalidError
 from sharedmem.models import Note, NoteStatus
 from sharedmem.search.filters import Condition, Every, Tagged
-from sharedmem.synthesis.protocol import Near, Seen
+from sharedmem.search.protocol import Found, Query
+from sharedmem.synthesis.protocol import LEAST_WORD_SHARE, Near, Seen
 from sharedmem.synthesis.shelf.ground import NoteGround, check_ids
-from sharedmem.synthesis.shelf.rows import check_name, check_person, decode, record_named, unspelled_app
+from sharedmem.synthesis.shelf.missing_terms import MissingTerms
+from sharedmem.synthesis.shelf.rows import (
+    check_name,
+    check_person,
+    decode,
+    record_named,
+    stored_terms,
+    unspelled_app,
+    word_share,
+)
 from sharedmem.wire.replies import Command, Reply, ServerError
 from sharedmem.wire.service_keys import damaged, decoding
-from sharedmem.wire.vectors import Vector
+from sharedmem.wire.vectors import Vector, from_half, sound_half, unit
 
 MOST_IN_A_PAGE = 1000
 _FEW = 50
@@ -43,8 +55,9 @@ class Reading(NoteGround):
     async def near(
         self,
         app_id: str,
-        vector: Vector,
+        vector: Vector | None,
         *,
+        terms: tuple[str, ...] = (),
         user_id: str | None = None,
         session_id: str | None = None,
         statuses: Sequence[NoteStatus] = ("active",),
@@ -59,16 +72,52 @@ class Reading(NoteGround):
         check_name("app_id", app_id)
         filters = _filters(app_id, user_id, session_id, statuses)
         await self._enter("read")
-        search = partial(self._minds.notes.nearest, self._namespace, vector, filters=filters, k=k)
-        found = await self._minds.surely(self._namespace, search, lambda found: not found.vector)
+        if terms:
+            # Notes of an earlier release lack their words.
+            MissingTerms.of(self._minds, self._namespace).wake()
+        query = Query(terms=terms, vector=vector, filters=filters, candidates=k)
+        search = partial(self._minds.notes.search, self._namespace, query)
+        found = await self._minds.surely(self._namespace, search, _is_nothing)
+        hits = await self._fetched(app_id, found, terms, vector)
+        # Since the search some may have changed: what would not be found now is left out. What the search has surely
+        # seen is the newest change in the log before it began.
+        return [hit for hit in hits if hit.note.status in statuses], Seen(app_id, user_id or "", found.version)
+
+    async def _fetched(self, app_id: str, found: Found, terms: Sequence[str], vector: Vector | None) -> list[Near]:
+        """What a search has found and is still there, but for what holds too few of the words and was found by no more.
+
+        One round trip; none where nothing was found.
+        """
         start = len(record_named(app_id, ""))
         scores = {hit.id[start:]: hit.score for hit in found.vector}
-        notes = await self._taken(app_id, list(scores)) if scores else {}
-        # Since the search some may have changed: what would not be found now is left out.
-        living = ((id_, notes[id_]) for id_ in scores if id_ in notes and notes[id_].status in statuses)
-        hits = [Near(note, min(max(scores[id_], 0.0), 1.0)) for id_, note in living]
-        # What the search has surely seen is the newest change in the log before it began.
-        return hits, Seen(app_id, user_id or "", found.version)
+        worded = {hit.id[start:]: None for hit in found.text}
+        fields: dict[str, tuple[str, ...]] = {id_: ("terms",) if id_ in worded else () for id_ in scores}
+        fields |= {id_: ("terms", "vector") for id_ in worded if id_ not in scores}
+        if not fields:
+            return []
+        looks: list[Command] = [(*self._look(app_id, id_), *more) for id_, more in fields.items()]
+        replies = await self._line.read_each(looks, aside=len(looks) > _FEW)
+        wanted = stored_terms(terms, self._namespace)
+        hits = []
+        for id_, reply in zip(fields, replies, strict=True):
+            body, version, held, half = [*reply, None, None][:4] if isinstance(reply, list) else [None] * 4
+            share = word_share(wanted, held)
+            if id_ not in scores and share < LEAST_WORD_SHARE:
+                continue  # most of what holds any of the words: it is not decoded
+            note = _note(self._record(app_id, id_), [body, version])
+            if note is not None:
+                score = scores[id_] if id_ in scores else self._similarity(half, vector)
+                hits.append(Near(note, min(max(score, 0.0), 1.0), share))
+        return hits
+
+    def _similarity(self, packed: Reply, vector: Vector | None) -> float:
+        half = sound_half(packed, self._minds.notes.family.dimension)
+        if half is None or vector is None:
+            return 0.0
+        return float(np.dot(unit(from_half(half)), unit(vector)))
+
+    def _look(self, app_id: str, id_: str) -> Command:
+        return ("HMGET", self._record(app_id, id_), "body", "version")
 
     async def page(self, app_id: str, *, after: str = "", limit: int = 500) -> list[Note]:
         """See `Shelf.page`; it is empty only behind the last one.
@@ -115,10 +164,13 @@ class Reading(NoteGround):
 
     async def _taken(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
         """Those that are there, in the order of their ids. One round trip."""
-        looks: list[Command] = [("HMGET", self._record(app_id, id_), "body", "version") for id_ in ids]
-        replies = await self._line.read_each(looks, aside=len(ids) > _FEW)
+        replies = await self._line.read_each([self._look(app_id, id_) for id_ in ids], aside=len(ids) > _FEW)
         taken = ((id_, _note(self._record(app_id, id_), reply)) for id_, reply in zip(ids, replies, strict=True))
         return {id_: note for id_, note in taken if note is not None}
+
+
+def _is_nothing(found: Found) -> bool:
+    return not found.vector and not found.text
 
 
 def _note(key: bytes, reply: Reply) -> Note | None:

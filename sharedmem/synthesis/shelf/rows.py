@@ -7,11 +7,14 @@ its version, from which all else in the hash follows but `version` and `vector`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from sharedmem.errors import InvalidError
 from sharedmem.models import Note
+from sharedmem.search.analysis import indexed_terms, prefix_of
 from sharedmem.search.tags import spelled
-from sharedmem.wire.replies import Argument
+from sharedmem.synthesis.writing import searched_text
+from sharedmem.wire.replies import Argument, Reply
 
 LONGEST_NAME_BYTES = 256
 _NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
@@ -75,10 +78,31 @@ def fields(note: Note, namespace: str) -> list[Argument]:
     """The fields of a note's hash with their values in turn, its body first, without version and vector."""
     words: list[Argument] = ["body", encode(note), "facts", "-", "ns", namespace, "app", spelled(note.app_id)]
     words += ("user", spelled(note.user_id), "status", note.status, "at", round(note.created_at.timestamp() * 1000))
-    words += ("chain", chain_of(note), "task", note.task_id or "")
+    words += ("chain", chain_of(note), "task", note.task_id or "", "terms", terms_of(note, namespace))
     if note.session_id is not None:
         words += ("session", spelled(note.session_id))
     return words
+
+
+def terms_of(note: Note, namespace: str) -> str:
+    """The words by which a note is found, as its hash has them; empty while its text lies in the archive."""
+    return indexed_terms(searched_text(note.memory_note), namespace)
+
+
+def stored_terms(terms: Iterable[str], namespace: str) -> frozenset[bytes]:
+    """Words of a query as the hashes of notes have them."""
+    prefix = prefix_of(namespace)
+    return frozenset(f"{prefix}{term}".encode() for term in terms)
+
+
+def word_share(wanted: frozenset[bytes], held: Reply) -> float:
+    """Which share of some words a note holds, 0 to 1.
+
+    Args:
+        wanted: as `stored_terms` makes them.
+        held: what the note's hash has in the field `terms`.
+    """
+    return len(wanted.intersection(held.split())) / len(wanted) if wanted and isinstance(held, bytes) else 0.0
 
 
 def chain_of(note: Note) -> str:
