@@ -170,7 +170,8 @@ class SharedMemoryClient(Remote):
             n_results: how many at most; None goes by the service (10).
             user_id: None looks at all users' notes.
             session_id: None looks at all sessions' notes.
-            similarity_threshold: least cosine similarity, 0 to 1; None goes by the service (0.3).
+            similarity_threshold: least cosine similarity, 0 to 1, of every answer; None goes by the service, whose
+                threshold a note that holds the words of the query need not reach.
             recall: `current` notes alone, also those that are not settled (`flagged`), or `all`.
 
         Raises:

@@ -14,10 +14,14 @@ class SynthesisSettings(BaseModel):
 
     synthesis_max_messages: int = Field(30, ge=1, le=1000, description="Messages that one note is made of at most.")
     synthesis_recall_threshold: _Share | None = Field(
-        None, description="Cosine similarity below which a query does not look at a note; without it the embedder's."
+        None,
+        description="Cosine similarity below which a query does not look at a note, unless it holds the query's words; "
+        "without it the embedder's.",
     )
     synthesis_score_threshold: _Share | None = Field(
-        None, description="Composite score below which a query does not answer a note; without it the embedder's."
+        None,
+        description="Composite score below which a query does not answer a note, unless it holds the query's words; "
+        "without it the embedder's.",
     )
     synthesis_results: int = Field(10, ge=1, le=1000, description="Notes that a query answers.")
     synthesis_link_threshold: _Share | None = Field(

@@ -3077,18 +3077,21 @@ class Synthesis(Face[AsyncSynthesis]):
     ) -> list[NoteHit]:
         """The notes that answer a question, best first, by composite score. Two round trips.
 
+        They are searched by meaning and by words: a note that holds at least 3 of 5 of the question's telling words is
+        an answer too (`by_words`), however low its similarity. Without an embedder words alone find notes.
+
         Args:
             app_id: whose notes.
             query: the question, in words.
             n_results: at most so many; None takes the setting `synthesis_results`.
             user_id: only notes of this user; None means all users of the app.
             session_id: only notes of this session.
-            similarity_threshold: least cosine similarity, 0 to 1; None takes the setting.
+            similarity_threshold: least cosine similarity, 0 to 1, of every answer; None takes the setting, which what
+                is found by words need not reach.
             recall: `current` notes; `flagged` also those that are not settled yet; `all` also what was retired.
 
         Raises:
             InvalidError: an argument is refused.
-            UnsupportedError: there is no embedder.
             AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.run(
@@ -4517,7 +4520,8 @@ class Indexes(Face[AsyncIndexes]):
         """Build an index anew beside the old one, and change over when it is complete.
 
         Where the embedder is another one than that of the old index, the memories, notes or records of graphs in it get
-        new vectors; until they have them, they are found by their words, and notes not at all.
+        new vectors; until they have them, they are found by their words. Notes of an earlier
+        release that lack words get them.
 
         Args:
             namespace: in whose index it is searched, its own or the shared one; None for the shared one.

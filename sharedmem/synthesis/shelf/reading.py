@@ -30,8 +30,9 @@ from sharedmem.wire.service_keys import damaged, decoding
 from sharedmem.wire.vectors import Vector, from_half, sound_half, unit
 
 MOST_IN_A_PAGE = 1000
-_FEW = 50
-"""Notes whose texts are small enough to come by the way that all others take."""
+_FEW = 60
+"""Notes whose texts are small enough to come by the way that all others take: the candidates of a usual query, thirty
+by meaning and thirty by words."""
 _STATUSES: tuple[str, ...] = get_args(NoteStatus)
 
 
