@@ -15,7 +15,7 @@ from chaos.batches import judged_batch
 from chaos.faults import logging_server, meanwhile
 from chaos.hubs import opened
 from chaos.scenario import Scenario, Trial
-from sharedmem import Hub, LockLostError, SharedMemoryError, SharedMemoryStore
+from sharedmem import Hub, LockLostError, Settings, SharedMemoryError, SharedMemoryStore
 
 _SLOW_S, _VERY_SLOW_S, _BOUND_S = 0.1, 2.0, 3.5
 """An impatient hub gives a call up after about a second; the slow way there and back takes four."""
@@ -47,7 +47,7 @@ calls end in time."
             async with (
                 ChaosProxy(server.url) as proxy,
                 opened(proxy.url, 2) as patient,
-                Hub.open(settings=(persistent if trial.is_control else impatient)(proxy.url)) as hasty,
+                Hub.open(settings=_hasty_settings(proxy.url, is_control=trial.is_control)) as hasty,
                 Hub.open(settings=persistent(proxy.url, response_timeout_s=_PATIENT_S)) as very_patient,
             ):
                 while not trial.is_over:
@@ -56,6 +56,10 @@ calls end in time."
                     with proxy.delayed(_VERY_SLOW_S):
                         await asyncio.gather(_hastily(trial, hasty), _once_each(trial, very_patient))
                     trial.broke()
+
+
+def _hasty_settings(url: str, *, is_control: bool) -> Settings:
+    return persistent(url) if is_control else impatient(url, connect_timeout_s=1.0)
 
 
 async def _slowly(trial: Trial, hubs: Sequence[Hub]) -> None:
