@@ -14,7 +14,6 @@ import random
 import sys
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import ClassVar
 
 from sharedmem import Hub, SharedMemoryStore, UnavailableError, VersionConflictError
@@ -70,8 +69,12 @@ class Client:
             key = f"{self._initial}{first + self._random.randrange(HOT_KEYS)}"
             action = self._choice(key)
             operation = self._history.call(key, action)
-            with suppress(UnavailableError):  # its outcome is unknown
+            try:
                 self._history.answer(operation, await self._do(key, action))
+            except UnavailableError as error:
+                # A server without memory refuses before it does anything; of other failures the outcome is unknown.
+                if "out of memory" in str(error):
+                    self._history.withdraw(operation)
 
     def _choice(self, key: str) -> Action:
         roll = self._random.random()

@@ -127,6 +127,10 @@ class History:
         self.operations.append(operation)
         return operation
 
+    def withdraw(self, operation: Operation) -> None:
+        """Take back a call that is known to have had no effect."""
+        self.operations.remove(operation)
+
     def answer(self, operation: Operation, outcome: Outcome) -> None:
         """Note how it ended; leave this out when the caller cannot know (lost connection, time-out)."""
         operation.returned_ns = time.monotonic_ns()
