@@ -231,13 +231,7 @@ def _parts(
     means = Means(
         line=line,
         mutations=Mutations(sender),
-        listener=Listener(
-            line,
-            background,
-            counters,
-            response_timeout_s=settings.response_timeout_s,
-            retry_for_s=settings.retry_for_s,
-        ),
+        listener=_listener(line, background, counters, settings),
         blobs=blobs,
         sweeper=Sweeper(line, keyspace, blobs, background, clock, refers_elsewhere=tier.refers_to if tier else None),
         lifetimes=lifetimes,
@@ -252,6 +246,11 @@ def _parts(
     if tier is not None:
         tier.start()
     return Parts(connection, keyspace, means, ground, powers, tier)
+
+
+def _listener(line: Line, background: Background, counters: Counters, settings: Settings) -> Listener:
+    waits = {"response_timeout_s": settings.response_timeout_s, "retry_for_s": settings.retry_for_s}
+    return Listener(line, background, counters, **waits)
 
 
 def _dimension(embedder: Embedder | None, settings: Settings, clock: Clock) -> int:
