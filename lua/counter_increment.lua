@@ -1,6 +1,6 @@
 -- counter_increment: add to a counter, which starts at zero.
 --
--- INCLUDE time ledger mutation keeping
+-- INCLUDE time ledger mutation header keeping
 -- KEYS counter  string  a whole number as text
 -- ARGV by      int  how much, negative to subtract
 -- ARGV ttl_ms  int  prolong the counter's expiry to this; 0 leaves it

@@ -1,6 +1,6 @@
 -- execution_begin: claim the one execution of a plan, for the length of a lease.
 --
--- INCLUDE time ledger mutation keeping decision decided
+-- INCLUDE time ledger mutation header keeping decision decided
 -- KEYS plans       hash  plans by id, and the newest id by plan hash
 -- KEYS session     none  the key beside which all of it lies
 -- KEYS order       list  plans, oldest first

@@ -1,6 +1,6 @@
 -- execution_record: keep how an execution ended, once.
 --
--- INCLUDE time ledger mutation keeping decision decided
+-- INCLUDE time ledger mutation header keeping decision decided
 -- KEYS plans       hash  plans by id, and the newest id by plan hash
 -- KEYS session     none  the key beside which all of it lies
 -- KEYS order       list  plans, oldest first

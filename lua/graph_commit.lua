@@ -1,6 +1,6 @@
 -- graph_commit: write all that a step changes in a group of a knowledge graph, or nothing.
 --
--- INCLUDE time ledger mutation keeping graph
+-- INCLUDE time ledger mutation header keeping graph
 -- KEYS keys...   any   the record of each row; then log, place, groups, edges, claims, names, merges, changed and told
 --                      (see include/graph.lua)
 -- ARGV group     text  as it stands in keys
@@ -14,9 +14,9 @@
 --                      beginnings of members of told
 --
 -- RETURNS the version, and how many members there are that begin with each of these. `BEHIND`: something that was seen
---         has changed, nothing was done. `UNFINISHED`: the group is to be deleted, and whoever was at it does not go on.
+--         has changed or is void, nothing was written. `UNFINISHED`: the group is to be deleted, and whoever was at it does not go on.
 --         COLD when some of it may lie in the durable tier alone
--- FAILS   CLOSED, STALE, WRONGTYPE, GROUPCLOSED
+-- FAILS   CLOSED, STALE, WRONGTYPE, GROUPCLOSED, DAMAGED: a record is newer than the clock
 local SHARED, MOST_GUARDS, SPARE_GUARDS = 9, 4096, 512
 local group, seen = ARGV[6], tonumber(ARGV[7])
 local count = #KEYS - 3 - SHARED
@@ -88,8 +88,30 @@ if closed_until and closed_until > microseconds() then
   return redis.error_reply('GROUPCLOSED the group is being deleted')
 end
 if closed_until then return 'UNFINISHED' end
+-- A group has its beginning and its guards, or neither; the one without a name is the newest of these, and not older
+-- than the beginning or a record. Where another client has written there, each step would be too late for ever: the
+-- group begins anew, so that only what was seen before is void.
+local newest_record = 0
+for i = 1, count do
+  newest_record = math.max(newest_record, tonumber(redis.call('HGET', KEYS[3 + i], 'version') or '0'))
+end
+local begun = born and tonumber(string.match(born, '^%d+$'))
+local function is_sound()
+  local newest = tonumber(redis.call('ZSCORE', changed, '') or '')
+  local highest = tonumber(redis.call('ZREVRANGE', changed, '0', '0', 'WITHSCORES')[2] or '')
+  if not born then return not highest end
+  return begun and newest and newest == highest and math.max(begun, newest_record) <= newest
+end
+if not is_sound() then
+  local anew = whole(tick(1))
+  if newest_record > tonumber(anew) then return redis.error_reply('DAMAGED a version was never given') end
+  redis.call('HSET', groups, group, anew)
+  redis.call('ZREMRANGEBYSCORE', changed, '(' .. anew, '+inf')
+  redis.call('ZADD', changed, anew, '')
+  return 'BEHIND'
+end
 -- What was seen before the group began, or of one that has gone meanwhile, is void.
-if born and seen < tonumber(born) or not born and seen ~= tonumber(gone) then return 'BEHIND' end
+if begun and seen < begun or not begun and seen ~= tonumber(gone) then return 'BEHIND' end
 if guards_have_changed(guards, steady) or rows_have_changed(rows) then return 'BEHIND' end
 if rows_are_other(rows) then return 'OTHER' end
 

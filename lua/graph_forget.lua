@@ -1,6 +1,6 @@
 -- graph_forget: delete some records of a closed group, and open it when none is left.
 --
--- INCLUDE time ledger mutation keeping graph
+-- INCLUDE time ledger mutation header keeping graph
 -- KEYS keys...     any   the records; then log, groups and told (see include/graph.lua)
 -- ARGV group       text  as it stands in keys
 -- ARGV token       text  of those who delete it

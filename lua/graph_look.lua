@@ -56,7 +56,7 @@ local function record_at(i)
   return { found[1] or '', found[2] or '', found[3] or '' }
 end
 
-local gone = redis.call('HGET', groups, '') or '0'
+local gone = last_gone(redis.call('HGET', groups, ''))
 local version = whole(tonumber(redis.call('ZSCORE', changed, '') or gone))
 local names_found, lines_found, records_found = owners(), {}, {}
 for i = 1, lines_count do lines_found[i] = claims_of(ARGV[FIRST + names_count + i - 1]) end

@@ -1,6 +1,6 @@
 -- hash_delete: remove fields of a hash.
 --
--- INCLUDE time ledger mutation keeping
+-- INCLUDE time ledger mutation header keeping
 -- KEYS hash  hash  where
 -- ARGV fields...  text  which
 --

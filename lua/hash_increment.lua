@@ -1,6 +1,6 @@
 -- hash_increment: add to the whole number in a field of a hash.
 --
--- INCLUDE time ledger mutation keeping
+-- INCLUDE time ledger mutation header keeping
 -- KEYS hash  hash  where
 -- ARGV field   text  which
 -- ARGV by      int   how much, negative to subtract

@@ -1,6 +1,6 @@
 -- hash_set: set fields of a hash.
 --
--- INCLUDE time ledger mutation keeping
+-- INCLUDE time ledger mutation header keeping
 -- KEYS hash  hash  where
 -- ARGV ttl_ms   int   prolong the hash's expiry to this; 0 leaves it
 -- ARGV pairs... blob  field, coded value, field, coded value, ...

@@ -1,6 +1,6 @@
 -- key_delete: remove a key of whatever type.
 --
--- INCLUDE time ledger mutation keeping record
+-- INCLUDE time ledger mutation header keeping record
 -- KEYS key  any  what to remove
 --
 -- RETURNS `<version> <path of the blob it held, if any>`, or `0 ` when there was nothing to remove

@@ -1,5 +1,6 @@
 -- key_drop: forget the copy of a key, unless it is newer than what the tier has: the server was set back in time.
 --
+-- INCLUDE header record
 -- KEYS kept     hash    `s` or `k` by the key that lasts by argument, and the mark of namespace_join
 -- KEYS state    string  the key's state (see include/kept.lua)
 -- KEYS key      any     the key, or where its presence shows
@@ -18,25 +19,19 @@ if token ~= '' then
   if string.match(mark, '^recovering %d+ %d+ (%S+) %d+$') ~= token then return 'taken' end
 end
 
--- The version of the value under the key; nil when it is no value of ours.
-local function version_here()
-  local start = redis.pcall('GETRANGE', key, 0, 16)
-  local digits = type(start) == 'string' and string.match(start, '^%d+ $')
-  return digits and #digits == 17 and tonumber(digits) or nil
-end
-
-local what, held, letter, documents =
+local what, changed_at, letter, documents =
   string.match(redis.call('GET', state) or '', '^(%a+) (%d+) %d+ (%a) (%d+)$')
-local version = version_here()
-if what and tonumber(held) >= stamp then
-  local changed_since = what == 'pending' and tonumber(held) > stamp
+-- Of what is no record of ours the version is not known.
+local version = tonumber(held(key) or '')
+if what and tonumber(changed_at) >= stamp then
+  local changed_since = what == 'pending' and tonumber(changed_at) > stamp
   return changed_since and not version and redis.call('EXISTS', key) == 1 and 'pending' or 'newer'
 end
 if kind ~= '' then redis.call('HSET', kept, logical, kind) else redis.call('HDEL', kept, logical) end
 if version and version >= stamp then return 'newer' end
 if what then
   -- Whoever settles these documents counts them here; until then readers wait.
-  redis.call('SET', state, table.concat({ 'pending', held, '0', letter, documents }, ' '))
+  redis.call('SET', state, table.concat({ 'pending', changed_at, '0', letter, documents }, ' '))
 else
   redis.call('UNLINK', state)
 end

@@ -1,6 +1,6 @@
 -- key_expire: set or take away the expiry of a key of whatever type.
 --
--- INCLUDE time ledger mutation keeping
+-- INCLUDE time ledger mutation header keeping
 -- KEYS key  any  whose expiry
 -- ARGV ttl_ms  int  expire after this; 0: never expire
 --

@@ -1,6 +1,6 @@
 -- key_restore: put what was kept elsewhere back under its keys, with its versions, unless something as new is there.
 --
--- INCLUDE time joined
+-- INCLUDE time joined header record
 -- KEYS clock    string  last version handed out, then the time until which the namespace is closed, if it is
 -- KEYS changes  stream  the namespace's change stream
 -- KEYS kept     hash    the mark of namespace_join, where a durable tier stands behind
@@ -35,10 +35,9 @@ end
 
 -- Whether what lies under a key gives way to a value of that version.
 local function gives_way(key, version)
-  if redis.call('EXISTS', key) == 0 then return true end
-  local start = redis.pcall('GETRANGE', key, '0', '16')
-  local current = type(start) == 'string' and string.match(start, '^(%d+) $')
-  if current and #current == 16 and version ~= '0' then return tonumber(current) < tonumber(version) end
+  local current = held(key)
+  if current == '' then return true end
+  if current and current ~= 'x' and version ~= '0' then return tonumber(current) < tonumber(version) end
   return replace == '1'
 end
 

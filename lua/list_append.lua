@@ -1,6 +1,6 @@
 -- list_append: put a member at the end of a list and cut the list to its newest members.
 --
--- INCLUDE time ledger mutation keeping
+-- INCLUDE time ledger mutation header keeping
 -- KEYS list  list  where to append
 -- ARGV member      blob  the coded value
 -- ARGV max_length  int   keep this many of the newest; 0 all

@@ -1,6 +1,6 @@
 -- memory_delete: delete several memories; their versions stay for a while.
 --
--- INCLUDE time ledger mutation keeping memory
+-- INCLUDE time ledger mutation header keeping memory
 -- KEYS keys...    any   as memory_write
 -- ARGV most       int   how many past versions are kept
 -- ARGV history_s  int   how long they stay

@@ -1,6 +1,6 @@
 -- memory_write: write several memories, each new or as a new version of what it was.
 --
--- INCLUDE time ledger mutation keeping memory
+-- INCLUDE time ledger mutation header keeping memory
 -- KEYS keys...    any   the record of each, the past versions of each, the turns of the thread of each; then log,
 --                       digests, endings, authors, pending, stats and place (see include/memory.lua)
 -- ARGV seen       text  the newest change that the caller has judged; empty where nothing depends on that

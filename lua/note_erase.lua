@@ -1,6 +1,6 @@
 -- note_erase: remove notes of an app for good.
 --
--- INCLUDE time ledger mutation keeping note
+-- INCLUDE time ledger mutation header keeping note
 -- KEYS keys...  any   as note_commit
 -- ARGV app      text  as it stands in keys
 --

@@ -32,7 +32,9 @@ end
 local function move_on(pair, documents)
   local key, state = KEYS[pair * 2 + 1], KEYS[pair * 2 + 2]
   local words = '^(%a+) (%d+) (%d+) (%a) (%d+)$'
-  local what, stamp, expires, kind, waiting = string.match(redis.call('GET', state) or '', words)
+  local held = redis.pcall('GET', state)
+  -- Of another type, or spelled otherwise: another client has written there, and the tier has what is here.
+  local what, stamp, expires, kind, waiting = string.match(type(held) == 'string' and held or '', words)
   if not what then return end
   local left = tonumber(waiting) - documents
   local is_here = redis.call('EXISTS', key) == 1

@@ -1,6 +1,6 @@
 -- plan_save: keep a plan, unless the same one was kept within a time window.
 --
--- INCLUDE time ledger mutation keeping decision decided
+-- INCLUDE time ledger mutation header keeping decision decided
 -- KEYS plans       hash  plans by id, and the newest id by plan hash
 -- KEYS session     none  the key beside which all of it lies
 -- KEYS order       list  `<id> <plan hash> <symbol>`, oldest first
@@ -47,14 +47,16 @@ local version = tick(1)
 local id = whole(version)
 
 local function decision_in(text)
-  return string.match(text, '("symbol":.-),"confidence":') .. string.match(text, '"reasoning":.*$')
+  return (string.match(text, '("symbol":.-),"confidence":') or text) .. (string.match(text, '"reasoning":.*$') or '')
 end
 
 -- Whether no window finds a listed plan any more: it is too old, or the newest that bears its hash is the same.
 local function is_spent(old, newest)
   if now - tonumber(old) > LONGEST_WINDOW_US then return true end
   if newest == old then return false end
-  local texts = redis.call('HMGET', plans, old, newest)
+  local texts = redis.call('HMGET', plans, old, newest or old)
+  -- Another client has removed one of them: nothing is there to be found.
+  if not texts[1] or not texts[2] then return true end
   return decision_in(texts[1]) == decision_in(texts[2])
 end
 
@@ -67,6 +69,7 @@ end
 -- The oldest plan goes, but an execution of it can still be asked for by its hash.
 local function evict()
   local old, bearing = string.match(redis.call('LPOP', order), '^(%d+) (%x+)')
+  if not old then return end
   local newest = redis.call('HGET', plans, bearing)
   if is_kept(1) and is_spent(old, newest) then keep_document(1, 'plan', 'plan/' .. old, id) end
   if newest ~= old then

@@ -1,6 +1,6 @@
 -- session_forget: remove all that a session has decided.
 --
--- INCLUDE time ledger mutation keeping
+-- INCLUDE time ledger mutation header keeping
 -- KEYS plans       hash  plans by id, and the newest id by plan hash
 -- KEYS session     none  the key beside which all of it lies
 -- KEYS order       list  plans, oldest first

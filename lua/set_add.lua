@@ -1,6 +1,6 @@
 -- set_add: add members to a set.
 --
--- INCLUDE time ledger mutation keeping
+-- INCLUDE time ledger mutation header keeping
 -- KEYS set  set  where
 -- ARGV ttl_ms      int   prolong the set's expiry to this; 0 leaves it
 -- ARGV members...  blob  the coded values

@@ -1,6 +1,6 @@
 -- set_move: move a member from one set to another of the same namespace.
 --
--- INCLUDE time ledger mutation keeping
+-- INCLUDE time ledger mutation header keeping
 -- KEYS source       set  where it is
 -- KEYS destination  set  where it goes
 -- ARGV member  blob  the coded value

@@ -1,6 +1,6 @@
 -- set_pop: take a random member out of a set; of many racing takers exactly one gets it.
 --
--- INCLUDE time ledger mutation keeping
+-- INCLUDE time ledger mutation header keeping
 -- KEYS set  set  where
 --
 -- RETURNS `<version> <the member>`, or `0 ` when the set is empty

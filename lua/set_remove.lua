@@ -1,6 +1,6 @@
 -- set_remove: remove members from a set.
 --
--- INCLUDE time ledger mutation keeping
+-- INCLUDE time ledger mutation header keeping
 -- KEYS set  set  where
 -- ARGV members...  blob  the coded values
 --

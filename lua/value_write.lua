@@ -2,7 +2,7 @@
 --
 -- Writes that one client makes at the same moment share one call; each stands alone unless `together`.
 --
--- INCLUDE time ledger mutation keeping record
+-- INCLUDE time ledger mutation header keeping record
 -- KEYS values...  string  the records, one for each pair of arguments
 -- ARGV together  0|1   1: all or none, refused as a whole when a key holds another type
 -- ARGV terms...  text  '' for what most writes want, else '<expect> <ttl_ms> <codec>': expect is '*' any (else ''

@@ -415,6 +415,24 @@ def test_doctor_finds_blobs_without_a_key_and_sweeps_them_when_told(shell: Shell
     assert not any(blob.exists() for blob in blobs)
 
 
+def test_doctor_names_a_key_in_which_another_client_has_written_and_what_to_do(shell: Shell) -> None:
+    shell("set", "topic", "tides")
+    clock = f"sm:{{{shell.namespace}}}:$clock"
+    shell("redis-cli", "SET", clock, "yesterday")
+
+    done = shell("doctor")
+    (check,) = [one for one in json.loads(done.out) if one["about"] == "service keys"]
+    refused = shell("set", "topic", "gulls")
+
+    assert done.code == 1
+    assert (check["verdict"], check["remedy"]) == ("bad", "delete it: the next change makes it anew")
+    assert clock in check["found"]
+    assert clock in refused.err
+    shell("redis-cli", "DEL", clock)
+    assert shell("set", "topic", "gulls").code == 0
+    assert {one["about"]: one for one in shell("doctor").data}["service keys"]["verdict"] == "good"
+
+
 def test_doctor_leaves_with_exit_code_1_when_something_is_bad(shell: Shell) -> None:
     done = shell("doctor", "--data-dir", "/tmp/" + "long" * 30)
 

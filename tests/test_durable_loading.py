@@ -15,7 +15,7 @@ from sharedmem import Settings
 from sharedmem.clock import new_id
 from sharedmem.durable.loading import ABSENT, LOADS, OVERTAKEN, WAITS, Times
 from sharedmem.durable.sqlite.store import SqliteDurable
-from sharedmem.errors import InternalError, UnavailableError
+from sharedmem.errors import CorruptionError, UnavailableError, UsageError
 from sharedmem.hub.assembly import Connect
 from sharedmem.hub.assembly import connect as connect_to_real
 from sharedmem.models import DurableRecord
@@ -337,7 +337,7 @@ async def test_a_document_that_cannot_be_read_is_told_and_left(
     damaged = document(hub, "bad", 1, **fields)
     await tier.put([damaged])
 
-    with pytest.raises(InternalError, match=r"shared:bad.* cannot be read"):
+    with pytest.raises(CorruptionError, match=r"shared:bad.* cannot be read"):
         await hub.recalled("bad")
 
     assert await hub.kept("bad") == damaged
@@ -383,7 +383,7 @@ async def test_a_closed_hub_tells_those_who_wait(hub: Bridge, tier: Stage) -> No
 
     await hub.background.close()
 
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UsageError, match="it was closed"):
         await waiting
 
 

@@ -18,7 +18,7 @@ from sharedmem import Settings
 from sharedmem.clock import new_id
 from sharedmem.durable.joining import Patience
 from sharedmem.durable.sqlite.store import SqliteDurable
-from sharedmem.errors import UnavailableError
+from sharedmem.errors import UnavailableError, UsageError
 from sharedmem.hub.assembly import Connect
 from sharedmem.hub.assembly import connect as connect_to_real
 from sharedmem.testing.fakes import connect_to_fake
@@ -137,7 +137,7 @@ async def test_a_hub_that_dies_while_it_restores_is_replaced(hub: Bridge, other:
     await clean(hub)
     restoring, _ = await held_up(other, tier)
     await other.background.close()
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UsageError, match="it was closed"):
         await restoring
 
     await hub.write("mine", "2", mode="a")

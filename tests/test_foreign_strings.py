@@ -194,3 +194,67 @@ async def test_what_an_entry_tells_is_what_an_update_finds(ground: Ground) -> No
 
             assert entry is not None
             assert seen == [entry.value], rest
+
+
+@pytest.fixture
+async def tiered(tmp_path: Path) -> AsyncIterator[tuple[Hub, Ground]]:
+    """With a durable tier, on a server that is emptied."""
+    tier = f"sqlite://{tmp_path}/tier.db"
+    settings = Settings(data_dir=tmp_path, durable_url=tier, kind_rules={"*": "knowledge"})
+    server = fakeredis.FakeServer()
+    bare = Redis.from_pool(fakeredis.FakeStrictRedis(server=server).connection_pool)
+    async with Hub(settings=settings, connect=connect_to_fake(server)) as hub:
+        with bare:
+            yield hub, Ground(hub.store("foreign"), bare, settings.prefix)
+
+
+@pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN)
+async def test_a_foreign_string_comes_back_from_the_durable_tier_as_it_was(
+    tiered: tuple[Hub, Ground], text: bytes
+) -> None:
+    hub, ground = tiered
+    ground.set(text)
+    assert await ground.store.expire("key", 600)
+    await hub.durable.drain("foreign")
+    ground.bare.flushall()
+
+    entry = await ground.store.entry("key")
+
+    assert entry is not None
+    assert entry.version == 0
+    assert ground.bare.get(ground.physical) == text
+
+
+@pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN)
+async def test_an_import_leaves_a_foreign_string_unless_it_is_told_to_replace(tmp_path: Path, text: bytes) -> None:
+    server = fakeredis.FakeServer()
+    bare = Redis.from_pool(fakeredis.FakeStrictRedis(server=server).connection_pool)
+    settings = Settings(data_dir=tmp_path, durable_url="none")
+    async with Hub(settings=settings, connect=connect_to_fake(server)) as hub:
+        ground = Ground(hub.store("foreign"), bare, settings.prefix)
+        await ground.store.write("key", "ours")
+        await hub.archive.export("foreign", tmp_path / "a.jsonl")
+        for older in (text, text.replace(VERSION, b"0" * 16)):
+            ground.set(older)
+            await hub.archive.import_(tmp_path / "a.jsonl")
+            assert bare.get(ground.physical) == older
+
+        await hub.archive.import_(tmp_path / "a.jsonl", replace=True)
+        assert await ground.store.read("key") == "ours"
+
+
+@pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN)
+async def test_what_is_imported_into_the_tier_takes_the_place_of_any_foreign_string(
+    tiered: tuple[Hub, Ground], tmp_path: Path, text: bytes
+) -> None:
+    hub, ground = tiered
+    await ground.store.write("key", "ours")
+    await hub.durable.drain("foreign")
+    await hub.archive.export("foreign", tmp_path / "a.jsonl")
+    await ground.store.delete("key")
+    await hub.durable.drain("foreign")
+    ground.set(text.replace(VERSION, b"9" * 16))
+
+    await hub.archive.import_(tmp_path / "a.jsonl")
+
+    assert await ground.store.read("key") == "ours"

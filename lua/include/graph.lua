@@ -13,10 +13,15 @@ local function type_of(id)
   return TYPES[string.match(id, '/(%l)/')]
 end
 
+-- When the last group went; '0' for never, also where another client has written there.
+local function last_gone(held)
+  return string.match(held or '', '^%d+$') or '0'
+end
+
 -- Version of its first record, time until which it is closed, by whom, and when the last group went ('0' for never).
 local function state_of_group(groups, group)
   local held = redis.call('HMGET', groups, group, '')
-  local gone = held[2] or '0'
+  local gone = last_gone(held[2])
   if not held[1] then return nil, nil, nil, gone end
   local closed_until, token = string.match(held[1], '^closed (%d+) (%S+)$')
   if closed_until then return nil, tonumber(closed_until), token, gone end

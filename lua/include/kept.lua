@@ -1,6 +1,6 @@
 -- kept: what a change leaves for the durable tier, in the same step.
 --
--- Needs mutation.lua before it. Stands in scripts that say `INCLUDE keeping` where a durable tier is used, else
+-- Needs mutation.lua and header.lua before it. Stands in scripts that say `INCLUDE keeping` where a durable tier is used, else
 -- unkept.lua does. What it takes comes behind the script's own keys and arguments, and is cut off here. A key's state
 -- is `pending <stamp> <expires> <kind> <documents>` until the tier has as many documents of it as wait, and `deleted`
 -- with the same words when it is gone; then nothing, or `missing` (it is nowhere), `loading <token>` (somebody brings
@@ -16,7 +16,7 @@
 -- ARGV limit    int   how many entries may wait
 -- RETURNS LOST: the namespace is to be joined first; UNKNOWN: whether the key lasts is not known, and the tier, which
 --         knows, could not be asked; nothing was changed
--- FAILS   FULL
+-- FAILS   FULL, DAMAGED: another client has written to a state, or to `kept`
 local FIXED_KEYS, MOST_FIELDS = 3, 4000
 local limit, through, modes = tonumber(table.remove(ARGV)), table.remove(ARGV), table.remove(ARGV)
 local states = {}
@@ -29,9 +29,22 @@ local kept, outbox = table.remove(KEYS), table.remove(KEYS)
 local mark = string.match(redis.call('HGET', kept, '$joined') or '', '^%a+')
 if not last or (mark ~= 'joined' and mark ~= 'provisional') then return 'LOST' end
 
--- The first word of a key's state, and its further ones as one text.
+-- The text of a key's state; two keys of one step may be the same.
+local texts = {}
+local function text_of_state(i)
+  texts[states[i]] = texts[states[i]] or redis.call('GET', states[i]) or ''
+  return texts[states[i]]
+end
+
+-- Its first word, and its further ones as one text.
 local function state_of(i)
-  return string.match(redis.call('GET', states[i]) or '', '^(%a*) ?(.*)$')
+  return string.match(text_of_state(i), '^(%a*) ?(.*)$')
+end
+
+local COUNTED = '^%a+ %d+ %d+ %a (%d+)$'
+local SINGLE = { [''] = true, missing = true, cached = true, expires = true, kept = true, ephemeral = true }
+local function is_sound(text)
+  return SINGLE[text] or string.find(text, '^loading %S+$') or string.find(text, COUNTED)
 end
 
 -- Redis was emptied and the tier could not be asked since: whether a key lasts by argument is known only of those that
@@ -55,10 +68,14 @@ local function kind_of(i)
   return held
 end
 
+local LASTING = { s = true, k = true, l = true, d = true }
 local kinds, lasts = {}, false
 for i = 1, #modes do
   kinds[i] = kind_of(i)
   lasts = lasts or kinds[i]
+  if kinds[i] and not (LASTING[kinds[i]] and is_sound(text_of_state(i))) then
+    return redis.error_reply('DAMAGED another client has written to what is known of ' .. logical(KEYS[FIXED_KEYS + i]))
+  end
 end
 if unknowns == #modes then return 'UNKNOWN' end
 local function is_unknown(i)
@@ -120,9 +137,10 @@ end
 -- Whoever settles may overtake another: not the newest change says that the tier has all, but how many documents wait.
 local left_at = {}
 local function set_state(i, what, stamp, expires)
-  local before = string.match(redis.call('GET', states[i]) or '', '^%a+ %d+ %d+ %a (%d+)$')
+  local before = string.match(text_of_state(i), COUNTED)
   local documents = whole(tonumber(before or '0') + leaving[i])
-  redis.call('SET', states[i], table.concat({ what, stamp, expires, kinds[i], documents }, ' '))
+  texts[states[i]] = table.concat({ what, stamp, expires, kinds[i], documents }, ' ')
+  redis.call('SET', states[i], texts[states[i]])
   leaving[i], left_at[i] = 0, stamp
 end
 
@@ -200,8 +218,8 @@ end
 -- What a string holds: type, version, time of creation, codec and body.
 local function string_at(key)
   local text = redis.call('GET', key)
-  local version, created, codec, body = string.match(text, '^(%d+) %S+ ?(%d*) (%l+)\n(.*)$')
-  if version and #version == 16 then return 'value', version, created == '' and version or created, codec, body end
+  local version, created, codec, body_at = header_of(text)
+  if version then return 'value', version, created, codec, string.sub(text, body_at) end
   if string.find(text, '^-?%d+$') then return 'counter', nil, '0', 'json', text end
   return 'text', nil, '0', 'text', text
 end

@@ -18,6 +18,8 @@ _SLACK_MS = 2_000
 _SIZES = {"RPUSH": "LLEN", "HSET": "HLEN", "SADD": "SCARD"}
 _ABSENT = "nothing"
 _IS_GONE = -2
+_LATEST_MS = 253_402_300_800_000
+"""The year 10000, which no date of Python reaches; another client may have set it."""
 _KNOWLEDGE = "knowledge"
 _EXPIRES = b"expires"
 
@@ -122,4 +124,6 @@ def _shown(held: Reply | Argument) -> str:
 
 
 def _time(at_ms: int) -> str:
+    if not 0 <= at_ms < _LATEST_MS:
+        return f"{at_ms} ms after 1970"
     return "never" if not at_ms else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -16,11 +16,13 @@ from sharedmem.errors import SharedMemoryError
 from sharedmem.models import Difference, DurableRecord, DurableStatus, Verification
 from sharedmem.wire.changes import as_list, text_of
 from sharedmem.wire.keys import LASTING_FAMILIES, Target
+from sharedmem.wire.replies import Reply
 from sharedmem.wire.tier import BY_RULE, LOG, Imager
 
 _AT_ONCE = 32
 _PATIENCE_S = 10.0
 _PAGE = 500
+_SHOWN = 200
 _MOST_TRIES = 5
 _UNSETTLED = (b"pending", b"deleted")
 _LOG_KIND = "log"
@@ -154,7 +156,7 @@ class Inspector:
             reply = as_list(await self._line.call("HSCAN", kept, cursor, "COUNT", _PAGE))
             cursor = text_of(reply[0]).encode()
             # What begins otherwise is no key, but a mark about them.
-            yield [key for key in map(text_of, as_list(reply[1])[::2]) if key.startswith(f"{namespace}:")]
+            yield [key for key in map(_decoded, as_list(reply[1])[::2]) if key.startswith(f"{namespace}:")]
             if cursor == b"0":
                 break
         near = self._keyspace.space(namespace).clock
@@ -205,7 +207,12 @@ class Inspector:
         now_ms = await server_microseconds(self._line) // 1000
         alive = living(records, now_ms)
         if alive:
-            found = await self._comparer.parts(target.key, imager.parts(target, alive))
+            try:
+                parts = imager.parts(target, alive)
+            except (ValueError, LookupError, TypeError) as error:
+                told = f"cannot be read: {error}"[:_SHOWN]
+                return [Difference(key=target.key, what="form", redis="present", tier=told)]
+            found = await self._comparer.parts(target.key, parts)
             return found + await self._comparer.expiry(alive[0], here, self._keyspace.state(target), now_ms)
         if head is not None and await self._may_be_left(target, head):
             return []
@@ -216,3 +223,8 @@ class Inspector:
         """Whether a key may be in Redis although it has ended in the tier: it was written as ephemeral since."""
         kept = await self._line.call("HEXISTS", self._keyspace.kept(target.space.namespace), target.key)
         return kept == 0 and (head.deleted or not self._should_last(target.key))
+
+
+def _decoded(reply: Reply) -> str:
+    """A field's name; bytes that are no text name no key of ours."""
+    return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)

@@ -17,7 +17,7 @@ from sharedmem.durable.flights import Flights
 from sharedmem.durable.images import DataImager
 from sharedmem.durable.living import living
 from sharedmem.durable.shores import Shores
-from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
+from sharedmem.errors import CorruptionError, SharedMemoryError, UnavailableError
 from sharedmem.models import DurableRecord
 from sharedmem.wire.keeping import FillKeys, LookKeys
 from sharedmem.wire.keys import Target
@@ -107,7 +107,7 @@ class Loader:
         Raises:
             UnavailableError: it is neither here, nor can the tier be asked, nor does it come within the patience.
             LimitedError, AccessDeniedError: as the tier's.
-            InternalError: the tier has it in a form that cannot be read; it is left as it is.
+            CorruptionError: the tier has it in a form that cannot be read; it is left as it is.
         """
         return await self._flights.share(f"{mode} {target.key}", lambda: self._recall(target, mode))
 
@@ -186,7 +186,7 @@ class Loader:
             records: all its documents, read after the lease was given.
 
         Raises:
-            InternalError: they cannot be read.
+            CorruptionError: they cannot be read.
         """
         seen = living(records, lease.now_ms)
         parts = _parts(lease, seen) if seen else []
@@ -233,10 +233,8 @@ def _parts(lease: Lease, seen: Sequence[DurableRecord]) -> list[Part]:
     try:
         return [part for part in lease.imager.parts(lease.target, seen) if part.rows]
     except (ValueError, LookupError, TypeError) as error:
-        raise InternalError(
-            f"the durable tier has key {lease.target.key!r} in a form that cannot be read: {error}; it stays there as"
-            " it is: write the key anew, or look at it with `sharedmem durable verify`"
-        ) from error
+        problem = f"the durable tier has it in a form that cannot be read ({error}), and keeps it so"
+        raise CorruptionError(lease.target.key, problem, "write the key anew, or delete it") from error
 
 
 def _chunks(part: Part) -> Iterator[tuple[int, list[Argument]]]:

@@ -10,7 +10,7 @@ from operator import attrgetter
 from sharedmem.durable.gathering import Gatherer
 from sharedmem.durable.loading import Lease, Loader
 from sharedmem.durable.protocol import Durable
-from sharedmem.errors import InternalError
+from sharedmem.errors import CorruptionError
 from sharedmem.models import DurableRecord
 from sharedmem.telemetry import get_logger
 from sharedmem.wire.keys import KeySpace, is_lasting_record
@@ -93,7 +93,7 @@ class Warmer:
     async def _fill(self, lease: Lease, records: Sequence[DurableRecord]) -> bool | None:
         try:
             return await self._loader.fill(lease, records)
-        except InternalError:
+        except CorruptionError:
             _logger.exception("key %r stays in the durable tier", lease.target.key)
             await self._loader.give_back(lease)
             return False

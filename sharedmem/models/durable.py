@@ -145,7 +145,8 @@ class Difference(Record):
     key: str
     element: str = ""
     what: str
-    """`value`, `element`, `size`, `type`, `expiry`, or `missing` when one side has nothing."""
+    """`value`, `element`, `size`, `type`, `expiry`, `missing` when one side has nothing, or `form` when the durable
+    tier has it in a form that cannot be read."""
     redis: str
     tier: str
 

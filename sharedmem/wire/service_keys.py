@@ -31,6 +31,8 @@ _AGAIN = "delete it: who holds or waits for it asks again"
 _TASKS = "delete it, and put the tasks again that were in it"
 _SESSION = "forget the session, or delete the key; what the durable tier has comes back (`sharedmem restore`)"
 _RECORDS = "delete it; what the durable tier or an archive has comes back (`sharedmem restore`, `sharedmem import`)"
+_COMPARED = "delete it; `sharedmem durable verify` shows what the durable tier lacks"
+_STATE = re.compile(rb"missing|cached|expires|kept|ephemeral|loading \S+|[a-z]+ \d+ \d+ [a-z] \d+")
 _SUMS = "delete it: it counts from zero again"
 
 
@@ -44,6 +46,8 @@ class Form(NamedTuple):
     fields: Mapping[bytes, re.Pattern[bytes]] = {}
     required: frozenset[bytes] = frozenset()
     """Those of these fields that have to be there."""
+    items: re.Pattern[bytes] | None = None
+    """Of each item of a list."""
 
 
 def _forms(remedy: str, **types: str) -> dict[str, Form]:
@@ -55,11 +59,11 @@ FORMS: Mapping[str, Form] = {
     "changes": Form(("stream",), "delete it: whoever follows it is told of a gap"),
     "ops": Form(("hash",), "delete it: only repeats of calls under way are affected", re.compile(rb"(?s)\d+ .*")),
     **_forms(
-        "delete it; `sharedmem durable verify` shows what the durable tier lacks",
+        _COMPARED,
         stream="outbox outbox.dead",
-        hash="kept",
-        string="kept.state",
     ),
+    "kept": Form(("hash",), _COMPARED, re.compile(rb"[skl]|whole|(?:joined|provisional) \d+ \d*|\S.* \d+")),
+    "kept.state": Form(("string",), _COMPARED, _STATE),
     **_forms(
         _AGAIN,
         zset="lock lock.waiters semaphore semaphore.waiters rwlock rwlock.waiters leader leader.waiters"
@@ -67,7 +71,7 @@ FORMS: Mapping[str, Form] = {
         hash="barrier.opened presence.facts",
         string="memory.tending cache.tending graph.tending note.tending graph.falkor.turn",
     ),
-    "limit": Form(("list", "string"), _SUMS, re.compile(rb"-?\d+(?: -?\d+ -?\d+)?")),
+    "limit": Form(("list", "string"), _SUMS, re.compile(rb"\d+ -?\d+ \d+"), items=re.compile(rb"-?\d+")),
     "once": Form(
         ("hash",),
         "delete it: the work is done again by the next caller",
@@ -91,11 +95,15 @@ FORMS: Mapping[str, Form] = {
     "queue.counts": Form(("hash",), _SUMS, _NUMBER),
     **_forms(
         _SESSION,
-        hash="plan plan.duplicates execution",
+        hash="plan.duplicates",
         list="plan.order execution.finished",
         set="plan.sessions",
         zset="plan.ages episode.sessions episode.endings",
         stream="episode",
+    ),
+    "plan": Form(("hash",), _SESSION, re.compile(rb'(?s)\d{16}|\{.*"symbol":.*,"confidence":.*"reasoning":.*\}')),
+    "execution": Form(
+        ("hash",), _SESSION, re.compile(rb'(?s)\d{16}|\{.*"state":"[a-z]+","fence":\d+,"attempt":\d+,.*\}')
     ),
     "execution.stats": Form(("hash",), _SESSION, _NUMBER),
     "episode.summary": Form(("string",), "delete it: the session is summarized anew", re.compile(rb"(?s)\d{1,16} .*")),
@@ -107,7 +115,7 @@ FORMS: Mapping[str, Form] = {
         string="memory.place cache.place graph.place note.place graph.falkor graph.falkor.ready",
         set="note.apps",
     ),
-    "graph.groups": Form(("hash",), _RECORDS, re.compile(rb"[^\s]+(?: .*)?")),
+    "graph.groups": Form(("hash",), _RECORDS, re.compile(rb"\d{16}|closed \d{16} \S+")),
     "graph.changed": Form(("zset",), _RECORDS),
     **_forms(
         "delete it: it is made again by what comes",
@@ -195,7 +203,7 @@ def _looks(key: bytes, form: Form, type_: str) -> list[Command]:
         return [("HMGET", key, *form.fields)]
     if form.text is not None and type_ == "hash":
         return [("HSCAN", key, 0, "COUNT", _LOOKED_AT)]
-    if form.text is not None and type_ == "list":
+    if form.items is not None and type_ == "list":
         return [("LRANGE", key, 0, _LOOKED_AT)]
     return [("GET", key)] if form.text is not None and type_ == "string" else []
 
@@ -210,13 +218,13 @@ def _problem(form: Form, type_: str, replies: list[Reply]) -> str | None:
         if missing := form.required.intersection(lacking):
             return f"it has no field {', '.join(sorted(name.decode() for name in missing))}"
         return next(_odd(zip(form.fields, values, form.fields.values(), strict=True)), None)
+    if form.items is not None and type_ == "list":
+        items = replies[0] if isinstance(replies[0], list) else []
+        return next(_odd((f"item {at}".encode(), item, form.items) for at, item in enumerate(items)), None)
     if not replies or form.text is None:
         return None
     if type_ == "string":
         return next(_odd([(b"value", replies[0], form.text)]), None)
-    if type_ == "list":
-        items = replies[0] if isinstance(replies[0], list) else []
-        return next(_odd((f"item {at}".encode(), item, form.text) for at, item in enumerate(items)), None)
     page = replies[0][1] if isinstance(replies[0], list) else []
     flat = page if isinstance(page, list) else []
     return next(_odd((flat[at], flat[at + 1], form.text) for at in range(0, len(flat) - 1, 2)), None)

@@ -13,6 +13,8 @@ from sharedmem.models import DeadLetter
 
 _PAGE = 200
 _ID = re.compile(r"\d+-\d+")
+# Another client may have given an entry any id.
+_LATEST_US = 253_402_300_799_000_000
 
 
 class DeadLetters:
@@ -95,7 +97,7 @@ def _letter(namespace: str, entry: Entry) -> DeadLetter:
         type=record.type if record else "",
         stamp=record.stamp if record else 0,
         reason=named.get(b"reason", b"").decode(errors="replace"),
-        at=from_microseconds(int(entry.id.partition(b"-")[0]) * 1000),
+        at=from_microseconds(min(entry.at_ms * 1000, _LATEST_US)),
         name=name.decode(errors="replace"),
         size=len(body),
     )

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from sharedmem.errors import InternalError
 from sharedmem.knowledge.graph.records import EntityRow, Row
 from sharedmem.knowledge.graph.redis.rows import (
     BETWEEN,
@@ -80,11 +79,7 @@ def recalled(record: DurableRecord) -> Recalled:
     if kind == _NAME:
         return Recalled(named, record.version, _name(record.body))
     vector = b64decode(told["embedding"]) if told.get("embedding") else None
-    try:
-        row = decode(kind, record.body.encode(), version=record.version, vector=vector)
-    except InternalError as error:
-        raise ValueError(str(error)) from error
-    return Recalled(named, record.version, row)
+    return Recalled(named, record.version, decode(kind, record.body.encode(), version=record.version, vector=vector))
 
 
 def hashed(one: Recalled, namespace: str) -> dict[str, Argument]:
@@ -138,7 +133,7 @@ def _row_here(one: Recalled, held: Held) -> Row | Name | None:
         return None
     try:
         return _name(held.body) if one.kind == _NAME else decode(one.kind, held.body, version=held.version)
-    except (InternalError, ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError):
         return None
 
 

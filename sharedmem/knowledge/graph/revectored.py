@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sharedmem.errors import InternalError
 from sharedmem.knowledge.graph.records import EntityRow, Row
 from sharedmem.knowledge.graph.redis.rows import decode
 from sharedmem.knowledge.graph.resolving import entity_text
@@ -30,7 +29,7 @@ class RevectoredGraphs(RevectoredRecords):
     def _text(self, id_: str, body: bytes) -> str:
         try:
             row: Row = decode(id_.split("/", 2)[1], body, version=0)
-        except (InternalError, IndexError):
+        except (ValueError, IndexError):
             return ""
         return entity_text(row) if isinstance(row, EntityRow) else row.text
 

@@ -27,13 +27,15 @@ from sharedmem.knowledge.graph.redis.rows import (
 )
 from sharedmem.knowledge.graph.times import stamp_of
 from sharedmem.knowledge.growing import Growth
-from sharedmem.wire.replies import Argument, Command, ServerError
+from sharedmem.wire.replies import Argument, Command, Reply, ServerError
+from sharedmem.wire.service_keys import damaged
 from sharedmem.wire.tier import UnsettledError
 
 MOST_AT_ONCE = 2_000
 """Records that one call of a script writes: it holds up everybody for that long."""
 _SHARED = ("edges", "claims", "names", "merges", "changed", "told")
 _CLOSED = "GROUPCLOSED"
+_DAMAGED = "DAMAGED"
 _ANY_VERSION = -1
 
 
@@ -49,6 +51,7 @@ class Committing(Looking, Deleting):
         Raises:
             InvalidError: over `MOST_AT_ONCE` records.
             ConflictError: the group is being deleted.
+            CorruptionError: a record has a version that was never given.
             DurabilityPendingError: it is written, but the durable tier, which is waited for, does not have it.
             UnavailableError: the server cannot be reached.
         """
@@ -89,14 +92,19 @@ class Committing(Looking, Deleting):
                 keep=self._keep(step.named),
             )
         except ServerError as error:
-            raise self._refused(error, group) from error
+            raise await self._refused(error, group, step) from error
         except UnsettledError as error:
             key = self._target(step.named[0]).key
             raise DurabilityPendingError(key, int(error.reply.split()[0]), str(error.cause)) from error.cause
 
-    def _refused(self, error: ServerError, group: str) -> SharedMemoryError:
+    async def _refused(self, error: ServerError, group: str, step: _Step) -> SharedMemoryError:
         if error.code == _CLOSED:
             return ConflictError(f"group {group!r} is being deleted; try again when that is done")
+        if error.code == _DAMAGED:
+            keys = [self._record(named) for named in step.named]
+            versions = await self._line.read_many([("HGET", key, "version") for key in keys])
+            newest = max(zip(map(_number, versions), keys, strict=True))
+            return damaged(newest[1], f"its version {newest[0]} was never given")
         return self._explained(error, group)
 
     def _words(self, group: str, step: _Step) -> list[Argument]:
@@ -197,6 +205,10 @@ class _Step:
     def _replaced(self) -> Iterable[Row]:
         kept = {(KINDS[type(row)], row.id) for row in self.rows}
         return (row for key, row in self.former.items() if key in kept or isinstance(row, FactRow))
+
+
+def _number(version: Reply) -> int:
+    return int(version) if isinstance(version, bytes) and version.isdigit() else 0
 
 
 def _spare(changes: Changes) -> list[tuple[str, str]]:

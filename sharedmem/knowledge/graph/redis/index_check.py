@@ -11,6 +11,7 @@ from sharedmem.knowledge.graph.records import EntityRow, Stray
 from sharedmem.knowledge.graph.redis.ground import RedisGround
 from sharedmem.knowledge.graph.redis.rows import BETWEEN, claim_of, decode, edge_of, entries, record_named
 from sharedmem.wire.replies import Argument, Command, Reply, ServerError
+from sharedmem.wire.service_keys import decoding
 
 _SETS = ("edges", "claims", "told")
 _HASHES = ("names", "merges")
@@ -99,14 +100,14 @@ class IndexCheck(RedisGround):
     async def _entries(self, group: str, part: str) -> AsyncIterator[list[_Entry]]:
         key = self._part(group, part)
         if part in _SETS:
-            low = "-"
+            low = b"-"
             while True:
                 (reply,) = await self._read(group, [("ZRANGEBYLEX", key, low, "+", "LIMIT", 0, _PAGE)])
-                members = [member.decode(errors="replace") for member in cast("list[bytes]", reply)]
-                yield [_Entry(part, member) for member in members]
+                members = cast("list[bytes]", reply)
+                yield [_Entry(part, member.decode(errors="replace")) for member in members]
                 if len(members) < _PAGE:
                     return
-                low = f"({members[-1]}"
+                low = b"(" + members[-1]
         cursor = b"0"
         while True:
             (reply,) = await self._read(group, [("HSCAN", key, cursor, "COUNT", _PAGE)])
@@ -120,10 +121,11 @@ class IndexCheck(RedisGround):
         asked = list(records)
         looks: list[Command] = [("HMGET", self._record(record_named(group, *one)), "version", "body") for one in asked]
         replies = cast("list[list[bytes | None]]", await self._read(group, looks))
-        return {
-            record: _Held(_version(version), _beside(record, body) if body else None)
-            for record, (version, body) in zip(asked, replies, strict=True)
-        }
+        held = {}
+        for record, (version, body) in zip(asked, replies, strict=True):
+            with decoding(self._record(record_named(group, *record))):
+                held[record] = _Held(_version(version), _beside(record, body) if body else None)
+        return held
 
     async def _half_named(
         self, group: str, named: Mapping[_Entry, _Record], held: Mapping[_Record, _Held]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TypeVar, cast
 
@@ -12,6 +13,7 @@ from sharedmem.wire.graphing import LookKeys
 from sharedmem.wire.replies import Reply, ServerError
 from sharedmem.wire.service_keys import decoding
 
+_VERSION = re.compile(rb"\d{16}")
 R = TypeVar("R", EpisodeRow, EntityRow, FactRow)
 
 
@@ -63,10 +65,17 @@ def _rows(
     for id_, (key, reply) in zip(ids, replies, strict=False):
         with decoding(key):
             body, version, vector = cast("list[bytes]", reply)
-            row: Row | None = decode(kind, body, version=int(version), vector=vector) if body else None
+            row: Row | None = decode(kind, body, version=_version(version), vector=vector) if body else None
             assert row is None or isinstance(row, type_)
         if row is not None:
             yield id_, row
+
+
+def _version(spelled: bytes) -> int:
+    """The number of a version; one that is spelled otherwise would never be the one that a step expects."""
+    if not _VERSION.fullmatch(spelled):
+        raise ValueError(f"version {spelled!r}")
+    return int(spelled)
 
 
 def _pairs(reply: Sequence[Reply]) -> Iterator[tuple[str, str]]:
