@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sharedmem import ActorContext, Hub, InvalidError, RemembersMixin, Settings, UnavailableError
+from sharedmem import ActorContext, Hub, InvalidError, RemembersMixin, Settings, UsageError
 from sharedmem.models import MemoryItem
 from sharedmem.testing import fake_hub
 
@@ -146,7 +146,7 @@ async def test_an_actor_outlives_its_hub(hub: Hub) -> None:
     await hub.close()
 
     assert await reviewer.recall("roof") == []
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UsageError):
         await strict.recall("roof")
 
 

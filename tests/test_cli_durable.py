@@ -80,6 +80,7 @@ def test_lag_tells_what_waits_namespace_by_namespace(shell: Shell) -> None:
         "oldest": 0.0,
         "delivered": 0,
         "dead": 0,
+        "recovery": "complete",
     }
 
 

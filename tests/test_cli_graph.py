@@ -261,8 +261,8 @@ def test_a_mistake_is_told_in_a_sentence(shell: Shell, words: tuple[str, ...], c
     assert is_one_sentence(done, told), done.err
 
 
-def test_the_group_alone_tells_what_it_can_do(shell: Shell) -> None:
-    done = shell("graph")
+def test_the_help_of_the_group_tells_what_it_can_do(shell: Shell) -> None:
+    done = shell("graph", "--help")
 
     assert (done.code, done.err) == (0, "")
     assert "Usage: sharedmem graph" in done.out

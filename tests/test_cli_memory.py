@@ -242,8 +242,8 @@ def test_a_mistake_is_told_in_a_sentence(shell: Shell, words: tuple[str, ...], c
 
 
 @pytest.mark.parametrize("group", ["memories", "thread", "index", "cache"])
-def test_a_group_alone_tells_what_it_can_do(shell: Shell, group: str) -> None:
-    done = shell(group)
+def test_the_help_of_a_group_tells_what_it_can_do(shell: Shell, group: str) -> None:
+    done = shell(group, "--help")
 
     assert (done.code, done.err) == (0, "")
     assert f"Usage: sharedmem {group}" in done.out

@@ -17,7 +17,7 @@ from sharedmem import Settings
 from sharedmem.clock import new_id
 from sharedmem.durable.joining import PROVISIONAL, REPAIRS
 from sharedmem.durable.sqlite.store import SqliteDurable
-from sharedmem.errors import UnavailableError
+from sharedmem.errors import UnavailableError, UsageError
 from sharedmem.hub.assembly import Connect
 from sharedmem.hub.assembly import connect as connect_to_real
 from sharedmem.models import DurableRecord
@@ -273,7 +273,7 @@ async def test_whoever_stops_on_the_way_leaves_the_rest_to_the_next(hub: Bridge,
     first = asyncio.create_task(other.join(hub.namespace))
     await pause.reached.wait()
     await other.background.close()
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UsageError, match="it was closed"):
         await first
     tier.before = Pause("nothing")
 

@@ -9,7 +9,7 @@ import pytest
 from support.waiting import wait_until
 
 from sharedmem import Settings
-from sharedmem.errors import ConfigError, InvalidError, UnavailableError
+from sharedmem.errors import ConfigError, InvalidError, UnavailableError, UsageError
 from sharedmem.knowledge.memory.dedup import Held
 from sharedmem.knowledge.memory.memories import Memories
 from sharedmem.models import MemoryItem
@@ -173,4 +173,4 @@ async def test_adds_that_are_under_way_when_the_hub_closes_do_not_hang(settings:
 
     assert all(task.done() for task in adding)
     for task in adding:
-        assert task.exception() is None or isinstance(task.exception(), UnavailableError)
+        assert task.exception() is None or isinstance(task.exception(), UsageError)

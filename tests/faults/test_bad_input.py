@@ -16,7 +16,7 @@ from support.bare_server import BareServer
 from support.faulty_hubs import persistent
 from support.footprint import contents_of
 
-from sharedmem import Hub, InvalidError, SharedMemoryStore, VersionConflictError, WrongTypeError
+from sharedmem import CorruptionError, Hub, InvalidError, SharedMemoryStore, VersionConflictError, WrongTypeError
 
 Act = Callable[[SharedMemoryStore, Any], Awaitable[object]]
 
@@ -401,7 +401,7 @@ async def test_a_grant_that_could_reach_too_far_is_refused(grant: str, bare_serv
 async def test_a_damaged_record_is_told_as_such(store: SharedMemoryStore, raw: Redis, damaged: bytes) -> None:
     raw.set("sm:{team}:ada:damaged", damaged)
 
-    with pytest.raises(InvalidError, match="damaged"):
+    with pytest.raises(CorruptionError, match="damaged"):
         await store.read("damaged")
 
     assert await store.write("damaged", "whole again")
