@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from sharedmem import Hub, InternalError, Settings, UnavailableError
 from sharedmem.clock import new_id
 from sharedmem.testing import fake_hub
 from sharedmem.wire.changes import as_list, parse_change
+from sharedmem.wire.faults import translate
 from sharedmem.wire.keys import KeySpace, Target
 from sharedmem.wire.line import Line
 from sharedmem.wire.mutations import Mutations, Record
@@ -379,8 +381,12 @@ async def test_an_error_inside_of_a_script_names_its_file_and_line(real_hub: Hub
     space = parts.keyspace.space(f"scripts-{new_id(8)}")
 
     # A caller that leaves out its arguments: the script stumbles over that before it writes.
-    with pytest.raises(InternalError, match=r"lua/version_take\.lua:\d+"):
+    with pytest.raises(ServerError) as caught:
         await parts.means.mutations._sender.run("version_take", [space.clock, space.changes, space.clock], [])
+
+    error = translate(caught.value, "here")
+    assert isinstance(error, InternalError)
+    assert re.search(r"lua/version_take\.lua:\d+", str(error))
 
 
 async def write(bench: Bench, *records: Record) -> list[bytes]:

@@ -1,7 +1,7 @@
 -- header: the header line of a key/value record, `<version> <actor>[ <created>] <codec>`.
 --
--- `sharedmem/data/records.py` reads the same grammar: versions and times of 16 digits, an actor without blanks, a codec
--- of small letters, a line feed, within the first 256 bytes. Every other string, also the empty one, is a foreign one.
+-- `sharedmem/data/records.py` reads the same grammar: a version of 16 digits, an actor without blanks, a time of at
+-- most 16 digits (imported values may be older than 2001), a codec of small letters, a line feed, all within 256 bytes. Every other string, also the empty one, is a foreign one.
 local LONGEST_HEADER = 256
 
 -- Version, time of creation, codec and where the body begins, of a record's text or its first 256 bytes; nil when the
@@ -9,6 +9,6 @@ local LONGEST_HEADER = 256
 local function header_of(text)
   local version, created, codec, body_at =
     string.match(string.sub(text, 1, LONGEST_HEADER), '^(%d+) %S+ ?(%d*) (%l+)\n()')
-  if not version or #version ~= 16 or (created ~= '' and #created ~= 16) then return nil end
+  if not version or #version ~= 16 or #created > 16 then return nil end
   return version, created == '' and version or created, codec, body_at
 end

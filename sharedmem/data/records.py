@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sharedmem.wire.codec import JSON, decode, decode_foreign, decode_json
 
 # The grammar of lua/include/record.lua: what one of them takes for a record, the other must, too.
-_HEADER = re.compile(rb"(\d{16}) (\S+)(?: (\d{16})?)? ([a-z]+)\n")
+_HEADER = re.compile(rb"(\d{16}) (\S+)(?: (\d{1,16})?)? ([a-z]+)\n")
 _LONGEST_HEADER = 256
 FOREIGN = "x"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sharedmem.durable.texts import from_text, member_from_text
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord
-from sharedmem.wire.keys import Target
+from sharedmem.wire.keys import SHARED_SCOPE, Target
 from sharedmem.wire.replies import Argument, Command
 from sharedmem.wire.tier import Imager, Part
 
@@ -77,7 +77,8 @@ class LogImager:
 def _value(record: DurableRecord) -> bytes:
     """The record as `data.records` reads it: version, actor, when it was first written if earlier, codec, body."""
     created = f" {record.created}" if 0 < record.created != record.version else ""
-    header = f"{record.version:016d} {record.actor}{created} {record.codec}\n"
+    # Who wrote an archive by hand may have named nobody; a header needs a name.
+    header = f"{record.version:016d} {record.actor or SHARED_SCOPE}{created} {record.codec}\n"
     return header.encode() + from_text(record.codec.encode(), record.body)
 
 
