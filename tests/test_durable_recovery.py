@@ -16,7 +16,7 @@ from support.waiting import wait_until
 
 from sharedmem import Settings
 from sharedmem.clock import new_id
-from sharedmem.durable.joining import Patience
+from sharedmem.durable.joining import JoinLimits
 from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.errors import UnavailableError, UsageError
 from sharedmem.hub.assembly import Connect
@@ -24,7 +24,7 @@ from sharedmem.hub.assembly import connect as connect_to_real
 from sharedmem.testing.fakes import connect_to_fake
 from sharedmem.wire.tier import KindUnknownError
 
-SHORT_LEASE = Patience(retry_s=1, drain_s=2, lease_ms=150)
+SHORT_LEASE = JoinLimits(retry_s=1, drain_s=2, lease_ms=150)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def where(request: pytest.FixtureRequest, connect: Connect, tmp_path: Path) -> S
 
 @pytest.fixture
 async def hub(connect: Connect, where: Settings, tier: Stage) -> AsyncIterator[Bridge]:
-    async with bridge(connect, tier, f"test-{new_id(8)}", settings=where, patience=SHORT_LEASE) as made:
+    async with bridge(connect, tier, f"test-{new_id(8)}", settings=where, limits=SHORT_LEASE) as made:
         yield made
         tier.before = Pause("nothing")
         await clean(made)
@@ -56,7 +56,7 @@ async def hub(connect: Connect, where: Settings, tier: Stage) -> AsyncIterator[B
 
 @pytest.fixture
 async def other(connect: Connect, where: Settings, tier: Stage, hub: Bridge) -> AsyncIterator[Bridge]:
-    async with bridge(connect, tier, hub.namespace, settings=where, patience=SHORT_LEASE) as made:
+    async with bridge(connect, tier, hub.namespace, settings=where, limits=SHORT_LEASE) as made:
         yield made
 
 
@@ -153,10 +153,10 @@ async def test_a_hub_that_is_slow_and_alive_is_waited_for_and_the_wait_ends(
     await hub.drain()
     await clean(hub)
     restoring, pause = await held_up(other, tier)
-    impatient = Patience(wait_s=0.8, lease_ms=150)
+    impatient = JoinLimits(wait_s=0.8, lease_ms=150)
 
     # Several leases long, so that only renewals keep the other one's right.
-    async with bridge(connect, tier, hub.namespace, settings=where, patience=impatient) as third:
+    async with bridge(connect, tier, hub.namespace, settings=where, limits=impatient) as third:
         with pytest.raises(UnavailableError, match=r"being restored .* try again"):
             await third.write("mine", "2", mode="a")
 

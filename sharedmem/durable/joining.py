@@ -49,7 +49,7 @@ class _TakenError(Exception):
     """Another hub restores the namespace by now, or Redis was emptied again."""
 
 
-class Patience(NamedTuple):
+class JoinLimits(NamedTuple):
     """How long joining takes at most, and how soon others go on without this hub."""
 
     retry_s: float = 5.0
@@ -62,7 +62,7 @@ class Patience(NamedTuple):
     """A hub that restores and does not renew for so many milliseconds is replaced by another one."""
 
 
-_USUAL = Patience()
+_USUAL = JoinLimits()
 
 
 class Joiner:
@@ -73,7 +73,7 @@ class Joiner:
         kind_of: the kind that the rules give an absolute key, or None.
         imagers: how the documents of keys lie in Redis, by the letter of their mode; data without.
         nudge: called with a namespace whose outbox should be carried at once.
-        patience: how long what takes at most.
+        limits: how long joining may take.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Joiner:
         kind_of: Callable[[str], str | None],
         imagers: Mapping[str, Imager],
         nudge: Callable[[str], None],
-        patience: Patience = _USUAL,
+        limits: JoinLimits = _USUAL,
     ) -> None:
         self._line, self._keyspace, self._keeping, self._durable, self._clock, background, self._counters = shores
         self._background = background
@@ -91,7 +91,7 @@ class Joiner:
         self._imagers = imagers
         self._data: Imager = DataImager()
         self._nudge = nudge
-        self._patience = patience
+        self._limits = limits
         self._flights: Flights[None] = Flights("join", background)
         # By namespace: how often the line had been connected when it was joined.
         self._joined: dict[str, int] = {}
@@ -120,12 +120,12 @@ class Joiner:
         """
         if again or self._joined.get(namespace) != self._line.generation:
             try:
-                async with asyncio.timeout(self._patience.wait_s):
+                async with asyncio.timeout(self._limits.wait_s):
                     await self._flights.share(namespace, lambda: self._join(namespace))
             except TimeoutError as error:
                 why = f"what Redis lost of it is being restored from the durable tier, which takes longer than \
-{self._patience.wait_s:g} s; try again"
-                raise UnavailableError(f"namespace {namespace!r}", why, retry_after=self._patience.retry_s) from error
+{self._limits.wait_s:g} s; try again"
+                raise UnavailableError(f"namespace {namespace!r}", why, retry_after=self._limits.retry_s) from error
         elif self._is_due(namespace):
             # Nobody who does without the tier should wait for it.
             self._flights.launch(namespace, lambda: self._join(namespace))
@@ -194,7 +194,7 @@ class Joiner:
     async def _step(self, namespace: str, token: str, *, highest: int, restored: str = "") -> str:
         space = self._keyspace.space(namespace)
         keys = JoinKeys(space.clock, space.changes, self._keyspace.kept(namespace))
-        lease_ms = self._patience.lease_ms
+        lease_ms = self._limits.lease_ms
         return await self._keeping.namespace_join(
             keys, highest=highest, restored=restored, token=token, lease_ms=lease_ms
         )
@@ -226,7 +226,7 @@ class Joiner:
             _logger.warning(
                 "namespace %r is used without the durable tier, which cannot be asked: %s", namespace, error.__cause__
             )
-        self._ask_again_at[namespace] = self._clock.monotonic() + self._patience.retry_s
+        self._ask_again_at[namespace] = self._clock.monotonic() + self._limits.retry_s
 
     async def _restore(self, namespace: str, token: str, *, since: int, forget: bool) -> None:
         """Forget what is older here than in the tier, and note which keys last by argument."""
@@ -246,7 +246,7 @@ class Joiner:
     async def _renew(self, namespace: str, token: str) -> None:
         """Keep the right to restore for as long as this process lives, however slow the tier is."""
         while True:
-            await self._clock.sleep(self._patience.lease_ms / 3000)
+            await self._clock.sleep(self._limits.lease_ms / 3000)
             with suppress(SharedMemoryError, _TakenError):  # whoever restores hears of it at the next step
                 await self._note(namespace, token, [])
 
@@ -256,7 +256,7 @@ class Joiner:
             await self._note(namespace, token, pairs[first : first + 2 * _AT_ONCE])
 
     async def _note(self, namespace: str, token: str, pairs: Sequence[str]) -> None:
-        kept, lease_ms = self._keyspace.kept(namespace), self._patience.lease_ms
+        kept, lease_ms = self._keyspace.kept(namespace), self._limits.lease_ms
         if await self._keeping.kept_restore(kept, token=token, lease_ms=lease_ms, pairs=pairs) != "noted":
             raise _TakenError
 
@@ -287,7 +287,7 @@ class Joiner:
 
     async def _forget_when_drained(self, namespace: str, heads: list[DurableRecord], *, token: str) -> None:
         """Of copies that were changed without hearing of the loss: once the tier has the change, it knows better."""
-        deadline = self._clock.monotonic() + self._patience.drain_s
+        deadline = self._clock.monotonic() + self._limits.drain_s
         for pause in self._line.pauses():
             if not heads:
                 return

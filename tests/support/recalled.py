@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from sharedmem import Settings
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.durable.gathering import Gatherer
-from sharedmem.durable.joining import Joiner, Patience
+from sharedmem.durable.joining import Joiner, JoinLimits
 from sharedmem.durable.loading import Loader, Times
 from sharedmem.durable.outbox.drainer import Pace
 from sharedmem.durable.protocol import Durable
@@ -27,7 +27,7 @@ from sharedmem.wire.tier import Keep
 from support.drained import CACHE_MS, Shore
 
 _ACTOR = b"ada"
-_PATIENCE = Patience(retry_s=1, drain_s=2)
+_LIMITS = JoinLimits(retry_s=1, drain_s=2)
 
 
 class Bridge(Shore):
@@ -37,7 +37,7 @@ class Bridge(Shore):
         line, durable, clock, namespace, limit: as `Shore`.
         kinds: what the rules say, by absolute key; nothing of the others.
         times: of its loader.
-        patience: of its joiner.
+        limits: of its joiner.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class Bridge(Shore):
         *,
         kinds: Mapping[str, str],
         times: Times,
-        patience: Patience,
+        limits: JoinLimits,
         limit: int = 100_000,
     ) -> None:
         super().__init__(line, durable, clock, namespace, through="", limit=limit, pace=Pace())
         self.nudges: list[str] = []
-        self.joiner = Joiner(self.shores, kind_of=kinds.get, imagers={}, nudge=self.nudge, patience=patience)
+        self.joiner = Joiner(self.shores, kind_of=kinds.get, imagers={}, nudge=self.nudge, limits=limits)
         self.loader = Loader(self.shores, imagers={}, drain=self.let_drain, join=self.join, times=times)
         gatherer = Gatherer(
             self.shores,
@@ -180,7 +180,7 @@ async def bridge(
     clock: Clock | None = None,
     kinds: Mapping[str, str] | None = None,
     times: Times | None = None,
-    patience: Patience = _PATIENCE,
+    limits: JoinLimits = _LIMITS,
 ) -> AsyncIterator[Bridge]:
     """A bridge on an open line; whatever lies in its namespace afterwards stays."""
     clock = clock or SystemClock()
@@ -194,7 +194,7 @@ async def bridge(
             namespace,
             kinds=kinds or {},
             times=times or Times(cache_ms=CACHE_MS, patience_s=5),
-            patience=patience,
+            limits=limits,
         )
         try:
             yield made
