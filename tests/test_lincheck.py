@@ -16,11 +16,13 @@ from support.lincheck import (
     Deleted,
     Emptied,
     Found,
+    History,
     Increment,
     Operation,
     Outcome,
     Read,
     Refused,
+    UndecidedError,
     Write,
     Written,
     _State,
@@ -278,3 +280,19 @@ def anything(dice: random.Random) -> Operation:
     outcome = dice.choice([*answers[action], None])
     called = dice.randint(0, 20)
     return op(action, outcome, (called, called + dice.randint(0, 12) if outcome else None))
+
+
+def test_a_search_that_takes_too_long_is_given_up_and_said() -> None:
+    """Twelve writes of unknown outcome, all at once, and a read of what none of them wrote."""
+    history = History()
+    for number in range(12):
+        history.call("k", Append(str(number)))
+    for _ in range(3):
+        history.answer(history.call("k", Read()), Found(("never appended",), 1))
+    undecided: list[str] = []
+
+    found = violations(history.operations, most_states=5, undecided=undecided)
+
+    assert (found, undecided) == ([], ["k"])
+    with pytest.raises(UndecidedError):
+        violations(history.operations, most_states=5)

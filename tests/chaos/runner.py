@@ -100,8 +100,6 @@ async def _report(job: Job) -> Report:
     ends_at = time.monotonic() + job.control_s
     for attempt in range(0 if result.skipped else CONTROL_TRIES):
         left = ends_at - time.monotonic()
-        if attempt and left < _LEAST_S:
-            break
         seed = f"{job.seed} {job.scenario.name} control {attempt}"
         # The first try may take what there is: a control ends as soon as it has failed.
         control = await run_trial(job.scenario.name, seed, max(left, _LEAST_S), is_control=True)

@@ -258,17 +258,41 @@ class Violation:
         return "\n".join(lines)
 
 
-def violations(operations: Iterable[Operation]) -> list[Violation]:
+class UndecidedError(Exception):
+    """The search for an order of a key's operations was given up: too many overlap, or have an unknown outcome."""
+
+
+def violations(
+    operations: Iterable[Operation], *, most_states: int | None = None, undecided: list[str] | None = None
+) -> list[Violation]:
     """Check each key by itself (linearizability is local) and answer those whose history is impossible.
 
     Takes time linear in the operations of a key where the history is explained straight on, and at worst
     exponential in the number of operations that overlap or whose outcome is unknown.
+
+    Args:
+        operations: of all keys.
+        most_states: states that are tried for one key before it is given up; None for no limit.
+        undecided: gets the keys that were given up; without it they raise.
+
+    Raises:
+        UndecidedError: a key was given up, and there is no `undecided`.
     """
     by_key: defaultdict[str, list[Operation]] = defaultdict(list)
     for operation in operations:
         by_key[operation.key].append(operation)
-    found = (_Search(key, history).run() for key, history in by_key.items())
-    return [violation for violation in found if violation]
+    found: list[Violation] = []
+    for key, history in by_key.items():
+        try:
+            violation = _Search(key, history, most_states).run()
+        except UndecidedError:
+            if undecided is None:
+                raise
+            undecided.append(key)
+            continue
+        if violation:
+            found.append(violation)
+    return found
 
 
 class _Node(NamedTuple):
@@ -292,8 +316,9 @@ class _Search:
     when an answer still to be explained names a version below the last one.
     """
 
-    def __init__(self, key: str, history: list[Operation]) -> None:
+    def __init__(self, key: str, history: list[Operation], most_states: int | None) -> None:
         self._key = key
+        self._most_states = most_states
         # A read of unknown outcome tells nothing and changes nothing.
         telling = [item for item in history if not (isinstance(item.action, Read) and item.outcome is None)]
         self._operations = sorted(telling, key=lambda item: item.called_ns)
@@ -324,6 +349,8 @@ class _Search:
         if state is None or (configuration := (placed, state, self._is_unknown(index))) in self._tried:
             return None
         self._tried.add(configuration)
+        if self._most_states is not None and len(self._tried) > self._most_states:
+            raise UndecidedError(self._key)
         if self._naming[bisect_left(self._versions, state.floor)] & ~placed:
             return None
         return _Node(placed, state, self._choices(placed, state, index), node.depth + 1, index, node)
