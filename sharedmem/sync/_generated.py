@@ -4441,7 +4441,7 @@ class Archives(Face[AsyncArchives]):
             limits: how much text a compressed archive may stand for; None for one that you trust.
 
         Raises:
-            InvalidError: the file is none, cut, damaged, of another namespace, or unpacks to more than is allowed.
+            InvalidError: the file is no archive, cut, damaged, of another namespace, or larger unpacked than allowed.
             UnsupportedError: a newer sharedmem has written it, or the library to unpack it is not installed.
             NotFoundError, UnavailableError: it cannot be read, or a side cannot take it now.
         """
