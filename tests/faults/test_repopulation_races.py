@@ -32,8 +32,8 @@ NO_PENDING = ("key_look", "if what == 'pending' then", "if what == 'never' then"
 NO_DELETED = ("key_look", "what == 'missing' or what == 'deleted'", "what == 'missing'")
 NO_STATE = (
     "value_write.kept",
-    "redis.call('SET', states[i], table.concat({ what, stamp, expires, kinds[i], documents }, ' '))",
-    "local _ = { what, stamp, expires, documents }",
+    "  redis.call('SET', states[i], texts[states[i]])\n",
+    "",
 )
 NO_COLD = ("list_append.kept", "if is_cold(1) then return 'COLD' end", "is_cold(1)")
 SETTLED_AT_ONCE = ("outbox_settle", "if left > 0 then", "if left > 99 then")
