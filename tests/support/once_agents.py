@@ -149,7 +149,8 @@ async def agents(number: int, how: str, url: str, *, keys: int, seed: int) -> As
         )
         started.append(Agent(name, process))
     try:
-        await asyncio.gather(*(agent.is_ready() for agent in started))
+        for agent in started:
+            await agent.is_ready()
         for agent in started:
             agent.go()
         yield started

@@ -35,19 +35,20 @@ killed with kill -9."
 
     async def run(self, trial: Trial) -> None:
         with logging_server() as server:
-            async with ChaosProxy(server.url) as proxy:
+            # A hub that is opened while the server is dead is told so: this one is there before.
+            async with ChaosProxy(server.url) as proxy, Hub.open(settings=persistent(server.url)) as hub:
                 rages = (
                     lose_replies(trial, proxy, b"EVALSHA"),
                     kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S),
                 )
                 async with meanwhile(*rages):
-                    await _rounds(trial, server, proxy.url)
+                    await _rounds(trial, server, hub, proxy.url)
 
 
-async def _rounds(trial: Trial, server: BareServer, url: str) -> None:
+async def _rounds(trial: Trial, server: BareServer, hub: Hub, url: str) -> None:
     for round_ in itertools.count():
         await tell(server, "FLUSHALL")
-        trial.judge(_judged(await _round(trial, server, url, round_), trial))
+        trial.judge(_judged(await _round(trial, hub, url, round_), trial))
         if trial.is_over:
             break
 
@@ -60,25 +61,24 @@ def _judged(history: list[Event], trial: Trial) -> list[str]:
     return doubles([event for event in careful if event.session == "never"]) + disorder(careful)
 
 
-async def _round(trial: Trial, server: BareServer, url: str, round_: int) -> list[Event]:
+async def _round(trial: Trial, hub: Hub, url: str, round_: int) -> list[Event]:
     sessions = ("careless",) if trial.is_control else ("never", "takeover")
-    async with Hub.open(settings=persistent(server.url)) as hub:
-        log = hub.store(NAMESPACE).decisions
-        for session in sessions:
-            for number in range(_PLANS):
-                await log.save_plan(session, "BTC", "BUY", 0.5, f"reason {round_} {number}")
-        crew = _Crew(trial, url)
+    log = hub.store(NAMESPACE).decisions
+    for session in sessions:
+        for number in range(_PLANS):
+            await log.save_plan(session, "BTC", "BUY", 0.5, f"reason {round_} {number}")
+    crew = _Crew(trial, url)
 
-        async def have_all_ended() -> bool:
-            return (await log.get_execution_stats(sessions[-1])).total_executions >= _PLANS
+    async def have_all_ended() -> bool:
+        return (await log.get_execution_stats(sessions[-1])).total_executions >= _PLANS
 
-        try:
-            await crew.gather()
-            async with meanwhile(crew.suffer()):
-                await wait_until(have_all_ended, description="all have ended", within_s=_PATIENCE_S)
-        except AssertionError:
-            trial.judge([f"round {round_}: not every plan had ended after {_PATIENCE_S:g} s"])
-        return await crew.end()
+    try:
+        await crew.gather()
+        async with meanwhile(crew.suffer()):
+            await wait_until(have_all_ended, description="all have ended", within_s=_PATIENCE_S)
+    except AssertionError:
+        trial.judge([f"round {round_}: not every plan had ended after {_PATIENCE_S:g} s"])
+    return await crew.end()
 
 
 class _Crew:
@@ -117,7 +117,10 @@ class _Crew:
         return parsed(lines)
 
     async def _hire(self) -> Child:
-        child = await executor(self._url, self._trial.dice.randrange(10**9))
+        child = None
+        while child is None:
+            with suppress(AssertionError):  # it was to open its hub while the server was dead
+                child = await executor(self._url, self._trial.dice.randrange(10**9))
         self._at_work.append(child)
         self._everyone.append(child)
         self._told.append(asyncio.create_task(child.rest()))

@@ -13,7 +13,7 @@ from chaos.faults import kill_server, logging_server, meanwhile, tell
 from chaos.scenario import Scenario, Trial
 
 _AGENTS, _KEYS, _PATIENCE_S = 5, 20, 60.0
-_KILL_SERVER_EVERY_S = 5.0
+_KILL_SERVER_EVERY_S = 2.0
 
 
 class Once(Scenario):
@@ -27,8 +27,7 @@ class Once(Scenario):
 
     async def run(self, trial: Trial) -> None:
         with logging_server() as server:
-            async with meanwhile(kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S)):
-                await _rounds(trial, server)
+            await _rounds(trial, server)
 
 
 async def _rounds(trial: Trial, server: BareServer) -> None:
@@ -42,7 +41,8 @@ async def _rounds(trial: Trial, server: BareServer) -> None:
 async def _round(trial: Trial, server: BareServer, round_: int) -> None:
     how = "hope" if trial.is_control else "once"
     async with agents(_AGENTS, how, server.url, keys=_KEYS, seed=trial.dice.randrange(10**6)) as running:
-        async with meanwhile(_harm(trial, running)):
+        # Only now: an agent that opens its hub while the server is dead is told so, and ends.
+        async with meanwhile(_harm(trial, running), kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S)):
             listening = asyncio.gather(*(agent.listen() for agent in running))
             try:
                 await asyncio.wait_for(listening, _PATIENCE_S)
