@@ -98,7 +98,7 @@ async def _report(job: Job) -> Report:
     seed = f"{job.seed} {job.scenario.name}"
     result = await run_trial(job.scenario.name, seed, job.seconds)
     if result.error:
-        # It says nothing about the promise, be it that the machine was too busy: once more. A violation is never retried.
+        # That says nothing about the promise: once more. A violation is never tried again.
         result = await run_trial(job.scenario.name, seed, job.seconds)
     control: Result | None = None
     ends_at = time.monotonic() + job.control_s
