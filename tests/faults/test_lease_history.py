@@ -62,7 +62,8 @@ async def test_of_eight_processes_that_are_killed_and_frozen_one_holds_the_lock_
     assert check_turns(turns) == []
     assert check_attempts(attempts) == []
     assert all(told)
-    assert len({attempt.token for attempt in attempts}) > 50
+    # On an idle machine some hundred; a busy one gets through fewer.
+    assert len({attempt.token for attempt in attempts}) > 10
 
 
 def _contending(number: int, server: BareServer) -> AbstractAsyncContextManager[list[Child]]:
