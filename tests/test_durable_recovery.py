@@ -17,6 +17,7 @@ from support.waiting import wait_until
 from sharedmem import Settings
 from sharedmem.clock import new_id
 from sharedmem.durable.joining import JoinLimits
+from sharedmem.durable.outbox.stream import server_microseconds
 from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.errors import UnavailableError, UsageError
 from sharedmem.hub.assembly import Connect
@@ -262,10 +263,21 @@ async def test_what_was_made_ephemeral_without_the_tier_stays_so_when_it_is_back
 # -- entries that outlive their Redis -------------------------------------------------------------
 
 
+async def a_moment_later(hub: Bridge) -> None:
+    """Entries are dated in milliseconds: a loss in the very millisecond of an entry is not told from one before it."""
+    began = await server_microseconds(hub.line)
+
+    async def has_passed() -> bool:
+        return await server_microseconds(hub.line) > began + 2_000
+
+    await wait_until(has_passed, description="two milliseconds have passed at the server")
+
+
 async def test_a_change_that_reaches_the_tier_after_the_loss_is_known_to_last(
     hub: Bridge, other: Bridge, tier: Stage
 ) -> None:
     await hub.write("late", "1", mode="K")
+    await a_moment_later(hub)
     tier.before = pause = Pause("put")
     carrying = asyncio.create_task(hub.drain())
     await pause.reached.wait()
@@ -284,6 +296,7 @@ async def test_a_change_that_reaches_the_tier_after_the_loss_is_known_to_last(
 async def test_a_change_that_was_waited_for_is_known_to_last_as_well(hub: Bridge, other: Bridge, tier: Stage) -> None:
     version = await hub.write("late", "1", mode="K")
     entry = await hub.newest_entry()
+    await a_moment_later(hub)
     tier.before = pause = Pause("put")
     changed = {hub.target("late").key: version}
     settling = asyncio.create_task(hub.settle(hub.namespace, [entry], changed))
