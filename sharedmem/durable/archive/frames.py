@@ -118,7 +118,7 @@ def decompressed(frame: bytes, name: str, *, max_bytes: int) -> bytes:
     except zstd.ZstdError as error:
         raise InvalidError("archive", name, f"it is damaged: {error}") from error
     if len(text) > max_bytes:
-        raise InvalidError("archive", name, f"it unpacks to more than {max_bytes >> 20} MiB, so it is none of ours")
+        raise InvalidError("archive", name, f"it unpacks to more than {max_bytes >> 20} MiB; export it again")
     if not unpacker.eof or unpacker.unused_data:
         raise InvalidError("archive", name, "it is damaged: it is not one whole frame")
     return text
