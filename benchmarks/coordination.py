@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from agreements import CONTESTS, EVALSHA, FREE_LOCK, LOCK, ONE_LOCK, OURS, QUEUE, SAQ, openers
-from findings import Results, Row, Verdict, at_least, put_on_page, save, show
+from bench_report import Results, Row, Verdict, at_least, put_on_page, save, show
+from coordination_contests import CONTESTS, EVALSHA, FREE_LOCK, LOCK, ONE_LOCK, OURS, QUEUE, SAQ, openers
 from harness import Effort, Fleet, Load, Server, can_choose_cores, close_sides, compare, machine, open_sides
 from harness import private_server as started_server
 

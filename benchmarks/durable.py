@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from contests import KEYS, VALUE
-from findings import Results, Row, Verdict, at_least, factor, put_on_page, save, show
+from bench_report import Results, Row, Verdict, at_least, factor, put_on_page, save, show
+from durable_throughput import Export, ThroughputRow, export_jobs, measure_throughput
 from harness import Call, Effort, Fleet, Load, Opener, Server, close_sides, compare, machine, open_sides
 from harness import private_server as started_server
 from rich.console import Console
 from rich.table import Table
-from voyages import Export, Voyage, export_jobs, voyages
+from store_contests import KEYS, VALUE
 
 from sharedmem import Hub, Settings, SharedMemoryStore
 
@@ -41,7 +41,7 @@ MOST_EXPORT_MIB = 150.0
 class DurableResults(Results):
     """Everything that a run has measured of lasting."""
 
-    voyages: list[Voyage] = field(default_factory=list)
+    voyages: list[ThroughputRow] = field(default_factory=list)
     export: Export | None = None
 
     def extra(self) -> dict[str, Any]:
@@ -75,12 +75,12 @@ def main() -> int:
         for name, settings in tiers.items():
             print(f"voyages to {name} and back", file=sys.stderr, flush=True)
             count = asked.keys or (2_000 if asked.quick else 100_000 if name == "SQLite" else 5_000)
-            results.voyages += fleet.ask(1, voyages, server.urls["unix"], settings, name, count)
+            results.voyages += fleet.ask(1, measure_throughput, server.urls["unix"], settings, name, count)
             server.empty()
         results.export = export_jobs(server, 20_000 if asked.quick else 1_000_000)
     goals = verdicts(results)
     show(results, goals, title="with a durable tier / without")
-    show_voyages(results)
+    show_throughput(results)
     save(results, goals, asked.json)
     if asked.page:
         put_on_page(results, goals, asked.page, part="durable")
@@ -98,7 +98,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def show_voyages(results: DurableResults) -> None:
+def show_throughput(results: DurableResults) -> None:
     """Print how fast keys go there and come back, and what an export takes."""
     table = Table(title="to the tier and back")
     for name in ("tier", "keys", "kept a second", "restored a second", "hot read p50", "cold read p50", "cold / hot"):

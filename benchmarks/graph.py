@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import graph_rival
 import graph_sides as sides
-from findings import Results, Row, Verdict, factor, put_on_page, save, show
-from graph_world import World
+from bench_report import Results, Row, Verdict, factor, put_on_page, save, show
+from graph_data import World
 from harness import Call, Comparison, Effort, Figures, Fleet, Load, Server, close_sides, compare, machine, open_sides
 from harness import private_server as started_server
 from rich.console import Console
@@ -40,7 +40,7 @@ ADD, RETRIEVE = "add_episode", "retrieve"
 Side = Callable[[str, World], AbstractAsyncContextManager[Call]]
 
 
-class Taken(NamedTuple):
+class CallTimes(NamedTuple):
     """What a call of one side takes at one size."""
 
     call: str
@@ -63,7 +63,7 @@ class Filling(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Contest:
+class GraphContest:
     """One call, and what it is compared with."""
 
     call: str
@@ -77,10 +77,10 @@ class Contest:
 class GraphResults(Results):
     """Everything that a run has measured of the graph."""
 
-    taken: list[Taken] = field(default_factory=list)
+    taken: list[CallTimes] = field(default_factory=list)
     fillings: list[Filling] = field(default_factory=list)
 
-    def of(self, call: str, size: int, side: str = OURS) -> Taken | None:
+    def of(self, call: str, size: int, side: str = OURS) -> CallTimes | None:
         """What a call takes, if that was measured."""
         return next((one for one in self.taken if one[:3] == (call, size, side)), None)
 
@@ -193,7 +193,7 @@ def _measure(bench: _Bench, world: World, *, has_rival: bool) -> None:
             _note(bench.results, contest, world.facts, _compared(bench, contest, url, world))
 
 
-def _compared(bench: _Bench, contest: Contest, url: str, world: World) -> Comparison:
+def _compared(bench: _Bench, contest: GraphContest, url: str, world: World) -> Comparison:
     openers = {side: partial(opener, url, world) for side, opener in contest.sides.items()}
     bench.fleet.ask(1, open_sides, openers)
     try:
@@ -202,47 +202,47 @@ def _compared(bench: _Bench, contest: Contest, url: str, world: World) -> Compar
         bench.fleet.ask(1, close_sides)
 
 
-def _note(results: GraphResults, contest: Contest, size: int, compared: Comparison) -> None:
+def _note(results: GraphResults, contest: GraphContest, size: int, compared: Comparison) -> None:
     for side in contest.sides:
-        results.taken.append(Taken(contest.call, size, side, compared.medians(side)))
+        results.taken.append(CallTimes(contest.call, size, side, compared.medians(side)))
         if side != OURS:
             figures = compared.medians(OURS), compared.medians(side), compared.ratios(OURS, side)
             name = f"{contest.call}, {size:,}"
             results.rows.append(Row(name, contest.commands[side], ONE.name, "unix", side, *figures))
 
 
-def contests(*, has_rival: bool) -> list[Contest]:
+def contests(*, has_rival: bool) -> list[GraphContest]:
     """What is measured; additions last, since they make the graph larger."""
     return [
-        Contest(
+        GraphContest(
             RETRIEVE,
             {OURS: sides.retrieve, BARE: sides.bare_searches}
             | _if(has_rival, {RIVAL: sides.rival_search, RIVAL_ALL: sides.rival_search_all}),
             {BARE: "its FT.SEARCHes", RIVAL: "graphiti's search", RIVAL_ALL: "graphiti's search_, everything"},
         ),
-        Contest(
+        GraphContest(
             "retrieve, as of then",
             {OURS: sides.retrieve_as_of} | _if(has_rival, {RIVAL: sides.rival_search_as_of}),
             {RIVAL: "graphiti's search by dates"},
             ONCE if has_rival else None,
         ),
-        Contest(
+        GraphContest(
             "vector_search",
             {OURS: sides.vector_search, BARE: sides.bare_knn} | _if(has_rival, {RIVAL: sides.rival_by_meaning}),
             {BARE: "its KNN", RIVAL: "graphiti, cosine"},
         ),
-        Contest(
+        GraphContest(
             "text_search",
             {OURS: sides.text_search, BARE: sides.bare_words} | _if(has_rival, {RIVAL: sides.rival_by_words}),
             {BARE: "its FT.SEARCH", RIVAL: "graphiti, BM25"},
         ),
-        Contest(
+        GraphContest(
             "traverse, depth 2",
             {OURS: sides.traverse} | _if(has_rival, {BARE: sides.bare_cypher}),
             {BARE: "GRAPH.RO_QUERY"},
         ),
-        Contest("facts, as of then", {OURS: sides.facts_as_of, NOW: sides.facts_now}, {NOW: "facts of now"}),
-        Contest(
+        GraphContest("facts, as of then", {OURS: sides.facts_as_of, NOW: sides.facts_now}, {NOW: "facts of now"}),
+        GraphContest(
             ADD,
             {OURS: sides.add_episode} | _if(has_rival, {RIVAL: sides.rival_add_episode}),
             {RIVAL: "graphiti's add_episode"},

@@ -18,11 +18,11 @@ from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
-from graph_world import LEARNT_AFTER, Tidings, World
+from graph_data import LEARNT_AFTER, PersonChange, World
 from harness import Call
 
 from sharedmem.providers.protocol import Embedder
-from sharedmem.wire.vectors import Matrix
+from sharedmem.redis.vectors import Matrix
 
 INSTALL = "pip install 'graphiti-core[falkordb]'"
 GRAPH = "bench"
@@ -53,7 +53,7 @@ class _Answers:
     """What a language model would say of an episode, at once; it asks one after the other for each kind of answer."""
 
     def __init__(self) -> None:
-        self.told: Tidings | None = None
+        self.told: PersonChange | None = None
 
     def to(self, prompt: str, wanted: str) -> dict[str, object]:
         """An answer of a kind, told by the name of the model that it is to fit."""
@@ -76,7 +76,7 @@ class _Answers:
         return {}
 
 
-def _edge(told: Tidings, relation: str, target: str, fact: str) -> dict[str, object]:
+def _edge(told: PersonChange, relation: str, target: str, fact: str) -> dict[str, object]:
     ends = {"source_entity_name": told.person, "target_entity_name": target}
     return {**ends, "relation_type": relation, "fact": fact, "valid_at": told.at.isoformat()}
 
@@ -161,7 +161,7 @@ async def fill(url: str, world: World, embedder: Embedder) -> None:
             known |= names
             edges = [edge for number, told in batch for edge in _edges(world, number, told, vectors)]
             mentions = [mention for _, told in batch for mention in _mentions(told)]
-            await write(graphiti.driver, [_episode(told) for _, told in batch], mentions, nodes, edges, None)
+            await write(graphiti.pooled, [_episode(told) for _, told in batch], mentions, nodes, edges, None)
 
 
 async def _by_text(embedder: Embedder, texts: Iterable[str]) -> Mapping[str, list[float]]:
@@ -176,7 +176,7 @@ def _node(name: str, vectors: Mapping[str, list[float]], at: datetime) -> Any:
     )
 
 
-def _edges(world: World, number: int, told: Tidings, vectors: Mapping[str, list[float]]) -> Iterator[Any]:
+def _edges(world: World, number: int, told: PersonChange, vectors: Mapping[str, list[float]]) -> Iterator[Any]:
     """The facts of an episode; where somebody lives ends when they move again."""
     make, learnt = _part("edges").EntityEdge, told.at + LEARNT_AFTER
     again = number + world.people
@@ -201,13 +201,13 @@ def _edges(world: World, number: int, told: Tidings, vectors: Mapping[str, list[
         )
 
 
-def _mentions(told: Tidings) -> Iterator[Any]:
+def _mentions(told: PersonChange) -> Iterator[Any]:
     make = _part("edges").EpisodicEdge
     for name in (told.person, told.city, told.project, told.other):
         yield make(source_node_uuid=told.id, target_node_uuid=_id(name), group_id=GRAPH, created_at=told.at)
 
 
-def _episode(told: Tidings) -> Any:
+def _episode(told: PersonChange) -> Any:
     nodes = _part("nodes")
     return nodes.EpisodicNode(
         uuid=told.id,

@@ -8,17 +8,17 @@ from itertools import count, islice
 from typing import cast
 
 import graph_rival
-from graph_world import LEARNT_AFTER, Prepared, World, episode_of, episodes
-from harness import Call, Desk
+from graph_data import LEARNT_AFTER, Prepared, World, episode_of, episodes
+from harness import Call, WorkerState
 from redis.asyncio import Redis
 
 from sharedmem import Hub, Settings
-from sharedmem.knowledge.graph.graph import Graph
-from sharedmem.providers.hashing import HashingEmbedder
+from sharedmem.graph.graph import Graph
+from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.providers.protocol import Embedder
-from sharedmem.providers.static import StaticEmbedder
-from sharedmem.providers.static import is_installed as has_static
-from sharedmem.wire.replies import Command, Reply
+from sharedmem.providers.wordllama import WordLlamaEmbedder
+from sharedmem.providers.wordllama import is_installed as has_static
+from sharedmem.redis.replies import Command, Reply
 
 NAMESPACE, GROUP = "bench", "bench:group"
 LIMIT, CONTEXT = 10, 20
@@ -32,7 +32,7 @@ _numbers = {"ours": count(), "theirs": count()}
 
 def embedder() -> Embedder:
     """Who turns texts into vectors, for both sides."""
-    return StaticEmbedder() if has_static() else HashingEmbedder(256)
+    return WordLlamaEmbedder() if has_static() else HashingEmbedder(256)
 
 
 @asynccontextmanager
@@ -44,7 +44,7 @@ async def opened(url: str, world: World, *, grows: bool = False) -> AsyncIterato
         yield hub, hub.store(NAMESPACE).graph.using(extractor=Prepared(world))
 
 
-async def filled(_: Desk, url: str, world: World) -> None:
+async def filled(_: WorkerState, url: str, world: World) -> None:
     """A job: tell the graph all that happened, 32 episodes in a step."""
     async with opened(url, world, grows=True) as (hub, graph):
         told = episodes(world, GROUP)
@@ -55,7 +55,7 @@ async def filled(_: Desk, url: str, world: World) -> None:
             await graph.add_episodes(batch)
 
 
-async def filled_rival(_: Desk, url: str, world: World) -> None:
+async def filled_rival(_: WorkerState, url: str, world: World) -> None:
     """A job: the same for graphiti."""
     await graph_rival.fill(url, world, embedder())
 
@@ -203,14 +203,16 @@ async def bare_cypher(url: str, world: World) -> AsyncIterator[Call]:
 @asynccontextmanager
 async def bare_searches(url: str, world: World) -> AsyncIterator[Call]:
     """The searches of a retrieval alone, in one pipeline, with nothing done about their answers."""
-    async with _overheard(url, world, lambda graph, asked: graph.retrieve(asked, group_id=GROUP, k=CONTEXT)) as call:
+    async with _record_commands(
+        url, world, lambda graph, asked: graph.retrieve(asked, group_id=GROUP, k=CONTEXT)
+    ) as call:
         yield call
 
 
 @asynccontextmanager
 async def bare_knn(url: str, world: World) -> AsyncIterator[Call]:
     """The search for the nearest facts alone."""
-    async with _overheard(
+    async with _record_commands(
         url, world, lambda graph, asked: graph.vector_search(asked, group_id=GROUP, limit=LIMIT, kinds=("fact",))
     ) as call:
         yield call
@@ -219,17 +221,19 @@ async def bare_knn(url: str, world: World) -> AsyncIterator[Call]:
 @asynccontextmanager
 async def bare_words(url: str, world: World) -> AsyncIterator[Call]:
     """The search by words alone."""
-    async with _overheard(
+    async with _record_commands(
         url, world, lambda graph, asked: graph.text_search(asked, group_id=GROUP, limit=LIMIT, kinds=("fact",))
     ) as call:
         yield call
 
 
 @asynccontextmanager
-async def _overheard(url: str, world: World, ask: Callable[[Graph, str], Awaitable[object]]) -> AsyncIterator[Call]:
+async def _record_commands(
+    url: str, world: World, ask: Callable[[Graph, str], Awaitable[object]]
+) -> AsyncIterator[Call]:
     """What a call sends to the query engine, sent by redis-py."""
     async with opened(url, world) as (hub, graph):
-        with _listening(hub) as found:
+        with _recording_commands(hub) as found:
             for number in range(_MANY_QUESTIONS):
                 await ask(graph, world.question(number))
     async with Redis.from_url(url, protocol=2) as client:
@@ -244,9 +248,9 @@ async def _overheard(url: str, world: World, ask: Callable[[Graph, str], Awaitab
 
 
 @contextmanager
-def _listening(hub: Hub) -> Iterator[list[list[Command]]]:
+def _recording_commands(hub: Hub) -> Iterator[list[list[Command]]]:
     """The searches of each call that a hub sends meanwhile."""
-    line, found = hub._thinking().line, []  # noqa: SLF001  # what is sent is nobody's business but the wire's
+    line, found = hub._knowledge_context().line, []  # noqa: SLF001  # what is sent is nobody's business but the wire's
     send = line.read_many
 
     async def read_many(commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:

@@ -27,7 +27,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, Protocol, Self, TypeVar, 
 
 import redis
 
-from sharedmem.wire.embedded import EmbeddedServer
+from sharedmem.embedded.server import EmbeddedServer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,7 +37,7 @@ BlockingCall = Callable[[int], object]
 
 
 @runtime_checkable
-class Restful(Protocol):
+class Closable(Protocol):
     """A call that leaves work behind, which must not be done while another side is measured."""
 
     async def rest(self) -> None:
@@ -86,7 +86,7 @@ class Figures(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Order:
+class PassOrder:
     """One pass: `tasks` tasks in each process call a side for `seconds`."""
 
     side: str
@@ -99,7 +99,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Part:
+class PassResult:
     """What one process did in a pass."""
 
     calls: int
@@ -184,7 +184,7 @@ def _free_port() -> int:
 
 
 @dataclass
-class Desk:
+class WorkerState:
     """What a worker process has open."""
 
     calls: dict[str, Call | BlockingCall] = field(default_factory=dict)
@@ -206,7 +206,7 @@ class Fleet:
             self._processes.append(process)
 
     def begin(
-        self, worker: int, job: Callable[Concatenate[Desk, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+        self, worker: int, job: Callable[Concatenate[WorkerState, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> Callable[[], T]:
         """Give a worker a job; calling what comes back waits for its result.
 
@@ -230,7 +230,7 @@ class Fleet:
         return wait
 
     def ask(
-        self, workers: int, job: Callable[Concatenate[Desk, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+        self, workers: int, job: Callable[Concatenate[WorkerState, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> list[T]:
         """Let the first `workers` do the same job at the same time; their results in order."""
         waits = [self.begin(worker, job, *args, **kwargs) for worker in range(workers)]
@@ -253,7 +253,7 @@ def _serve(link: Connection) -> None:
 
 
 async def _work(link: Connection) -> None:
-    desk = Desk()
+    desk = WorkerState()
     while True:
         try:
             job, args, kwargs = await asyncio.to_thread(link.recv)
@@ -266,19 +266,19 @@ async def _work(link: Connection) -> None:
         link.send((failure, result))
 
 
-async def open_sides(desk: Desk, openers: Mapping[str, Opener]) -> None:
+async def open_sides(desk: WorkerState, openers: Mapping[str, Opener]) -> None:
     """A job: open sides, and keep them open."""
     for name, opener in openers.items():
         desk.calls[name] = await desk.stack.enter_async_context(opener())
 
 
-async def close_sides(desk: Desk) -> None:
+async def close_sides(desk: WorkerState) -> None:
     """A job: close what was opened."""
     await desk.stack.aclose()
     desk.calls.clear()
 
 
-async def keep_to(_: Desk, cores: set[int]) -> None:
+async def keep_to(_: WorkerState, cores: set[int]) -> None:
     """A job: run on these cores only (Linux)."""
     _pin("self", cores)
 
@@ -313,7 +313,7 @@ def _placed(fleet: Fleet, server: Server, load: Load) -> Iterator[None]:
 # -- passes ----------------------------------------------------------------------------------------
 
 
-async def run_pass(desk: Desk, order: Order) -> Part:
+async def run_pass(desk: WorkerState, order: PassOrder) -> PassResult:
     """A job: call again and again until the time is over."""
     shift = _Shift(order)
     gc.collect()
@@ -325,15 +325,15 @@ async def run_pass(desk: Desk, order: Order) -> Part:
         await shift.work(cast("Call", desk.calls[order.side]))
     cpu_s = time.process_time() - cpu_s
     seconds = time.monotonic() - begun
-    if isinstance(call := desk.calls[order.side], Restful):
+    if isinstance(call := desk.calls[order.side], Closable):
         await call.rest()
-    return Part(shift.calls, seconds, cpu_s, shift.latencies_ns)
+    return PassResult(shift.calls, seconds, cpu_s, shift.latencies_ns)
 
 
 class _Shift:
     """The tasks of one process in one pass."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: PassOrder) -> None:
         self._order = order
         self._over = False
         self.calls = 0
@@ -378,9 +378,9 @@ class _Shift:
             latencies.append(now() - begun)
 
 
-def _whole_pass(fleet: Fleet, load: Load, side: str, seconds: float, *, timed: bool) -> list[Part]:
+def _whole_pass(fleet: Fleet, load: Load, side: str, seconds: float, *, timed: bool) -> list[PassResult]:
     begin_at = time.monotonic() + (_HEAD_START_S if load.processes > 1 else 0.0)
-    return fleet.ask(load.processes, run_pass, Order(side, load.tasks, seconds, load.blocking, timed, begin_at))
+    return fleet.ask(load.processes, run_pass, PassOrder(side, load.tasks, seconds, load.blocking, timed, begin_at))
 
 
 def _round(fleet: Fleet, server: Server, load: Load, side: str, seconds: float) -> Figures:

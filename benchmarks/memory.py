@@ -20,22 +20,22 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, cast
 
-from findings import Results, Row, Verdict, factor, put_on_page, save, show
-from harness import Call, Desk, Effort, Fleet, Load, Server, close_sides, compare, machine, open_sides
+from bench_report import Results, Row, Verdict, factor, put_on_page, save, show
+from harness import Call, Effort, Fleet, Load, Server, WorkerState, close_sides, compare, machine, open_sides
 from harness import private_server as started_server
-from memories import DIMENSION, TableEmbedder, fill, item_of, queries, settings_of, text_of, words
+from memory_data import DIMENSION, TableEmbedder, fill, item_of, queries, settings_of, text_of, words
 from redis.asyncio import Redis
 from rich.console import Console
 from rich.table import Table
 
 from sharedmem import Hub, MemoryFilter
-from sharedmem.knowledge.cache.questions import FIELDS, Question
-from sharedmem.knowledge.cache.questions import asked as asked_in
-from sharedmem.knowledge.memory.memories import Memories
+from sharedmem.cache.entries import FIELDS, CacheQuery
+from sharedmem.cache.entries import cache_query as asked_in
+from sharedmem.memory.memories import Memories
+from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.replies import Command, Reply
+from sharedmem.redis.vectors import to_half
 from sharedmem.search.exact import ExactIndex
-from sharedmem.wire.keys import KeySpace
-from sharedmem.wire.replies import Command, Reply
-from sharedmem.wire.vectors import to_half
 
 FULL, QUICK = Effort(rounds=7, seconds=1.0), Effort(rounds=3, seconds=0.3)
 RESULTS = Path(__file__).parent / "results" / "memory.json"
@@ -168,7 +168,7 @@ def _measure(
     results.bulks += fleet.ask(1, bulk, url, size, 1 if results.quick else 3)
 
 
-async def answered(_: Desk, url: str, size: int) -> None:
+async def answered(_: WorkerState, url: str, size: int) -> None:
     """A job: put answers into the cache."""
     async with _hub(url, size) as hub:
         cache = hub.store(NAMESPACE).cache
@@ -178,7 +178,7 @@ async def answered(_: Desk, url: str, size: int) -> None:
             await hub.index.promote(NAMESPACE, family="cache")
 
 
-async def filled(_: Desk, url: str, namespace: str, size: int) -> None:
+async def filled(_: WorkerState, url: str, namespace: str, size: int) -> None:
     """A job: fill a namespace."""
     await fill(url, namespace, size)
 
@@ -207,7 +207,7 @@ async def recall_exactly(url: str, size: int) -> AsyncIterator[Call]:
     asked = queries(words())
     async with _hub(url, size) as hub:
         store = hub.store(NAMESPACE)
-        minds = hub._thinking()  # noqa: SLF001  # only here does a server with search go without
+        minds = hub._knowledge_context()  # noqa: SLF001  # only here does a server with search go without
         index = ExactIndex(minds.line, minds.keyspace, minds.memories.family, minds.clock)
         memory = Memories(replace(minds, memories=index), store._scope)  # noqa: SLF001  # likewise
         yield lambda number: memory.search(asked[number % len(asked)], filters=_of_user(number))
@@ -233,16 +233,16 @@ async def _pairs(url: str, size: int) -> list[list[Command]]:
     asked = queries(words())
     async with _hub(url, size) as hub:
         memory = hub.store(TWIN).memory
-        with _overheard(hub) as found:
+        with _record_commands(hub) as found:
             for number in range(len(asked) * len(_FILTERS)):
                 await memory.search(asked[number % len(asked)], filters=_FILTERS[number % len(_FILTERS)])
     return found
 
 
 @contextmanager
-def _overheard(hub: Hub) -> Iterator[list[list[Command]]]:
+def _record_commands(hub: Hub) -> Iterator[list[list[Command]]]:
     """The searches of each call that a hub sends meanwhile."""
-    line, found = hub._thinking().line, []  # noqa: SLF001  # what is sent is nobody's business but the wire's
+    line, found = hub._knowledge_context().line, []  # noqa: SLF001  # what is sent is nobody's business but the wire's
     send = line.read_many
 
     async def read_many(commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
@@ -270,7 +270,7 @@ async def cache_check(url: str, size: int) -> AsyncIterator[Call]:
 async def bare_knn(url: str, size: int) -> AsyncIterator[Call]:
     """The search for the nearest alone."""
     async with _hub(url, size) as hub:
-        with _overheard(hub) as found:
+        with _record_commands(hub) as found:
             for number in range(500):
                 await hub.store(NAMESPACE).cache.check(f"question {number}")
     async with Redis.from_url(url, protocol=2) as client:
@@ -294,7 +294,7 @@ async def cache_hit(url: str, size: int) -> AsyncIterator[Call]:
 async def bare_hmget(url: str, size: int) -> AsyncIterator[Call]:
     """The read alone."""
     keyspace = KeySpace("sm", client="bench")
-    keys = [keyspace.record("cache", NAMESPACE, asked_of(f"prompt number {number}").id) for number in range(size)]
+    keys = [keyspace.record("cache", NAMESPACE, query_of(f"prompt number {number}").id) for number in range(size)]
     async with Redis.from_url(url, protocol=2) as client:
         yield lambda number: _sent(client, ("HMGET", keys[number % size], *FIELDS))
 
@@ -347,7 +347,7 @@ async def _hset_of(client: Redis) -> Callable[[int], Command]:
     return command
 
 
-async def bulk(_: Desk, url: str, size: int, rounds: int) -> Bulk:
+async def bulk(_: WorkerState, url: str, size: int, rounds: int) -> Bulk:
     """A job: ten thousand memories at once, and as many pipelined HSET, in turn."""
     vocabulary, ours, bare = words(), [], []
     async with _hub(url, size) as hub, Redis.from_url(url, protocol=2) as client:
@@ -369,7 +369,7 @@ async def bulk(_: Desk, url: str, size: int, rounds: int) -> Bulk:
     return Bulk(size, median(ours), median(bare), ratio)
 
 
-def asked_of(prompt: str) -> Question:
+def query_of(prompt: str) -> CacheQuery:
     """A prompt without anything beside it."""
     return asked_in(prompt, key="", model="", prompt_version="", tags=())
 

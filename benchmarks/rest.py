@@ -17,10 +17,10 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import rest_sides as sides
-from findings import Results, Row, Verdict, factor, put_on_page, save, show
+from bench_report import Results, Row, Verdict, factor, put_on_page, save, show
 from harness import Effort, Fleet, Load, Opener, close_sides, compare, machine, open_sides
 from harness import private_server as started_server
-from rest_services import EMBEDDER, Services, served
+from rest_services import EMBEDDER, Services, running_service
 
 FULL, QUICK = Effort(rounds=7, seconds=1.0), Effort(rounds=3, seconds=0.5)
 RESULTS = Path(__file__).parent / "results" / "rest.json"
@@ -30,7 +30,7 @@ READ, WRITE, QUERY, EVENT = "read", "write", "query_memory", "event"
 MOST_TIMES, LEAST_PER_S = 3, 1_000
 
 
-class Contest(NamedTuple):
+class RestContest(NamedTuple):
     """One call, and what it is compared with."""
 
     call: str
@@ -49,7 +49,7 @@ def main() -> int:
         results = Results(_about() | {"server": redis.version}, asked.quick)
         _say("filling")
         fleet.ask(1, sides.filled, redis.urls["unix"])
-        with served(redis, tokens=tokens) as services:
+        with running_service(redis, tokens=tokens) as services:
             for contest in contests(services, token):
                 if not asked.only or contest.call.startswith(tuple(asked.only)):
                     _say(contest.call)
@@ -80,7 +80,7 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _measure(fleet: Fleet, services: Services, effort: Effort, results: Results, contest: Contest) -> None:
+def _measure(fleet: Fleet, services: Services, effort: Effort, results: Results, contest: RestContest) -> None:
     fleet.ask(1, open_sides, contest.sides)
     try:
         for load in contest.loads:
@@ -92,12 +92,12 @@ def _measure(fleet: Fleet, services: Services, effort: Effort, results: Results,
         fleet.ask(1, close_sides)
 
 
-def contests(services: Services, token: str) -> list[Contest]:
+def contests(services: Services, token: str) -> list[RestContest]:
     """What is measured."""
     ours, bare, redis = services.addresses["service"], services.addresses["bare"], services.urls["unix"]
     guarded = services.addresses["tokens"]
     return [
-        Contest(
+        RestContest(
             READ,
             {
                 OURS: partial(sides.read_over_rest, ours),
@@ -107,7 +107,7 @@ def contests(services: Services, token: str) -> list[Contest]:
             },
             {BARE: "FastAPI, one GET", LIBRARY: "store.read", TOKEN: "the same with token and rate"},
         ),
-        Contest(
+        RestContest(
             WRITE,
             {
                 OURS: partial(sides.write_over_rest, ours),
@@ -116,12 +116,12 @@ def contests(services: Services, token: str) -> list[Contest]:
             },
             {BARE: "FastAPI, one SET", LIBRARY: "store.write"},
         ),
-        Contest(
+        RestContest(
             QUERY,
             {OURS: partial(sides.query_over_rest, ours), LIBRARY: partial(sides.query_in_process, redis)},
             {LIBRARY: f"query_memory, {sides.NOTES:,} notes"},
         ),
-        Contest(
+        RestContest(
             EVENT,
             {OURS: partial(sides.event_over_rest, ours, redis), LIBRARY: partial(sides.event_in_process, redis)},
             {LIBRARY: "store.watch"},

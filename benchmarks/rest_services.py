@@ -52,7 +52,7 @@ def _cpu_s(process: int) -> float:
 
 
 @contextmanager
-def served(redis: Server, *, tokens: Path) -> Iterator[Services]:
+def running_service(redis: Server, *, tokens: Path) -> Iterator[Services]:
     """Our service, once more with tokens, and the bare one, each in a process of its own."""
     url = redis.urls["unix"]
     ours = [sys.executable, "-c", _SHAREDMEM, "--json", "serve", "rest", "--port", "0"]

@@ -9,15 +9,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 import orjson
-from harness import Call, Desk
+from harness import Call, WorkerState
 from redis.asyncio import Redis
 from rest_services import EMBEDDER, NAMESPACE
-from rest_wire import Client, Versions
-from synthesis_world import APP, filled_notes, question
+from rest_wire import HttpClient, Versions
+from synthesis_data import APP, filled_notes, question
 
 from sharedmem import Hub, Settings
 from sharedmem.faces.auth import Bearer, Rate, add_entry, new_token
-from sharedmem.providers.hashing import HashingEmbedder
+from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.store import SharedMemoryStore
 
 KEYS = 1_000
@@ -54,7 +54,7 @@ async def _opened(url: str) -> AsyncIterator[SharedMemoryStore]:
         yield hub.store(NAMESPACE)
 
 
-async def filled(_: Desk, url: str) -> None:
+async def filled(_: WorkerState, url: str) -> None:
     """A job: the values for both sides, and notes to ask for."""
     async with _opened(url) as store, Redis.from_url(url, protocol=2) as client:
         await store.write_many({_key(number): value_of(number) for number in range(KEYS)})
@@ -69,7 +69,7 @@ async def filled(_: Desk, url: str) -> None:
 async def read_over_rest(service: str, token: str = "") -> AsyncIterator[Call]:
     """A value from our service."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    async with Client(service, headers) as client:
+    async with HttpClient(service, headers) as client:
         asked = [client.spelled("GET", f"/api/v1/store/values/{_key(number)}/value") for number in range(KEYS)]
         yield lambda number: client.send(asked[number % KEYS])
 
@@ -77,7 +77,7 @@ async def read_over_rest(service: str, token: str = "") -> AsyncIterator[Call]:
 @asynccontextmanager
 async def read_bare(service: str) -> AsyncIterator[Call]:
     """A value from the bare service."""
-    async with Client(service) as client:
+    async with HttpClient(service) as client:
         asked = [client.spelled("GET", f"/values/bare-{number}") for number in range(KEYS)]
         yield lambda number: client.send(asked[number % KEYS])
 
@@ -92,7 +92,7 @@ async def read_in_process(url: str) -> AsyncIterator[Call]:
 @asynccontextmanager
 async def write_over_rest(service: str) -> AsyncIterator[Call]:
     """A value to our service."""
-    async with Client(service) as client:
+    async with HttpClient(service) as client:
 
         def call(number: int) -> Awaitable[bytes]:
             body = orjson.dumps({"value": value_of(number)})
@@ -104,7 +104,7 @@ async def write_over_rest(service: str) -> AsyncIterator[Call]:
 @asynccontextmanager
 async def write_bare(service: str) -> AsyncIterator[Call]:
     """A value to the bare service."""
-    async with Client(service) as client:
+    async with HttpClient(service) as client:
 
         def call(number: int) -> Awaitable[bytes]:
             body = orjson.dumps(value_of(number))
@@ -126,7 +126,7 @@ async def write_in_process(url: str) -> AsyncIterator[Call]:
 @asynccontextmanager
 async def query_over_rest(service: str) -> AsyncIterator[Call]:
     """Notes that answer a question, from our service."""
-    async with Client(service) as client:
+    async with HttpClient(service) as client:
 
         def call(number: int) -> Awaitable[bytes]:
             asked = f"app_id={quote(APP)}&query={quote(question(number))}"
@@ -145,7 +145,7 @@ async def query_in_process(url: str) -> AsyncIterator[Call]:
 @asynccontextmanager
 async def event_over_rest(service: str, url: str) -> AsyncIterator[Call]:
     """From the begin of a write to the event that tells of it."""
-    async with _opened(url) as store, Client(service) as client, client.changes("/api/v1/changes") as versions:
+    async with _opened(url) as store, HttpClient(service) as client, client.changes("/api/v1/changes") as versions:
         yield lambda number: _written_and_told(store, number, versions)
 
 

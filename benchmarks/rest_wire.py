@@ -21,7 +21,7 @@ class AnswerError(Exception):
     """An answer was none of those that were measured for."""
 
 
-class _Line(asyncio.Protocol):
+class _HttpConnection(asyncio.Protocol):
     """One connection, with one request at a time."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class _Line(asyncio.Protocol):
             self._transport.close()
 
 
-class Client:
+class HttpClient:
     """A client of one service, with as many connections as calls are under way.
 
     Args:
@@ -77,7 +77,7 @@ class Client:
         self._host, self._port = str(parts.hostname), int(parts.port or 80)
         named = {"host": f"{self._host}:{self._port}", **(headers or {})}
         self._headers = "".join(f"{name}: {value}\r\n" for name, value in named.items())
-        self._idle: list[_Line] = []
+        self._idle: list[_HttpConnection] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,12 +104,12 @@ class Client:
         self._idle.append(line)
         return answer
 
-    async def _line(self) -> _Line:
+    async def _line(self) -> _HttpConnection:
         while self._idle:
             line = self._idle.pop()
             if line.is_open:
                 return line
-        _, line = await asyncio.get_running_loop().create_connection(_Line, self._host, self._port)
+        _, line = await asyncio.get_running_loop().create_connection(_HttpConnection, self._host, self._port)
         return line
 
     @asynccontextmanager

@@ -21,10 +21,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from findings import Verdict
+from bench_report import Verdict
 from harness import machine
-from likeness import Likeness, likeness_of
-from recall_data import (
+from retrieval_data import (
     DEPTHS,
     UNANSWERABLE,
     Conversations,
@@ -37,16 +36,17 @@ from recall_data import (
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from similarity_thresholds import ThresholdRates, rates_by_threshold
 
 from sharedmem import Hub, Settings, SharedMemoryStore
-from sharedmem.knowledge.scoring import Recipe
+from sharedmem.memory.ranking import RankingWeights
 from sharedmem.models import SearchMode
 
 RESULTS = Path(__file__).parent / "results" / "retrieval.json"
 OWN, SHARED, EXACT = "redisearch", "redisearch, shared", "exact"
 INDEXES = (OWN, SHARED, EXACT)
 """An index for each namespace; one for all, whose word statistics are those of all; this process itself."""
-RECIPE = Recipe()
+RECIPE = RankingWeights()
 LEAST_RECALL = {"locomo": 0.76, "longmemeval": 0.915}
 MOST_APART = 0.01
 SETS = tuple(LEAST_RECALL)
@@ -55,41 +55,41 @@ LARGEST = max(DEPTHS)
 _AT_ONCE = 4
 
 
-class Way(NamedTuple):
+class SearchVariant(NamedTuple):
     """One way to search."""
 
     name: str
-    recipe: Recipe = RECIPE
+    recipe: RankingWeights = RECIPE
     mode: SearchMode = "hybrid"
     bare: bool = False
     """Among memories that do not know who said them, when and to whom."""
 
 
 _STILL = replace(RECIPE, author=1.0, previous=(), following=(), answer=1.0, thread=0.0, question=1.0, date=1.0)
-WHOLE = Way("the recipe")
+WHOLE = SearchVariant("the recipe")
 STEPS = (
-    Way("meaning alone", mode="semantic", bare=True),
-    Way("words alone", mode="keywords", bare=True),
-    Way("reciprocal ranks", replace(_STILL, fusion="rrf", text=1.0, vector=1.0), bare=True),
-    Way("weighted sum", _STILL, bare=True),
-    Way("+ date and speaker before the words, names out of the query", _STILL),
-    Way("+ who is named", replace(_STILL, author=RECIPE.author)),
-    Way("+ neighbours and thread", replace(RECIPE, answer=1.0, question=1.0, date=1.0)),
-    Way("+ questions", replace(RECIPE, date=1.0)),
-    Way("+ dates = the recipe"),
+    SearchVariant("meaning alone", mode="semantic", bare=True),
+    SearchVariant("words alone", mode="keywords", bare=True),
+    SearchVariant("reciprocal ranks", replace(_STILL, fusion="rrf", text=1.0, vector=1.0), bare=True),
+    SearchVariant("weighted sum", _STILL, bare=True),
+    SearchVariant("+ date and speaker before the words, names out of the query", _STILL),
+    SearchVariant("+ who is named", replace(_STILL, author=RECIPE.author)),
+    SearchVariant("+ neighbours and thread", replace(RECIPE, answer=1.0, question=1.0, date=1.0)),
+    SearchVariant("+ questions", replace(RECIPE, date=1.0)),
+    SearchVariant("+ dates = the recipe"),
 )
 """What each signal adds to those before it."""
 WITHOUT = (
-    Way("meaning", replace(RECIPE, vector=0.0)),
-    Way("words", replace(RECIPE, text=0.0)),
-    Way("who is named", replace(RECIPE, author=1.0)),
-    Way("neighbours", replace(RECIPE, previous=(), following=())),
-    Way("the busiest thread", replace(RECIPE, thread=0.0)),
-    Way("the gate for long turns", replace(RECIPE, talkative=1e9)),
-    Way("more to answers", replace(RECIPE, answer=1.0)),
-    Way("less to questions", replace(RECIPE, question=1.0)),
-    Way("dates", replace(RECIPE, date=1.0)),
-    Way("weights: reciprocal ranks", replace(RECIPE, fusion="rrf", text=1.0, vector=1.0)),
+    SearchVariant("meaning", replace(RECIPE, vector=0.0)),
+    SearchVariant("words", replace(RECIPE, text=0.0)),
+    SearchVariant("who is named", replace(RECIPE, author=1.0)),
+    SearchVariant("neighbours", replace(RECIPE, previous=(), following=())),
+    SearchVariant("the busiest thread", replace(RECIPE, thread=0.0)),
+    SearchVariant("the gate for long turns", replace(RECIPE, talkative=1e9)),
+    SearchVariant("more to answers", replace(RECIPE, answer=1.0)),
+    SearchVariant("less to questions", replace(RECIPE, question=1.0)),
+    SearchVariant("dates", replace(RECIPE, date=1.0)),
+    SearchVariant("weights: reciprocal ranks", replace(RECIPE, fusion="rrf", text=1.0, vector=1.0)),
 )
 """What is lost when one signal is taken out of the recipe."""
 
@@ -107,13 +107,13 @@ class Row:
 
 
 @dataclass
-class Findings:
+class RetrievalResults:
     """Everything that a run has measured."""
 
     machine: dict[str, str]
     quick: bool
     rows: list[Row] = field(default_factory=list)
-    pairs: list[Likeness] = field(default_factory=list)
+    pairs: list[ThresholdRates] = field(default_factory=list)
 
     def of(self, part: str, data: str, index: str = "") -> list[Row]:
         """The rows of a part."""
@@ -151,7 +151,7 @@ async def fill(hub: Hub, data: Conversations, index: str, *, bare: bool) -> dict
 
 
 async def answers(
-    stores: dict[str, SharedMemoryStore], questions: Sequence[Question], way: Way, progress: Progress
+    stores: dict[str, SharedMemoryStore], questions: Sequence[Question], way: SearchVariant, progress: Progress
 ) -> list[tuple[Question, list[str]]]:
     """The ids that a way of searching finds for each question, best first."""
     task = progress.add_task(way.name, total=len(questions))
@@ -200,7 +200,7 @@ def _whole_rows(data: str, index: str, found: Sequence[tuple[Question, list[str]
 # -- goals -----------------------------------------------------------------------------------------
 
 
-def verdicts(findings: Findings) -> list[Verdict]:
+def verdicts(findings: RetrievalResults) -> list[Verdict]:
     """What was to be reached, and whether it was."""
     goals = []
     for data, least in LEAST_RECALL.items():
@@ -227,7 +227,7 @@ TITLES = {
 }
 
 
-def tables(findings: Findings) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+def tables(findings: RetrievalResults) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     """Title, names of the columns and rows of each table."""
     for data in dict.fromkeys(row.data for row in findings.rows):
         for part, title in TITLES.items():
@@ -249,7 +249,7 @@ def _cells(quality: Quality) -> list[str]:
     return [str(quality.questions), *(f"{figure:.3f}" for figure in figures)]
 
 
-def show(findings: Findings, goals: Sequence[Verdict]) -> None:
+def show(findings: RetrievalResults, goals: Sequence[Verdict]) -> None:
     """Print the tables."""
     console = Console()
     console.width = max(console.width, 150)
@@ -264,7 +264,7 @@ def show(findings: Findings, goals: Sequence[Verdict]) -> None:
         console.print(f"{goal.goal}: {goal.found} [bold]{goal.word}[/]")
 
 
-def save(findings: Findings, goals: Sequence[Verdict], path: Path) -> None:
+def save(findings: RetrievalResults, goals: Sequence[Verdict], path: Path) -> None:
     """Write everything as JSON."""
     plain: dict[str, Any] = {
         "machine": findings.machine,
@@ -278,7 +278,7 @@ def save(findings: Findings, goals: Sequence[Verdict], path: Path) -> None:
     path.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
 
 
-def put_on_page(findings: Findings, goals: Sequence[Verdict], page: Path) -> None:
+def put_on_page(findings: RetrievalResults, goals: Sequence[Verdict], page: Path) -> None:
     """Replace what stands between the markers of a page.
 
     Raises:
@@ -293,7 +293,7 @@ def put_on_page(findings: Findings, goals: Sequence[Verdict], page: Path) -> Non
     page.write_text(before + body + after, encoding="utf-8")
 
 
-def _page_lines(findings: Findings, goals: Sequence[Verdict]) -> Iterator[str]:
+def _page_lines(findings: RetrievalResults, goals: Sequence[Verdict]) -> Iterator[str]:
     yield from ("| goal | found | |", "|---|---|---|")
     yield from (f"| {goal.goal} | {goal.found} | {goal.word} |" for goal in goals)
     for title, names, rows in tables(findings):
@@ -308,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what the command line asks for."""
     asked = _arguments(arguments)
     every = 5 if asked.quick else 1
-    findings = Findings(machine(), asked.quick)
+    findings = RetrievalResults(machine(), asked.quick)
     with _progress() as progress:
         for name in SETS:
             folder = asked.data / name
@@ -319,7 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     findings.rows += asyncio.run(measure(data, index, progress, signals=signals))
         file = asked.data / PAIRS / "questions.jsonl.gz"
         if asked.only in {None, PAIRS} and file.is_file():
-            findings.pairs = asyncio.run(likeness_of(read_pairs(file, every=every)))
+            findings.pairs = asyncio.run(rates_by_threshold(read_pairs(file, every=every)))
     if not findings.rows and not findings.pairs:
         print(f"nothing to measure in {asked.data}; recall_data.py says how such a folder looks", file=sys.stderr)
         return 2

@@ -12,12 +12,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from bulk import measure_clear, measure_memory
-from contests import BARE, CONTESTS, DEFAULT, OURS, has_sync_face, openers, sync_openers
-from findings import Row, put_on_page, save, show
+from bench_report import Row, put_on_page, save, show
 from harness import Comparison, Effort, Fleet, Load, Server, can_choose_cores, close_sides, compare, machine, open_sides
 from harness import private_server as started_server
-from verdicts import ALONE, FIFTY, FOUR, ONE, SYNC, SYNC_ALONE, StoreResults, verdicts
+from namespace_costs import measure_clear, measure_memory
+from store_contests import BARE, CONTESTS, DEFAULT, OURS, has_sync_face, openers, sync_openers
+from store_goals import ALONE, FIFTY, FOUR, ONE, SYNC, SYNC_ALONE, StoreResults, verdicts
 
 PROCESSES = 4
 FULL, QUICK = Effort(rounds=5, seconds=0.5), Effort(rounds=3, seconds=0.1)

@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 import redis
 import synthesis_rival as rival
 import synthesis_sides as sides
-from findings import Results, Row, Verdict, factor, put_on_page, save, show
+from bench_report import Results, Row, Verdict, factor, put_on_page, save, show
 from harness import Effort, Figures, Fleet, Load, Opener, close_sides, compare, machine, open_sides
 from harness import private_server as started_server
 from rest_services import Services
 from rich.console import Console
 from rich.table import Table
-from synthesis_world import Stub, SubjectEmbedder
+from synthesis_data import StubModel, SubjectEmbedder
 
 FULL, QUICK = Effort(rounds=5, seconds=1.0), Effort(rounds=3, seconds=0.4)
 LONG = Effort(rounds=3, seconds=0.1)
@@ -43,7 +43,7 @@ MANY, REPEATS = 10_000, 30
 _WIDTH = 110
 
 
-class Taken(NamedTuple):
+class PipelineTimes(NamedTuple):
     """What a call of one side takes under one load."""
 
     call: str
@@ -60,7 +60,7 @@ class Trips(NamedTuple):
     """That the server has read; what is sent together counts once."""
 
 
-class Contest(NamedTuple):
+class SynthesisContest(NamedTuple):
     """One call, and what it is compared with."""
 
     call: str
@@ -75,10 +75,10 @@ class Contest(NamedTuple):
 class SynthesisResults(Results):
     """Everything that a run has measured of synthesis."""
 
-    taken: list[Taken] = field(default_factory=list)
+    taken: list[PipelineTimes] = field(default_factory=list)
     trips: list[Trips] = field(default_factory=list)
 
-    def of(self, call: str, load: Load) -> Taken | None:
+    def of(self, call: str, load: Load) -> PipelineTimes | None:
         """What a call of ours takes, if that was measured."""
         return next((one for one in self.taken if one[:3] == (call, load.name, OURS)), None)
 
@@ -116,7 +116,7 @@ def main() -> int:
         process, port = (0, 0) if lack else stack.enter_context(rival.chroma_server())
         services = Services(server, {} if lack else {"chroma": process}, {})
         stack.callback(services.close)
-        about = {"model": Stub.name, "rival": lack or rival.told_version(), "server": server.version}
+        about = {"model": StubModel.name, "rival": lack or rival.told_version(), "server": server.version}
         embedders = {"embedder": SubjectEmbedder.name, "embedder of queries": sides.query_embedder().name}
         results = SynthesisResults(machine() | about | embedders, asked.quick)
         bench = _Bench(fleet, services, QUICK if asked.quick else FULL, results, port)
@@ -154,7 +154,7 @@ class _Bench:
     port: int
     """Of the store of the other side; 0 without one."""
 
-    def measure(self, contest: Contest) -> None:
+    def measure(self, contest: SynthesisContest) -> None:
         """All sides of a contest in turn."""
         _say(contest.call)
         if contest.call == QUERY:
@@ -174,7 +174,7 @@ class _Bench:
         if self.port:
             self.fleet.ask(1, rival.filled, self.port, MANY)
 
-    def _compare(self, contest: Contest, load: Load) -> None:
+    def _compare(self, contest: SynthesisContest, load: Load) -> None:
         _say(f"{contest.call}, {load.name}")
         effort = LONG if contest.call == PAIR else self.effort
         if load == ONE or RIVAL not in contest.sides:
@@ -184,11 +184,11 @@ class _Bench:
         if contest.call != PAIR or not self.results.quick:
             self._compare_sides(contest, load, [OURS, RIVAL], ONCE)
 
-    def _compare_sides(self, contest: Contest, load: Load, asked: list[str], effort: Effort) -> None:
+    def _compare_sides(self, contest: SynthesisContest, load: Load, asked: list[str], effort: Effort) -> None:
         compared = compare(self.fleet, self.services, asked, load, effort)
         for side in asked:
             if side != OURS or self.results.of(contest.call, load) is None:
-                self.results.taken.append(Taken(contest.call, load.name, side, compared.medians(side)))
+                self.results.taken.append(PipelineTimes(contest.call, load.name, side, compared.medians(side)))
             if side != OURS:
                 figures = compared.medians(OURS), compared.medians(side), compared.ratios(OURS, side)
                 row = Row(contest.call, contest.commands[side], load.name, "unix", side, *figures)
@@ -208,12 +208,14 @@ def _packets(asking: redis.Redis) -> int:
     return int(asking.info("stats")["total_reads_processed"])
 
 
-def contests(url: str, port: int) -> list[Contest]:
+def contests(url: str, port: int) -> list[SynthesisContest]:
     """What is measured."""
     theirs = rival.told_version() if port else ""
     return [
-        Contest(ACCEPT, {OURS: partial(sides.accept, url), BARE: partial(sides.accept_bare, url)}, {BARE: "RPUSH"}),
-        Contest(
+        SynthesisContest(
+            ACCEPT, {OURS: partial(sides.accept, url), BARE: partial(sides.accept_bare, url)}, {BARE: "RPUSH"}
+        ),
+        SynthesisContest(
             NOTE,
             {
                 OURS: partial(sides.note, url, "notes"),
@@ -224,7 +226,7 @@ def contests(url: str, port: int) -> list[Contest]:
             {RULES: "the offline rules", BARE: "RPUSH, LPOP, FT.SEARCH, HSET", RIVAL: theirs},
             (OURS, BARE),
         ),
-        Contest(
+        SynthesisContest(
             PAIR,
             {
                 OURS: partial(sides.pair, url, "pairs"),
@@ -233,7 +235,7 @@ def contests(url: str, port: int) -> list[Contest]:
             | _if(port, partial(rival.pair, port, rival.app_of("pairs"))),
             {RULES: "the offline rules", RIVAL: theirs},
         ),
-        Contest(
+        SynthesisContest(
             QUERY,
             {OURS: partial(sides.query, url), BARE: partial(sides.query_bare, url)}
             | _if(port, partial(rival.query, port)),

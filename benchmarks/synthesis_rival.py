@@ -24,8 +24,8 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-from harness import Call, Desk
-from synthesis_world import (
+from harness import Call, WorkerState
+from synthesis_data import (
     APP,
     DIMENSION,
     SubjectEmbedder,
@@ -38,7 +38,7 @@ from synthesis_world import (
     user_of,
 )
 
-from sharedmem.providers.hashing import HashingEmbedder
+from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.providers.protocol import Embedder
 
 NAME, INSTALL = "omnimemory", "pip install omnimemory"
@@ -198,7 +198,7 @@ async def _finished(sdk: Any, app: str, number: int, user: str = "") -> object:
 # -- asking ----------------------------------------------------------------------------------------
 
 
-async def filled(_: Desk, port: int, size: int) -> None:
+async def filled(_: WorkerState, port: int, size: int) -> None:
     """A job: the notes that queries look for, as it would have stored them, many at once."""
     embedder = HashingEmbedder(DIMENSION)
     async with _opened(port, embedder) as sdk, sdk.memory_manager.connection_pool.get_handler(sdk.llm_connection) as db:

@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from typing import cast
 
-from harness import Call, Desk
+from harness import Call, WorkerState
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
-from synthesis_world import APP, DIMENSION, Stub, SubjectEmbedder, conversation, filled_notes, question, user_of
+from synthesis_data import APP, DIMENSION, StubModel, SubjectEmbedder, conversation, filled_notes, question, user_of
 
 from sharedmem import Hub, Settings
-from sharedmem.providers.hashing import HashingEmbedder
+from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.providers.protocol import Embedder, LanguageModel
+from sharedmem.redis.replies import Command, Reply
+from sharedmem.redis.vectors import to_half
 from sharedmem.synthesis.synthesis import Synthesis
-from sharedmem.wire.replies import Command, Reply
-from sharedmem.wire.vectors import to_half
 
 QUERIES = "queries"
 """The namespace of the notes that queries look for; each pipeline has a namespace of its own."""
@@ -52,7 +52,7 @@ async def _opened(
 async def accept(url: str) -> AsyncIterator[Call]:
     """Have a memory accepted: nobody works on it."""
     numbers = count()
-    async with _opened(url, "accept", SubjectEmbedder(), Stub(), hands=0) as hub:
+    async with _opened(url, "accept", SubjectEmbedder(), StubModel(), hands=0) as hub:
         synthesis = hub.store("accept").synthesis
 
         async def call(_: int) -> object:
@@ -96,7 +96,7 @@ async def pair(url: str, namespace: str, *, by_rules: bool = False) -> AsyncIter
 
 @asynccontextmanager
 async def _finishing(url: str, namespace: str, *, by_rules: bool) -> AsyncIterator[tuple[Synthesis, Iterator[int]]]:
-    async with _opened(url, namespace, SubjectEmbedder(), None if by_rules else Stub()) as hub:
+    async with _opened(url, namespace, SubjectEmbedder(), None if by_rules else StubModel()) as hub:
         synthesis = hub.store(namespace).synthesis
         await synthesis.warm_up()
         yield synthesis, count()
@@ -146,7 +146,7 @@ async def _indexed(client: Redis) -> None:
 # -- asking ----------------------------------------------------------------------------------------
 
 
-async def filled(_: Desk, url: str, size: int) -> None:
+async def filled(_: WorkerState, url: str, size: int) -> None:
     """A job: so many notes, without the pipeline."""
     async with _opened(url, QUERIES, query_embedder(), None) as hub:
         await filled_notes(hub.store(QUERIES), size, query_embedder())
@@ -176,7 +176,7 @@ async def query_bare(url: str) -> AsyncIterator[Call]:
 @contextmanager
 def _listening(hub: Hub) -> Iterator[list[Command]]:
     """The searches that a hub sends meanwhile."""
-    line = hub._thinking().line  # noqa: SLF001  # what is sent is nobody's business but the wire's
+    line = hub._knowledge_context().line  # noqa: SLF001  # what is sent is nobody's business but the wire's
     found: list[Command] = []
     send = line.read_many
 
@@ -194,7 +194,7 @@ def _listening(hub: Hub) -> Iterator[list[Command]]:
 # -- round trips -----------------------------------------------------------------------------------
 
 
-async def repeated(desk: Desk, side: str, times: int) -> None:
+async def repeated(desk: WorkerState, side: str, times: int) -> None:
     """A job: call an open side so often, one after the other."""
     call = cast("Call", desk.calls[side])
     for number in range(times):

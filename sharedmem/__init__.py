@@ -1,17 +1,20 @@
 """Shared memory and coordination for teams of AI agents, on Redis."""
 
 from sharedmem.actor import ActorContext, Context, RemembersMixin
+from sharedmem.archive.archives import Archives
 from sharedmem.config import Kind, Settings
 from sharedmem.coordination.barriers import Barrier
 from sharedmem.coordination.leader import Candidacy
-from sharedmem.coordination.lease import Lease
-from sharedmem.coordination.limits import RateLimit
+from sharedmem.coordination.lease_session import Lease
+from sharedmem.coordination.locks import ReadWriteLock
 from sharedmem.coordination.presence import Presence
-from sharedmem.coordination.queues import TaskQueue
-from sharedmem.coordination.rwlock import ReadWriteLock
-from sharedmem.coordination.worker import TaskInHand
-from sharedmem.durable.archive.archives import Archives
-from sharedmem.durable.durability import Durability
+from sharedmem.coordination.queues.task_queue import TaskQueue
+from sharedmem.coordination.queues.worker import ClaimedTask
+from sharedmem.coordination.rate_limits import RateLimit
+from sharedmem.decisions.decisions import Decisions
+from sharedmem.decisions.execution_claims import Execution
+from sharedmem.durable.admin import DurableAdmin
+from sharedmem.episodes.episodes import Episodes
 from sharedmem.errors import (
     AccessDeniedError,
     AlreadyExecutedError,
@@ -36,9 +39,6 @@ from sharedmem.errors import (
     WrongTypeError,
 )
 from sharedmem.hub import Hub
-from sharedmem.knowledge.decisions import Decisions
-from sharedmem.knowledge.episodes import Episodes
-from sharedmem.knowledge.executing import Execution
 from sharedmem.models import (
     AddResult,
     Arrival,
@@ -115,8 +115,8 @@ from sharedmem.models import (
     Verification,
     Why,
 )
+from sharedmem.redis.scope import Grant
 from sharedmem.store import SharedMemoryStore
-from sharedmem.wire.access import Grant
 
 __version__ = "0.1.0"
 
@@ -136,6 +136,7 @@ __all__ = [
     "Change",
     "Charges",
     "ClaimLostError",
+    "ClaimedTask",
     "ConfigError",
     "ConflictError",
     "Context",
@@ -149,8 +150,8 @@ __all__ = [
     "DrawnEpisode",
     "DrawnFact",
     "DrawnVersion",
-    "Durability",
     "DurabilityPendingError",
+    "DurableAdmin",
     "DurableLag",
     "DurableRecord",
     "DurableStatus",
@@ -223,7 +224,6 @@ __all__ = [
     "Signal",
     "Step",
     "Task",
-    "TaskInHand",
     "TaskOutcome",
     "TaskQueue",
     "ThreadStats",

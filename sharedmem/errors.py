@@ -56,13 +56,13 @@ class Advice(str):
         return {"python": str(self), "flags": self.flags, "token": self.token}[interface]
 
 
-def _shown(value: object) -> str:
+def _shortened(value: object) -> str:
     """A value short enough for a sentence."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
-def _and(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     """Some words as a list in a sentence."""
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
@@ -80,7 +80,7 @@ class SharedMemoryError(Exception):
             return message
         return message.removesuffix(self._advice) + self._advice.of(interface)
 
-    def _advise(self, advice: str) -> None:
+    def _set_advice(self, advice: str) -> None:
         """Keep what ends the message, when it has other words for other readers."""
         if isinstance(advice, Advice):
             self._advice = advice
@@ -130,9 +130,9 @@ class InvalidError(SharedMemoryError, ValueError):
     codes = Codes("invalid", 400, "INVALID_ARGUMENT", 2)
 
     def __init__(self, field: str, value: object, advice: str) -> None:
-        super().__init__(f"{field} {_shown(value)} is refused: {advice}")
+        super().__init__(f"{field} {_shortened(value)} is refused: {advice}")
         self.field = field
-        self._advise(advice)
+        self._set_advice(advice)
 
 
 class WrongTypeError(InvalidError):
@@ -151,7 +151,7 @@ class NotFoundError(SharedMemoryError, LookupError):
     codes = Codes("not_found", 404, "NOT_FOUND", 3)
 
     def __init__(self, what: str, name: str, advice: str = "check its name") -> None:
-        super().__init__(f"{what} {_shown(name)} does not exist; {advice}")
+        super().__init__(f"{what} {_shortened(name)} does not exist; {advice}")
 
 
 class ResultNotKeptError(NotFoundError):
@@ -161,7 +161,9 @@ class ResultNotKeptError(NotFoundError):
 
     def __init__(self, what: str, name: str, why: str) -> None:
         advice = "look at what it has changed; do it again only under another name"
-        SharedMemoryError.__init__(self, f"{what} {_shown(name)} is done, but its result is not kept: {why}; {advice}")
+        SharedMemoryError.__init__(
+            self, f"{what} {_shortened(name)} is done, but its result is not kept: {why}; {advice}"
+        )
         self.name = name
 
 
@@ -192,7 +194,9 @@ class LockHeldError(ConflictError):
     codes = Codes("lock_held", 409, "ABORTED", 4)
 
     def __init__(self, what: str, name: str, *, remaining: float) -> None:
-        super().__init__(f"{what} {_shown(name)} is held for up to {remaining:.3g} s more; try again, or wait longer")
+        super().__init__(
+            f"{what} {_shortened(name)} is held for up to {remaining:.3g} s more; try again, or wait longer"
+        )
         self.name, self.remaining = name, remaining
 
 
@@ -202,7 +206,9 @@ class LockLostError(ConflictError):
     codes = Codes("lock_lost", 409, "FAILED_PRECONDITION", 4)
 
     def __init__(self, what: str, name: str, token: int) -> None:
-        super().__init__(f"{what} {_shown(name)} is no longer yours (token {token}); take it again before you write")
+        super().__init__(
+            f"{what} {_shortened(name)} is no longer yours (token {token}); take it again before you write"
+        )
         self.name, self.token = name, token
 
 
@@ -212,7 +218,7 @@ class ClaimLostError(ConflictError):
     codes = Codes("claim_lost", 409, "FAILED_PRECONDITION", 4)
 
     def __init__(self, what: str, name: str, token: int) -> None:
-        super().__init__(f"{what} {_shown(name)} is no longer yours (token {token}); leave it to who has it now")
+        super().__init__(f"{what} {_shortened(name)} is no longer yours (token {token}); leave it to who has it now")
         self.name, self.token = name, token
 
 
@@ -223,7 +229,7 @@ class BarrierError(ConflictError):
 
     def __init__(self, name: str, *, came: int, parties: int) -> None:
         super().__init__(
-            f"barrier {_shown(name)} stays closed: {came} of {parties} came; look who is missing, or wait longer"
+            f"barrier {_shortened(name)} stays closed: {came} of {parties} came; look who is missing, or wait longer"
         )
         self.name, self.came, self.parties = name, came, parties
 
@@ -235,7 +241,7 @@ class AlreadyExecutedError(ConflictError):
 
     def __init__(self, session: str, plan: str, state: str) -> None:
         super().__init__(
-            f"plan {_shown(plan)} of session {_shown(session)} is {state} already; do not execute it again"
+            f"plan {_shortened(plan)} of session {_shortened(session)} is {state} already; do not execute it again"
         )
         self.session, self.plan, self.state = session, plan, state
 
@@ -255,10 +261,10 @@ class AccessDeniedError(SharedMemoryError, PermissionError):
     allowed: tuple[str, ...] = ()
 
     def __init__(self, actor: str, key: str, need: str, advice: str, *, allowed: Sequence[str] = ()) -> None:
-        known = f"it may {need} {_and(allowed)}; " if allowed else ""
-        super().__init__(f"actor {actor!r} may not {need} {_shown(key)}; {known}{advice}")
+        known = f"it may {need} {_join_words(allowed)}; " if allowed else ""
+        super().__init__(f"actor {actor!r} may not {need} {_shortened(key)}; {known}{advice}")
         self.actor, self.key, self.need = actor, key, need
-        self._advise(advice)
+        self._set_advice(advice)
         if allowed:
             self.allowed = tuple(allowed)
 

@@ -8,54 +8,56 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sharedmem.coordination.barriers import Barriers
-from sharedmem.coordination.ground import Ground, Primitive
-from sharedmem.coordination.leases import Leases
-from sharedmem.coordination.limits import Limits
+from sharedmem.coordination.context import CoordinationBase, CoordinationContext
+from sharedmem.coordination.locks import Leases
 from sharedmem.coordination.once import Once
 from sharedmem.coordination.presence import Presences
-from sharedmem.coordination.queues import Queues
-from sharedmem.data.counters import CountersOfStore
-from sharedmem.data.feed import Feed
+from sharedmem.coordination.queues.task_queue import Queues
+from sharedmem.coordination.rate_limits import RateLimits
+from sharedmem.data.access import Access
+from sharedmem.data.change_feed import ChangeFeed
+from sharedmem.data.component import DataContext
+from sharedmem.data.counters import IntegerCounters
 from sharedmem.data.hashes import Hashes
+from sharedmem.data.keys import Namespace
 from sharedmem.data.lists import Lists
 from sharedmem.data.messages import Messages
-from sharedmem.data.namespace import Namespace
-from sharedmem.data.rights import Access
 from sharedmem.data.sets import Sets
-from sharedmem.data.structure import Means
 from sharedmem.data.values import Values
-from sharedmem.knowledge.decisions import Decisions
-from sharedmem.knowledge.episodes import Episodes
-from sharedmem.telemetry import Counters
-from sharedmem.wire.access import Scope
+from sharedmem.decisions.decisions import Decisions
+from sharedmem.episodes.episodes import Episodes
+from sharedmem.redis.scope import Scope
+from sharedmem.runtime import Counters
 
 if TYPE_CHECKING:
-    from sharedmem.knowledge.cache import SemanticCache
-    from sharedmem.knowledge.graph.graph import Graph
-    from sharedmem.knowledge.memory.memories import Memories
-    from sharedmem.knowledge.minds import Minds
+    from sharedmem.cache import SemanticCache
+    from sharedmem.graph.graph import Graph
+    from sharedmem.knowledge_context import KnowledgeContext
+    from sharedmem.memory.memories import Memories
     from sharedmem.synthesis.synthesis import Synthesis
 
 
-class Shared(Values, Lists, Hashes, Sets, CountersOfStore, Messages, Feed, Namespace):
+class DataOperations(Values, Lists, Hashes, Sets, IntegerCounters, Messages, ChangeFeed, Namespace):
     """What agents share."""
 
 
-class Agreed(Leases, Queues, Once, Limits, Barriers, Presences):
+class CoordinationOperations(Leases, Queues, Once, RateLimits, Barriers, Presences):
     """What agents agree by."""
 
 
-class SharedMemoryStore(Shared, Agreed):
+class SharedMemoryStore(DataOperations, CoordinationOperations):
     """Shared memory of one namespace, with the rights of one actor. Made by `Hub.store`; immutable.
 
     A key without `:` lies in this store's own scope, `<namespace>:<actor>:<key>`. A key with `:` is absolute:
     its first part is the namespace.
     """
 
-    def __init__(self, means: Means, ground: Ground, scope: Scope, thinking: Callable[[], Minds]) -> None:
+    def __init__(
+        self, means: DataContext, ground: CoordinationContext, scope: Scope, thinking: Callable[[], KnowledgeContext]
+    ) -> None:
         super().__init__(means, scope)
-        Primitive.__init__(self, ground, scope)
-        self._thinking = thinking
+        CoordinationBase.__init__(self, ground, scope)
+        self._knowledge_context = thinking
         self._access = Access(means, scope)
 
     @property
@@ -91,9 +93,9 @@ class SharedMemoryStore(Shared, Agreed):
             UnsupportedError: the settings name an embedder that is not installed.
         """
         # Loads a library for vectors, which `import sharedmem` does without.
-        from sharedmem.knowledge.memory.memories import Memories  # noqa: PLC0415
+        from sharedmem.memory.memories import Memories  # noqa: PLC0415
 
-        return Memories(self._thinking(), self._scope)
+        return Memories(self._knowledge_context(), self._scope)
 
     @cached_property
     def cache(self) -> SemanticCache:
@@ -102,9 +104,9 @@ class SharedMemoryStore(Shared, Agreed):
         Raises:
             UnsupportedError: the settings name an embedder that is not installed.
         """
-        from sharedmem.knowledge.cache import SemanticCache  # noqa: PLC0415  # likewise
+        from sharedmem.cache import SemanticCache  # noqa: PLC0415  # likewise
 
-        return SemanticCache(self._thinking(), self._scope, self._ground)
+        return SemanticCache(self._knowledge_context(), self._scope, self._ground)
 
     @cached_property
     def graph(self) -> Graph:
@@ -115,9 +117,9 @@ class SharedMemoryStore(Shared, Agreed):
                 installed.
             ConfigError: the file with rules cannot be read.
         """
-        from sharedmem.knowledge.graph.opening import graph_of  # noqa: PLC0415  # likewise
+        from sharedmem.graph.graph import open_graph  # noqa: PLC0415  # likewise
 
-        return graph_of(self._thinking(), self._scope, self._ground)
+        return open_graph(self._knowledge_context(), self._scope, self._ground)
 
     @cached_property
     def synthesis(self) -> Synthesis:
@@ -126,9 +128,9 @@ class SharedMemoryStore(Shared, Agreed):
         Raises:
             UnsupportedError: the settings name an embedder that is not installed, or the extra `synthesis` is missing.
         """
-        from sharedmem.synthesis.synthesis import synthesis_of  # noqa: PLC0415  # likewise
+        from sharedmem.synthesis.synthesis import build_synthesis  # noqa: PLC0415  # likewise
 
-        return synthesis_of(self._thinking(), self._scope, self._ground)
+        return build_synthesis(self._knowledge_context(), self._scope, self._ground)
 
     @property
     def remembers(self) -> bool:
@@ -144,7 +146,9 @@ class SharedMemoryStore(Shared, Agreed):
     def shared(self) -> SharedMemoryStore:
         """The same store seen on the scope that all actors of the namespace share."""
         identity = replace(self._scope.identity, shares=True)
-        return SharedMemoryStore(self._means, self._ground, Scope(self._scope.keyspace, identity), self._thinking)
+        return SharedMemoryStore(
+            self._means, self._ground, Scope(self._scope.keyspace, identity), self._knowledge_context
+        )
 
     def __repr__(self) -> str:
         scope = self._scope.identity.scope

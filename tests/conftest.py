@@ -19,29 +19,21 @@ import pytest
 import typer.main
 from hypothesis import settings as efforts
 from redis import Redis
-from support.effort import examples
+from support.example_budget import example_count
 
 from sharedmem import Hub, Settings, SharedMemoryError, SharedMemoryStore
 from sharedmem.clock import new_id
-from sharedmem.wire.embedded import EmbeddedServer
-from sharedmem.wire.keys import PERMANENT_SERVICE_KEYS
+from sharedmem.embedded.server import EmbeddedServer
+from sharedmem.redis.keys import PERMANENT_SERVICE_KEYS
 
 # Of properties that do not say themselves how much chance they take.
-efforts.register_profile("usual", max_examples=examples(30, thorough=100))
+efforts.register_profile("usual", max_examples=example_count(30, thorough=100))
 efforts.load_profile("usual")
 
 pytest.register_assert_rewrite(
-    "sharedmem.testing.agreement_suite",
-    "sharedmem.testing.blob_suite",
-    "sharedmem.testing.decision_suite",
-    "sharedmem.testing.durable_suite",
-    "sharedmem.testing.episode_suite",
-    "sharedmem.testing.graph_suite",
-    "sharedmem.testing.index_suite",
-    "sharedmem.testing.memory_suite",
-    "sharedmem.testing.provider_suite",
-    "sharedmem.testing.store_suite",
-    "sharedmem.testing.transport_suite",
+    "conformance",
+    *(f"sharedmem.testing.{part}_suite" for part in ("blob", "durable", "graph", "index", "provider")),
+    "sharedmem.testing.store_fixtures",
 )
 
 _T = TypeVar("_T")
@@ -49,14 +41,16 @@ _PATIENCE_AT_EXIT_S = 60
 _SERVER = pytest.StashKey[Redis]()
 # Files whose tests are few and long: those that a worker would be left alone with, were they handed out last.
 _LONG = frozenset(
-    f"{name}.py"
+    Path(f"{name}.py")
     for name in (
-        *("test_durable_crashes", "test_durable_crashes_cosmos", "test_lease_history", "test_queue_crashes"),
-        *("test_concurrent_processes", "test_once_history", "test_sentinel", "test_docs_run", "test_server_states"),
-        *("test_store_model", "test_durable_model", "test_decision_model", "test_synthesis_crashes", "test_cli_live"),
-        "test_extras",
+        *("faults/test_durable_crashes", "faults/test_durable_crashes_cosmos", "faults/test_lease_history"),
+        *("faults/test_queue_crashes", "faults/test_concurrent_processes", "faults/test_once_history"),
+        *("topologies/test_sentinel", "meta/test_docs_run", "faults/test_server_states", "store/test_model"),
+        *("durable/test_model", "decisions/test_model", "faults/test_synthesis_crashes", "faces/cli/test_live"),
+        "hub/test_extras",
     )
 )
+_TESTS = Path(__file__).resolve().parent
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").
 _OF_THE_SERVER = (":$layout", ":$durable", ":$outboxes", ":$tokens", ":$tokens.used")
 _PERMANENT = (*(f"}}:{name}" for name in PERMANENT_SERVICE_KEYS), *_OF_THE_SERVER)
@@ -88,7 +82,7 @@ def pytest_unconfigure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Workers are handed whole files: the long ones first and the small ones last, so that all end together."""
     tests = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path.name not in _LONG, -tests[item.path], item.path))
+    items.sort(key=lambda item: (item.path.relative_to(_TESTS) not in _LONG, -tests[item.path], item.path))
 
 
 @pytest.fixture(scope="session")

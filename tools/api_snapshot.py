@@ -1,4 +1,4 @@
-"""Writes or checks tests/public_api.txt: every public name with its signature, one a line."""
+"""Writes or checks tests/meta/public_api.txt: every public name with its signature, one a line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from introspect import (
     way_to_call,
 )
 
-SNAPSHOT = ROOT / "tests" / "public_api.txt"
+SNAPSHOT = ROOT / "tests" / "meta" / "public_api.txt"
 REMEDY = "if the public API was meant to change, add a CHANGELOG line, then run make generate"
 
 

@@ -3,7 +3,7 @@
 -- Needs time.lua before it. A field of `groups` is a group, and says with which version its first record was written, or
 -- `closed <until> <token>` while it is being deleted; the field without a name says when the last one has gone. In
 -- `names` lie `=<name>` and `><id of an entity that was merged>`, each with the id to which it leads. What lies in
--- `edges`, `claims` and `told` is spelled by `knowledge/graph/redis/rows.py`.
+-- `edges`, `claims` and `told` is spelled by `graph/backends/redis/layout.py`.
 local OF_NAME, OF_MERGED, BY_OWNER, BETWEEN = '=', '>', 'a', '\31'
 local MOST_MERGES, PART = 1000, 1000
 local TYPES = { e = 'episode', n = 'entity', f = 'fact', x = 'name' }

@@ -1,7 +1,7 @@
 -- memory: how memories lie at the server, and what every change of some of them leaves.
 --
 -- Needs time.lua and mutation.lua before it. Of each memory there are its record (hash), its past versions (list,
--- newest first) and the turns of its thread (zset of `<id> <facts>` by turn index); `knowledge/memory/documents.py`
+-- newest first) and the turns of its thread (zset of `<id> <facts>` by turn index); `memory/serialization.py`
 -- knows what stands in them. A member of `endings` is `<id> <digest> <turn> <thread>` by when the memory expires, in
 -- milliseconds, and with a blank before it by when the log may forget that it is gone.
 

@@ -1,6 +1,6 @@
 """Agents: what one of them decides, remembers and tells the others."""
 
-from sharedmem.actor.context import AgentMemory, Context, DecisionLog
-from sharedmem.actor.remembering import ActorContext, RemembersMixin
+from sharedmem.actor.decision_context import AgentMemory, Context, DecisionLog
+from sharedmem.actor.memory_mixin import ActorContext, RemembersMixin
 
 __all__ = ["ActorContext", "AgentMemory", "Context", "DecisionLog", "RemembersMixin"]

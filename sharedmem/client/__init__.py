@@ -11,6 +11,6 @@
 """
 
 from sharedmem.client.client import SharedMemoryClient
-from sharedmem.synthesis.signing import verify_signature
+from sharedmem.synthesis.webhooks.signatures import verify_signature
 
 __all__ = ["SharedMemoryClient", "verify_signature"]

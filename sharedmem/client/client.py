@@ -1,14 +1,27 @@
-"""The client for asyncio: the calls of `store.synthesis`, and any other operation, over HTTP."""
+"""The async HTTP client of a hub: synthesis and every other operation of the service."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from sharedmem.client import line
-from sharedmem.client.remote import Remote
-from sharedmem.client.ways import sketch
-from sharedmem.errors import NotFoundError
+from pydantic import TypeAdapter
+
+from sharedmem.client import http_protocol
+from sharedmem.client.errors import unexpected_reply_error, unreachable_error
+from sharedmem.client.routes import (
+    KNOWN_ROUTES,
+    OPENAPI_PATH,
+    HttpRequest,
+    ServiceRoute,
+    build_request,
+    find_route,
+    parse_routes,
+)
+from sharedmem.clock import Clock, SystemClock
+from sharedmem.errors import NotFoundError, SharedMemoryError, UnavailableError
 from sharedmem.models import (
     ConversationSummary,
     EvolutionGraph,
@@ -23,12 +36,143 @@ from sharedmem.models import (
     SynthesisTask,
 )
 from sharedmem.models.notes import ChainDirection, SummaryMode
-from sharedmem.synthesis.drawing import drawn
+from sharedmem.runtime.process_bound import EventLoopBinding, ProcessBound
+from sharedmem.visualization.chain import draw_chain
 
-Messages = Sequence[SynthesisMessage | Mapping[str, object]]
+if TYPE_CHECKING:
+    import httpx2
 
 
-class SharedMemoryClient(Remote):
+T = TypeVar("T")
+
+
+class ServiceConnection(ProcessBound):
+    """A service, from the other end of its connections; what its clients stand on.
+
+    Args:
+        base_url, token, timeout, retry_for, max_connections, clock, transport: as `SharedMemoryClient`.
+
+    Raises:
+        InvalidError, UnsupportedError: as `SharedMemoryClient`.
+    """
+
+    def __init__(
+        self,
+        base_url: str = http_protocol.DEFAULT_URL,
+        *,
+        token: str | None = None,
+        timeout: float = 60.0,
+        retry_for: float = 10.0,
+        max_connections: int = 20,
+        clock: Clock | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._place = http_protocol.parse_service_url(base_url)
+        self._headers = http_protocol.base_headers(token)
+        self._timeout_s = timeout
+        self._retry_for_s = retry_for
+        self._max_connections = max_connections
+        self._clock: Clock = clock or SystemClock()
+        self._transport = transport
+        self._http: httpx2.AsyncClient | None = None
+        self._home: EventLoopBinding | None = None
+        self._opening = asyncio.Lock()
+        self._described_routes: dict[str, ServiceRoute] | None = None
+
+    async def close(self) -> None:
+        """Give back connections; a later call opens others."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<SharedMemoryClient of {self._place.shown}>"
+
+    # -- asking
+
+    async def _ask(self, gives: TypeAdapter[T], name: str, **fields: object) -> T:
+        operation = f"synthesis.{name}"
+        return await self._done(gives, build_request(operation, await self._find_route(operation), fields))
+
+    async def _find_route(self, operation: str) -> ServiceRoute:
+        if operation in KNOWN_ROUTES:
+            return KNOWN_ROUTES[operation]
+        if self._described_routes is None:
+            asked = HttpRequest("description", "GET", OPENAPI_PATH, (), None)
+            content = await self._request_with_retries(asked)
+            try:
+                self._described_routes = parse_routes(content)
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                raise unexpected_reply_error(self._place.shown, OPENAPI_PATH, error) from error
+        return find_route(operation, self._described_routes, self._place.shown)
+
+    async def _done(self, gives: TypeAdapter[T], request: HttpRequest) -> T:
+        content = await self._request_with_retries(request)
+        return http_protocol.parse_reply(content, gives, server=self._place.shown, operation=request.operation)
+
+    async def _request_with_retries(self, request: HttpRequest) -> bytes:
+        """The content of the answer, in as many tries as there is time for."""
+        headers = http_protocol.request_headers(request)
+        tries = http_protocol.RetryState(self._retry_for_s, self._clock.monotonic())
+        while True:
+            try:
+                return await self._sent(request, headers)
+            except SharedMemoryError as error:
+                pause_s = tries.pause_s(error, self._clock.monotonic())
+            await self._clock.sleep(pause_s)
+
+    async def _sent(self, request: HttpRequest, headers: dict[str, str]) -> bytes:
+        import httpx2  # noqa: PLC0415  # only who has a client needs it
+
+        http = await self._opened()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                response = await http.request(
+                    request.method, request.path, params=request.query, content=request.content, headers=headers
+                )
+        except TimeoutError as error:
+            raise self._unreachable(f"no answer within {self._timeout_s:g} s") from error
+        except httpx2.RequestError as error:
+            raise self._unreachable(f"{type(error).__name__}: {error}".rstrip(": ")) from error
+        return http_protocol.check_reply(response.status_code, response.content, server=self._place.shown)
+
+    def _unreachable(self, why: str) -> UnavailableError:
+        return unreachable_error(self._place.shown, why)
+
+    async def _opened(self) -> httpx2.AsyncClient:
+        async with self._opening:
+            if self._http is None:
+                # It reads the certificates of this machine.
+                self._http = await asyncio.to_thread(self._new)
+                self._home = EventLoopBinding("this client")
+            elif self._home is not None:
+                self._home.check()
+            return self._http
+
+    def _new(self) -> httpx2.AsyncClient:
+        import httpx2  # noqa: PLC0415  # likewise
+
+        limits = httpx2.Limits(max_connections=self._max_connections)
+        transport = self._transport
+        if transport is None and self._place.socket is not None:
+            transport = httpx2.AsyncHTTPTransport(uds=self._place.socket, limits=limits)
+        return httpx2.AsyncClient(
+            base_url=self._place.url, headers=self._headers, timeout=None, limits=limits, transport=transport
+        )
+
+
+MessageInput = Sequence[SynthesisMessage | Mapping[str, object]]
+
+
+class SharedMemoryClient(ServiceConnection):
     """A memory service: `async with SharedMemoryClient("http://127.0.0.1:8420", token=...) as memory: ...`.
 
     Its calls are those of `store.synthesis` of the namespace that the token decides, and raise the same errors. They
@@ -56,7 +200,7 @@ class SharedMemoryClient(Remote):
         *,
         app_id: str,
         user_id: str,
-        messages: Messages,
+        messages: MessageInput,
         session_id: str | None = None,
         callback_url: str | None = None,
         task_id: str | None = None,
@@ -80,7 +224,7 @@ class SharedMemoryClient(Remote):
             AccessDeniedError, LimitedError, UnavailableError: the caller may not do this, or not now.
         """
         return await self._ask(
-            line.TASK,
+            http_protocol.TASK,
             "add_memory",
             app_id=app_id,
             user_id=user_id,
@@ -95,7 +239,7 @@ class SharedMemoryClient(Remote):
         *,
         app_id: str,
         user_id: str,
-        messages: Messages | str,
+        messages: MessageInput | str,
         session_id: str | None = None,
         callback_url: str | None = None,
         task_id: str | None = None,
@@ -110,7 +254,7 @@ class SharedMemoryClient(Remote):
             InvalidError, AccessDeniedError, LimitedError, UnavailableError: as `add_memory`.
         """
         return await self._ask(
-            line.TASK,
+            http_protocol.TASK,
             "add_agent_memory",
             app_id=app_id,
             user_id=user_id,
@@ -125,7 +269,7 @@ class SharedMemoryClient(Remote):
         *,
         app_id: str,
         user_id: str,
-        messages: Messages | str,
+        messages: MessageInput | str,
         mode: SummaryMode = "fast",
         callback_url: str | None = None,
         task_id: str | None = None,
@@ -141,7 +285,7 @@ class SharedMemoryClient(Remote):
             InvalidError, AccessDeniedError, LimitedError, UnavailableError: as `add_memory`.
         """
         return await self._ask(
-            line.SUMMARY,
+            http_protocol.SUMMARY,
             "summarize_conversation",
             app_id=app_id,
             user_id=user_id,
@@ -178,7 +322,7 @@ class SharedMemoryClient(Remote):
             InvalidError, AccessDeniedError, LimitedError, UnavailableError: as `add_memory`.
         """
         return await self._ask(
-            line.HITS,
+            http_protocol.HITS,
             "query_memory",
             app_id=app_id,
             query=query,
@@ -200,7 +344,7 @@ class SharedMemoryClient(Remote):
             InvalidError, AccessDeniedError, LimitedError, UnavailableError: as `add_memory`.
         """
         try:
-            return await self._ask(line.NOTE_OR_NONE, "get_memory", memory_id=memory_id, app_id=app_id)
+            return await self._ask(http_protocol.NOTE_OR_NONE, "get_memory", memory_id=memory_id, app_id=app_id)
         except NotFoundError:
             return None
 
@@ -217,7 +361,7 @@ class SharedMemoryClient(Remote):
         Raises:
             InvalidError, AccessDeniedError, LimitedError, UnavailableError: as `add_memory`.
         """
-        return await self._ask(line.YES_OR_NO, "delete_memory", memory_id=memory_id, app_id=app_id)
+        return await self._ask(http_protocol.BOOLEAN, "delete_memory", memory_id=memory_id, app_id=app_id)
 
     async def update_memory_status(
         self,
@@ -240,7 +384,7 @@ class SharedMemoryClient(Remote):
             InvalidError, AccessDeniedError, LimitedError, UnavailableError: as `add_memory`.
         """
         return await self._ask(
-            line.NOTE,
+            http_protocol.NOTE,
             "update_memory_status",
             memory_id=memory_id,
             new_status=new_status,
@@ -259,7 +403,7 @@ class SharedMemoryClient(Remote):
             NotFoundError: there is no such note.
             InvalidError, AccessDeniedError, LimitedError, UnavailableError: as `add_memory`.
         """
-        return await self._ask(line.NOTE, "restore_memory", memory_id=memory_id, app_id=app_id)
+        return await self._ask(http_protocol.NOTE, "restore_memory", memory_id=memory_id, app_id=app_id)
 
     # -- how they came about
 
@@ -278,7 +422,11 @@ class SharedMemoryClient(Remote):
             InvalidError, AccessDeniedError, LimitedError, UnavailableError: as `add_memory`.
         """
         return await self._ask(
-            line.NOTES, "traverse_memory_evolution_chain", memory_id=memory_id, app_id=app_id, direction=direction
+            http_protocol.NOTES,
+            "traverse_memory_evolution_chain",
+            memory_id=memory_id,
+            app_id=app_id,
+            direction=direction,
         )
 
     async def draw_evolution(
@@ -300,7 +448,7 @@ class SharedMemoryClient(Remote):
             InvalidError, AccessDeniedError, LimitedError, UnavailableError: as `add_memory`.
         """
         return await self._ask(
-            line.GRAPH, "generate_evolution_graph", memory_id=memory_id, app_id=app_id, format=format
+            http_protocol.GRAPH, "generate_evolution_graph", memory_id=memory_id, app_id=app_id, format=format
         )
 
     def generate_evolution_graph(
@@ -317,7 +465,7 @@ class SharedMemoryClient(Remote):
         Raises:
             InvalidError: there is no such format.
         """
-        return drawn(chain, format)
+        return draw_chain(chain, format)
 
     # -- tasks and the service
 
@@ -331,7 +479,7 @@ class SharedMemoryClient(Remote):
             NotFoundError: there is none, or its result has expired.
             InvalidError, AccessDeniedError, LimitedError, UnavailableError: as `add_memory`.
         """
-        return await self._ask(line.TASK, "get_task_status", task_id=task_id)
+        return await self._ask(http_protocol.TASK, "get_task_status", task_id=task_id)
 
     async def wait(self, task_id: str, *, timeout: float | None = None) -> SynthesisTask:  # noqa: ASYNC109  # as queues
         """As `get_task_status`, as soon as it is done or has failed. A request each time it is looked after.
@@ -347,9 +495,9 @@ class SharedMemoryClient(Remote):
         while True:
             task = await self.get_task_status(task_id)
             left_s = None if timeout is None else timeout - (self._clock.monotonic() - began)
-            if task.status in line.ENDS or (left_s is not None and left_s <= 0):
+            if task.status in http_protocol.FINAL_STATES or (left_s is not None and left_s <= 0):
                 return task
-            pause_s = line.next_look_s(pause_s)
+            pause_s = http_protocol.next_poll_s(pause_s)
             await self._clock.sleep(pause_s if left_s is None else min(pause_s, left_s))
 
     async def warm_up(self) -> bool:
@@ -367,7 +515,7 @@ class SharedMemoryClient(Remote):
         Raises:
             AccessDeniedError, LimitedError, UnavailableError: as `add_memory`.
         """
-        return await self._ask(line.POOL, "get_connection_pool_stats")
+        return await self._ask(http_protocol.POOL, "get_connection_pool_stats")
 
     async def call(self, operation: str, **fields: Any) -> Any:
         """Any operation that the service describes, such as `value.write` or `graph.ask`.
@@ -383,4 +531,6 @@ class SharedMemoryClient(Remote):
             UnsupportedError: the service does not offer it.
             SharedMemoryError: as the operation.
         """
-        return await self._done(line.ANYTHING, sketch(operation, await self._way_to(operation), fields))
+        return await self._done(
+            http_protocol.ANYTHING, build_request(operation, await self._find_route(operation), fields)
+        )

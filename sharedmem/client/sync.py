@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import TypeAdapter
 
-from sharedmem.client import line
-from sharedmem.client.client import Messages
-from sharedmem.client.faults import not_understood, unreachable
-from sharedmem.client.ways import DESCRIPTION, KNOWN, Sketch, Way, described_ways, sketch, way_to
+from sharedmem.client import http_protocol
+from sharedmem.client.client import MessageInput
+from sharedmem.client.errors import unexpected_reply_error, unreachable_error
+from sharedmem.client.routes import (
+    KNOWN_ROUTES,
+    OPENAPI_PATH,
+    HttpRequest,
+    ServiceRoute,
+    build_request,
+    find_route,
+    parse_routes,
+)
 from sharedmem.errors import NotFoundError, SharedMemoryError, UnavailableError
 from sharedmem.models import (
     ConversationSummary,
@@ -28,8 +36,8 @@ from sharedmem.models import (
     SynthesisTask,
 )
 from sharedmem.models.notes import ChainDirection, SummaryMode
-from sharedmem.process_bound import ProcessBound
-from sharedmem.synthesis.drawing import drawn
+from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.visualization.chain import draw_chain
 
 if TYPE_CHECKING:
     import httpx2
@@ -58,7 +66,7 @@ class SharedMemoryClient(ProcessBound):
 
     def __init__(
         self,
-        base_url: str = line.DEFAULT_URL,
+        base_url: str = http_protocol.DEFAULT_URL,
         *,
         token: str | None = None,
         timeout: float = 60.0,
@@ -67,8 +75,8 @@ class SharedMemoryClient(ProcessBound):
         sleep: Callable[[float], None] = time.sleep,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        self._place = line.place_of(base_url)
-        self._headers = line.headers_of(token)
+        self._place = http_protocol.parse_service_url(base_url)
+        self._headers = http_protocol.base_headers(token)
         self._timeout_s = timeout
         self._retry_for_s = retry_for
         self._max_connections = max_connections
@@ -76,21 +84,21 @@ class SharedMemoryClient(ProcessBound):
         self._transport = transport
         self._http: httpx2.Client | None = None
         self._opening = threading.Lock()
-        self._described: dict[str, Way] | None = None
+        self._described_routes: dict[str, ServiceRoute] | None = None
 
     def add_memory(
         self,
         *,
         app_id: str,
         user_id: str,
-        messages: Messages,
+        messages: MessageInput,
         session_id: str | None = None,
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
         """Have a note made of a conversation, and settled with what is known already. One request."""
         return self._ask(
-            line.TASK,
+            http_protocol.TASK,
             "add_memory",
             app_id=app_id,
             user_id=user_id,
@@ -105,14 +113,14 @@ class SharedMemoryClient(ProcessBound):
         *,
         app_id: str,
         user_id: str,
-        messages: Messages | str,
+        messages: MessageInput | str,
         session_id: str | None = None,
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
         """Have kept what an agent says, with one summary and without settling conflicts. One request."""
         return self._ask(
-            line.TASK,
+            http_protocol.TASK,
             "add_agent_memory",
             app_id=app_id,
             user_id=user_id,
@@ -127,14 +135,14 @@ class SharedMemoryClient(ProcessBound):
         *,
         app_id: str,
         user_id: str,
-        messages: Messages | str,
+        messages: MessageInput | str,
         mode: SummaryMode = "fast",
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> ConversationSummary | SynthesisTask:
         """What a conversation was about, without storing it; with a `callback_url` a task that tells it there."""
         return self._ask(
-            line.SUMMARY,
+            http_protocol.SUMMARY,
             "summarize_conversation",
             app_id=app_id,
             user_id=user_id,
@@ -157,7 +165,7 @@ class SharedMemoryClient(ProcessBound):
     ) -> list[NoteHit]:
         """The notes that a text is about, the best first. One request."""
         return self._ask(
-            line.HITS,
+            http_protocol.HITS,
             "query_memory",
             app_id=app_id,
             query=query,
@@ -171,13 +179,13 @@ class SharedMemoryClient(ProcessBound):
     def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
         """One note, whatever its status; None when there is none. One request."""
         try:
-            return self._ask(line.NOTE_OR_NONE, "get_memory", memory_id=memory_id, app_id=app_id)
+            return self._ask(http_protocol.NOTE_OR_NONE, "get_memory", memory_id=memory_id, app_id=app_id)
         except NotFoundError:
             return None
 
     def delete_memory(self, memory_id: str, *, app_id: str) -> bool:
         """Mark a note as deleted; its text stays to be looked up. One request."""
-        return self._ask(line.YES_OR_NO, "delete_memory", memory_id=memory_id, app_id=app_id)
+        return self._ask(http_protocol.BOOLEAN, "delete_memory", memory_id=memory_id, app_id=app_id)
 
     def update_memory_status(
         self,
@@ -189,7 +197,7 @@ class SharedMemoryClient(ProcessBound):
     ) -> Note:
         """Change the status of a note by hand. One request."""
         return self._ask(
-            line.NOTE,
+            http_protocol.NOTE,
             "update_memory_status",
             memory_id=memory_id,
             new_status=new_status,
@@ -199,14 +207,18 @@ class SharedMemoryClient(ProcessBound):
 
     def restore_memory(self, memory_id: str, *, app_id: str) -> Note:
         """Make an earlier version the current one: a new note with its text, the head of the chain. One request."""
-        return self._ask(line.NOTE, "restore_memory", memory_id=memory_id, app_id=app_id)
+        return self._ask(http_protocol.NOTE, "restore_memory", memory_id=memory_id, app_id=app_id)
 
     def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: ChainDirection = "forward"
     ) -> list[Note]:
         """What became of a note, or what it came from, in that order. One request."""
         return self._ask(
-            line.NOTES, "traverse_memory_evolution_chain", memory_id=memory_id, app_id=app_id, direction=direction
+            http_protocol.NOTES,
+            "traverse_memory_evolution_chain",
+            memory_id=memory_id,
+            app_id=app_id,
+            direction=direction,
         )
 
     def draw_evolution(
@@ -217,7 +229,9 @@ class SharedMemoryClient(ProcessBound):
         format: GraphFormat = "mermaid",  # noqa: A002  # what users call it
     ) -> EvolutionGraph:
         """The whole chain of a note as a picture. One request."""
-        return self._ask(line.GRAPH, "generate_evolution_graph", memory_id=memory_id, app_id=app_id, format=format)
+        return self._ask(
+            http_protocol.GRAPH, "generate_evolution_graph", memory_id=memory_id, app_id=app_id, format=format
+        )
 
     def generate_evolution_graph(
         self,
@@ -225,11 +239,11 @@ class SharedMemoryClient(ProcessBound):
         format: GraphFormat = "mermaid",  # noqa: A002  # likewise
     ) -> EvolutionGraph:
         """A chain that was traversed as a picture, drawn here. No request."""
-        return drawn(chain, format)
+        return draw_chain(chain, format)
 
     def get_task_status(self, task_id: str) -> SynthesisTask:
         """How far a task is. One request."""
-        return self._ask(line.TASK, "get_task_status", task_id=task_id)
+        return self._ask(http_protocol.TASK, "get_task_status", task_id=task_id)
 
     def wait(self, task_id: str, *, timeout: float | None = None) -> SynthesisTask:
         """As `get_task_status`, as soon as it is done or has failed. A request each time it is looked after."""
@@ -237,9 +251,9 @@ class SharedMemoryClient(ProcessBound):
         while True:
             task = self.get_task_status(task_id)
             left_s = None if timeout is None else timeout - (time.monotonic() - began)
-            if task.status in line.ENDS or (left_s is not None and left_s <= 0):
+            if task.status in http_protocol.FINAL_STATES or (left_s is not None and left_s <= 0):
                 return task
-            pause_s = line.next_look_s(pause_s)
+            pause_s = http_protocol.next_poll_s(pause_s)
             self._sleep(pause_s if left_s is None else min(pause_s, left_s))
 
     def warm_up(self) -> bool:
@@ -249,11 +263,11 @@ class SharedMemoryClient(ProcessBound):
 
     def get_connection_pool_stats(self) -> PoolStats:
         """How the service is connected to Redis. One request."""
-        return self._ask(line.POOL, "get_connection_pool_stats")
+        return self._ask(http_protocol.POOL, "get_connection_pool_stats")
 
     def call(self, operation: str, **fields: Any) -> Any:
         """Any operation that the service describes, such as `value.write` or `graph.ask`."""
-        return self._done(line.ANYTHING, sketch(operation, self._way_to(operation), fields))
+        return self._done(http_protocol.ANYTHING, build_request(operation, self._find_route(operation), fields))
 
     def close(self) -> None:
         """Give back connections; a later call opens others."""
@@ -277,27 +291,27 @@ class SharedMemoryClient(ProcessBound):
 
     def _ask(self, gives: TypeAdapter[T], name: str, **fields: object) -> T:
         operation = f"synthesis.{name}"
-        return self._done(gives, sketch(operation, self._way_to(operation), fields))
+        return self._done(gives, build_request(operation, self._find_route(operation), fields))
 
-    def _way_to(self, operation: str) -> Way:
-        if operation in KNOWN:
-            return KNOWN[operation]
-        if self._described is None:
-            content = self._persisted(Sketch("description", "GET", DESCRIPTION, (), None))
+    def _find_route(self, operation: str) -> ServiceRoute:
+        if operation in KNOWN_ROUTES:
+            return KNOWN_ROUTES[operation]
+        if self._described_routes is None:
+            content = self._request_with_retries(HttpRequest("description", "GET", OPENAPI_PATH, (), None))
             try:
-                self._described = described_ways(content)
+                self._described_routes = parse_routes(content)
             except (ValueError, LookupError, TypeError, AttributeError) as error:
-                raise not_understood(self._place.shown, DESCRIPTION, error) from error
-        return way_to(operation, self._described, self._place.shown)
+                raise unexpected_reply_error(self._place.shown, OPENAPI_PATH, error) from error
+        return find_route(operation, self._described_routes, self._place.shown)
 
-    def _done(self, gives: TypeAdapter[T], request: Sketch) -> T:
-        content = self._persisted(request)
-        return line.read(content, gives, server=self._place.shown, operation=request.operation)
+    def _done(self, gives: TypeAdapter[T], request: HttpRequest) -> T:
+        content = self._request_with_retries(request)
+        return http_protocol.parse_reply(content, gives, server=self._place.shown, operation=request.operation)
 
-    def _persisted(self, request: Sketch) -> bytes:
+    def _request_with_retries(self, request: HttpRequest) -> bytes:
         """The content of the answer, in as many tries as there is time for."""
-        headers = line.headers_for(request)
-        tries = line.Tries(self._retry_for_s, time.monotonic())
+        headers = http_protocol.request_headers(request)
+        tries = http_protocol.RetryState(self._retry_for_s, time.monotonic())
         while True:
             try:
                 return self._sent(request, headers)
@@ -305,7 +319,7 @@ class SharedMemoryClient(ProcessBound):
                 pause_s = tries.pause_s(error, time.monotonic())
             self._sleep(pause_s)
 
-    def _sent(self, request: Sketch, headers: dict[str, str]) -> bytes:
+    def _sent(self, request: HttpRequest, headers: dict[str, str]) -> bytes:
         import httpx2  # noqa: PLC0415  # only who has a client needs it
 
         try:
@@ -314,10 +328,10 @@ class SharedMemoryClient(ProcessBound):
             )
         except httpx2.RequestError as error:
             raise self._unreachable(f"{type(error).__name__}: {error}".rstrip(": ")) from error
-        return line.checked(response.status_code, response.content, server=self._place.shown)
+        return http_protocol.check_reply(response.status_code, response.content, server=self._place.shown)
 
     def _unreachable(self, why: str) -> UnavailableError:
-        return unreachable(self._place.shown, why)
+        return unreachable_error(self._place.shown, why)
 
     def _opened(self) -> httpx2.Client:
         with self._opening:

@@ -33,10 +33,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from sharedmem.config.environment import meant_instead, unknown_variables, variable_of
-from sharedmem.config.files import PATHS, expanded, read_file
-from sharedmem.config.remembering import RememberingSettings
-from sharedmem.config.synthesizing import SynthesisSettings
+from sharedmem.config.memory_settings import MemorySettings, SynthesisSettings
+from sharedmem.config.sources import PATHS, expand_user, read_file, suggest_variable, unknown_variables, variable_of
 from sharedmem.errors import ConfigError, NotFoundError
 
 NO_TIER = "none"
@@ -54,7 +52,7 @@ _USER_PASSWORD = re.compile(r"(?<=://)([^:]*):.*@", re.DOTALL)
 _QUERY_PASSWORD = re.compile(r"([?&][^=&#]*password=)[^&#]*", re.IGNORECASE)
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::(\d{1,5}))?")
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_UNNAMEABLE = re.compile(r"[{}:\x00-\x1f\x7f]")
+_FORBIDDEN_IN_NAMES = re.compile(r"[{}:\x00-\x1f\x7f]")
 
 
 def masked(url: str) -> str:
@@ -104,7 +102,7 @@ class Setting(BaseModel):
     help: str
 
 
-def _sound_url(url: str) -> str:
+def _check_url(url: str) -> str:
     """The URL, when a connection can be made of it; messages never quote it, since it may hold a password."""
     scheme = url.partition("://")[0]
     if scheme not in SCHEMES or "://" not in url:
@@ -141,19 +139,19 @@ def _check_hosts(netloc: str, *, several: bool) -> None:
             raise ValueError(f"it should name its host and a port from 1 to 65535, as in //{example}")
 
 
-def _sound_prefix(text: str) -> str:
+def _check_prefix(text: str) -> str:
     if not _PREFIX.fullmatch(text):
         raise ValueError("it should have 1 to 64 letters, digits, '_', '.' or '-'; no braces, colons or spaces")
     return text
 
 
-def _sound_name(text: str) -> str:
-    if not 0 < len(text) <= 256 or _UNNAMEABLE.search(text) or text.startswith("$"):
+def _check_name(text: str) -> str:
+    if not 0 < len(text) <= 256 or _FORBIDDEN_IN_NAMES.search(text) or text.startswith("$"):
         raise ValueError("it should have 1 to 256 characters, no braces, colons or control characters, no '$' first")
     return text
 
 
-def _sound_durable_url(url: str) -> str:
+def _check_durable_url(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if url != NO_TIER and (scheme not in DURABLE_SCHEMES or not separator or not rest.strip("/")):
         raise ValueError("it should be sqlite:///path/file.db, cosmos://account.documents.azure.com, or none")
@@ -162,7 +160,7 @@ def _sound_durable_url(url: str) -> str:
     return url
 
 
-def _sound_blob_url(url: str) -> str:
+def _check_blob_url(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     account, slash, container = rest.partition("/")
     if scheme not in {"azure", "azure+http"} or not separator or not account or not slash or not container:
@@ -172,7 +170,7 @@ def _sound_blob_url(url: str) -> str:
     return url
 
 
-def _json_read(value: object) -> object:
+def _parse_json(value: object) -> object:
     """What the JSON text stands for, so that an environment variable can hold a mapping."""
     if not isinstance(value, str):
         return value
@@ -182,14 +180,14 @@ def _json_read(value: object) -> object:
         raise ValueError('it should be JSON, as in {"temp:*": "ephemeral"}') from error
 
 
-def _commas_read(value: object) -> object:
+def _parse_comma_list(value: object) -> object:
     """The names in `search,json`, so that an environment variable can hold several; `[]` means none."""
     if not isinstance(value, str):
         return value
     return [name for part in value.strip("[] ").split(",") if (name := part.strip("\"' "))]
 
 
-def _no_read(value: object) -> object:
+def _parse_yaml_no(value: object) -> object:
     """The word `no`, which YAML takes for the opposite of yes."""
     return "no" if value is False else value
 
@@ -203,23 +201,23 @@ def _user_data_dir() -> Path:
 _DEFAULT_RULES = KindRules(
     {"temp:*": Kind.EPHEMERAL, "chat:*": Kind.SESSION, "workflow:*": Kind.SESSION, "knowledge:*": Kind.KNOWLEDGE}
 )
-_Url = Annotated[str, AfterValidator(_sound_url)]
-_Prefix = Annotated[str, AfterValidator(_sound_prefix)]
-_Name = Annotated[str, AfterValidator(_sound_name)]
-_DurableUrl = Annotated[str, AfterValidator(_sound_durable_url)]
-_BlobUrl = Annotated[str, AfterValidator(_sound_blob_url)]
+_Url = Annotated[str, AfterValidator(_check_url)]
+_Prefix = Annotated[str, AfterValidator(_check_prefix)]
+_Name = Annotated[str, AfterValidator(_check_name)]
+_DurableUrl = Annotated[str, AfterValidator(_check_durable_url)]
+_BlobUrl = Annotated[str, AfterValidator(_check_blob_url)]
 _Pattern = Annotated[str, Field(min_length=1)]
 _Rules = Annotated[
-    Mapping[_Pattern, Kind], BeforeValidator(_json_read), AfterValidator(KindRules), PlainSerializer(dict)
+    Mapping[_Pattern, Kind], BeforeValidator(_parse_json), AfterValidator(KindRules), PlainSerializer(dict)
 ]
-_Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_commas_read)]
-_Fsync = Annotated[Literal["everysec", "always", "no"], BeforeValidator(_no_read)]
+_Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_parse_comma_list)]
+_Fsync = Annotated[Literal["everysec", "always", "no"], BeforeValidator(_parse_yaml_no)]
 _Ttl = Annotated[int, Field(ge=1, le=_TEN_YEARS_S)]
 _Durability = Literal["behind", "through"]
 _Wait = Annotated[float, Field(gt=0, le=_HOUR_S, allow_inf_nan=False)]
 
 
-class Settings(RememberingSettings, SynthesisSettings):
+class Settings(MemorySettings, SynthesisSettings):
     """Every choice: validated, frozen, safe to share between tasks, threads and processes.
 
     `Settings(redis_url="redis://localhost")` uses the arguments and the defaults, nothing else. Raises
@@ -389,7 +387,7 @@ class Settings(RememberingSettings, SynthesisSettings):
         Raises `NotFoundError` when there is no such setting.
         """
         if field not in type(self).model_fields:
-            raise NotFoundError("setting", field, _close_match(field))
+            raise NotFoundError("setting", field, _suggest_setting(field))
         return self._origins.get(field, "default")
 
     def describe(self) -> list[Setting]:
@@ -397,7 +395,7 @@ class Settings(RememberingSettings, SynthesisSettings):
         return [
             Setting(
                 name=name,
-                value_shown=_shown(getattr(self, name)),
+                value_shown=_format_value(getattr(self, name)),
                 origin=self.origin(name),
                 help=field.description or "",
             )
@@ -435,24 +433,24 @@ class Settings(RememberingSettings, SynthesisSettings):
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         # A later change of the working directory must not move the data.
-        return path and expanded(path).absolute()
+        return path and expand_user(path).absolute()
 
     @model_validator(mode="wrap")
     @classmethod
-    def _in_plain_words(cls, values: object, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+    def _translate_errors(cls, values: object, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
         try:
             return handler(values)
         except ValidationError as error:
-            raise _first_problem(error, info.context or {}) from error
+            raise _config_error(error, info.context or {}) from error
 
 
 def unknown_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that begin with `SHAREDMEM_` but set nothing, in order, and what was likely meant by each."""
     fields = Settings.model_fields
-    return {name: meant_instead(name, fields) for name in unknown_variables(environment, fields)}
+    return {name: suggest_variable(name, fields) for name in unknown_variables(environment, fields)}
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     """The value as one would write it, except for secrets."""
     match value:
         case None:
@@ -468,24 +466,24 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-def _close_match(name: str) -> str:
+def _suggest_setting(name: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415  only a mistake needs it
 
     near = get_close_matches(name, Settings.model_fields, n=1)
     return f"did you mean {near[0]!r}?" if near else "`sharedmem config` lists all settings"
 
 
-def _first_problem(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
+def _config_error(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
     """The first problem that pydantic found, in words that name the field and its origin."""
     problem = error.errors()[0]
     field = str(problem["loc"][0]) if problem["loc"] else "config"
     origin = origins.get(field, "argument")
     if problem["type"] == "extra_forbidden":
-        return ConfigError(field, origin, f"there is no such setting; {_close_match(field)}")
-    return ConfigError(field, origin, _words(field, problem))
+        return ConfigError(field, origin, f"there is no such setting; {_suggest_setting(field)}")
+    return ConfigError(field, origin, _describe_problem(field, problem))
 
 
-def _words(field: str, problem: ErrorDetails) -> str:
+def _describe_problem(field: str, problem: ErrorDetails) -> str:
     where = "".join(f" at {part!r}" for part in problem["loc"][1:] if part != "[key]")
     found = "its value" if field in _SECRET else f"{problem['input']!r:.80}"
     wish = re.sub("^(Input|String) should", "it should", problem["msg"].removeprefix("Value error, "))

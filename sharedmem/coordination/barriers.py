@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from sharedmem.coordination.ground import Ground, Primitive, check_lease_ms, check_wait
-from sharedmem.coordination.waiting import Waiter
+from sharedmem.coordination.context import CoordinationBase, CoordinationContext, check_lease_ms, check_wait
+from sharedmem.coordination.wait_queue import Waiter
 from sharedmem.errors import BarrierError, ConflictError, InvalidError
-from sharedmem.models.barriers import Arrival
-from sharedmem.wire.access import Scope
-from sharedmem.wire.gathering import BarrierKeys, Gathering
-from sharedmem.wire.keys import Target
+from sharedmem.models.coordination import Arrival
+from sharedmem.redis.keys import Target
+from sharedmem.redis.scope import Scope
+from sharedmem.redis.scripts.coordination import BarrierKeys, BarrierScripts
 
 MOST_PARTIES = 1000
 
 
-class Barriers(Primitive):
+class Barriers(CoordinationBase):
     """Barriers: nobody goes on before all have come."""
 
     def barrier(self, name: str, parties: int, *, lease: float = 30.0) -> Barrier:
@@ -35,16 +35,18 @@ class Barriers(Primitive):
         return Barrier(self._ground, self._scope, target, parties=parties, lease_ms=check_lease_ms(lease))
 
 
-class Barrier(Primitive):
+class Barrier(CoordinationBase):
     """One barrier, shared by all who use its name. Made by `barrier`."""
 
-    def __init__(self, ground: Ground, scope: Scope, target: Target, *, parties: int, lease_ms: int) -> None:
+    def __init__(
+        self, ground: CoordinationContext, scope: Scope, target: Target, *, parties: int, lease_ms: int
+    ) -> None:
         super().__init__(ground, scope)
         self._target = target
         self._keys = BarrierKeys(self._part(target, "barrier"), self._part(target, "barrier.opened"))
         self._parties = parties
         self._lease_ms = lease_ms
-        self._gathering = Gathering(ground.sender)
+        self._gathering = BarrierScripts(ground.sender)
 
     @property
     def name(self) -> str:
@@ -77,10 +79,10 @@ class Barrier(Primitive):
         deadline = float("inf") if patience is None else self._ground.clock.monotonic() + patience
         async with self._ground.wakeups.waiter(self._target.space) as waiter:
             try:
-                return await self._stand_there(waiter, deadline)
+                return await self._wait_until_open(waiter, deadline)
             except BaseException as error:
                 if not isinstance(error, ConflictError):
-                    self._leave_behind(waiter.name)
+                    self._leave_in_background(waiter.name)
                 raise
 
     async def waiting(self) -> int:
@@ -91,7 +93,7 @@ class Barrier(Primitive):
         """
         return await self._translated(self._target, self._gathering.barrier_look(self._keys.barrier))
 
-    async def _stand_there(self, waiter: Waiter, deadline: float) -> Arrival:
+    async def _wait_until_open(self, waiter: Waiter, deadline: float) -> Arrival:
         place = await self._arrive(waiter)
         while not isinstance(place, Arrival):
             left = deadline - self._ground.clock.monotonic()
@@ -111,34 +113,34 @@ class Barrier(Primitive):
             parties=self._parties,
             lease_ms=self._lease_ms,
         )
-        word, rest = _parted(await self._translated(self._target, call))
+        word, rest = _split_reply(await self._translated(self._target, call))
         if word == b"parties":
             others = f"others wait there for {int(rest)} parties"
             advice = "give all the same number, or another name"
             raise ConflictError(f"barrier {self.name!r} is to open for {self._parties} parties, {others}; {advice}")
-        return _through(rest) if word == b"opened" else rest
+        return _parse_arrival(rest) if word == b"opened" else rest
 
     async def _stay(self, waiter: Waiter, entry: bytes) -> Arrival | bytes:
         """Renew the entry, or find that the barrier has opened; whose entry has lapsed comes anew."""
         call = self._gathering.barrier_stay(
             self._target.space, self._keys, self._actor, waiter=waiter.name, arrival=entry, lease_ms=self._lease_ms
         )
-        word, rest = _parted(await self._translated(self._target, call))
+        word, rest = _split_reply(await self._translated(self._target, call))
         if word == b"gone":
             return await self._arrive(waiter)
-        return _through(rest) if word == b"opened" else rest
+        return _parse_arrival(rest) if word == b"opened" else rest
 
     async def _leave(self, waiter: Waiter) -> Arrival:
         """Go away, unless it has opened just now."""
         call = self._gathering.barrier_leave(self._target.space, self._keys, self._actor, waiter=waiter.name)
-        word, rest = _parted(await self._translated(self._target, call))
+        word, rest = _split_reply(await self._translated(self._target, call))
         if word == b"opened":
-            return _through(rest)
+            return _parse_arrival(rest)
         raise BarrierError(self.name, came=int(rest) + 1, parties=self._parties)
 
-    def _leave_behind(self, name: str) -> None:
+    def _leave_in_background(self, name: str) -> None:
         """Tell the server that this one is gone, without holding it up."""
-        self._ground.say_goodbye(
+        self._ground.release_in_background(
             f"leave barrier {self.name}",
             lambda: self._gathering.barrier_leave(self._target.space, self._keys, self._actor, waiter=name),
         )
@@ -147,11 +149,11 @@ class Barrier(Primitive):
         return f"<Barrier {self.name} for {self._parties}>"
 
 
-def _parted(reply: bytes) -> tuple[bytes, bytes]:
+def _split_reply(reply: bytes) -> tuple[bytes, bytes]:
     word, _, rest = reply.partition(b" ")
     return word, rest
 
 
-def _through(rest: bytes) -> Arrival:
+def _parse_arrival(rest: bytes) -> Arrival:
     generation, position = rest.split()
     return Arrival(position=int(position), generation=int(generation))

@@ -6,14 +6,14 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
-from sharedmem.coordination.ground import Ground
-from sharedmem.coordination.hold import Hold
+from sharedmem.coordination.context import CoordinationContext
+from sharedmem.coordination.lease_session import LeaseSession
 from sharedmem.errors import SharedMemoryError, UsageError
-from sharedmem.process_bound import ProcessBound
-from sharedmem.tasks import Work
-from sharedmem.telemetry import get_logger
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.background import BackgroundTask
+from sharedmem.runtime.process_bound import ProcessBound
 
-Told = Callable[[int], Awaitable[None] | None]
+TermCallback = Callable[[int], Awaitable[None] | None]
 _PAUSE_S = 1.0
 _logger = get_logger("leader")
 
@@ -28,13 +28,17 @@ class Campaign:
     """
 
     def __init__(
-        self, ground: Ground, stand: Callable[[Callable[[], None]], Hold], on_gain: Told | None, on_loss: Told | None
+        self,
+        ground: CoordinationContext,
+        stand: Callable[[Callable[[], None]], LeaseSession],
+        on_gain: TermCallback | None,
+        on_loss: TermCallback | None,
     ) -> None:
         self._ground = ground
-        self._stand = stand
+        self._new_session = stand
         self._on_gain = on_gain
         self._on_loss = on_loss
-        self._hold: Hold | None = None
+        self._hold: LeaseSession | None = None
         self._term_ends = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -52,7 +56,7 @@ class Campaign:
         """Campaign, lead, and campaign again."""
         try:
             while not self._is_over:
-                hold = self._stand(self._term_ends.set)
+                hold = self._new_session(self._term_ends.set)
                 try:
                     await hold.take(None)
                 except SharedMemoryError as error:
@@ -88,11 +92,11 @@ class Campaign:
             self._term_ends.set()
             await self._idle.wait()
 
-    async def _lead(self, hold: Hold) -> None:
+    async def _lead(self, hold: LeaseSession) -> None:
         self._hold = hold
         self._idle.clear()
         self._news.set()
-        gaining = self._tell_later(self._on_gain, hold.token)
+        gaining = self._start_callback(self._on_gain, hold.token)
         try:
             await self._term_ends.wait()
         finally:
@@ -105,7 +109,7 @@ class Campaign:
                 self._term_ends.clear()
             self._idle.set()
 
-    async def _step_down(self, hold: Hold) -> None:
+    async def _step_down(self, hold: LeaseSession) -> None:
         try:
             await hold.give_back()
         except SharedMemoryError as error:
@@ -113,11 +117,11 @@ class Campaign:
         if self._on_loss is not None:
             await self._tell(self._on_loss, hold.token)
 
-    def _tell_later(self, told: Told | None, token: int) -> Work | None:
+    def _start_callback(self, told: TermCallback | None, token: int) -> BackgroundTask | None:
         """In the background: what is done in office may take as long as the term, and is stopped with it."""
         return None if told is None else self._ground.background.start("lead", self._tell(told, token))
 
-    async def _tell(self, told: Told, token: int) -> None:
+    async def _tell(self, told: TermCallback, token: int) -> None:
         try:
             answer = told(token)
             if inspect.isawaitable(answer):

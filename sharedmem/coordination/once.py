@@ -12,8 +12,15 @@ from itertools import count
 from typing import Any, Literal, NamedTuple, cast
 
 from sharedmem.clock import Clock
-from sharedmem.coordination.ground import Ground, Primitive, check_lease_ms, check_seconds, check_wait, sure_until
-from sharedmem.coordination.waiting import Waiter
+from sharedmem.coordination.context import (
+    CoordinationBase,
+    CoordinationContext,
+    check_lease_ms,
+    check_seconds,
+    check_wait,
+    safe_deadline,
+)
+from sharedmem.coordination.wait_queue import Waiter
 from sharedmem.errors import (
     ClaimLostError,
     InvalidError,
@@ -24,26 +31,26 @@ from sharedmem.errors import (
     UnavailableError,
     UsageError,
 )
-from sharedmem.models.once import OnceState
-from sharedmem.telemetry import get_logger
-from sharedmem.wire.access import Scope
-from sharedmem.wire.codec import decode_member, encode_member
-from sharedmem.wire.keys import Target
-from sharedmem.wire.service_keys import decoding
-from sharedmem.wire.settling import OnceKeys, Settling
+from sharedmem.models.coordination import OnceState
+from sharedmem.redis.codec import decode_member, encode_member
+from sharedmem.redis.keys import Target
+from sharedmem.redis.scope import Scope
+from sharedmem.redis.scripts.coordination import OnceKeys, OnceScripts
+from sharedmem.redis.service_keys import decoding
+from sharedmem.runtime import get_logger
 
 SHORTEST_TTL_S = 0.001
 LONGEST_TTL_S = 100 * 365 * 86_400.0
 # Those who are not first in line look again by themselves after so long.
-_SAFETY_S = (10.0, 20.0)
+_POLL_S = (10.0, 20.0)
 # What stands first in a result that lies elsewhere, or nowhere; coded values begin with neither.
-_ELSEWHERE, _NOT_KEPT = b"\x02", b"\x03"
-_names = count(1)
-_token: ContextVar[int] = ContextVar("fencing token of the work that this task does once")
+_IN_BLOB_STORE, _NOT_KEPT = b"\x02", b"\x03"
+_runner_numbers = count(1)
+_current_token: ContextVar[int] = ContextVar("fencing token of the work that this task does once")
 _logger = get_logger("once")
 
 
-class _Work(NamedTuple):
+class _OnceWork(NamedTuple):
     """A piece of work, as one caller would do it."""
 
     target: Target
@@ -52,7 +59,7 @@ class _Work(NamedTuple):
     ttl_ms: int
 
 
-class _Running(NamedTuple):
+class _RunningElsewhere(NamedTuple):
     """Somebody else does it."""
 
     remaining: float
@@ -60,11 +67,11 @@ class _Running(NamedTuple):
 
     def pause(self) -> float:
         """Seconds after which to look again without having been called."""
-        safety = random.uniform(*_SAFETY_S)  # noqa: S311  # spreads the waiters; no secret depends on it
+        safety = random.uniform(*_POLL_S)  # noqa: S311  # spreads the waiters; no secret depends on it
         return min(self.remaining, safety) if self.is_first else safety
 
 
-class _Claim(NamedTuple):
+class _OnceClaim(NamedTuple):
     """It is this caller's to do."""
 
     token: int
@@ -72,13 +79,13 @@ class _Claim(NamedTuple):
     """By the hub's monotonic clock: the lease ends no earlier than its length after this."""
 
 
-class _Done(NamedTuple):
+class _OnceResult(NamedTuple):
     """Somebody has done it."""
 
     value: Any
 
 
-class Once(Primitive):
+class Once(CoordinationBase):
     """Once: work that is done a single time, however many ask for it."""
 
     async def once(
@@ -123,9 +130,9 @@ class Once(Primitive):
         if not callable(fn):
             raise InvalidError("fn", fn, "give a function or coroutine function without arguments")
         found = await self._runs.begin(work)
-        if isinstance(found, _Running):
+        if isinstance(found, _RunningElsewhere):
             found = await self._runs.follow(work, found, patience)
-        return found.value if isinstance(found, _Done) else await self._runs.run(work, found, fn)
+        return found.value if isinstance(found, _OnceResult) else await self._runs.run(work, found, fn)
 
     def once_token(self) -> int:
         """The fencing token of the work that is being done here; no round trip.
@@ -136,7 +143,7 @@ class Once(Primitive):
         Raises:
             NotFoundError: the caller is not inside of a `fn` of `once`.
         """
-        found = _token.get(None)
+        found = _current_token.get(None)
         if found is None:
             raise NotFoundError("work", "once", "ask for its token inside of the function that once() runs")
         return found
@@ -173,18 +180,18 @@ class Once(Primitive):
         return await self._translated(target, call)
 
     @cached_property
-    def _runs(self) -> _Runs:
-        return _Runs(self._ground, self._scope)
+    def _runs(self) -> _OnceRunner:
+        return _OnceRunner(self._ground, self._scope)
 
 
-class _Runs(Primitive):
+class _OnceRunner(CoordinationBase):
     """How one actor takes work, waits for it, and does it."""
 
-    def __init__(self, ground: Ground, scope: Scope) -> None:
+    def __init__(self, ground: CoordinationContext, scope: Scope) -> None:
         super().__init__(ground, scope)
-        self.settling = Settling(ground.sender)
+        self.settling = OnceScripts(ground.sender)
 
-    def work(self, key: str, *, ttl_ms: int, lease_ms: int) -> _Work:
+    def work(self, key: str, *, ttl_ms: int, lease_ms: int) -> _OnceWork:
         """A piece of work.
 
         Raises:
@@ -192,16 +199,16 @@ class _Runs(Primitive):
         """
         target = self._scope.common(key, "write")
         keys = OnceKeys(self._part(target, "once"), self._part(target, "once.waiters"))
-        return _Work(target, keys, lease_ms, ttl_ms)
+        return _OnceWork(target, keys, lease_ms, ttl_ms)
 
     # -- whose it is
 
-    async def begin(self, work: _Work) -> _Running | _Claim | _Done:
+    async def begin(self, work: _OnceWork) -> _RunningElsewhere | _OnceClaim | _OnceResult:
         """Take it if it is to be had, without standing in line."""
         # Below 0, so that it is no waiter's.
-        return await self._begin(work, self._scope.keyspace.waiter(-next(_names)), waits=False)
+        return await self._begin(work, self._scope.keyspace.waiter(-next(_runner_numbers)), waits=False)
 
-    async def _begin(self, work: _Work, name: str, *, waits: bool) -> _Running | _Claim | _Done:
+    async def _begin(self, work: _OnceWork, name: str, *, waits: bool) -> _RunningElsewhere | _OnceClaim | _OnceResult:
         asked_at = self._ground.clock.monotonic()
         call = self.settling.once_begin(
             work.target.space,
@@ -216,25 +223,31 @@ class _Runs(Primitive):
             reply = await self._translated(work.target, call)
         except BaseException:
             # The work may have become ours in this moment.
-            self._leave_behind(work, name)
+            self._leave_in_background(work, name)
             raise
         word, _, rest = reply.partition(b" ")
         if word == b"done":
-            return _Done(await self._value(work.target, rest))
+            return _OnceResult(await self._value(work.target, rest))
         first, _, second = rest.partition(b" ")
-        return _Claim(int(first), asked_at) if word == b"yours" else _Running(int(first) / 1000, second == b"1")
+        return (
+            _OnceClaim(int(first), asked_at)
+            if word == b"yours"
+            else _RunningElsewhere(int(first) / 1000, second == b"1")
+        )
 
-    async def follow(self, work: _Work, found: _Running, patience: float | None) -> _Claim | _Done:
+    async def follow(
+        self, work: _OnceWork, found: _RunningElsewhere, patience: float | None
+    ) -> _OnceClaim | _OnceResult:
         """Wait until somebody has done it, or until it is ours to do."""
         deadline = float("inf") if patience is None else self._ground.clock.monotonic() + patience
         if patience == 0:
             raise LockHeldError("once", work.target.key, remaining=found.remaining)
         async with self._ground.wakeups.waiter(work.target.space) as waiter:
-            while isinstance(answer := await self._begin(work, waiter.name, waits=True), _Running):
+            while isinstance(answer := await self._begin(work, waiter.name, waits=True), _RunningElsewhere):
                 await self._pause(work, waiter, answer, deadline)
             return answer
 
-    async def _pause(self, work: _Work, waiter: Waiter, found: _Running, deadline: float) -> None:
+    async def _pause(self, work: _OnceWork, waiter: Waiter, found: _RunningElsewhere, deadline: float) -> None:
         """Wait for a call, or until it is worth a look."""
         left = deadline - self._ground.clock.monotonic()
         try:
@@ -242,25 +255,25 @@ class _Runs(Primitive):
                 await waiter.wait(min(left, found.pause()))
                 return
         except BaseException:
-            self._leave_behind(work, waiter.name)
+            self._leave_in_background(work, waiter.name)
             raise
         await self._leave(work, waiter.name)
         raise LockHeldError("once", work.target.key, remaining=found.remaining)
 
-    def _leave_behind(self, work: _Work, name: str) -> None:
+    def _leave_in_background(self, work: _OnceWork, name: str) -> None:
         """Tell the server that this name neither waits nor runs, without holding up who leaves."""
-        self._ground.say_goodbye(f"leave once {work.target.key}", lambda: self._leave(work, name))
+        self._ground.release_in_background(f"leave once {work.target.key}", lambda: self._leave(work, name))
 
-    async def _leave(self, work: _Work, name: str) -> None:
+    async def _leave(self, work: _OnceWork, name: str) -> None:
         with suppress(UnavailableError, UsageError):
             await self.settling.once_leave(work.target.space, work.keys, self._actor, name=name)
 
     # -- doing it
 
-    async def run(self, work: _Work, claim: _Claim, fn: Callable[[], Awaitable[object] | object]) -> Any:
+    async def run(self, work: _OnceWork, claim: _OnceClaim, fn: Callable[[], Awaitable[object] | object]) -> Any:
         """Do it, keep the lease meanwhile, and store the result."""
-        held = _Held(self, work, claim, self._ground.clock)
-        self._ground.keeper.keep(held)
+        held = _OnceLease(self, work, claim, self._ground.clock)
+        self._ground.lease_renewer.keep(held)
         try:
             coded = await self._result(work, claim.token, fn)
             stored = await self._stored(work.target, coded)
@@ -270,13 +283,13 @@ class _Runs(Primitive):
             if not await self._translated(work.target, call):
                 raise ClaimLostError("once", work.target.key, claim.token)
         finally:
-            self._ground.keeper.let_go(held)
+            self._ground.lease_renewer.stop_renewing(held)
         return decode_member(coded)
 
-    async def _result(self, work: _Work, token: int, fn: Callable[[], Awaitable[object] | object]) -> bytes:
+    async def _result(self, work: _OnceWork, token: int, fn: Callable[[], Awaitable[object] | object]) -> bytes:
         """What `fn` returns, coded; on any failure the work is given back."""
         try:
-            with _inside(token):
+            with _set_current_token(token):
                 value = fn()
                 if inspect.isawaitable(value):
                     value = await value
@@ -285,14 +298,14 @@ class _Runs(Primitive):
             await self._give_back(work, token)
             raise
         except BaseException:
-            self._ground.say_goodbye(f"return once {work.target.key}", lambda: self._give_back(work, token))
+            self._ground.release_in_background(f"return once {work.target.key}", lambda: self._give_back(work, token))
             raise
 
-    async def _give_back(self, work: _Work, token: int) -> None:
+    async def _give_back(self, work: _OnceWork, token: int) -> None:
         with suppress(UnavailableError, UsageError):  # the lease ends by itself
             await self.settling.once_release(work.target.space, work.keys, self._actor, token=token, ttl_ms=work.ttl_ms)
 
-    async def renewed(self, work: _Work, token: int) -> bool:
+    async def renew_lease(self, work: _OnceWork, token: int) -> bool:
         """Whether it is still ours, with its lease prolonged."""
         return await self.settling.once_renew(
             work.target.space, work.keys.once, self._actor, token=token, lease_ms=work.lease_ms, ttl_ms=work.ttl_ms
@@ -309,7 +322,7 @@ class _Runs(Primitive):
         except SharedMemoryError as error:
             _logger.warning("once %s: its result of %d bytes is not kept: %s", target.key, len(coded), error)
             return _NOT_KEPT
-        return _ELSEWHERE + reference.encode()
+        return _IN_BLOB_STORE + reference.encode()
 
     async def _value(self, target: Target, stored: bytes) -> Any:
         """The result that Redis keeps, or refers to.
@@ -320,7 +333,7 @@ class _Runs(Primitive):
         """
         if stored[:1] == _NOT_KEPT:
             raise ResultNotKeptError("once", target.key, "the blob store could not take it")
-        if stored[:1] != _ELSEWHERE:
+        if stored[:1] != _IN_BLOB_STORE:
             return decode_member(stored)
         try:
             return decode_member(await self._ground.large.read(target.key, stored[1:].decode()))
@@ -328,16 +341,16 @@ class _Runs(Primitive):
             raise ResultNotKeptError("once", target.key, str(error)) from error
 
 
-class _Held:
+class _OnceLease:
     """The lease of work under way, as the hub's keeper keeps it.
 
     The server decides whose the work is, when its result comes: here it is only kept alive.
     """
 
-    def __init__(self, runs: _Runs, work: _Work, claim: _Claim, clock: Clock) -> None:
+    def __init__(self, runs: _OnceRunner, work: _OnceWork, claim: _OnceClaim, clock: Clock) -> None:
         self._runs, self._work, self._claim, self._clock = runs, work, claim, clock
         self._lease_s = work.lease_ms / 1000
-        self.deadline = sure_until(claim.asked_at, self._lease_s)
+        self.deadline = safe_deadline(claim.asked_at, self._lease_s)
         self.renew_at = claim.asked_at + self._lease_s / 3
 
     async def renew(self) -> bool:
@@ -345,9 +358,9 @@ class _Held:
         asked_at = self._clock.monotonic()
         self.renew_at = asked_at + self._lease_s / 3
         with suppress(UnavailableError):
-            if not await self._runs.renewed(self._work, self._claim.token):
+            if not await self._runs.renew_lease(self._work, self._claim.token):
                 return False
-            self.deadline = sure_until(asked_at, self._lease_s)
+            self.deadline = safe_deadline(asked_at, self._lease_s)
         return True
 
     def lose(self) -> None:
@@ -357,10 +370,10 @@ class _Held:
 
 
 @contextmanager
-def _inside(token: int) -> Iterator[None]:
+def _set_current_token(token: int) -> Iterator[None]:
     """Let the function that runs inside know its token."""
-    before = _token.set(token)
+    before = _current_token.set(token)
     try:
         yield
     finally:
-        _token.reset(before)
+        _current_token.reset(before)

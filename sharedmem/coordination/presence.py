@@ -7,21 +7,21 @@ from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 
 from sharedmem.clock import from_microseconds
-from sharedmem.coordination.ground import LONGEST_LEASE_S, Ground, Primitive, check_seconds
+from sharedmem.coordination.context import LONGEST_LEASE_S, CoordinationBase, CoordinationContext, check_seconds
 from sharedmem.errors import InvalidError, UnavailableError, UsageError
-from sharedmem.models.presence import Present
-from sharedmem.wire.access import Scope
-from sharedmem.wire.attending import MORE, Attending, PresenceKeys, Sighting
-from sharedmem.wire.codec import decode_member, encode_member
-from sharedmem.wire.keys import SHARED_SCOPE, Target
-from sharedmem.wire.service_keys import decoding
+from sharedmem.models.coordination import Present
+from sharedmem.redis.codec import decode_member, encode_member
+from sharedmem.redis.keys import SHARED_SCOPE, Target
+from sharedmem.redis.scope import Scope
+from sharedmem.redis.scripts.coordination import CALL_AGAIN, PresenceKeys, PresenceScripts, PresentActor
+from sharedmem.redis.service_keys import decoding
 
 SHORTEST_TTL_S = 0.3
 MOST_BYTES = 8192
 MOST_ROLE_BYTES = 128
 
 
-class Presences(Primitive):
+class Presences(CoordinationBase):
     """Presence: who is there, in what role."""
 
     @cached_property
@@ -30,16 +30,16 @@ class Presences(Primitive):
         return Presence(self._ground, self._scope)
 
 
-class Presence(Primitive):
+class Presence(CoordinationBase):
     """The actors of a namespace who are here. The property `presence` of a store.
 
     Joining, leaving and lapsing go on the change stream as `presence.join`, `presence.leave` and `presence.lapse`, each
     with the key `<namespace>:$presence:<actor>`: `store.watch("<namespace>:$presence:*")` follows them.
     """
 
-    def __init__(self, ground: Ground, scope: Scope) -> None:
+    def __init__(self, ground: CoordinationContext, scope: Scope) -> None:
         super().__init__(ground, scope)
-        self._attending = Attending(ground.sender)
+        self._attending = PresenceScripts(ground.sender)
 
     @asynccontextmanager
     async def here(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> AsyncIterator[Presence]:
@@ -62,7 +62,9 @@ class Presence(Primitive):
             UnavailableError: as `write`.
         """
         await self.announce(role=role, info=info, ttl=ttl)
-        beats = self._ground.background.start(f"heartbeat {self._me()}", self._beat(role, info, ttl))
+        beats = self._ground.background.start(
+            f"heartbeat {self._require_actor()}", self._send_heartbeats(role, info, ttl)
+        )
         try:
             yield self
         finally:
@@ -78,13 +80,13 @@ class Presence(Primitive):
         Raises:
             InvalidError, UnavailableError: as `here`.
         """
-        self._me()
-        about = _coded(role, info)
+        self._require_actor()
+        about = _encode_info(role, info)
         ttl_ms = check_seconds("ttl", ttl, least=SHORTEST_TTL_S, most=LONGEST_LEASE_S)
         target, keys = self._target, self._keys
         while True:
             beat = self._attending.presence_beat(target.space, keys, self._actor, ttl_ms=ttl_ms, about=about)
-            if await self._translated(target, beat) != MORE:
+            if await self._translated(target, beat) != CALL_AGAIN:
                 return
 
     async def leave(self) -> bool:
@@ -94,11 +96,11 @@ class Presence(Primitive):
             InvalidError: the store has no actor.
             UnavailableError: as `write`.
         """
-        self._me()
+        self._require_actor()
         while True:
             call = self._attending.presence_leave(self._target.space, self._keys, self._actor)
             reply = await self._translated(self._target, call)
-            if reply != MORE:
+            if reply != CALL_AGAIN:
                 return reply == b"1"
 
     async def who(self, role: str | None = None) -> list[Present]:
@@ -114,9 +116,9 @@ class Presence(Primitive):
         lapsed, found = await self._translated(target, self._attending.presence_look(keys))
         while lapsed:
             call = self._attending.presence_lapse(target.space, keys, self._actor)
-            lapsed = await self._translated(target, call) == MORE
+            lapsed = await self._translated(target, call) == CALL_AGAIN
         with decoding(keys.facts):
-            everybody = sorted((_present(sighting) for sighting in found), key=lambda present: present.since)
+            everybody = sorted((_parse_present(sighting) for sighting in found), key=lambda present: present.since)
         return [present for present in everybody if role is None or present.role == role]
 
     def __repr__(self) -> str:
@@ -130,20 +132,20 @@ class Presence(Primitive):
     def _keys(self) -> PresenceKeys:
         return PresenceKeys(self._part(self._target, "presence"), self._part(self._target, "presence.facts"))
 
-    def _me(self) -> str:
+    def _require_actor(self) -> str:
         actor = self._scope.identity.actor
         if actor is None:
             raise InvalidError("actor", actor, "open the store with actor=, so that there is somebody to be here")
         return actor
 
-    async def _beat(self, role: str, info: object, ttl: float) -> None:
+    async def _send_heartbeats(self, role: str, info: object, ttl: float) -> None:
         while True:
             await self._ground.clock.sleep(ttl / 3)
             with suppress(UnavailableError):  # it joins anew when the server is back
                 await self.announce(role=role, info=info, ttl=ttl)
 
 
-def _coded(role: str, info: object) -> bytes:
+def _encode_info(role: str, info: object) -> bytes:
     if not isinstance(role, str) or len(role.encode()) > MOST_ROLE_BYTES:
         raise InvalidError("role", role, f"give a text of at most {MOST_ROLE_BYTES} bytes")
     about = encode_member([role, info])
@@ -153,7 +155,7 @@ def _coded(role: str, info: object) -> bytes:
     return about
 
 
-def _present(sighting: Sighting) -> Present:
+def _parse_present(sighting: PresentActor) -> Present:
     role, info = decode_member(sighting.about)
     return Present(
         actor=sighting.actor,

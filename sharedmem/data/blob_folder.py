@@ -24,7 +24,7 @@ _PATIENCE_S = 10.0
 _PAUSE_S = 0.002
 
 
-class FolderStore:
+class FolderBlobStore:
     """A `BlobStore` in a folder.
 
     Args:
@@ -73,12 +73,12 @@ class FolderStore:
     def _put(self, name: str, body: bytes) -> None:
         path = self._root / name
         shelf = self._root / name.partition("/")[0]
-        _make(shelf)
+        _make_folder(shelf)
         unfinished = shelf / f".{new_id()}"
         try:
-            _write(unfinished, body)
+            _write_file(unfinished, body)
             with self._locked():
-                _make(path.parent)
+                _make_folder(path.parent)
                 unfinished.replace(path)
         except BaseException:
             unfinished.unlink(missing_ok=True)
@@ -111,14 +111,14 @@ class FolderStore:
             raise UnsupportedError("a folder of blobs", "Windows lacks its locks; set blob_url") from error
         with (self._root / _LOCK).open("ab") as file:
             deadline = time.monotonic() + _PATIENCE_S
-            while not _takes(lambda: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)):
+            while not _try_lock(lambda: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)):
                 if time.monotonic() > deadline:
                     raise OSError(errno.EAGAIN, f"another process has held its lock for {_PATIENCE_S:g} s")
                 time.sleep(_PAUSE_S)
             yield  # closing the file gives the lock back
 
 
-def _takes(lock: Callable[[], None]) -> bool:
+def _try_lock(lock: Callable[[], None]) -> bool:
     try:
         lock()
     except BlockingIOError:
@@ -144,16 +144,16 @@ def _mark(path: Path) -> str | None:
     return status and f"{status.st_ino}.{status.st_mtime_ns}"
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     """Make a folder that is still there after a power failure."""
     if folder.is_dir():
         return
-    _make(folder.parent)
+    _make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     _sync_folder(folder.parent)
 
 
-def _write(path: Path, body: bytes) -> None:
+def _write_file(path: Path, body: bytes) -> None:
     with path.open("wb") as file:
         file.write(body)
         file.flush()

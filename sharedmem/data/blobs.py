@@ -8,7 +8,7 @@ reference to nothing.
 Processes may put and remove the same content at the same moment. Whoever removes notes the content's mark, then looks
 for references, then deletes the content only if it still bears that mark. Whoever puts has left the reference before
 storing the content, which changes the mark: either the reference is seen, or the mark has changed, or the content is
-stored after it was deleted. `tests/test_blobs_interleaved.py` goes through all orders.
+stored after it was deleted. `tests/store/test_blob_interleavings.py` goes through all orders.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sharedmem.clock import new_id
 from sharedmem.errors import NotFoundError, SharedMemoryError
-from sharedmem.telemetry import get_logger
+from sharedmem.runtime import get_logger
 
 _CONTENT = "content"
 _REFERENCE = re.compile(r"[0-9a-f]{32}-[0-9a-f]{12}")
 _CONTENT_TYPES = {b"json": "application/json", b"json.zst": "application/zstd"}
-_SHOWN_OF_NAMESPACE = 100
+_NAMESPACE_CHARS = 100
 _AT_ONCE = 16
 # Below that, a thread takes longer than the digest.
 _DIGEST_ASIDE_BYTES = 65_536
@@ -117,7 +117,7 @@ class Blobs:
             UnavailableError: the store cannot be written: no space, no permission, or it cannot be reached.
         """
         digest = await _digest(body)
-        folder = f"{_shelf(key.partition(':')[0])}/{digest}"
+        folder = f"{_namespace_folder(key.partition(':')[0])}/{digest}"
         # Each write has a reference of its own, so that removing what it replaced harms no other write of the same.
         path = f"{folder}/{_key_digest(key)}-{new_id()}"
         await self._store.put(path, Referrer(key=key, codec=codec.decode()).model_dump_json().encode())
@@ -141,7 +141,7 @@ class Blobs:
             NotFoundError: they are gone, or not what was stored.
             UnavailableError: the store cannot be read just now.
         """
-        folder = _folder_of(key, reference.path)
+        folder = _content_folder(key, reference.path)
         if folder is None:
             raise NotFoundError("blob of key", key, "its reference names no blob of this key; write the value again")
         referred, body = await asyncio.gather(self._store.mark(reference.path), self._store.get(f"{folder}/{_CONTENT}"))
@@ -161,7 +161,7 @@ class Blobs:
             key: whose.
             path: as its reference told it. A path that is none of this key's, or already gone, is left alone.
         """
-        if (folder := _folder_of(key, path)) is None:
+        if (folder := _content_folder(key, path)) is None:
             return
         try:
             await self._store.delete(path)
@@ -179,10 +179,10 @@ class Blobs:
         Raises:
             UnavailableError: the store cannot be reached.
         """
-        old = [name for name, age_s in await self._listed(f"{_shelf(namespace)}/") if age_s >= older_than_s]
+        old = [name for name, age_s in await self._listed(f"{_namespace_folder(namespace)}/") if age_s >= older_than_s]
         for path in filter(_is_reference, old):
-            key = _named_key(await self._store.get(path) or b"")
-            if key is not None and _folder_of(key, path) is not None:
+            key = _parse_referrer_key(await self._store.get(path) or b"")
+            if key is not None and _content_folder(key, path) is not None:
                 yield key, path
 
     async def collect(self, namespace: str, *, older_than_s: float, remove: bool = True) -> int:
@@ -196,14 +196,14 @@ class Blobs:
         Raises:
             UnavailableError: the store cannot be reached.
         """
-        names = await self._listed(f"{_shelf(namespace)}/")
-        needed = {_folder(name) for name, _ in names if _is_reference(name)}
+        names = await self._listed(f"{_namespace_folder(namespace)}/")
+        needed = {_parent_folder(name) for name, _ in names if _is_reference(name)}
         old = [name for name, age_s in names if age_s >= older_than_s]
-        loose = [_folder(name) for name in old if _is_content(name) and _folder(name) not in needed]
-        broken_off = [name for name in old if _last(name).startswith(".")]
+        loose = [_parent_folder(name) for name in old if _is_content(name) and _parent_folder(name) not in needed]
+        broken_off = [name for name in old if _base_name(name).startswith(".")]
         if remove:
-            await _in_turns(self._store.delete(name) for name in broken_off)
-            await _in_turns(self._collect(folder) for folder in loose)
+            await _gather_limited(self._store.delete(name) for name in broken_off)
+            await _gather_limited(self._collect(folder) for folder in loose)
         return len(loose) + len(broken_off)
 
     async def clear(self, namespace: str) -> None:
@@ -212,13 +212,15 @@ class Blobs:
         Raises:
             UnavailableError: the store cannot be reached; call it again to go on.
         """
-        for place in (namespace, annex_of(namespace)):
+        for place in (namespace, annex_namespace(namespace)):
             await self._clear(place)
 
     async def _clear(self, namespace: str) -> None:
-        names = [name for name, _ in await self._listed(f"{_shelf(namespace)}/")]
-        await _in_turns(self._store.delete(name) for name in names if _is_reference(name))
-        await _in_turns(self._collect(folder) for folder in {_folder(name) for name in names if _is_content(name)})
+        names = [name for name, _ in await self._listed(f"{_namespace_folder(namespace)}/")]
+        await _gather_limited(self._store.delete(name) for name in names if _is_reference(name))
+        await _gather_limited(
+            self._collect(folder) for folder in {_parent_folder(name) for name in names if _is_content(name)}
+        )
 
     async def close(self) -> None:
         """Give back the store's connections."""
@@ -238,7 +240,7 @@ class Blobs:
         return [found async for found in self._store.list(prefix)]
 
 
-def annex_of(namespace: str) -> str:
+def annex_namespace(namespace: str) -> str:
     """Where lies what a namespace has put away and no key refers to: sweeps of the namespace do not come there.
 
     It takes the place of a namespace in the names of such contents; no namespace begins with `$`.
@@ -246,9 +248,9 @@ def annex_of(namespace: str) -> str:
     return f"$annex.{namespace}"
 
 
-def _shelf(namespace: str) -> str:
+def _namespace_folder(namespace: str) -> str:
     # A namespace may be called "..", or as another one on a disk that does not tell capitals apart.
-    readable = quote(namespace, safe="").replace(".", "%2E")[:_SHOWN_OF_NAMESPACE]
+    readable = quote(namespace, safe="").replace(".", "%2E")[:_NAMESPACE_CHARS]
     return f"ns-{readable}-{hashlib.sha256(namespace.encode()).hexdigest()[:12]}"
 
 
@@ -256,33 +258,33 @@ def _key_digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
-def _folder_of(key: str, path: str) -> str | None:
+def _content_folder(key: str, path: str) -> str | None:
     """Where the content lies that a path of this key refers to; None when it is no path of this key.
 
     A raw client can write any path into a reference; only objects that were made for the key itself are ever touched.
     """
-    shelf, key_digest = _shelf(key.partition(":")[0]), _key_digest(key)
+    shelf, key_digest = _namespace_folder(key.partition(":")[0]), _key_digest(key)
     fits = re.fullmatch(rf"{re.escape(shelf)}/[0-9a-f]{{64}}/{key_digest}-[0-9a-f]{{12}}", path)
-    return _folder(path) if fits else None
+    return _parent_folder(path) if fits else None
 
 
-def _folder(name: str) -> str:
+def _parent_folder(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def _last(name: str) -> str:
+def _base_name(name: str) -> str:
     return name.rpartition("/")[2]
 
 
 def _is_reference(name: str) -> bool:
-    return _REFERENCE.fullmatch(_last(name)) is not None
+    return _REFERENCE.fullmatch(_base_name(name)) is not None
 
 
 def _is_content(name: str) -> bool:
-    return _last(name) == _CONTENT
+    return _base_name(name) == _CONTENT
 
 
-def _named_key(body: bytes) -> str | None:
+def _parse_referrer_key(body: bytes) -> str | None:
     try:
         return Referrer.model_validate_json(body).key
     except ValidationError:  # removed meanwhile, or damaged: then its content stays
@@ -295,7 +297,7 @@ async def _digest(body: bytes) -> str:
     return (await asyncio.to_thread(hashlib.sha256, body)).hexdigest()
 
 
-async def _in_turns(calls: Iterable[Awaitable[None]]) -> None:
+async def _gather_limited(calls: Iterable[Awaitable[None]]) -> None:
     """Await them, some at once: a far store takes long for each, and must not be asked for thousands together."""
     free = asyncio.Semaphore(_AT_ONCE)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from sharedmem.config import Kind
-from sharedmem.data.structure import Structure, check_whole
+from sharedmem.data.component import StoreComponent, check_integer
 
 
-class CountersOfStore(Structure):
+class IntegerCounters(StoreComponent):
     """Counts up and down. A counter is a bare number in Redis; `read` reads it too."""
 
     async def incr(self, key: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None) -> int:
@@ -29,11 +29,11 @@ class CountersOfStore(Structure):
         ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
         keep = self._keep(target, kind=kind)
         call = self._mutations.counter_increment(
-            target, self._actor, by=check_whole("by", by), ttl_ms=ttl_ms, keep=keep
+            target, self._actor, by=check_integer("by", by), ttl_ms=ttl_ms, keep=keep
         )
         _, number = await self._explained(target, "counter", call)
         return int(number)
 
     async def decr(self, key: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None) -> int:
         """Subtract from a counter; as `incr` with the opposite sign."""
-        return await self.incr(key, -check_whole("by", by), ttl=ttl, kind=kind)
+        return await self.incr(key, -check_integer("by", by), ttl=ttl, kind=kind)

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from sharedmem.config import Kind
-from sharedmem.data.structure import Structure, check_member, check_whole
+from sharedmem.data.component import StoreComponent, check_integer, check_member
 from sharedmem.errors import InvalidError
-from sharedmem.wire.changes import as_list
-from sharedmem.wire.codec import decode_member, encode_member
-from sharedmem.wire.replies import Argument
+from sharedmem.redis.change_stream import as_list
+from sharedmem.redis.codec import decode_member, encode_member
+from sharedmem.redis.replies import Argument
 
 _HASH = "hash"
 _PAGE = 1000
 _UNSET: Any = object()
 
 
-class Hashes(Structure):
+class Hashes(StoreComponent):
     """Reads and writes fields of hashes."""
 
     async def hset(
@@ -49,8 +49,8 @@ class Hashes(Structure):
         target = self._scope.to_write(key)
         most = self._means.settings.blob_threshold_bytes
         pairs: list[Argument] = []
-        for name, item in _fields(field, value, mapping).items():
-            pairs += (_checked_field(name), check_member(f"field {name}", encode_member(item), most))
+        for name, item in _merge_fields(field, value, mapping).items():
+            pairs += (_check_field(name), check_member(f"field {name}", encode_member(item), most))
         ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
         call = self._mutations.hash_set(
             target, self._actor, ttl_ms=ttl_ms, pairs=pairs, keep=self._keep(target, kind=kind)
@@ -65,7 +65,7 @@ class Hashes(Structure):
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         target = self._scope.to_read(key)
-        member = await self._asked(target, _HASH, "HGET", target.physical, _checked_field(field))
+        member = await self._asked(target, _HASH, "HGET", target.physical, _check_field(field))
         return decode_member(member) if isinstance(member, bytes) else default
 
     async def hgetall(self, key: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Hashes(Structure):
         target = self._scope.to_write(key)
         if not fields:
             raise InvalidError("fields", fields, "name at least one")
-        names = [_checked_field(field) for field in fields]
+        names = [_check_field(field) for field in fields]
         call = self._mutations.hash_delete(target, self._actor, fields=names, keep=self._keep(target))
         _, removed = await self._explained(target, _HASH, call)
         return int(removed)
@@ -117,8 +117,8 @@ class Hashes(Structure):
         call = self._mutations.hash_increment(
             target,
             self._actor,
-            field=_checked_field(field),
-            by=check_whole("by", by),
+            field=_check_field(field),
+            by=check_integer("by", by),
             ttl_ms=ttl_ms,
             keep=self._keep(target, kind=kind),
         )
@@ -126,7 +126,7 @@ class Hashes(Structure):
         return int(number)
 
 
-def _fields(field: str | None, value: object, mapping: Mapping[str, object] | None) -> dict[str, object]:
+def _merge_fields(field: str | None, value: object, mapping: Mapping[str, object] | None) -> dict[str, object]:
     fields = dict(mapping or {})
     if (field is None) != (value is _UNSET):
         raise InvalidError("field", field, "give a field and its value together")
@@ -137,7 +137,7 @@ def _fields(field: str | None, value: object, mapping: Mapping[str, object] | No
     return fields
 
 
-def _checked_field(field: str) -> str:
+def _check_field(field: str) -> str:
     if not isinstance(field, str) or not field:
         raise InvalidError("field", field, "give a non-empty text")
     try:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from sharedmem.config import Kind
 from sharedmem.errors import InvalidError
-from sharedmem.wire import tier
-from sharedmem.wire.access import Matcher
+from sharedmem.redis import durability
+from sharedmem.redis.scope import Matcher
 
 NO_EXPIRY = 0
 KEEP_EXPIRY = -1
@@ -49,7 +49,7 @@ class Lifetimes:
         if ttl is not None:
             return check_ttl_ms(ttl)
         if kind is not None:
-            return self._default_ms[_checked_kind(kind)]
+            return self._default_ms[_parse_kind(kind)]
         rule = self.rule(key)
         return NO_EXPIRY if rule is None else self._default_ms[rule]
 
@@ -61,11 +61,11 @@ class Lifetimes:
         """
         rule = self.rule(key)
         if kind is None:
-            return tier.ASK if rule is None else tier.BY_RULE.get(rule, tier.DROP)
-        given = _checked_kind(kind)
+            return durability.UNCHANGED_MODE if rule is None else durability.RULE_MODES.get(rule, durability.DROP_MODE)
+        given = _parse_kind(kind)
         if given == Kind.EPHEMERAL:
-            return tier.DROP_AGAINST_RULE if rule in tier.BY_RULE else tier.DROP
-        return (tier.BY_RULE if given == rule else tier.BY_ARGUMENT)[given]
+            return durability.DROP_AGAINST_RULE_MODE if rule in durability.RULE_MODES else durability.DROP_MODE
+        return (durability.RULE_MODES if given == rule else durability.ARGUMENT_MODES)[given]
 
     def rule(self, key: str) -> Kind | None:
         """The kind that the rules give an absolute key, if any does."""
@@ -87,7 +87,7 @@ def check_ttl_ms(ttl: float) -> int:
     return round(ttl * 1000)
 
 
-def _checked_kind(kind: Kind | str) -> Kind:
+def _parse_kind(kind: Kind | str) -> Kind:
     try:
         return Kind(kind)
     except ValueError as error:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from sharedmem.config import Kind
-from sharedmem.data.structure import Structure, check_member, check_whole
+from sharedmem.data.component import StoreComponent, check_integer, check_member
 from sharedmem.errors import InvalidError
-from sharedmem.wire.changes import as_list
-from sharedmem.wire.codec import decode_member, encode_member
+from sharedmem.redis.change_stream import as_list
+from sharedmem.redis.codec import decode_member, encode_member
 
 _LIST = "list"
 _PAGE = 1000
 
 
-class Lists(Structure):
+class Lists(StoreComponent):
     """Appends to lists and reads them."""
 
     async def append(
@@ -43,7 +43,7 @@ class Lists(Structure):
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         target = self._scope.to_write(key)
-        if max_length is not None and check_whole("max_length", max_length) < 1:
+        if max_length is not None and check_integer("max_length", max_length) < 1:
             raise InvalidError("max_length", max_length, "keep at least one; leave it out to keep all")
         member = check_member("value", encode_member(value), self._means.settings.blob_threshold_bytes)
         ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
@@ -68,8 +68,8 @@ class Lists(Structure):
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         target = self._scope.to_read(key)
-        check_whole("start", start)
-        check_whole("end", end)
+        check_integer("start", start)
+        check_integer("end", end)
         if start < 0 or end < 0 or end - start >= _PAGE:
             length = await self.list_length(key)
             start = max(start + length, 0) if start < 0 else start

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sharedmem.data.structure import Structure
+from sharedmem.data.component import StoreComponent
 from sharedmem.models import Message, Missed
-from sharedmem.process_bound import ProcessBound
-from sharedmem.telemetry import Counters, get_logger
-from sharedmem.wire.access import Scope
-from sharedmem.wire.codec import decode_member, encode_member
-from sharedmem.wire.listen import Topic
+from sharedmem.redis.codec import decode_member, encode_member
+from sharedmem.redis.pubsub import Channel
+from sharedmem.redis.scope import Scope
+from sharedmem.runtime import Counters, get_logger
+from sharedmem.runtime.process_bound import ProcessBound
 
 Callback = Callable[[Any], Awaitable[None] | None]
 Unsubscribe = Callable[[], Awaitable[None]]
@@ -60,7 +60,7 @@ class Subscription(ProcessBound):
         self._arrived.set()
 
 
-class Messages(Structure):
+class Messages(StoreComponent):
     """Publishes and subscribes. What must not be missed belongs into a list or is watched on the change feed."""
 
     async def publish(self, channel: str, message: object) -> int:
@@ -135,7 +135,7 @@ class Messages(Structure):
             for topic in topics:
                 await listener.remove(topic, subscription)
 
-    async def _listen(self, channel: str) -> tuple[Subscription, Topic]:
+    async def _listen(self, channel: str) -> tuple[Subscription, Channel]:
         subscription, topic = self._subscription(), self._topic(channel)
         await self._means.listener.add(topic, subscription)
         return subscription, topic
@@ -143,11 +143,11 @@ class Messages(Structure):
     def _subscription(self) -> Subscription:
         return Subscription(self._scope, longest_queue=self._means.settings.subscriber_queue_length)
 
-    def _topic(self, channel: str) -> Topic:
+    def _topic(self, channel: str) -> Channel:
         target = self._scope.common(channel, "read")
         if "*" not in channel and "?" not in channel:
-            return Topic(target.physical)
-        return Topic(self._scope.keyspace.target_glob(target.key).physical, pattern=True)
+            return Channel(target.physical)
+        return Channel(self._scope.keyspace.target_glob(target.key).physical, pattern=True)
 
     async def _call_each(
         self,
@@ -158,12 +158,14 @@ class Messages(Structure):
         async for message in subscription:
             if isinstance(message, Missed):
                 if on_missed is not None:
-                    await _call(on_missed, message, self._means.counters)
+                    await _run_callback(on_missed, message, self._means.counters)
             else:
-                await _call(callback, message.value, self._means.counters)
+                await _run_callback(callback, message.value, self._means.counters)
 
 
-async def _call(callback: Callable[[Any], Awaitable[None] | None], argument: object, counters: Counters) -> None:
+async def _run_callback(
+    callback: Callable[[Any], Awaitable[None] | None], argument: object, counters: Counters
+) -> None:
     try:
         answer = callback(argument)
         if inspect.isawaitable(answer):

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from sharedmem.config import Kind
-from sharedmem.data.structure import Structure, check_member, pending
+from sharedmem.data.component import StoreComponent, check_member, durability_pending_error
 from sharedmem.errors import InvalidError
-from sharedmem.wire.changes import as_list
-from sharedmem.wire.codec import decode_member, encode_set_member
-from sharedmem.wire.replies import ServerError
-from sharedmem.wire.tier import UnsettledError
+from sharedmem.redis.change_stream import as_list
+from sharedmem.redis.codec import decode_member, encode_set_member
+from sharedmem.redis.durability import UnsettledError
+from sharedmem.redis.replies import ServerError
 
 _SET = "set"
 _PAGE = 1000
 _HASHABLE = frozenset({str, int, float, bool, bytes, type(None)})
 
 
-class Sets(Structure):
+class Sets(StoreComponent):
     """Adds to, takes from and reads sets. Members are hashable, as in Python; lists come back as tuples."""
 
     async def sadd(self, key: str, *values: object, ttl: float | None = None, kind: Kind | str | None = None) -> int:
@@ -65,7 +65,7 @@ class Sets(Structure):
         while True:
             reply = await self._asked(target, _SET, "SSCAN", target.physical, cursor, "COUNT", _PAGE)
             cursor, page = as_list(reply)
-            found |= {_decoded(member) for member in as_list(page) if isinstance(member, bytes)}
+            found |= {_decode_member(member) for member in as_list(page) if isinstance(member, bytes)}
             if cursor in {b"0", 0}:
                 return found
 
@@ -99,7 +99,7 @@ class Sets(Structure):
         target = self._scope.to_write(key)
         call = self._mutations.set_pop(target, self._actor, keep=self._keep(target))
         version, member = await self._explained(target, _SET, call)
-        return _decoded(member) if version else None
+        return _decode_member(member) if version else None
 
     async def smove(self, source: str, destination: str, value: object) -> bool:
         """Move a member to another set of the same namespace; False when it was not there. One round trip.
@@ -117,36 +117,36 @@ class Sets(Structure):
             version, _ = await self._mutations.set_move(here, there, self._actor, member=member, keep=keep)
         except ServerError as error:
             source_is_fine = await self._line.call("TYPE", here.physical) in {b"set", b"none"}
-            raise await self._explanation(error, there if source_is_fine else here, _SET) from error
+            raise await self._explain_error(error, there if source_is_fine else here, _SET) from error
         except UnsettledError as error:
-            raise pending(here, error) from error.cause
+            raise durability_pending_error(here, error) from error.cause
         return version > 0
 
     def _coded(self, values: tuple[object, ...]) -> list[bytes]:
         if not values:
             raise InvalidError("values", values, "give at least one member")
         most = self._means.settings.blob_threshold_bytes
-        return [check_member("member", _encoded(value), most) for value in values]
+        return [check_member("member", _encode_member(value), most) for value in values]
 
 
-def _encoded(value: object) -> bytes:
+def _encode_member(value: object) -> bytes:
     member = encode_set_member(value)
     # What it comes back as counts: a frozen dataclass can be hashed, the dict that is read cannot.
-    if type(value) not in _HASHABLE and not _is_hashable(_immutable(decode_member(member))):
+    if type(value) not in _HASHABLE and not _is_hashable(_to_hashable(decode_member(member))):
         raise InvalidError("member", value, "members of a set must be hashable; keep it in a hash or a list")
     return member
 
 
-def _decoded(member: bytes) -> Any:
-    value = _immutable(decode_member(member))
+def _decode_member(member: bytes) -> Any:
+    value = _to_hashable(decode_member(member))
     # A foreign client may have put there what is no member to us: its text will do.
     return value if _is_hashable(value) else member.decode(errors="replace")
 
 
-def _immutable(value: object) -> object:
+def _to_hashable(value: object) -> object:
     if isinstance(value, set):
         return frozenset(value)
-    return tuple(_immutable(item) for item in value) if isinstance(value, list) else value
+    return tuple(_to_hashable(item) for item in value) if isinstance(value, list) else value
 
 
 def _is_hashable(value: object) -> bool:

@@ -1,47 +1,218 @@
-"""Key/value: whole values under versions that no two writes ever share."""
+"""Key/value: read and write whole values under versions that are never used twice."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from sharedmem.clock import from_microseconds
 from sharedmem.config import Kind
 from sharedmem.data.blobs import BlobReference
+from sharedmem.data.component import DataContext, StoreComponent, durability_pending_error
 from sharedmem.data.lifetimes import KEEP_EXPIRY
-from sharedmem.data.records import FOREIGN, take_apart
-from sharedmem.data.structure import Means, pending
-from sharedmem.data.value_reads import MOST_TRIES, VALUE, ValueReads
-from sharedmem.data.writing import Writer
+from sharedmem.data.value_record import FOREIGN, StoredValue, decode_json_record, parse_record
+from sharedmem.data.write_batcher import WriteBatcher
 from sharedmem.errors import (
+    CorruptionError,
     InternalError,
     InvalidError,
+    NotFoundError,
     UnavailableError,
     VersionConflictError,
     WrongTypeError,
 )
-from sharedmem.wire.access import Scope
-from sharedmem.wire.codec import BLOB, encode
-from sharedmem.wire.keys import Space, Target
-from sharedmem.wire.mutations import Record
-from sharedmem.wire.replies import ServerError
-from sharedmem.wire.tier import KindUnknownError, UnsettledError
+from sharedmem.models import Entry
+from sharedmem.redis.change_stream import as_list
+from sharedmem.redis.codec import BLOB, decode, encode
+from sharedmem.redis.durability import KindUnknownError, UnsettledError
+from sharedmem.redis.keys import Space, Target
+from sharedmem.redis.replies import Reply, ServerError
+from sharedmem.redis.scope import Scope
+from sharedmem.redis.scripts.data import KeyWrite
+
+_READ_AT_ONCE = 200
+_RESTORE_AT_ONCE = 32
+MOST_TRIES = 20
+VALUE = "value"
+
+
+class ValueReader(StoreComponent):
+    """Reads of whole values."""
+
+    def __init__(self, means: DataContext, scope: Scope) -> None:
+        super().__init__(means, scope)
+        self._call = means.line.call
+        self._blobs = means.blobs
+
+    async def read(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or `default` when there is none. One round trip.
+
+        Raises:
+            WrongTypeError: the key holds a list, hash or set.
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        target = self._scope.to_read(key)
+        if self._tier is not None and not self._tier.is_joined(target.space.namespace):
+            await self._tier.join(target.space.namespace)
+        try:
+            raw = await self._call(b"GET", target.physical)
+        except ServerError as error:
+            raise await self._explain_error(error, target, VALUE) from error
+        if not isinstance(raw, bytes):
+            raw = await self._restore_value(target)
+            if raw is None:
+                return default
+        value = decode_json_record(raw)
+        if value is not NotImplemented:
+            return value
+        try:
+            return await self._resolved(target, parse_record(raw))
+        except BlobReplacedError:
+            return await self.read(key, default)
+
+    async def entry(self, key: str) -> Entry | None:
+        """The value of a key with its version, actor, times and ttl, or None. One round trip.
+
+        Raises:
+            WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `read`.
+        """
+        target = self._scope.to_read(key)
+        raw, left_ms = await self._read_with_expiry(target)
+        if raw is None:
+            return None
+        stored = parse_record(raw)
+        try:
+            value = await self._resolved(target, stored)
+        except BlobReplacedError:
+            return await self.entry(key)
+        return Entry(
+            key=target.key,
+            value=value,
+            version=stored.version,
+            actor=stored.actor,
+            created=from_microseconds(stored.created) if stored.version else None,
+            updated=from_microseconds(stored.version) if stored.version else None,
+            ttl=None if left_ms is None else left_ms / 1000,
+        )
+
+    async def read_many(self, keys: Iterable[str]) -> dict[str, Any]:
+        """The values of those keys that have one, by the names they were asked for under.
+
+        One round trip for 200 keys of a namespace. Keys that hold lists, hashes or sets are left out.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        asked = [(key, self._scope.to_read(key)) for key in dict.fromkeys(keys)]
+        by_space: defaultdict[Space, list[tuple[str, Target]]] = defaultdict(list)
+        for item in asked:
+            by_space[item[1].space].append(item)
+        found: dict[str, Any] = {}
+        for items in by_space.values():
+            for start in range(0, len(items), _READ_AT_ONCE):
+                found |= await self._read_page(items[start : start + _READ_AT_ONCE])
+        return {key: found[key] for key, _ in asked if key in found}
+
+    async def _restore_value(self, target: Target) -> bytes | None:
+        """What a key holds that was not in Redis but lasts; None when it is nowhere."""
+        for _ in range(MOST_TRIES):
+            if not await self._recalled(target):
+                return None
+            raw = await self._explained(target, VALUE, self._line.call("GET", target.physical))
+            if isinstance(raw, bytes):
+                return raw
+        return None
+
+    async def _read_with_expiry(self, target: Target) -> tuple[bytes | None, int | None]:
+        """(what a key holds, milliseconds until it expires)."""
+        commands = [("GET", target.physical), *self._expiry_commands(target)]
+        await self._joined(target)
+        for _ in range(MOST_TRIES):
+            raw, *life = await self._explained(target, VALUE, self._line.read_many(commands))
+            if isinstance(raw, bytes):
+                return raw, self._remaining_ms(target, life)
+            if not await self._recalled(target):
+                break
+        return None, None
+
+    async def _resolved(self, target: Target, stored: StoredValue) -> Any:
+        if stored.codec != BLOB:
+            return stored.value(target.key)
+        try:
+            reference = BlobReference.model_validate_json(stored.body)
+        except ValueError as error:
+            problem = "the reference to its large value cannot be read"
+            raise CorruptionError(target.key, problem, "write() it anew, or delete it") from error
+        try:
+            body = await self._blobs.get(target.key, reference)
+        except NotFoundError:
+            await self._check_unchanged(target, stored)
+            raise
+        return decode(reference.codec.encode(), body, key=target.key)
+
+    async def _check_unchanged(self, target: Target, stored: StoredValue) -> None:
+        """Whoever replaced a value meanwhile has removed its blob: then there is another one to read."""
+        raw = await self._explained(target, VALUE, self._line.call("GET", target.physical))
+        current = parse_record(raw).version if isinstance(raw, bytes) else 0
+        if current != stored.version:
+            raise BlobReplacedError(target.key, stored.version, current)
+
+    async def _read_page(self, items: list[tuple[str, Target]]) -> dict[str, Any]:
+        replies = await self._read_raw([target for _, target in items])
+        found: dict[str, Any] = {}
+        for (key, target), raw in zip(items, replies, strict=True):
+            if not isinstance(raw, bytes):
+                continue
+            value = decode_json_record(raw)
+            try:
+                found[key] = await self._resolved(target, parse_record(raw)) if value is NotImplemented else value
+            except BlobReplacedError:
+                found |= await self._read_page([(key, target)])
+        return found
+
+    async def _read_raw(self, targets: list[Target]) -> list[Reply]:
+        """What keys of one namespace hold; those that are not in Redis but last are brought back, some at a time."""
+        await self._joined(targets[0])
+        call = self._line.call("MGET", *(target.physical for target in targets))
+        replies = as_list(await self._explained(targets[0], VALUE, call))
+        absent = [at for at, raw in enumerate(replies) if raw is None] if self._tier else []
+        for first in range(0, len(absent), _RESTORE_AT_ONCE):
+            page = absent[first : first + _RESTORE_AT_ONCE]
+            for at, raw in zip(page, await self._restore_values([targets[at] for at in page]), strict=True):
+                replies[at] = raw
+        return replies
+
+    async def _restore_values(self, targets: list[Target]) -> list[bytes | None]:
+        return await asyncio.gather(*(self._restore_unless_wrong_type(target) for target in targets))
+
+    async def _restore_unless_wrong_type(self, target: Target) -> bytes | None:
+        try:
+            return await self._restore_value(target)
+        except WrongTypeError:
+            return None
+
+
+class BlobReplacedError(VersionConflictError):
+    """A large value was replaced while it was read."""
+
 
 _ANY = "*"
 _ABSENT = ""
 _WRITE_AT_ONCE = 1000
-_COLD = b"L"
-_UNKNOWN = b"U"
+_REPLY_COLD = b"L"
+_REPLY_UNKNOWN = b"U"
 
 
-class Values(ValueReads):
+class Values(ValueReader):
     """Reads and writes of whole values."""
 
-    def __init__(self, means: Means, scope: Scope) -> None:
+    def __init__(self, means: DataContext, scope: Scope) -> None:
         super().__init__(means, scope)
         self._largest = means.settings.blob_threshold_bytes
-        self._writer = Writer(means.mutations, scope.signature, means.background)
+        self._writer = WriteBatcher(means.mutations, scope.signature, means.background)
 
     async def write(
         self,
@@ -72,7 +243,7 @@ class Values(ValueReads):
             UnavailableError: the server stayed away; the write may or may not have happened.
         """
         target = self._scope.to_write(key)
-        expect = _ANY if if_version is None else _expectation(if_version)
+        expect = _ANY if if_version is None else _expected_version(if_version)
         ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
         return await self._put(target, value, expect, ttl_ms, self._mode(target, kind))
 
@@ -163,22 +334,22 @@ class Values(ValueReads):
         coded = encode(value)
         if len(coded[1]) > self._largest:
             return await self._put_blob(target, coded, expect, ttl_ms, mode)
-        return await self._put_record(Record(target, expect, ttl_ms, *coded, mode))
+        return await self._put_record(KeyWrite(target, expect, ttl_ms, *coded, mode))
 
-    async def _put_record(self, record: Record) -> int:
+    async def _put_record(self, record: KeyWrite) -> int:
         target, was_unknown = record.target, False
         for _ in range(MOST_TRIES):
             try:
                 reply = await self._writer.put(record)
             except ServerError as error:
-                raise await self._explanation(error, target, VALUE) from error
+                raise await self._explain_error(error, target, VALUE) from error
             except UnsettledError as error:
-                raise pending(target, error) from error.cause
+                raise durability_pending_error(target, error) from error.cause
             if reply.isdigit():
                 return int(reply)
-            if reply not in {_COLD, _UNKNOWN} or self._tier is None:
+            if reply not in {_REPLY_COLD, _REPLY_UNKNOWN} or self._tier is None:
                 return await self._outcome(target, reply, record.expect)
-            if reply == _COLD:
+            if reply == _REPLY_COLD:
                 await self._tier.recall(target, record.mode)
                 continue
             if was_unknown:
@@ -195,13 +366,15 @@ class Values(ValueReads):
             await self._blobs.remove(target.key, BlobReference.model_validate_json(record.body).path)
             raise
 
-    async def _record(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int, mode: str) -> Record:
+    async def _record(
+        self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int, mode: str
+    ) -> KeyWrite:
         codec, body = coded
         if len(body) > self._largest:
             reference = await self._blobs.put(target.key, codec, body)
             self._means.sweeper.watch(target.space.namespace)
             codec, body = BLOB, reference.model_dump_json().encode()
-        return Record(target, expect, ttl_ms, codec, body, mode)
+        return KeyWrite(target, expect, ttl_ms, codec, body, mode)
 
     async def _outcome(self, target: Target, reply: bytes, expect: str) -> int:
         """The version that a reply line tells, or the error."""
@@ -229,7 +402,7 @@ class Values(ValueReads):
         life: tuple[float | None, Kind | str | None],
     ) -> Any:
         raw = await self._asked(target, VALUE, "GET", target.physical)
-        stored = take_apart(raw) if isinstance(raw, bytes) else None
+        stored = parse_record(raw) if isinstance(raw, bytes) else None
         value = fn(default if stored is None else await self._resolved(target, stored))
         if inspect.isawaitable(value):
             value = await value
@@ -240,7 +413,7 @@ class Values(ValueReads):
         return value
 
 
-def _expectation(if_version: int) -> str:
+def _expected_version(if_version: int) -> str:
     if isinstance(if_version, bool) or not isinstance(if_version, int) or if_version < 0:
         raise InvalidError("if_version", if_version, "give a version that a write or read returned, or 0 for no value")
     return str(if_version) if if_version else _ABSENT

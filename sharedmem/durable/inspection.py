@@ -1,38 +1,157 @@
-"""Looking at the durable tier: how it is, and whether it and Redis say the same."""
+"""The tier's status, and a comparison of what Redis and the durable store hold of the same keys."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeAlias
 
-from sharedmem.durable.comparing import Comparer
-from sharedmem.durable.images import DataImager
-from sharedmem.durable.living import living
-from sharedmem.durable.outbox.drainer import Drainer
-from sharedmem.durable.outbox.stream import server_microseconds
-from sharedmem.durable.shores import Shores
+from sharedmem.durable.context import DurableContext
+from sharedmem.durable.key_loader import SharedDataRestorer
+from sharedmem.durable.liveness import living_documents
+from sharedmem.durable.outbox.relay import OutboxRelay
+from sharedmem.durable.outbox.stream import server_time_us
 from sharedmem.errors import SharedMemoryError
 from sharedmem.models import Difference, DurableRecord, DurableStatus, Verification
-from sharedmem.wire.changes import as_list, text_of
-from sharedmem.wire.keys import LASTING_FAMILIES, Target
-from sharedmem.wire.replies import Reply
-from sharedmem.wire.tier import BY_RULE, LOG, Imager
+from sharedmem.redis.change_stream import as_list, text_of
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.durability import CACHED_STATE, LOG_MODE, RULE_MODES, KeyRestorer, RedisPart
+from sharedmem.redis.keys import LASTING_FAMILIES, Target
+from sharedmem.redis.replies import Argument, Reply, ServerError
 
-_AT_ONCE = 32
-_PATIENCE_S = 10.0
+_ROWS_PAGE = 500
+_EXCERPT_CHARS = 200
+_SLACK_MS = 2_000
+_SIZES = {"RPUSH": "LLEN", "HSET": "HLEN", "SADD": "SCARD"}
+_ABSENT = "nothing"
+_IS_GONE = -2
+_LATEST_MS = 253_402_300_800_000
+"""The year 10000, which no date of Python reaches; another client may have set it."""
+_KNOWLEDGE = "knowledge"
+_EXPIRES = b"expires"
+
+Row: TypeAlias = "tuple[Argument, ...]"
+
+
+class KeyComparer:
+    """Compares keys with what they should hold.
+
+    Args:
+        line: the way to Redis.
+    """
+
+    def __init__(self, line: RedisClient) -> None:
+        self._line = line
+
+    async def parts(self, key: str, parts: Sequence[RedisPart]) -> list[Difference]:
+        """Where Redis differs from what it would be given. Two round trips a part, and one for each 500 rows.
+
+        Raises:
+            UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
+        """
+        found: list[Difference] = []
+        for part in parts:
+            try:
+                found += await self._part(key, part)
+            except ServerError as error:
+                if error.code != "WRONGTYPE":
+                    raise
+                held = await self._line.call("TYPE", part.place)
+                found.append(Difference(key=key, what="type", redis=_excerpt(held), tier=part.command))
+        return found
+
+    async def expiry(self, head: DurableRecord, place: bytes, state: bytes, now_ms: int) -> list[Difference]:
+        """Whether a key ends at another time than the tier says, by more than two seconds. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `parts`.
+        """
+        held, left = await self._line.read_many([("GET", state), ("PTTL", place)])
+        # The expiry of a mere copy says nothing.
+        is_copy = held == CACHED_STATE or (head.kind == _KNOWLEDGE and held != _EXPIRES)
+        if is_copy or not isinstance(left, int) or left == _IS_GONE:
+            return []
+        here = 0 if left < 0 else now_ms + left
+        if abs(here - head.expires) <= _SLACK_MS:
+            return []
+        return [Difference(key=head.key, what="expiry", redis=_format_time(here), tier=_format_time(head.expires))]
+
+    async def _part(self, key: str, part: RedisPart) -> list[Difference]:
+        if part.command == "SET":
+            held = await self._line.call("GET", part.place)
+            return _compare_cell(key, "", held, part.rows[0][0])
+        if part.command not in _SIZES:
+            return []  # an index of what the other parts hold
+        size = await self._line.call(_SIZES[part.command], part.place)
+        rows = part.rows if part.command == "RPUSH" else list({row[0]: row for row in part.rows}.values())
+        found = [] if size == len(rows) or part.has_more else [_size_difference(key, size, len(rows))]
+        for first in range(0, len(rows), _ROWS_PAGE):
+            found += await self._rows(key, part, first, rows[first : first + _ROWS_PAGE])
+        return found
+
+    async def _rows(self, key: str, part: RedisPart, first: int, rows: Sequence[Row]) -> list[Difference]:
+        place = part.place
+        if part.command == "RPUSH":
+            held = as_list(await self._line.call("LRANGE", place, first, first + len(rows) - 1))
+            # Where one is shorter, the sizes have told it.
+            pairs = enumerate(zip(held, rows, strict=False), first)
+            return [one for n, (here, row) in pairs for one in _compare_cell(key, str(n), here, row[0])]
+        if part.command == "HSET":
+            held = as_list(await self._line.call("HMGET", place, *(row[0] for row in rows)))
+            fields = zip(held, rows, strict=True)
+            return [one for here, row in fields for one in _compare_cell(key, _excerpt(row[0]), here, row[1])]
+        there = as_list(await self._line.call("SMISMEMBER", place, *(row[0] for row in rows)))
+        missing = [row[0] for here, row in zip(there, rows, strict=True) if here != 1]
+        return [
+            Difference(key=key, element=_excerpt(one), what="element", redis=_ABSENT, tier=_excerpt(one))
+            for one in missing
+        ]
+
+
+def _compare_cell(key: str, element: str, here: Reply, there: Argument) -> list[Difference]:
+    if here == _to_bytes(there):
+        return []
+    what = "element" if element else "value"
+    return [Difference(key=key, element=element, what=what, redis=_excerpt(here), tier=_excerpt(there))]
+
+
+def _size_difference(key: str, here: Reply, there: int) -> Difference:
+    return Difference(key=key, what="size", redis=_excerpt(here), tier=str(there))
+
+
+def _to_bytes(argument: Argument) -> bytes:
+    return argument if isinstance(argument, bytes) else str(argument).encode()
+
+
+def _excerpt(held: Reply | Argument) -> str:
+    """A part of it, as text."""
+    if held is None:
+        return _ABSENT
+    text = held.decode(errors="replace") if isinstance(held, bytes) else str(held)
+    return text if len(text) <= _EXCERPT_CHARS else f"{text[:_EXCERPT_CHARS]}..."
+
+
+def _format_time(at_ms: int) -> str:
+    if not 0 <= at_ms < _LATEST_MS:
+        return f"{at_ms} ms after 1970"
+    return "never" if not at_ms else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+_CONCURRENT_KEYS = 32
+_SETTLE_TIMEOUT_S = 10.0
 _PAGE = 500
-_SHOWN = 200
+_MOST_DIFFERENCES = 200
 _MOST_TRIES = 5
 _UNSETTLED = (b"pending", b"deleted")
 _LOG_KIND = "log"
 # A session of decisions is kept as the key of its plans.
 _SESSION = "$plan:"
 
-Progress = Callable[[int], None]
+VerifyProgress = Callable[[int], None]
 
 
-class Looked(NamedTuple):
+class KeyInspection(NamedTuple):
     """What looking at one key has shown."""
 
     waits: bool
@@ -54,12 +173,12 @@ class Inspector:
 
     def __init__(
         self,
-        shores: Shores,
+        shores: DurableContext,
         id_: str,
-        drainer: Drainer,
+        drainer: OutboxRelay,
         *,
         kind_of: Callable[[str], str | None],
-        imagers: Mapping[str, Imager],
+        imagers: Mapping[str, KeyRestorer],
         remembers: bool = True,
     ) -> None:
         self._line, self._keyspace, self._durable = shores.line, shores.keyspace, shores.durable
@@ -67,9 +186,9 @@ class Inspector:
         self._id = id_
         self._drainer = drainer
         self._kind_of = kind_of
-        self._data: Imager = DataImager()
-        self._log = imagers.get(LOG, self._data)
-        self._comparer = Comparer(shores.line)
+        self._data: KeyRestorer = SharedDataRestorer()
+        self._log = imagers.get(LOG_MODE, self._data)
+        self._comparer = KeyComparer(shores.line)
 
     async def status(self) -> DurableStatus:
         """How the tier is, and how far it is behind. Two round trips to it, and five to Redis for each namespace.
@@ -79,11 +198,11 @@ class Inspector:
         """
         why, problems = "", []
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_SETTLE_TIMEOUT_S):
                 await self._durable.namespaces()
                 problems = await self._durable.check()
         except TimeoutError:
-            why = f"it does not answer within {_PATIENCE_S:g} s"
+            why = f"it does not answer within {_SETTLE_TIMEOUT_S:g} s"
         except (SharedMemoryError, OSError) as error:
             why = str(error)
         return DurableStatus(
@@ -96,7 +215,7 @@ class Inspector:
             problems=problems,
         )
 
-    async def verify(self, namespace: str, progress: Progress | None = None) -> Verification:
+    async def verify(self, namespace: str, progress: VerifyProgress | None = None) -> Verification:
         """Compare what Redis holds of the keys that last with what the tier holds of them.
 
         What is in the tier alone is as it should be; what still waits for it is counted, and not compared. Memory
@@ -120,21 +239,21 @@ class Inspector:
 
     # -- the keys to look at
 
-    async def _looks(self, namespace: str, seen: set[int]) -> AsyncIterator[list[Looked]]:
+    async def _looks(self, namespace: str, seen: set[int]) -> AsyncIterator[list[KeyInspection]]:
         """What each key has shown: those of the tier, then those that should be in it."""
         batch: list[list[DurableRecord]] = []
         async for records in self._in_the_tier(namespace):
             seen.add(hash(records[0].key))
             batch.append(records)
-            if len(batch) == _AT_ONCE:
+            if len(batch) == _CONCURRENT_KEYS:
                 yield list(await asyncio.gather(*map(self._look, batch)))
                 batch = []
         yield list(await asyncio.gather(*map(self._look, batch)))
         async for keys in self._lasting(namespace):
             missed = [key for key in keys if hash(key) not in seen]
             seen.update(map(hash, missed))
-            for first in range(0, len(missed), _AT_ONCE):
-                yield list(await asyncio.gather(*map(self._confirm, missed[first : first + _AT_ONCE])))
+            for first in range(0, len(missed), _CONCURRENT_KEYS):
+                yield list(await asyncio.gather(*map(self._confirm, missed[first : first + _CONCURRENT_KEYS])))
 
     async def _in_the_tier(self, namespace: str) -> AsyncIterator[list[DurableRecord]]:
         """The documents of each key."""
@@ -156,7 +275,7 @@ class Inspector:
             reply = as_list(await self._line.call("HSCAN", kept, cursor, "COUNT", _PAGE))
             cursor = text_of(reply[0]).encode()
             # What begins otherwise is no key, but a mark about them.
-            yield [key for key in map(_decoded, as_list(reply[1])[::2]) if key.startswith(f"{namespace}:")]
+            yield [key for key in map(_decode_name, as_list(reply[1])[::2]) if key.startswith(f"{namespace}:")]
             if cursor == b"0":
                 break
         near = self._keyspace.space(namespace).clock
@@ -170,18 +289,18 @@ class Inspector:
 
     def _should_last(self, key: str) -> bool:
         scope = key.partition(":")[2]
-        return scope.startswith(_SESSION) or (not scope.startswith("$") and self._kind_of(key) in BY_RULE)
+        return scope.startswith(_SESSION) or (not scope.startswith("$") and self._kind_of(key) in RULE_MODES)
 
     # -- one key
 
-    async def _look(self, records: list[DurableRecord]) -> Looked:
+    async def _look(self, records: list[DurableRecord]) -> KeyInspection:
         """Compare a key by documents that are at hand; where it differs, again by those of this moment."""
         target = self._keyspace.target(records[0].key)
         if not await self._compared(target, records):
-            return Looked(waits=False, differences=[])
+            return KeyInspection(waits=False, differences=[])
         return await self._confirm(target.key)
 
-    async def _confirm(self, key: str) -> Looked:
+    async def _confirm(self, key: str) -> KeyInspection:
         """Compare a key while nothing changes it."""
         target = self._keyspace.target(key)
         differences: list[Difference] = []
@@ -189,10 +308,10 @@ class Inspector:
             records = await self._durable.records(key)
             differences = await self._compared(target, records)
             if await self._waits(target):
-                return Looked(waits=True, differences=[])
+                return KeyInspection(waits=True, differences=[])
             if not differences or records == await self._durable.records(key):
                 break
-        return Looked(waits=False, differences=differences)
+        return KeyInspection(waits=False, differences=differences)
 
     async def _waits(self, target: Target) -> bool:
         state = await self._line.call("GET", self._keyspace.state(target))
@@ -204,13 +323,13 @@ class Inspector:
         here = imager.presence(target)
         if await self._line.call("EXISTS", here) != 1:
             return []
-        now_ms = await server_microseconds(self._line) // 1000
-        alive = living(records, now_ms)
+        now_ms = await server_time_us(self._line) // 1000
+        alive = living_documents(records, now_ms)
         if alive:
             try:
                 parts = imager.parts(target, alive)
             except (ValueError, LookupError, TypeError) as error:
-                told = f"cannot be read: {error}"[:_SHOWN]
+                told = f"cannot be read: {error}"[:_MOST_DIFFERENCES]
                 return [Difference(key=target.key, what="form", redis="present", tier=told)]
             found = await self._comparer.parts(target.key, parts)
             return found + await self._comparer.expiry(alive[0], here, self._keyspace.state(target), now_ms)
@@ -225,6 +344,6 @@ class Inspector:
         return kept == 0 and (head.deleted or not self._should_last(target.key))
 
 
-def _decoded(reply: Reply) -> str:
+def _decode_name(reply: Reply) -> str:
     """A field's name; bytes that are no text name no key of ours."""
     return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)

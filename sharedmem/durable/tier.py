@@ -1,4 +1,4 @@
-"""The durable tier behind a Redis server, as one thing: what changes keys leaves there, and what comes back."""
+"""The durable tier of a Redis server: the one object through which the rest of the package uses it."""
 
 from __future__ import annotations
 
@@ -10,33 +10,30 @@ import orjson
 
 from sharedmem.clock import Clock
 from sharedmem.config import Kind, Settings
-from sharedmem.durable.durability import Durability, Staff
-from sharedmem.durable.gathering import MARK, Gatherer, RecordReader
-from sharedmem.durable.images import LogImager
+from sharedmem.durable.admin import AdminServices, DurableAdmin
+from sharedmem.durable.connect import OpenedStore
+from sharedmem.durable.context import DurableContext
 from sharedmem.durable.inspection import Inspector
-from sharedmem.durable.joining import Joiner
-from sharedmem.durable.living import has_expired
-from sharedmem.durable.loading import Loader, Times
-from sharedmem.durable.opening import Opened
-from sharedmem.durable.outbox.drainer import Drainer, Pace
-from sharedmem.durable.outbox.entries import records_of
+from sharedmem.durable.key_loader import KeyLoader, LoadTimes, LogRestorer
+from sharedmem.durable.liveness import has_expired
+from sharedmem.durable.loss_detection import DataLossGuard
+from sharedmem.durable.outbox.relay import OutboxRelay, RelayLimits
+from sharedmem.durable.outbox.stream import parse_records
 from sharedmem.durable.protocol import Durable
-from sharedmem.durable.shores import Shores
-from sharedmem.durable.warming import Warmer
+from sharedmem.durable.record_recovery import RECOVERED_MARK, NamespaceRecovery, RecordFamilyRestorer, RecordRecovery
 from sharedmem.models import DurableRecord
-from sharedmem.tasks import Background
-from sharedmem.telemetry import Counters
-from sharedmem.wire.bringing import Bringing
-from sharedmem.wire.changes import as_list, text_of
-from sharedmem.wire.keeping import Keeping
-from sharedmem.wire.keys import KeySpace, Target, is_lasting_record
-from sharedmem.wire.line import Line
-from sharedmem.wire.replies import Reply
-from sharedmem.wire.sender import Sender
-from sharedmem.wire.tier import BY_RULE, LOG, Imager, Keep
+from sharedmem.redis.change_stream import as_list, text_of
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.durability import LOG_MODE, RULE_MODES, DurabilityModes, KeyRestorer
+from sharedmem.redis.keys import KeySpace, Target, is_lasting_record
+from sharedmem.redis.replies import Reply
+from sharedmem.redis.scripts.durable import DurableScripts, RecordRestoreScripts
+from sharedmem.redis.scripts.executor import ScriptExecutor
+from sharedmem.runtime import Counters
+from sharedmem.runtime.background import Background
 
 _PAGE = 500
-_NOWHERE, _PENDING = (b"deleted", b"missing"), b"pending"
+_ABSENT_STATES, _PENDING = (b"deleted", b"missing"), b"pending"
 _LOG_KIND = "log"
 _BLOB = "blob"
 # No namespace of users begins with a dollar.
@@ -44,21 +41,21 @@ _NAME_KEY = "$hub:known-as"
 
 
 @dataclass(frozen=True)
-class Behind:
+class TierDependencies:
     """What a tier stands behind."""
 
-    line: Line
+    line: RedisClient
     keyspace: KeySpace
-    sender: Sender
+    sender: ScriptExecutor
     background: Background
     counters: Counters
     clock: Clock
     settings: Settings
     rule: Callable[[str], Kind | None]
     """The kind that the rules give an absolute key."""
-    logs: Mapping[str, Imager]
+    logs: Mapping[str, KeyRestorer]
     """How logs lie in Redis, by the scope of their keys: sessions of decisions, memories, graphs."""
-    readers: Collection[RecordReader[Any]]
+    readers: Collection[RecordFamilyRestorer[Any]]
     """How those come back that come back all together."""
 
 
@@ -70,36 +67,36 @@ class DurableTier:
         behind: what it stands behind.
     """
 
-    def __init__(self, opened: Opened, behind: Behind) -> None:
+    def __init__(self, opened: OpenedStore, behind: TierDependencies) -> None:
         self.store, self._id = opened
         self._behind = behind
         self._line, self._keyspace = behind.line, behind.keyspace
         self._limit = behind.settings.durable_queue_length
-        self._through = _through(behind.settings)
-        imagers = {LOG: LogImager(behind.logs)}
-        shores = Shores(
+        self._through = _write_through_letters(behind.settings)
+        imagers = {LOG_MODE: LogRestorer(behind.logs)}
+        shores = DurableContext(
             behind.line,
             behind.keyspace,
-            Keeping(behind.sender),
+            DurableScripts(behind.sender),
             self.store,
             behind.clock,
             behind.background,
             behind.counters,
         )
         cache_ms = behind.settings.knowledge_cache_s * 1000
-        self.drainer = Drainer(
+        self.drainer = OutboxRelay(
             shores,
             cache_ms=cache_ms,
             # Before changes are refused, whoever makes them waits for those who carry them.
-            pace=Pace(hurry=self._limit // 10),
+            pace=RelayLimits(hurry=self._limit // 10),
             readmit=self._readmit,
         )
-        self._joiner = Joiner(shores, kind_of=behind.rule, imagers=imagers, nudge=self.drainer.note)
-        self.loader = Loader(
-            shores, imagers=imagers, drain=self.drainer.drain, join=self.join, times=Times(cache_ms=cache_ms)
+        self._joiner = DataLossGuard(shores, kind_of=behind.rule, imagers=imagers, nudge=self.drainer.note)
+        self.loader = KeyLoader(
+            shores, imagers=imagers, drain=self.drainer.drain, join=self.join, times=LoadTimes(cache_ms=cache_ms)
         )
-        self._gatherer = Gatherer(
-            shores, Bringing(behind.sender), behind.readers, drain=self.drainer.drain, join=self.join
+        self._gatherer = RecordRecovery(
+            shores, RecordRestoreScripts(behind.sender), behind.readers, drain=self.drainer.drain, join=self.join
         )
         inspector = Inspector(
             shores,
@@ -109,12 +106,12 @@ class DurableTier:
             imagers=imagers,
             remembers=behind.settings.memory_durability,
         )
-        warmer = Warmer(self.store, behind.keyspace, self.loader, self._gatherer)
-        self.desk = Durability(Staff(self.store, self.drainer, inspector, warmer, self.join))
+        warmer = NamespaceRecovery(self.store, behind.keyspace, self.loader, self._gatherer)
+        self.desk = DurableAdmin(AdminServices(self.store, self.drainer, inspector, warmer, self.join))
 
     # -- as those who change and read keys see it
 
-    def extras(self, keep: Keep) -> tuple[list[bytes], tuple[str, str, int]]:
+    def extras(self, keep: DurabilityModes) -> tuple[list[bytes], tuple[str, str, int]]:
         """What the kept form of a script takes behind its own keys and arguments."""
         namespace = keep.targets[0].space.namespace
         keyspace = self._keyspace
@@ -149,7 +146,7 @@ class DurableTier:
             return True
         return await self.loader.recall(target, mode)
 
-    async def recall_all(self, keep: Keep) -> None:
+    async def recall_all(self, keep: DurabilityModes) -> None:
         """Bring back what a script works on; records once for all."""
         namespaces: set[str] = set()
         for target, mode in zip(keep.targets, keep.modes, strict=True):
@@ -174,7 +171,9 @@ class DurableTier:
 
     async def logs(self, namespace: str, scope: str) -> AsyncIterator[list[str]]:
         """Pages of the keys of logs of one scope that last, in Redis or not."""
-        async for page in self._listed(namespace, lambda head: head.kind == _LOG_KIND and _is_in(head.key, scope)):
+        async for page in self._listed(
+            namespace, lambda head: head.kind == _LOG_KIND and _is_in_scope(head.key, scope)
+        ):
             yield page
 
     async def _listed(self, namespace: str, wanted: Callable[[DurableRecord], bool]) -> AsyncIterator[list[str]]:
@@ -185,7 +184,7 @@ class DurableTier:
                 continue
             targets = [self._keyspace.target(key) for key in alive]
             states = await self._line.read_many([("GET", self._keyspace.state(one)) for one in targets])
-            yield [key for key, state in zip(alive, states, strict=True) if not _is_nowhere(state, now_ms)]
+            yield [key for key, state in zip(alive, states, strict=True) if not _is_known_absent(state, now_ms)]
 
     async def clear(self, namespace: str, stamp: int) -> None:
         """Forget all keys of a namespace whose changes are older than a stamp, and what waits in its outbox."""
@@ -196,7 +195,7 @@ class DurableTier:
         await self._line.call("UNLINK", keyspace.outbox(namespace), dead, kept)
         # Without the mark the next change would look for what Redis has lost (see lua/namespace_join.lua).
         # Nor would a record be looked for that is not here.
-        await self._line.call("HSET", kept, "$joined", f"joined {stamp} {stamp}", MARK, "whole")
+        await self._line.call("HSET", kept, "$joined", f"joined {stamp} {stamp}", RECOVERED_MARK, "whole")
 
     async def _readmit(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
         await self._joiner.readmit(namespace, keys, left_ms=left_ms)
@@ -208,7 +207,7 @@ class DurableTier:
         outbox = self._keyspace.outbox(namespace)
         while entries := as_list(await self._line.call("XRANGE", outbox, after, "+", "COUNT", _PAGE)):
             fields = [cast("list[bytes]", as_list(as_list(entry)[1])) for entry in entries]
-            left = [one for each in fields for one in records_of(each, namespace)]
+            left = [one for each in fields for one in parse_records(each, namespace)]
             yield list({one.key: one for one in left if one.is_head}.values())
             after = f"({text_of(as_list(entries[-1])[0])}"
         async for page in self.store.iterate(namespace, heads_only=True):
@@ -231,7 +230,7 @@ class DurableTier:
         await self.store.close()
 
 
-async def remembered_name(store: Durable, name: str) -> str:
+async def registered_name(store: Durable, name: str) -> str:
     """The name under which a server's data is known: the first one that its store was ever given.
 
     Args:
@@ -247,26 +246,26 @@ async def remembered_name(store: Durable, name: str) -> str:
     return name if found is None else str(orjson.loads(found.body))
 
 
-def _is_in(key: str, scope: str) -> bool:
+def _is_in_scope(key: str, scope: str) -> bool:
     return key.split(":", 2)[1] == scope
 
 
-def _through(settings: Settings) -> str:
+def _write_through_letters(settings: Settings) -> str:
     """The letters of the kinds whose changes are waited for."""
     chosen = {
-        BY_RULE[Kind.SESSION]: settings.session_durability,
-        BY_RULE[Kind.KNOWLEDGE]: settings.knowledge_durability,
-        LOG: settings.log_durability,
+        RULE_MODES[Kind.SESSION]: settings.session_durability,
+        RULE_MODES[Kind.KNOWLEDGE]: settings.knowledge_durability,
+        LOG_MODE: settings.log_durability,
     }
     return "".join(letter for letter, durability in chosen.items() if durability == "through")
 
 
-def _is_nowhere(state: Reply, now_ms: int) -> bool:
+def _is_known_absent(state: Reply, now_ms: int) -> bool:
     """Whether a key that the tier has is known to be gone, also by an expiry of which the tier has not heard yet."""
     if not isinstance(state, bytes):
         return False
     what, *words = state.split()
-    return what in _NOWHERE or (what == _PENDING and 0 < int(words[1]) <= now_ms)
+    return what in _ABSENT_STATES or (what == _PENDING and 0 < int(words[1]) <= now_ms)
 
 
 def _tombstone(head: DurableRecord, stamp: int) -> DurableRecord:

@@ -1,1 +1,1 @@
-"""The ways in from outside: each translates, none decides."""
+"""Interfaces for other processes and people: command line, REST, gRPC, Prometheus. They only translate."""

@@ -22,19 +22,12 @@ import yaml
 from pydantic import Field, ValidationError, field_serializer, field_validator
 
 from sharedmem.clock import Clock, SystemClock
-from sharedmem.errors import (
-    AccessDeniedError,
-    Codes,
-    ConfigError,
-    InvalidError,
-    NotFoundError,
-    SharedMemoryError,
-)
+from sharedmem.errors import AccessDeniedError, Codes, ConfigError, InvalidError, NotFoundError, SharedMemoryError
 from sharedmem.hub import Hub
 from sharedmem.models import Record
+from sharedmem.redis.keys import check_name
+from sharedmem.redis.scope import Grant, check_grants
 from sharedmem.store import SharedMemoryStore
-from sharedmem.wire.access import Grant, check_grants
-from sharedmem.wire.keys import check_name
 
 _SCHEME = "bearer"
 _TOKEN_PREFIX = "smt_"  # noqa: S105  no secret: it lets people and scanners see what a secret is
@@ -169,7 +162,7 @@ class Bearer(Record):
         return hub.store(self.namespace, actor=self.actor, subscribe=self.subscribe, grants=self.grants)
 
 
-class Entry(Bearer):
+class TokenEntry(Bearer):
     """What is kept of a token, in a file or in the registry."""
 
     sha256: str
@@ -257,7 +250,7 @@ class AnyOf:
         raise max(refusals, key=lambda refused: refused.knows)
 
 
-class Tokens:
+class TokenFile:
     """The tokens of a file, as they were when it was read.
 
     Args:
@@ -265,7 +258,7 @@ class Tokens:
         clock: the time to go by.
     """
 
-    def __init__(self, entries: Iterable[Entry], *, clock: Clock | None = None) -> None:
+    def __init__(self, entries: Iterable[TokenEntry], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._bearers = [(bytes.fromhex(entry.sha256), entry) for entry in entries]
 
@@ -278,9 +271,9 @@ class Tokens:
         """
         entries = read_entries(path)
         if not entries:
-            raise _bad(path, "it holds no token; add one with `sharedmem token create --actor NAME --file FILE`")
+            raise _file_error(path, "it holds no token; add one with `sharedmem token create --actor NAME --file FILE`")
         if len({entry.sha256 for entry in entries}) < len(entries):
-            raise _bad(path, "one token stands in two entries; leave one of them out")
+            raise _file_error(path, "one token stands in two entries; leave one of them out")
         return cls(entries)
 
     async def admit(self, authorization: str | None) -> Bearer:
@@ -289,12 +282,12 @@ class Tokens:
         Raises:
             TokenRefusedError: there is no token in it, an unknown one, or one whose time is over.
         """
-        digest = digest_of(token_in(authorization))
-        found: Entry | None = None
+        digest = digest_of(parse_bearer_token(authorization))
+        found: TokenEntry | None = None
         for known, entry in self._bearers:
             if hmac.compare_digest(known, digest):
                 found = entry
-        return valid(found, self._clock.now())
+        return check_entry(found, self._clock.now())
 
     def __len__(self) -> int:
         return len(self._bearers)
@@ -303,7 +296,7 @@ class Tokens:
         return f"<Tokens, {len(self)} of them>"
 
 
-def token_in(authorization: str | None) -> str:
+def parse_bearer_token(authorization: str | None) -> str:
     """The token in an `authorization` header.
 
     Raises:
@@ -322,7 +315,7 @@ def digest_of(token: str) -> bytes:
     return hashlib.sha256(token.encode(errors="replace")).digest()
 
 
-def valid(entry: Entry | None, now: datetime) -> Entry:
+def check_entry(entry: TokenEntry | None, now: datetime) -> TokenEntry:
     """The entry of a token, if there is one whose time is not over.
 
     Raises:
@@ -342,7 +335,7 @@ def new_token(
     rate: Rate | None = None,
     created: datetime | None = None,
     expires: datetime | None = None,
-) -> tuple[str, Entry]:
+) -> tuple[str, TokenEntry]:
     """A new random token of 256 bits, to be shown once, and the entry to keep for it.
 
     Args:
@@ -359,30 +352,30 @@ def new_token(
         raise InvalidError("label", label, f"keep it within {_LONGEST_LABEL} characters")
     token = _TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
     whom = {name: getattr(bearer, name) for name in Bearer.model_fields}
-    kept = Entry(**whom, sha256=digest_of(token).hex(), label=label, rate=rate, created=created, expires=expires)
+    kept = TokenEntry(**whom, sha256=digest_of(token).hex(), label=label, rate=rate, created=created, expires=expires)
     return token, kept
 
 
-def is_named(entry: Entry, name: str) -> bool:
+def matches_name(entry: TokenEntry, name: str) -> bool:
     """Whether people mean this token: by its id, or by the token itself."""
     return name == entry.id or (name.startswith(_TOKEN_PREFIX) and digest_of(name).hex() == entry.sha256)
 
 
-def read_entries(path: Path) -> list[Entry]:
+def read_entries(path: Path) -> list[TokenEntry]:
     """The entries of a tokens file, in order.
 
     Raises:
         ConfigError: it cannot be read, or an entry is wrong.
     """
-    listed = _parsed(path)
+    listed = _parse_file(path)
     if listed is None:
         return []
     if not isinstance(listed, list):
-        raise _bad(path, "it should be a list of entries with sha256, namespace and actor")
+        raise _file_error(path, "it should be a list of entries with sha256, namespace and actor")
     return [_entry(path, number, item) for number, item in enumerate(listed, start=1)]
 
 
-def add_entry(path: Path, entry: Entry) -> None:
+def add_entry(path: Path, entry: TokenEntry) -> None:
     """Put an entry at the end of a tokens file, which is made if it does not exist; comments in YAML stay.
 
     Raises:
@@ -397,7 +390,7 @@ def add_entry(path: Path, entry: Entry) -> None:
     _replace(path, text)
 
 
-def remove_entry(path: Path, name: str) -> Entry:
+def remove_entry(path: Path, name: str) -> TokenEntry:
     """Take an entry out of a tokens file; in YAML all else stays as it is written.
 
     Args:
@@ -409,7 +402,7 @@ def remove_entry(path: Path, name: str) -> Entry:
         ConfigError: the file is none of ours.
     """
     entries = read_entries(path)
-    gone = next((number for number, entry in enumerate(entries) if is_named(entry, name)), None)
+    gone = next((number for number, entry in enumerate(entries) if matches_name(entry, name)), None)
     if gone is None:
         raise NotFoundError("token", name[:_ID_LENGTH], f"`sharedmem token list --file {path}` shows which there are")
     text = path.read_text(encoding="utf-8")
@@ -441,34 +434,34 @@ def _replace(path: Path, text: str) -> None:
             file.write(text)
         beside.replace(path)
     except OSError as error:
-        raise _bad(path, f"it cannot be written: {error.strerror}") from error
+        raise _file_error(path, f"it cannot be written: {error.strerror}") from error
     finally:
         beside.unlink(missing_ok=True)
 
 
-def _parsed(path: Path) -> object:
+def _parse_file(path: Path) -> object:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise _bad(path, f"it cannot be read: {error.strerror}") from error
+        raise _file_error(path, f"it cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise _bad(path, "it is no text in UTF-8") from error
+        raise _file_error(path, "it is no text in UTF-8") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
         # The cause is left out: it quotes lines of the file.
-        raise _bad(path, f"it is neither YAML nor JSON{where}") from None
+        raise _file_error(path, f"it is neither YAML nor JSON{where}") from None
 
 
-def _entry(path: Path, number: int, item: object) -> Entry:
+def _entry(path: Path, number: int, item: object) -> TokenEntry:
     try:
-        return Entry.model_validate(item)
+        return TokenEntry.model_validate(item)
     except ValidationError as error:
         problem = error.errors(include_input=False)[0]
         field = ".".join(map(str, problem["loc"])) or "entry"
         # The cause is left out: it quotes what may be a token.
-        raise _bad(path, f"entry {number}: {field}: {problem['msg'].removeprefix('Value error, ')}") from None
+        raise _file_error(path, f"entry {number}: {field}: {problem['msg'].removeprefix('Value error, ')}") from None
 
 
-def _bad(path: Path, problem: str) -> ConfigError:
+def _file_error(path: Path, problem: str) -> ConfigError:
     return ConfigError("tokens", f"file {path}", problem)

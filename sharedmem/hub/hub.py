@@ -1,4 +1,4 @@
-"""The hub as its users see it."""
+"""The hub: a connection to one server, and the stores that share it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from sharedmem.archive.archives import Archives
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.config import Settings
-from sharedmem.durable.archive.archives import Archives
-from sharedmem.durable.durability import Durability
+from sharedmem.durable.admin import DurableAdmin
 from sharedmem.errors import UnsupportedError, UsageError
-from sharedmem.hub.archiving import archives_of
-from sharedmem.hub.assembly import Connect, Parts, assembled
-from sharedmem.hub.assembly import connect as default_connect
-from sharedmem.hub.thinking import minds_of
+from sharedmem.hub.archives import build_archives
+from sharedmem.hub.composition import Connect, HubContext, assemble, build_knowledge_context
+from sharedmem.hub.composition import connect as default_connect
 from sharedmem.models import Health, Powers
-from sharedmem.process_bound import ProcessBound
+from sharedmem.redis.connect import read_server_info
+from sharedmem.redis.keys import check_name
+from sharedmem.redis.scope import Grant, Identity, Scope, check_grants
+from sharedmem.redis.token_storage import TokenStorage
+from sharedmem.runtime import Counters
+from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.store import SharedMemoryStore
-from sharedmem.telemetry import Counters
-from sharedmem.wire.access import Grant, Identity, Scope, check_grants
-from sharedmem.wire.connection import server_facts
-from sharedmem.wire.keys import check_name
 
 if TYPE_CHECKING:
-    from sharedmem.knowledge.indexing import Indexes
-    from sharedmem.knowledge.minds import Minds
+    from sharedmem.indexes import Indexes
+    from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.providers.protocol import Embedder, LanguageModel
 
 
@@ -61,8 +61,8 @@ class Hub(ProcessBound):
         self._connect = connect or default_connect
         self._embedder = embedder
         self._model = model
-        self._parts: Parts | None = None
-        self._minds: Minds | None = None
+        self._parts: HubContext | None = None
+        self._minds: KnowledgeContext | None = None
 
     @classmethod
     def open(
@@ -109,7 +109,7 @@ class Hub(ProcessBound):
         Raises:
             InvalidError: a name or pattern is none.
         """
-        parts = self._open_parts()
+        parts = self._open_context()
         identity = Identity(
             namespace=check_name("namespace", namespace),
             actor=None if actor is None else check_name("actor", actor),
@@ -118,36 +118,36 @@ class Hub(ProcessBound):
             policy=parts.means.settings.access,
             memory_rights=parts.means.settings.memory_rights,
         )
-        return SharedMemoryStore(parts.means, parts.ground, Scope(parts.keyspace, identity), self._thinking)
+        return SharedMemoryStore(parts.means, parts.ground, Scope(parts.keyspace, identity), self._knowledge_context)
 
     @property
     def url(self) -> str:
         """The server in use, as a client on this machine can open it; a password is left out."""
-        return self._open_parts().connection.url
+        return self._open_context().connection.url
 
     @property
     def powers(self) -> Powers:
         """What the server can do; `powers.missing` says what each absent power takes."""
-        return self._open_parts().powers
+        return self._open_context().powers
 
     @property
     def settings(self) -> Settings:
         """The settings in force."""
-        return self._open_parts().means.settings
+        return self._open_context().means.settings
 
     @property
     def counters(self) -> Counters:
         """What this hub has counted: failed callbacks, lost connections, background failures."""
-        return self._open_parts().means.counters
+        return self._open_context().means.counters
 
     @property
-    def durable(self) -> Durability:
+    def durable(self) -> DurableAdmin:
         """The durable tier behind this server: how it is, what waits for it, and how to bring things back.
 
         Raises:
             UnsupportedError: none stands behind it.
         """
-        tier = self._open_parts().tier
+        tier = self._open_context().tier
         if tier is None:
             remedy = "set durable_url, for example to sqlite:///path/file.db, in every hub of this server"
             raise UnsupportedError("a durable tier", remedy)
@@ -156,7 +156,7 @@ class Hub(ProcessBound):
     @property
     def archive(self) -> Archives:
         """Whole namespaces as files and back, and from one place to another."""
-        return archives_of(self._open_parts())
+        return build_archives(self._open_context())
 
     @property
     def index(self) -> Indexes:
@@ -165,10 +165,10 @@ class Hub(ProcessBound):
         Raises:
             UnsupportedError: the settings name an embedder that is not installed.
         """
-        from sharedmem.knowledge.indexing import Indexes  # noqa: PLC0415  # loads what only memory needs
-        from sharedmem.synthesis.revectored import RevectoredNotes  # noqa: PLC0415
+        from sharedmem.indexes import Indexes  # noqa: PLC0415  # loads what only memory needs
+        from sharedmem.synthesis.note_repository.index import NoteReindexer  # noqa: PLC0415
 
-        return Indexes(self._thinking(), others={"note": RevectoredNotes})
+        return Indexes(self._knowledge_context(), others={"note": NoteReindexer})
 
     async def health(self) -> Health:
         """Ask the server how it is. Two round trips.
@@ -176,12 +176,12 @@ class Hub(ProcessBound):
         Raises:
             UnavailableError: it does not answer within the retry time.
         """
-        parts = self._open_parts()
+        parts = self._open_context()
         line = parts.connection.line
         started = self._clock.monotonic()
         await line.call("PING")
         latency_ms = (self._clock.monotonic() - started) * 1000
-        facts = await server_facts(line, "all")
+        facts = await read_server_info(line, "all")
         return Health(
             ok=True,
             latency_ms=round(latency_ms, 3),
@@ -199,7 +199,7 @@ class Hub(ProcessBound):
             UnavailableError: the server stayed away.
             AccessDeniedError: this Redis user may not list keys.
         """
-        parts = self._open_parts()
+        parts = self._open_context()
         found: set[str] = set()
         async for page in parts.connection.line.scan(parts.keyspace.clocks(), near=None):
             found |= {parts.keyspace.logical(key).partition(":")[0] for key in page}
@@ -249,7 +249,7 @@ class Hub(ProcessBound):
         settings = await self._load()
         connection = await self._connect(settings, self._clock)
         try:
-            self._parts = await assembled(connection, settings, self._clock, embedder=self._embedder)
+            self._parts = await assemble(connection, settings, self._clock, embedder=self._embedder)
         except BaseException:
             await connection.line.close()
             await connection.leave()
@@ -266,15 +266,28 @@ class Hub(ProcessBound):
             return await asyncio.to_thread(Settings.load, redis_url=self._url)
         return self._given if self._url is None else self._given.replace(redis_url=self._url)
 
-    def _thinking(self) -> Minds:
+    def _knowledge_context(self) -> KnowledgeContext:
         if self._minds is None:
-            self._minds = minds_of(self._open_parts(), self._embedder, self._model)
+            self._minds = build_knowledge_context(self._open_context(), self._embedder, self._model)
         return self._minds
 
-    def _open_parts(self) -> Parts:
+    def _open_context(self) -> HubContext:
         if self._parts is None:
             raise UsageError("this hub", f"it is not open; use it inside of: {self._opening}")
         return self._parts
 
     def __repr__(self) -> str:
         return f"<Hub {self._parts.connection.url if self._parts else 'closed'}>"
+
+
+def token_storage_of(hub: Hub) -> TokenStorage:
+    """The tokens of a hub's server. No round trip.
+
+    Args:
+        hub: an open one, whose Redis user may reach more than one namespace.
+
+    Raises:
+        UsageError: the hub is not open.
+    """
+    parts = hub._open_context()  # noqa: SLF001  the same package
+    return TokenStorage(parts.means.line, parts.ground.sender, parts.keyspace)

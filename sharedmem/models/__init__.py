@@ -1,6 +1,24 @@
 """The records that calls answer with: frozen, typed, the same on every face."""
 
-from sharedmem.models.barriers import Arrival
+from sharedmem.models.coordination import (
+    Arrival,
+    Backoff,
+    Holder,
+    LeaseGrant,
+    LeaseState,
+    LimitState,
+    OnceState,
+    Permit,
+    Present,
+    PutResult,
+    QueueCounters,
+    QueuedTask,
+    QueueStats,
+    Receipt,
+    Task,
+    TaskOutcome,
+)
+from sharedmem.models.data import Change, Entry, Gap, Health, Message, Missed, Powers, TypeUsage, Usage
 from sharedmem.models.decisions import (
     ExecutionClaim,
     ExecutionRecord,
@@ -20,7 +38,6 @@ from sharedmem.models.durable import (
     Put,
     Verification,
 )
-from sharedmem.models.episodes import EpisodeEvent
 from sharedmem.models.graph import (
     UNKNOWN,
     ContextItem,
@@ -47,12 +64,11 @@ from sharedmem.models.graph import (
     Traversal,
     Unknown,
 )
-from sharedmem.models.leases import Holder, LeaseGrant, LeaseState
-from sharedmem.models.limits import LimitState, Permit
 from sharedmem.models.memory import (
     AddResult,
     CachedResult,
     CacheStats,
+    EpisodeEvent,
     Hit,
     Importance,
     IndexStatus,
@@ -95,11 +111,7 @@ from sharedmem.models.notes import (
     SynthesisTask,
     Verdict,
 )
-from sharedmem.models.once import OnceState
-from sharedmem.models.presence import Present
 from sharedmem.models.record import Record
-from sharedmem.models.shared import Change, Entry, Gap, Health, Message, Missed, Powers, TypeUsage, Usage
-from sharedmem.models.tasks import Backoff, PutResult, QueueCounters, QueuedTask, QueueStats, Receipt, Task, TaskOutcome
 
 __all__ = [
     "UNKNOWN",

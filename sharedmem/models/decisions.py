@@ -1,4 +1,4 @@
-"""What calls on plans and executions answer with."""
+"""Results of calls on plans and executions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the durable tier keeps, and what it tells of itself."""
+"""Records of the durable tier, and its status reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the temporal knowledge graph holds, and what it answers."""
+"""Records and results of the temporal knowledge graph."""
 
 from __future__ import annotations
 
@@ -261,9 +261,9 @@ class ContextSet(Record):
             if item.tokens <= left:
                 left -= item.tokens
                 lines.append(item.as_line())
-        return "\n".join([self._heading(), *lines]) if lines else ""
+        return "\n".join([self._format_heading(), *lines]) if lines else ""
 
-    def _heading(self) -> str:
+    def _format_heading(self) -> str:
         of = f", as of {_day(self.as_of)}" if self.as_of is not None else ""
         known = f", as known on {_day(self.known_at)}" if self.known_at is not None else ""
         return f"What is known{of}{known}:"

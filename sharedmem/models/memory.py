@@ -1,4 +1,4 @@
-"""What agents remember, and what they are answered when they recall it."""
+"""Records and results of memory: semantic memory, episodes, and the semantic cache."""
 
 from __future__ import annotations
 
@@ -288,3 +288,14 @@ class IndexStatus(Record):
     bytes: int = 0
     problems: tuple[str, ...] = ()
     """What is wrong with it, in sentences."""
+
+
+class EpisodeEvent(Record):
+    """One event of a session."""
+
+    at: datetime
+    """Server time."""
+    actor: str
+    event: Any
+    cursor: str
+    """Pass it as `since` to go on after this event."""

@@ -1,7 +1,10 @@
-"""What synthesis makes of conversations, and what it answers."""
+"""Notes that synthesis makes of conversations, and its results."""
 
 from __future__ import annotations
 
+import heapq
+from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Literal
 
@@ -215,3 +218,30 @@ class PoolStats(Record):
     open_connections: int
     active: int
     """Calls that wait for their answers."""
+
+
+def age_key(note: Note) -> tuple[datetime, str]:
+    """Sort key that puts older notes first."""
+    return note.created_at, note.id
+
+
+def sort_by_succession(notes: Iterable[Note]) -> tuple[Note, ...]:
+    """Notes in the order in which they came about: each before those that took its place, else by age.
+
+    Notes of a ring, which has no such order, come last.
+    """
+    known = {note.id: note for note in notes}
+    waits_for = Counter(note.next_id for note in known.values() if note.next_id in known)
+    ready = [age_key(note) for note in known.values() if not waits_for[note.id]]
+    heapq.heapify(ready)
+    found: dict[str, Note] = {}
+    while ready:
+        note = known[heapq.heappop(ready)[1]]
+        found[note.id] = note
+        after = known.get(note.next_id or "")
+        if after is not None:
+            waits_for[after.id] -= 1
+            if not waits_for[after.id]:
+                heapq.heappush(ready, age_key(after))
+    ring = sorted((note for note in known.values() if note.id not in found), key=age_key)
+    return (*found.values(), *ring)

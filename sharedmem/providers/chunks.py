@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sharedmem.errors import InvalidError
-from sharedmem.wire.vectors import Matrix, unit
+from sharedmem.redis.vectors import Matrix, normalize
 
 LONGEST_TOKENS = 500
 OVERLAP_TOKENS = 50
@@ -34,7 +34,7 @@ _ENCODING = "cl100k_base"
 _ENCODING_URL = f"https://openaipublic.blob.core.windows.net/encodings/{_ENCODING}.tiktoken"
 
 
-class Piece(NamedTuple):
+class TextChunk(NamedTuple):
     """A piece of a text."""
 
     owner: int
@@ -43,7 +43,9 @@ class Piece(NamedTuple):
     tokens: int
 
 
-def pieces_of(texts: Sequence[str], *, longest: int = LONGEST_TOKENS, overlap: int | None = None) -> list[Piece]:
+def split_into_chunks(
+    texts: Sequence[str], *, longest: int = LONGEST_TOKENS, overlap: int | None = None
+) -> list[TextChunk]:
     """The pieces of all texts, in their order; a short text is one piece.
 
     Args:
@@ -58,53 +60,53 @@ def pieces_of(texts: Sequence[str], *, longest: int = LONGEST_TOKENS, overlap: i
         overlap = min(OVERLAP_TOKENS, longest // 10)
     if not 0 <= overlap < longest:
         raise InvalidError("overlap", overlap, f"pieces of {longest} tokens can overlap by 0 to {longest - 1}")
-    found: list[Piece] = []
+    found: list[TextChunk] = []
     for owner, text in enumerate(texts):
-        found += _pieces(owner, text, longest=longest, overlap=overlap)
+        found += _split_text(owner, text, longest=longest, overlap=overlap)
     return found
 
 
-def joined(rows: Matrix, pieces: Sequence[Piece], count: int) -> Matrix:
+def combine_chunk_vectors(rows: Matrix, pieces: Sequence[TextChunk], count: int) -> Matrix:
     """The vector of each of `count` texts out of those of their pieces, at unit length."""
     totals = np.zeros((count, rows.shape[1]), dtype=np.float64)
     weights = np.array([piece.tokens for piece in pieces], dtype=np.float64)
     np.add.at(totals, [piece.owner for piece in pieces], rows * weights[:, None])
-    return unit(totals.astype(np.float32))
+    return normalize(totals.astype(np.float32))
 
 
 def count_tokens(text: str) -> int:
     """How many tokens a text has; at least one, when it has any character."""
-    exactly = _exact_starts()
+    exactly = _tiktoken_starts()
     return max(len(exactly(text) if exactly else _TOKEN.findall(text)), 1) if text else 0
 
 
-def _pieces(owner: int, text: str, *, longest: int, overlap: int) -> list[Piece]:
+def _split_text(owner: int, text: str, *, longest: int, overlap: int) -> list[TextChunk]:
     if len(text) <= min(longest, _NEVER_LONG_CHARACTERS):
-        return [Piece(owner, text, count_tokens(text))]
-    starts = _starts(text)
+        return [TextChunk(owner, text, count_tokens(text))]
+    starts = _token_starts(text)
     if len(starts) <= longest:
-        return [Piece(owner, text, max(len(starts), 1))]
+        return [TextChunk(owner, text, max(len(starts), 1))]
     step = longest - overlap
     ends = [*starts[1:], len(text)]
     found = []
     for first in range(0, len(starts), step):
         last = min(first + longest, len(starts))
-        found.append(Piece(owner, text[starts[first] : ends[last - 1]], last - first))
+        found.append(TextChunk(owner, text[starts[first] : ends[last - 1]], last - first))
         if last == len(starts):
             break
     return found
 
 
-def _starts(text: str) -> list[int]:
+def _token_starts(text: str) -> list[int]:
     """Where each token begins."""
-    exactly = _exact_starts()
+    exactly = _tiktoken_starts()
     return exactly(text) if exactly else [match.start() for match in _TOKEN.finditer(text)]
 
 
 @cache
-def _exact_starts() -> Callable[[str], list[int]] | None:
+def _tiktoken_starts() -> Callable[[str], list[int]] | None:
     """What tells where tokens begin, by tiktoken; None where it is absent, or would have to download its file."""
-    if find_spec("tiktoken") is None or not _file_of_tiktoken().is_file():
+    if find_spec("tiktoken") is None or not _tiktoken_file().is_file():
         return None
     import tiktoken  # noqa: PLC0415  few have it
 
@@ -117,7 +119,7 @@ def _exact_starts() -> Callable[[str], list[int]] | None:
     return starts
 
 
-def _file_of_tiktoken() -> Path:
+def _tiktoken_file() -> Path:
     """Where tiktoken keeps the encoding: its documented variables name the folder, the name is a digest of the URL."""
     folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
     name = sha1(_ENCODING_URL.encode(), usedforsecurity=False).hexdigest()

@@ -1,23 +1,72 @@
-"""Where an OpenAI-compatible service is, how one logs in there, and which setting is to blame when that fails."""
+"""The endpoint of an OpenAI-compatible service: its URL, its key or Entra ID login, and its settings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import SecretStr
 
 from sharedmem.config import Settings
-from sharedmem.errors import ConfigError
-from sharedmem.providers.entra import EntraLogin
+from sharedmem.errors import ConfigError, UnsupportedError
+
+if TYPE_CHECKING:
+    from azure.core.credentials_async import AsyncTokenCredential
+
+
+_SCOPE = "https://cognitiveservices.azure.com/.default"
+
+
+class EntraLogin:
+    """Tokens for whoever runs this: a managed identity, a workload identity, or a developer's login.
+
+    Args:
+        field: the setting that could hold a key instead, told in errors.
+        credential: what gets tokens; None tries what azure-identity knows.
+
+    Raises:
+        UnsupportedError: azure-identity is not installed.
+    """
+
+    def __init__(self, field: str, credential: AsyncTokenCredential | None = None) -> None:
+        self._field = field
+        self._credential = credential or _default_credential(field)
+
+    async def token(self) -> str:
+        """A token that is valid now; kept and renewed by azure-identity.
+
+        Raises:
+            ConfigError: nobody is logged in.
+        """
+        from azure.core.exceptions import ClientAuthenticationError  # noqa: PLC0415  who has a key does not need it
+
+        try:
+            return (await self._credential.get_token(_SCOPE)).token
+        except ClientAuthenticationError as error:
+            problem = "it is not set, and Entra ID logs nobody in; set it, or run `az login`"
+            raise ConfigError(self._field, "default", problem) from error
+
+    async def close(self) -> None:
+        """Give back connections."""
+        await self._credential.close()
+
+
+def _default_credential(field: str) -> AsyncTokenCredential:
+    try:
+        from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415  it takes long to load
+    except ImportError as error:
+        remedy = f"pip install azure-identity aiohttp, or set {field}"
+        raise UnsupportedError("logging in at Azure with Entra ID", remedy) from error
+    return DefaultAzureCredential()
+
 
 _OPENAI = "https://api.openai.com/v1"
 _API_VERSION = "2024-10-21"
 _AZURE_V1 = "/openai/v1"
 
 
-class Role(NamedTuple):
+class ServiceRole(NamedTuple):
     """The settings of one kind of service, and its path."""
 
     chooser: str
@@ -28,12 +77,12 @@ class Role(NamedTuple):
     counted_as: str
 
 
-EMBEDDING = Role("embedder", "embedding_url", "embedding_key", "embeddings", "embedding_requests")
-CHAT = Role("llm", "llm_url", "llm_key", "chat/completions", "llm_requests")
+EMBEDDING = ServiceRole("embedder", "embedding_url", "embedding_key", "embeddings", "embedding_requests")
+CHAT = ServiceRole("llm", "llm_url", "llm_key", "chat/completions", "llm_requests")
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class ModelEndpoint:
     """One service, as requests are sent to it; its `repr` shows no key."""
 
     provider: str
@@ -41,7 +90,7 @@ class Endpoint:
     model: str
     url: str
     """Whole: with path and query."""
-    role: Role
+    role: ServiceRole
     settings: Settings = field(repr=False)
     key: str | None = field(repr=False)
     login: EntraLogin | None = field(repr=False)
@@ -79,12 +128,12 @@ class Endpoint:
         if self.login is not None:
             await self.login.close()
 
-    def blamed(self, setting: str, problem: str) -> ConfigError:
+    def config_error(self, setting: str, problem: str) -> ConfigError:
         """The error that names a setting and where its value came from."""
         return ConfigError(setting, self.settings.origin(setting), problem)
 
 
-def open_endpoint(settings: Settings, role: Role) -> Endpoint:
+def open_endpoint(settings: Settings, role: ServiceRole) -> ModelEndpoint:
     """The service that settings choose for a role.
 
     Raises:
@@ -93,7 +142,7 @@ def open_endpoint(settings: Settings, role: Role) -> Endpoint:
     """
     provider, _, model = getattr(settings, role.chooser).partition(":")
     base: str | None = getattr(settings, role.url)
-    key = _key(settings, role)
+    key = _api_key(settings, role)
     if provider == "azure" and base is None:
         problem = "azure needs it; set it to the resource, as in https://<name>.openai.azure.com"
         raise ConfigError(role.url, settings.origin(role.url), problem)
@@ -101,11 +150,11 @@ def open_endpoint(settings: Settings, role: Role) -> Endpoint:
         problem = f"OpenAI needs it; set it, or set {role.url} to a service that takes no key"
         raise ConfigError(role.key, settings.origin(role.key), problem)
     login = EntraLogin(role.key) if provider == "azure" and key is None else None
-    url = _azure_url(base or "", model, role.path) if provider == "azure" else _joined(base or _OPENAI, role.path)
-    return Endpoint(provider, model, url, role, settings, key, login)
+    url = _azure_url(base or "", model, role.path) if provider == "azure" else _join_url(base or _OPENAI, role.path)
+    return ModelEndpoint(provider, model, url, role, settings, key, login)
 
 
-def _key(settings: Settings, role: Role) -> str | None:
+def _api_key(settings: Settings, role: ServiceRole) -> str | None:
     secret: SecretStr | None = getattr(settings, role.key)
     # Files of secrets often end with a line break.
     key = secret.get_secret_value().strip() if secret else ""
@@ -118,11 +167,11 @@ def _key(settings: Settings, role: Role) -> str | None:
 def _azure_url(base: str, deployment: str, path: str) -> str:
     parts = urlsplit(base)
     if parts.path.endswith(_AZURE_V1):
-        return _joined(base, path)
+        return _join_url(base, path)
     resource = urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query or f"api-version={_API_VERSION}", ""))
-    return _joined(resource, f"openai/deployments/{quote(deployment, safe='')}/{path}")
+    return _join_url(resource, f"openai/deployments/{quote(deployment, safe='')}/{path}")
 
 
-def _joined(base: str, path: str) -> str:
+def _join_url(base: str, path: str) -> str:
     parts = urlsplit(base)
     return urlunsplit((parts.scheme, parts.netloc, f"{parts.path.rstrip('/')}/{path}", parts.query, ""))

@@ -1,4 +1,4 @@
-"""The offline model: it quotes the sentences that say most, writes nothing of its own, and says so by its name."""
+"""The offline model: it returns the most central sentences, and says so by its name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 from sharedmem.errors import UnsupportedError
 from sharedmem.providers.protocol import ChatMessage, Model
-from sharedmem.providers.sentences import summarize
+from sharedmem.text.summary import summarize
 
 _CHARACTERS_PER_TOKEN = 4
 _CHARACTERS = 2_000
@@ -38,12 +38,12 @@ class ExtractiveSummarizer:
         Raises:
             UnsupportedError: the form has another field that must be filled.
         """
-        quoted = _summary(messages, _CHARACTERS)
-        return schema.model_validate(_filled(schema, quoted))
+        quoted = _summarize_messages(messages, _CHARACTERS)
+        return schema.model_validate(_fill_schema(schema, quoted))
 
     async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
         """The sentences that say most, one a line; about four characters a token."""
-        return _summary(messages, max_tokens * _CHARACTERS_PER_TOKEN)
+        return _summarize_messages(messages, max_tokens * _CHARACTERS_PER_TOKEN)
 
     async def close(self) -> None:
         """There is nothing to give back."""
@@ -52,17 +52,17 @@ class ExtractiveSummarizer:
         return "<ExtractiveSummarizer: picks sentences, offline>"
 
 
-def _summary(messages: Sequence[ChatMessage], characters: int) -> str:
+def _summarize_messages(messages: Sequence[ChatMessage], characters: int) -> str:
     texts = [message.content for message in messages if message.role != "system"]
     return summarize(texts, sentences=_SENTENCES, characters=characters)
 
 
-def _filled(schema: type[BaseModel], quoted: str) -> dict[str, object]:
+def _fill_schema(schema: type[BaseModel], quoted: str) -> dict[str, object]:
     values: dict[str, object] = {}
     for name, field in schema.model_fields.items():
-        if name in _TEXT_FIELDS and _takes(field, str):
+        if name in _TEXT_FIELDS and _accepts(field, str):
             values[field.alias or name] = quoted
-        elif name in _LIST_FIELDS and _takes(field, list[str]):
+        elif name in _LIST_FIELDS and _accepts(field, list[str]):
             values[field.alias or name] = quoted.splitlines()
         elif field.is_required():
             remedy = f"its field {name!r} takes a language model; set llm to openai:<model> or azure:<deployment>"
@@ -70,5 +70,5 @@ def _filled(schema: type[BaseModel], quoted: str) -> dict[str, object]:
     return values
 
 
-def _takes(field: FieldInfo, kind: object) -> bool:
+def _accepts(field: FieldInfo, kind: object) -> bool:
     return field.annotation in (kind, kind | None)  # type: ignore[operator]  # types and generic aliases both join

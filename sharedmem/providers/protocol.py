@@ -1,4 +1,4 @@
-"""What an embedder and a language model have to do."""
+"""The protocols of an embedder and of a language model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 from pydantic import BaseModel
 
 from sharedmem.models import Record
-from sharedmem.wire.vectors import Matrix
+from sharedmem.redis.vectors import Matrix
 
 Purpose = Literal["document", "query"]
 Model = TypeVar("Model", bound=BaseModel)

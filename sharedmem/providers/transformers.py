@@ -1,4 +1,4 @@
-"""Vectors of a sentence-transformers model, which runs on this machine."""
+"""Embeddings of a sentence-transformers model that runs on this machine."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Protocol, cast
 import numpy as np
 
 from sharedmem.errors import ConfigError, UnsupportedError
-from sharedmem.providers.chunks import LONGEST_TOKENS, joined, pieces_of
+from sharedmem.providers.chunks import LONGEST_TOKENS, combine_chunk_vectors, split_into_chunks
+from sharedmem.providers.embedding_rows import encodable_texts, non_blank_positions, spread_rows
 from sharedmem.providers.protocol import Embeddings, Purpose
-from sharedmem.providers.rows import meaningful, sound_texts, spread
-from sharedmem.wire.vectors import Matrix
+from sharedmem.redis.vectors import Matrix
 
 REMEDY = "pip install 'sharedmem-hub[sentence-transformers]'"
 # What its models are known for; others are loaded to find out.
@@ -30,7 +30,7 @@ _OF = "sentence-transformers/"
 _SHARE = 0.8
 
 
-class _Model(Protocol):
+class _SentenceTransformer(Protocol):
     max_seq_length: int | None
 
     def encode_query(self, sentences: list[str], **options: object) -> object: ...
@@ -65,7 +65,7 @@ class TransformerEmbedder:
         self._dimension = dimension or known or 0
         self._batch = batch
         self._origin = origin
-        self._model: _Model | None = None
+        self._model: _SentenceTransformer | None = None
         # One text after the other: the model uses all cores for one, and its tokenizer is not for several threads.
         self._turn = threading.Lock()
 
@@ -87,7 +87,7 @@ class TransformerEmbedder:
             UnsupportedError: the model cannot be loaded.
             ConfigError: its vectors have another dimension than expected.
         """
-        sound = sound_texts(texts)
+        sound = encodable_texts(texts)
         return Embeddings(await asyncio.to_thread(self._vectors, sound, purpose), 0)
 
     async def close(self) -> None:
@@ -95,25 +95,25 @@ class TransformerEmbedder:
         self._model = None
 
     def _vectors(self, texts: list[str], purpose: Purpose) -> Matrix:
-        positions = meaningful(texts)
+        positions = non_blank_positions(texts)
         if not positions:
             return np.zeros((len(texts), self._dimension), dtype=np.float32)
         with self._turn:
             model = self._loaded()
             longest = min(LONGEST_TOKENS, int((model.max_seq_length or LONGEST_TOKENS) * _SHARE))
-            pieces = pieces_of([texts[position] for position in positions], longest=max(longest, 1))
+            pieces = split_into_chunks([texts[position] for position in positions], longest=max(longest, 1))
             encode = model.encode_query if purpose == "query" else model.encode_document
             found = encode([piece.text for piece in pieces], batch_size=self._batch, show_progress_bar=False)
         rows = np.asarray(found, dtype=np.float32)
         self._check(rows.shape[1])
-        return spread(joined(rows, pieces, len(positions)), positions, len(texts))
+        return spread_rows(combine_chunk_vectors(rows, pieces, len(positions)), positions, len(texts))
 
-    def _loaded(self) -> _Model:
+    def _loaded(self) -> _SentenceTransformer:
         if self._model is None:
             from sentence_transformers import SentenceTransformer  # noqa: PLC0415  it brings torch
 
             try:
-                self._model = cast("_Model", SentenceTransformer(self._name))
+                self._model = cast("_SentenceTransformer", SentenceTransformer(self._name))
             except (OSError, ValueError) as error:
                 raise UnsupportedError(f"the model {self._name!r}", f"it cannot be loaded: {error}") from error
         return self._model

@@ -1,4 +1,4 @@
-"""Filters as values: what must hold of a record, without a word of any query language."""
+"""Filters as values: what a record must match, independent of any query language."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from sharedmem.search.protocol import Candidate
+from sharedmem.search.protocol import IndexHit
 
 RRF_K = 60
 """How little the first places stand out; the value that everybody uses."""
 
 
-class Placed(Protocol):
+class RankedHit(Protocol):
     """A hit of whichever search."""
 
     @property
@@ -24,7 +24,7 @@ class Placed(Protocol):
         """Of the record."""
 
 
-def shares_by_rank(hits: Sequence[Placed], weight: float = 1.0, *, k: int = RRF_K) -> dict[str, float]:
+def reciprocal_rank_scores(hits: Sequence[RankedHit], weight: float = 1.0, *, k: int = RRF_K) -> dict[str, float]:
     """Reciprocal ranks, scaled so that the first hit gets the whole weight: weight * (k + 1) / (k + rank).
 
     Args:
@@ -35,7 +35,7 @@ def shares_by_rank(hits: Sequence[Placed], weight: float = 1.0, *, k: int = RRF_
     return {hit.id: weight * (k + 1) / (k + rank) for rank, hit in enumerate(hits, start=1)}
 
 
-def shares_by_best(hits: Sequence[Candidate], weight: float = 1.0) -> dict[str, float]:
+def scores_by_best(hits: Sequence[IndexHit], weight: float = 1.0) -> dict[str, float]:
     """Scores divided by the highest: right for words, whose scores begin at zero but end nowhere."""
     best = max([score for _, score, _ in hits], default=0.0)
     if best <= 0:
@@ -43,7 +43,7 @@ def shares_by_best(hits: Sequence[Candidate], weight: float = 1.0) -> dict[str, 
     return {id_: weight * score / best for id_, score, _ in hits}
 
 
-def shares_stretched(hits: Sequence[Candidate], weight: float = 1.0) -> dict[str, float]:
+def min_max_scores(hits: Sequence[IndexHit], weight: float = 1.0) -> dict[str, float]:
     """Scores stretched to fill 0 to 1: right for similarities, which lie close together; equal ones all count as 1."""
     scores = [score for _, score, _ in hits]
     low = min(scores, default=0.0)
@@ -53,7 +53,7 @@ def shares_stretched(hits: Sequence[Candidate], weight: float = 1.0) -> dict[str
     return {id_: weight * (score - low) / width for id_, score, _ in hits}
 
 
-def summed(some: dict[str, float], others: dict[str, float]) -> dict[str, float]:
+def sum_scores(some: dict[str, float], others: dict[str, float]) -> dict[str, float]:
     """The score of each record that at least one of two searches has found."""
     scores = some.copy()
     for id_, share in others.items():

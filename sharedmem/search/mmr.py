@@ -1,4 +1,4 @@
-"""Maximal marginal relevance: hits that are relevant and not all the same."""
+"""Maximal marginal relevance: select hits that are relevant and different from each other."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sharedmem.wire.vectors import Matrix
+from sharedmem.redis.vectors import Matrix
 
 
-def diversified(relevance: Sequence[float], vectors: Matrix, *, balance: float, k: int) -> list[int]:
+def select_diverse(relevance: Sequence[float], vectors: Matrix, *, balance: float, k: int) -> list[int]:
     """Which hits to show, in their order: each time the one that is most relevant and least like those before it.
 
     Its merit is balance * relevance - (1 - balance) * similarity to the most similar one chosen, with the relevance
@@ -25,7 +25,7 @@ def diversified(relevance: Sequence[float], vectors: Matrix, *, balance: float, 
     Returns:
         Places in `relevance`, each once; ties go to the first.
     """
-    merits = balance * _stretched(np.asarray(relevance, dtype=np.float64))
+    merits = balance * _min_max_normalize(np.asarray(relevance, dtype=np.float64))
     likeness = np.zeros(len(merits))
     chosen: list[int] = []
     left = np.ones(len(merits), dtype=np.bool_)
@@ -37,7 +37,7 @@ def diversified(relevance: Sequence[float], vectors: Matrix, *, balance: float, 
     return chosen
 
 
-def _stretched(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def _min_max_normalize(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     if not len(scores):
         return scores
     low, width = scores.min(), np.ptp(scores)

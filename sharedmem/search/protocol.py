@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from sharedmem.models import IndexStatus
+from sharedmem.redis.vectors import Vector
 from sharedmem.search.filters import ALL, Every
-from sharedmem.wire.vectors import Vector
 
 SEPARATOR = "\x1f"
 """Stands between the values of a tag field."""
 
 
 @dataclass(frozen=True)
-class Family:
+class RecordFamily:
     """One kind of record, and how it is found."""
 
     name: str
@@ -43,7 +43,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Query:
+class IndexQuery:
     """What is looked for."""
 
     terms: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Query:
     word."""
 
 
-class Candidate(NamedTuple):
+class IndexHit(NamedTuple):
     """A record that one search found."""
 
     id: str
@@ -68,17 +68,17 @@ class Candidate(NamedTuple):
     facts: bytes
 
 
-class Found(NamedTuple):
+class IndexResult(NamedTuple):
     """The best hits of each search, best first; ties by id, so that all indexes answer alike."""
 
-    text: list[Candidate]
-    vector: list[Candidate]
+    text: list[IndexHit]
+    vector: list[IndexHit]
     version: int
     """Version of the namespace's newest change of such a record that was surely seen."""
     round_trips: int
 
 
-class Page(NamedTuple):
+class RecordPage(NamedTuple):
     """Records in an order, with how many there are."""
 
     ids: list[str]
@@ -93,7 +93,7 @@ class Index(Protocol):
     """Finds the records of one family."""
 
     @property
-    def family(self) -> Family:
+    def family(self) -> RecordFamily:
         """What it finds."""
 
     @property
@@ -108,7 +108,7 @@ class Index(Protocol):
             UnavailableError: the server cannot be reached.
         """
 
-    async def search(self, namespace: str, query: Query) -> Found:
+    async def search(self, namespace: str, query: IndexQuery) -> IndexResult:
         """The hits by words and by meaning, in one round trip (two after the namespace has moved).
 
         Only records of the namespace that the filters let through. Records that expired may still be among them:
@@ -119,15 +119,15 @@ class Index(Protocol):
             UnavailableError: the server cannot be reached, or could not finish in time; never part of the hits.
         """
 
-    async def search_each(self, namespace: str, queries: Sequence[Query]) -> list[Found]:
+    async def search_each(self, namespace: str, queries: Sequence[IndexQuery]) -> list[IndexResult]:
         """As `search` does for each query, in one round trip for all; the same version for all.
 
         Raises:
             InvalidError, UnavailableError: as `search`.
         """
 
-    async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> Found:
-        """The `k` nearest records by meaning alone, in `Found.vector`. One round trip.
+    async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> IndexResult:
+        """The `k` nearest records by meaning alone, in `IndexResult.vector`. One round trip.
 
         Raises:
             InvalidError, UnavailableError: as `search`.
@@ -135,7 +135,7 @@ class Index(Protocol):
 
     async def nearest_each(
         self, namespace: str, vectors: Sequence[Vector], *, filters: Every = ALL, k: int = 10
-    ) -> list[Found]:
+    ) -> list[IndexResult]:
         """As `nearest` does for each vector, in one round trip for all; the same version for all.
 
         Raises:
@@ -144,7 +144,7 @@ class Index(Protocol):
 
     async def matching(
         self, namespace: str, filters: Every, *, newest: str | None = None, offset: int = 0, limit: int = 100
-    ) -> Page:
+    ) -> RecordPage:
         """The records that filters let through.
 
         Args:

@@ -14,29 +14,29 @@ from sharedmem.search.protocol import SEPARATOR
 
 NO_VALUE = SEPARATOR
 """Stands for a value that no record has."""
-_SPELLED_OUT = "%"
+_ENCODED_PREFIX = "%"
 # Inside a value, blanks and signs mean nothing; at its ends blanks are dropped, and so is a backslash before one.
 _PLAIN = re.compile(r"(?![%\s])[^\x00-\x1f\x7f\\]*(?<!\s)")
 
 
-def spelled(value: str) -> str:
+def encode_tag(value: str) -> str:
     """A value as it lies in the hash, and as a filter looks for it."""
     if value and _PLAIN.fullmatch(value):
         return value
-    return _SPELLED_OUT + quote(value, safe="", errors="surrogatepass")
+    return _ENCODED_PREFIX + quote(value, safe="", errors="surrogatepass")
 
 
-def joined(values: Iterable[str]) -> str:
+def join_tags(values: Iterable[str]) -> str:
     """What a tag field holds for these values; write no field when there are none."""
-    return SEPARATOR.join(map(spelled, values))
+    return SEPARATOR.join(map(encode_tag, values))
 
 
-def parted(field: str) -> list[str]:
+def split_tags(field: str) -> list[str]:
     """The values that a tag field holds."""
-    return [_read(value) for value in field.split(SEPARATOR)] if field else []
+    return [_decode_tag(value) for value in field.split(SEPARATOR)] if field else []
 
 
-def _read(value: str) -> str:
-    if value.startswith(_SPELLED_OUT):
-        return unquote(value[len(_SPELLED_OUT) :], errors="surrogatepass")
+def _decode_tag(value: str) -> str:
+    if value.startswith(_ENCODED_PREFIX):
+        return unquote(value[len(_ENCODED_PREFIX) :], errors="surrogatepass")
     return value

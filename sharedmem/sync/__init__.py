@@ -13,6 +13,7 @@ from sharedmem.sync._generated import (
     Access,
     Barrier,
     Candidacy,
+    ClaimedTask,
     Consumer,
     Decisions,
     Episodes,
@@ -24,7 +25,6 @@ from sharedmem.sync._generated import (
     ReadWriteLock,
     SharedMemoryStore,
     Subscription,
-    TaskInHand,
     TaskQueue,
 )
 
@@ -32,6 +32,7 @@ __all__ = [
     "Access",
     "Barrier",
     "Candidacy",
+    "ClaimedTask",
     "Consumer",
     "Decisions",
     "Episodes",
@@ -43,6 +44,5 @@ __all__ = [
     "ReadWriteLock",
     "SharedMemoryStore",
     "Subscription",
-    "TaskInHand",
     "TaskQueue",
 ]

@@ -8,50 +8,50 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from sharedmem.archive.archives import Archives as AsyncArchives
+from sharedmem.archive.archives import MappingLike
+from sharedmem.archive.backfill import Backfilled
+from sharedmem.archive.frames import UnpackLimits
+from sharedmem.archive.progress import Progress
+from sharedmem.archive.transfer import Exported, Imported
+from sharedmem.cache.decorator import Amount
+from sharedmem.cache.semantic_cache import SemanticCache as AsyncSemanticCache
 from sharedmem.config import Kind, Settings
 from sharedmem.coordination.barriers import Barrier as AsyncBarrier
 from sharedmem.coordination.leader import Candidacy as AsyncCandidacy
-from sharedmem.coordination.lease import Lease as AsyncLease
-from sharedmem.coordination.leases import LeaseKind
-from sharedmem.coordination.limits import Algorithm
-from sharedmem.coordination.limits import RateLimit as AsyncRateLimit
+from sharedmem.coordination.lease_session import Lease as AsyncLease
+from sharedmem.coordination.locks import LeaseKind
+from sharedmem.coordination.locks import ReadWriteLock as AsyncReadWriteLock
 from sharedmem.coordination.presence import Presence as AsyncPresence
-from sharedmem.coordination.queues import TaskQueue as AsyncTaskQueue
-from sharedmem.coordination.rwlock import ReadWriteLock as AsyncReadWriteLock
-from sharedmem.coordination.worker import TaskInHand as AsyncTaskInHand
-from sharedmem.data.consumers import Consumer as AsyncConsumer
+from sharedmem.coordination.queues.task_queue import TaskQueue as AsyncTaskQueue
+from sharedmem.coordination.queues.worker import ClaimedTask as AsyncClaimedTask
+from sharedmem.coordination.rate_limits import Algorithm
+from sharedmem.coordination.rate_limits import RateLimit as AsyncRateLimit
+from sharedmem.data.access import Access as AsyncAccess
+from sharedmem.data.change_feed import Consumer as AsyncConsumer
 from sharedmem.data.hashes import _UNSET
 from sharedmem.data.messages import Subscription as AsyncSubscription
-from sharedmem.data.rights import Access as AsyncAccess
-from sharedmem.durable.archive.archives import Archives as AsyncArchives
-from sharedmem.durable.archive.archives import MappingLike
-from sharedmem.durable.archive.backfilling import Backfilled
-from sharedmem.durable.archive.frames import UnpackLimits
-from sharedmem.durable.archive.moving import Exported, Imported
-from sharedmem.durable.archive.steps import Progress
-from sharedmem.durable.durability import Durability as AsyncDurability
+from sharedmem.decisions.decisions import Decisions as AsyncDecisions
+from sharedmem.decisions.execution_claims import Execution as AsyncExecution
+from sharedmem.decisions.executions import TakeoverPolicy
+from sharedmem.decisions.plans import _DEFAULT_WINDOW_S
+from sharedmem.durable.admin import DurableAdmin as AsyncDurableAdmin
 from sharedmem.durable.protocol import Scalar
-from sharedmem.knowledge.cache.calling import Amount
-from sharedmem.knowledge.cache.semantic import SemanticCache as AsyncSemanticCache
-from sharedmem.knowledge.decisions import Decisions as AsyncDecisions
-from sharedmem.knowledge.episodes import Episodes as AsyncEpisodes
-from sharedmem.knowledge.executing import Execution as AsyncExecution
-from sharedmem.knowledge.executions import Policy
-from sharedmem.knowledge.graph.extraction import Extractor
-from sharedmem.knowledge.graph.graph import Graph as AsyncGraph
-from sharedmem.knowledge.graph.lookups import Page
-from sharedmem.knowledge.graph.protocol import GraphProgress
-from sharedmem.knowledge.graph.retrieving.weights import Weights
-from sharedmem.knowledge.graph.traversing import DEEPEST
-from sharedmem.knowledge.indexing import Indexes as AsyncIndexes
-from sharedmem.knowledge.memory.answers import Hits, Listing
-from sharedmem.knowledge.memory.memories import Memories as AsyncMemories
-from sharedmem.knowledge.memory.moving import Given, ImportProgress
-from sharedmem.knowledge.memory.searching import Filters
-from sharedmem.knowledge.memory.standing import DEFAULT_THRESHOLD
-from sharedmem.knowledge.memory.standing import StandingQuery as AsyncStandingQuery
-from sharedmem.knowledge.plans import _DEFAULT_WINDOW_S
-from sharedmem.knowledge.scoring import Recipe
+from sharedmem.episodes.episodes import Episodes as AsyncEpisodes
+from sharedmem.graph.base import Page
+from sharedmem.graph.extraction.protocol import Extractor
+from sharedmem.graph.graph import Graph as AsyncGraph
+from sharedmem.graph.protocol import GraphProgress
+from sharedmem.graph.retrieval.ranking import Weights
+from sharedmem.graph.traversal import DEEPEST
+from sharedmem.indexes import Indexes as AsyncIndexes
+from sharedmem.memory.memories import Memories as AsyncMemories
+from sharedmem.memory.ranking import RankingWeights
+from sharedmem.memory.search import Filters
+from sharedmem.memory.search_types import MemoryListing, SearchHits
+from sharedmem.memory.subscriptions import DEFAULT_THRESHOLD
+from sharedmem.memory.subscriptions import StandingQuery as AsyncStandingQuery
+from sharedmem.memory.transfer import ImportedItem, ImportProgress
 from sharedmem.models import (
     AddResult,
     ArchiveReport,
@@ -115,24 +115,34 @@ from sharedmem.models import (
     Usage,
     Verification,
 )
-from sharedmem.models.barriers import Arrival
-from sharedmem.models.leases import LeaseGrant, LeaseState
-from sharedmem.models.limits import LimitState, Permit
+from sharedmem.models.coordination import (
+    Arrival,
+    Backoff,
+    LeaseGrant,
+    LeaseState,
+    LimitState,
+    OnceState,
+    Permit,
+    Present,
+    PutResult,
+    QueuedTask,
+    QueueLine,
+    QueueStats,
+    Receipt,
+    Task,
+    TaskOutcome,
+)
 from sharedmem.models.notes import ChainDirection, SummaryMode
-from sharedmem.models.once import OnceState
-from sharedmem.models.presence import Present
-from sharedmem.models.tasks import Backoff, PutResult, QueuedTask, QueueLine, QueueStats, Receipt, Task, TaskOutcome
 from sharedmem.providers.protocol import Embedder, LanguageModel
+from sharedmem.redis.scope import Grant, Need, PolicyName
+from sharedmem.runtime import Counters
 from sharedmem.search.protocol import IndexProgress
 from sharedmem.store import SharedMemoryStore as AsyncSharedMemoryStore
-from sharedmem.sync.faces import Decorator, Face, HubFace
+from sharedmem.sync.faces import CacheDecorator, Face, HubFace
 from sharedmem.sync.portal import threaded
-from sharedmem.synthesis.base import Said
-from sharedmem.synthesis.batching import Batcher as AsyncBatcher
-from sharedmem.synthesis.keeping import NoteProgress
+from sharedmem.synthesis.batcher import Batcher as AsyncBatcher
+from sharedmem.synthesis.synthesis import ConversationInput, NoteProgress
 from sharedmem.synthesis.synthesis import Synthesis as AsyncSynthesis
-from sharedmem.telemetry import Counters
-from sharedmem.wire.access import Grant, Need, PolicyName
 
 
 class Access(Face[AsyncAccess]):
@@ -531,7 +541,7 @@ class Decisions(Face[AsyncDecisions]):
 
     @contextmanager
     def executing(
-        self, session: str, plan_hash: str, *, lease: float = 30.0, policy: Policy = "never"
+        self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
     ) -> Iterator[Execution]:
         """Claim an execution for the length of the block, and renew the claim at a third of its lease.
 
@@ -550,7 +560,7 @@ class Decisions(Face[AsyncDecisions]):
         yield from self._entered(self._async.executing(session, plan_hash, lease=lease, policy=policy), Execution)
 
     def begin_execution(
-        self, session: str, plan_hash: str, *, lease: float = 30.0, policy: Policy = "never"
+        self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
     ) -> ExecutionClaim:
         """Claim the execution of a plan before doing it; of racing executors exactly one gets it. One round trip.
 
@@ -1017,7 +1027,7 @@ class Presence(Face[AsyncPresence]):
         return self._portal.run(self._async.who(role))
 
 
-class TaskInHand(Face[AsyncTaskInHand]):
+class ClaimedTask(Face[AsyncClaimedTask]):
     """A claimed task that is worked on; it is renewed until its block ends.
 
     Hand `finish` what comes out of it.
@@ -1116,7 +1126,7 @@ class TaskQueue(Face[AsyncTaskQueue]):
         )
 
     @contextmanager
-    def claimed(self, *, wait: float | None = 0.0) -> Iterator[TaskInHand | None]:
+    def claimed(self, *, wait: float | None = 0.0) -> Iterator[ClaimedTask | None]:
         """Claim a task for the time of a block: it is renewed meanwhile, and acknowledged at the end.
 
         Yields None when there is no task. A block that raises, or is cancelled, leaves the task to be retried.
@@ -1129,7 +1139,7 @@ class TaskQueue(Face[AsyncTaskQueue]):
             InvalidError: `wait` is refused; or the result cannot be coded, and the task is a dead letter.
             AccessDeniedError, UnavailableError: as `claim`.
         """
-        yield from self._entered_if_any(self._async.claimed(wait=wait), TaskInHand)
+        yield from self._entered_if_any(self._async.claimed(wait=wait), ClaimedTask)
 
     def tasks(self) -> Iterator[Task]:
         """Claimed tasks, one by one, for ever; the loop says itself what became of each (`ack`, `retry`, `fail`).
@@ -1485,10 +1495,10 @@ class Memories(Face[AsyncMemories]):
         filters: Filters = None,
         threshold: float | None = None,
         explain: bool = False,
-        recipe: Recipe | None = None,
+        recipe: RankingWeights | None = None,
         diversity: float | None = None,
         rerank: Callable[[str, Sequence[MemoryItem]], Sequence[float]] | None = None,
-    ) -> Hits:
+    ) -> SearchHits:
         """What is remembered that answers a query, best first.
 
         Two round trips; three where turns of a conversation are found. What has expired, is deleted or has left the
@@ -1531,7 +1541,7 @@ class Memories(Face[AsyncMemories]):
 
     def search_semantic(
         self, query: str, *, threshold: float | None = None, limit: int = 10, filters: Filters = None
-    ) -> Hits:
+    ) -> SearchHits:
         """What means about the same as a query; `search` with mode `semantic`.
 
         Args:
@@ -1545,7 +1555,7 @@ class Memories(Face[AsyncMemories]):
 
     def search_hybrid(
         self, query: str, *, keywords: str | None = None, limit: int = 10, filters: Filters = None
-    ) -> Hits:
+    ) -> SearchHits:
         """What means about the same as a query, or holds some words; `search` where the words differ from the query.
 
         Args:
@@ -1565,7 +1575,7 @@ class Memories(Face[AsyncMemories]):
         order_by: Literal["relevance", "timestamp"] = "relevance",
         limit: int = 10,
         filters: Filters = None,
-    ) -> Hits:
+    ) -> SearchHits:
         """What holds any of the words of a phrase.
 
         Args:
@@ -1580,7 +1590,7 @@ class Memories(Face[AsyncMemories]):
 
     def find_similar(
         self, embedding: Sequence[float], *, threshold: float = 0.0, limit: int = 10, filters: Filters = None
-    ) -> Hits:
+    ) -> SearchHits:
         """The memories nearest to a vector. Two round trips.
 
         Args:
@@ -1692,7 +1702,7 @@ class Memories(Face[AsyncMemories]):
         return self._portal.iterate(self._async.export(filters, embedding=embedding, since=since))
 
     def import_(
-        self, items: Iterable[Given] | AsyncIterable[Given], *, on_progress: ImportProgress | None = None
+        self, items: Iterable[ImportedItem] | AsyncIterable[ImportedItem], *, on_progress: ImportProgress | None = None
     ) -> int:
         """Take in memories as they were: with their ids, times, places in threads, and without looking for duplicates.
 
@@ -1865,7 +1875,7 @@ class Memories(Face[AsyncMemories]):
 
     def list(
         self, filters: MemoryFilter | Mapping[str, Any] | None = None, *, limit: int = 100, cursor: str | None = None
-    ) -> Listing:
+    ) -> MemoryListing:
         """Memories, those with the newest `timestamp` first, page by page. Two round trips.
 
         Args:
@@ -1990,7 +2000,7 @@ class SemanticCache(Face[AsyncSemanticCache]):
         tokens: Amount = 0,
         lease: float = 30.0,
         wait: float = 60.0,
-    ) -> Decorator:
+    ) -> CacheDecorator:
         """Decorate a function so that what it answered before is not computed again.
 
         Of all that ask the same at the same time, in whatever process, one computes and the others wait for its
@@ -2013,7 +2023,7 @@ class SemanticCache(Face[AsyncSemanticCache]):
             InvalidError: an argument is refused; by the call: there is no prompt in its arguments, or other arguments
                 that cannot be told apart by their value.
         """
-        return Decorator(
+        return CacheDecorator(
             self._portal,
             self._async.cached(
                 prompt=prompt,
@@ -2931,7 +2941,7 @@ class Synthesis(Face[AsyncSynthesis]):
         *,
         app_id: str,
         user_id: str,
-        messages: Said,
+        messages: ConversationInput,
         session_id: str | None = None,
         callback_url: str | None = None,
         task_id: str | None = None,
@@ -2961,7 +2971,7 @@ class Synthesis(Face[AsyncSynthesis]):
         *,
         app_id: str,
         user_id: str,
-        messages: Said,
+        messages: ConversationInput,
         mode: SummaryMode = "fast",
         callback_url: str | None = None,
         task_id: str | None = None,
@@ -4224,7 +4234,7 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         return Presence(self._portal, self._async.presence)
 
 
-class Durability(Face[AsyncDurability]):
+class DurableAdmin(Face[AsyncDurableAdmin]):
     """The public side of `hub.durable`.
 
     Args:
@@ -4600,13 +4610,13 @@ class Hub(HubFace):
         return self._async.counters
 
     @property
-    def durable(self) -> Durability:
+    def durable(self) -> DurableAdmin:
         """The durable tier behind this server: how it is, what waits for it, and how to bring things back.
 
         Raises:
             UnsupportedError: none stands behind it.
         """
-        return Durability(self._portal, self._async.durable)
+        return DurableAdmin(self._portal, self._async.durable)
 
     @property
     def archive(self) -> Archives:

@@ -8,14 +8,14 @@ from functools import wraps
 from types import TracebackType
 from typing import Generic, ParamSpec, Self, TypeVar
 
+from sharedmem.cache.decorator import CacheDecorator as AsyncDecorator
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.errors import UsageError
 from sharedmem.hub import Connect
 from sharedmem.hub import Hub as AsyncHub
-from sharedmem.knowledge.cache.calling import Decorator as AsyncDecorator
-from sharedmem.process_bound import ProcessBound
 from sharedmem.providers.protocol import Embedder, LanguageModel
+from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.sync.portal import Portal
 
 _A = TypeVar("_A")
@@ -52,7 +52,7 @@ class Face(ProcessBound, Generic[_A]):
         return repr(self._async)
 
 
-class Decorator(Face[AsyncDecorator]):
+class CacheDecorator(Face[AsyncDecorator]):
     """Makes functions that are answered from a cache; made by `SemanticCache.cached`."""
 
     def __call__(self, fn: Callable[_P, _R]) -> Callable[_P, _R]:

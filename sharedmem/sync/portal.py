@@ -12,7 +12,7 @@ from contextvars import copy_context
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from sharedmem.errors import UsageError
-from sharedmem.process_bound import ProcessBound
+from sharedmem.runtime.process_bound import ProcessBound
 
 _HUB = "this hub"
 _END: Any = object()
@@ -31,7 +31,7 @@ class Portal(ProcessBound):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._process = 0
-        self._calls: set[_Call[Any]] = set()
+        self._calls: set[_PortalCall[Any]] = set()
 
     def open(self) -> None:
         """Start the thread."""
@@ -57,7 +57,7 @@ class Portal(ProcessBound):
                 own thread, which would wait for itself.
         """
         loop = self._checked(coroutine)
-        call = _Call(loop, coroutine)
+        call = _PortalCall(loop, coroutine)
         # Known before it is scheduled, so that a loop that ends in this moment leaves nobody waiting.
         self._calls.add(call)
         try:
@@ -86,7 +86,7 @@ class Portal(ProcessBound):
     @contextmanager
     def entered(self, manager: AbstractAsyncContextManager[_T]) -> Iterator[_T]:
         """An async context manager as a plain one; it is entered and left in one and the same task."""
-        stay = _Stay(manager)
+        stay = _EnteredContext(manager)
         value = self.run(stay.enter())
         try:
             yield value
@@ -101,7 +101,7 @@ class Portal(ProcessBound):
         if self._loop is None or self._thread is None or not self.is_open:
             return
         try:
-            self.run(_wind_up())
+            self.run(_shut_down_loop())
         finally:
             loop, self._loop = self._loop, None
             with suppress(RuntimeError):  # it has ended by itself
@@ -124,7 +124,7 @@ class Portal(ProcessBound):
         raise UsageError("a call inside of a call", "the hub's thread cannot wait for itself; use another thread")
 
 
-class _Call(Generic[_T]):
+class _PortalCall(Generic[_T]):
     """One coroutine on its way through the loop."""
 
     __slots__ = ("_coroutine", "_ended", "_loop", "_task")
@@ -171,7 +171,7 @@ class _Call(Generic[_T]):
         return self._task.result()
 
 
-class _Stay(Generic[_T]):
+class _EnteredContext(Generic[_T]):
     """The time between entering an async context manager and leaving it."""
 
     def __init__(self, manager: AbstractAsyncContextManager[_T]) -> None:
@@ -239,7 +239,7 @@ _serving: set[asyncio.AbstractEventLoop] = set()
 _closing: set[asyncio.AbstractEventLoop] = set()
 
 
-def _serve(loop: asyncio.AbstractEventLoop, calls: set[_Call[Any]]) -> None:
+def _serve(loop: asyncio.AbstractEventLoop, calls: set[_PortalCall[Any]]) -> None:
     asyncio.set_event_loop(loop)
     try:
         while loop in _serving:
@@ -254,7 +254,7 @@ def _serve(loop: asyncio.AbstractEventLoop, calls: set[_Call[Any]]) -> None:
         loop.close()
 
 
-async def _wind_up() -> None:
+async def _shut_down_loop() -> None:
     """Cancel what still runs, and let it clean up; calls that come later find the loop closed."""
     loop = asyncio.get_running_loop()
     _closing.add(loop)

@@ -1,21 +1,120 @@
-"""Chains under lock: who changes a chain of notes does so alone, and says by which right."""
+"""Chains of notes: read the lineage of a note, group notes by chain, and lock chains."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Iterable
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NamedTuple
 
-from sharedmem.coordination.ground import Ground
-from sharedmem.coordination.leases import Leases
+from sharedmem.coordination.context import CoordinationContext
+from sharedmem.coordination.locks import Leases
+from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models import Note
-from sharedmem.wire.access import Scope
+from sharedmem.models.notes import ChainDirection, sort_by_succession
+from sharedmem.redis.scope import Scope
+from sharedmem.synthesis.note_repository.serialization import chain_id_of
+from sharedmem.synthesis.protocol import NoteRepository
+
+_DIRECTIONS = ("forward", "backward", "both")
+
+
+class Lineage(NamedTuple):
+    """Notes of a chain, in the order in which they were met."""
+
+    notes: tuple[Note, ...]
+    missing: tuple[str, ...] = ()
+    """Ids that notes name as successor or source, of which there is none: `fsck` mends that."""
+
+    @property
+    def head(self) -> Note:
+        """The last one: of a way forward, that which stands for the chain."""
+        return self.notes[-1]
+
+
+async def read_lineage(
+    shelf: NoteRepository,
+    app_id: str,
+    memory_id: str,
+    *,
+    direction: ChainDirection = "forward",
+    most: int | None = None,
+) -> Lineage:
+    """The chain of a note. It ends however damaged the chain is: no note is met twice.
+
+    Forward there is one way, along `next_id`, a round trip a step. Backward the ways part at every note that has
+    taken the place of several: breadth first, in the order in which each names its sources, a round trip a step.
+
+    Args:
+        shelf: where the notes are.
+        app_id: whose.
+        memory_id: where to begin.
+        direction: `forward` answers the note and what it became, `backward` the note and what it came from, nearest
+            first, `both` all that hangs together with it, in the order in which it came about.
+        most: notes to stop after; None for all.
+
+    Raises:
+        InvalidError: there is no such direction.
+        NotFoundError: there is no such note.
+    """
+    if direction not in _DIRECTIONS:
+        raise InvalidError("direction", direction, f"use one of {', '.join(_DIRECTIONS)}")
+    met: dict[str, Note] = {}
+    missing: dict[str, None] = {}
+    frontier = [memory_id]
+    while frontier and (most is None or len(met) < most):
+        found = await shelf.get(app_id, frontier)
+        missing.update(dict.fromkeys(id_ for id_ in frontier if id_ not in found))
+        if not met and not found:
+            raise NotFoundError("memory", memory_id, f"app {app_id!r} has none of that id")
+        level = [found[id_] for id_ in frontier if id_ in found]
+        met.update((note.id, note) for note in level)
+        onward = (id_ for note in level for id_ in _next_ids(note, direction))
+        frontier = [id_ for id_ in dict.fromkeys(onward) if id_ not in met and id_ not in missing]
+    notes = sort_by_succession(met.values()) if direction == "both" else tuple(met.values())
+    return Lineage(notes, tuple(missing))
+
+
+def _next_ids(note: Note, direction: ChainDirection) -> Sequence[str]:
+    after = () if note.next_id is None else (note.next_id,)
+    if direction == "both":
+        return (*after, *note.sources)
+    return after if direction == "forward" else note.sources
+
+
+def group_by_chain(notes: Iterable[Note]) -> list[list[Note]]:
+    """Notes by what they hang together with: by successors, by sources, by the chain they say they belong to.
+
+    Args:
+        notes: all of an app, so that none is left out.
+    """
+    known = {note.id: note for note in notes}
+    above = {id_: id_ for id_ in known}
+
+    def of(id_: str) -> str:
+        while above[id_] != id_:
+            above[id_] = above[above[id_]]
+            id_ = above[id_]
+        return id_
+
+    first_of_chain: dict[str, str] = {}
+    for note in known.values():
+        kin = (note.next_id, *note.sources, first_of_chain.setdefault(chain_id_of(note), note.id))
+        for other in kin:
+            if other in above:
+                above[of(note.id)] = of(other)
+    members: defaultdict[str, list[Note]] = defaultdict(list)
+    for note in known.values():
+        members[of(note.id)].append(note)
+    return list(members.values())
+
 
 _LEASE_S = 30.0
 _PATIENCE_S = 900.0
 
 
-class Chains:
+class ChainLocks:
     """The locks of all chains of a namespace.
 
     Args:
@@ -24,7 +123,7 @@ class Chains:
         lease_s: seconds after which the chains of a process that died come free.
     """
 
-    def __init__(self, scope: Scope, ground: Ground, *, lease_s: float = _LEASE_S) -> None:
+    def __init__(self, scope: Scope, ground: CoordinationContext, *, lease_s: float = _LEASE_S) -> None:
         self._leases = Leases(ground, scope)
         self._lease_s = lease_s
 
@@ -49,17 +148,17 @@ class Chains:
         fences: dict[str, int] = {}
         async with AsyncExitStack() as stack:
             for chain_id in sorted(set(chain_ids)):
-                lock = self._leases.lock(lock_name(app_id, chain_id), lease=self._lease_s, wait=_PATIENCE_S)
+                lock = self._leases.lock(chain_lock_name(app_id, chain_id), lease=self._lease_s, wait=_PATIENCE_S)
                 fences[chain_id] = (await stack.enter_async_context(lock)).token
             yield fences
 
 
-def chain_of(note: Note) -> str:
+def note_chain_id(note: Note) -> str:
     """The id of the chain that a note is in: one that nothing has come together in is a chain of its own."""
     return note.chain_id or note.id
 
 
-def lock_name(app_id: str, chain_id: str) -> str:
+def chain_lock_name(app_id: str, chain_id: str) -> str:
     """What the lock of a chain is called: of one length, as ids may be longer than names of locks."""
     parted = f"{len(app_id)}:{app_id}:{chain_id}"
     return f"synthesis-{hashlib.sha256(parted.encode()).hexdigest()[:32]}"

@@ -1,4 +1,4 @@
-"""Evolution: how a memory came about and what it became, and going back to any version of it."""
+"""Follow how a note evolved, restore an earlier version and set a status by hand."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from sharedmem.clock import Clock
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError
 from sharedmem.models import Note, NoteStatus, StatusReason
 from sharedmem.models.notes import ChainDirection
-from sharedmem.synthesis.chains import Chains
-from sharedmem.synthesis.lineage import Lineage, lineage
-from sharedmem.synthesis.protocol import Behind, Change, Fresh, Permit, Shelf
-from sharedmem.synthesis.shelf.rows import chain_of
-from sharedmem.wire.vectors import Vector
+from sharedmem.redis.vectors import Vector
+from sharedmem.synthesis.chains import ChainLocks, Lineage, read_lineage
+from sharedmem.synthesis.note_repository.serialization import chain_id_of
+from sharedmem.synthesis.protocol import NewNote, NoteChange, NoteRepository, PermissionCheck, StaleNotes
 
 T = TypeVar("T")
 Embed = Callable[[str], Awaitable[Vector | None]]
@@ -24,7 +23,7 @@ Embed = Callable[[str], Awaitable[Vector | None]]
 MOST_ATTEMPTS = 8
 # By hand, a note can be deleted, taken back from that, or settled as it is. Everything else has a successor or an
 # archive, which a status alone would only pretend.
-_BY_HAND: Mapping[NoteStatus, tuple[NoteStatus, ...]] = {
+_ALLOWED_STATUS_CHANGES: Mapping[NoteStatus, tuple[NoteStatus, ...]] = {
     "active": ("deleted",),
     "conflict_pending": ("deleted", "active"),
     "updated": ("deleted",),
@@ -38,11 +37,11 @@ _ADVICE: Mapping[str, str] = {
 }
 
 
-async def under_locks(
-    chains: Chains,
+async def run_under_chain_locks(
+    chains: ChainLocks,
     app_id: str,
     first: Iterable[Note],
-    work: Callable[[Mapping[str, int]], Awaitable[T | Behind | set[str]]],
+    work: Callable[[Mapping[str, int]], Awaitable[T | StaleNotes | set[str]]],
 ) -> T:
     """Do something to chains that nobody else changes meanwhile; repeated while somebody was faster.
 
@@ -50,20 +49,20 @@ async def under_locks(
         chains: the locks.
         app_id: whose.
         first: notes whose chains are needed, as far as is known.
-        work: called with the fencing tokens; it reads the notes anew, and answers `Behind` when its commit came too
+        work: called with the fencing tokens; it reads the notes anew, and answers `StaleNotes` when its commit came too
             late, or the ids of all chains that it needs when these are not held.
 
     Raises:
         ConflictError: somebody else was faster every time.
-        LockHeldError, LockLostError: as `Chains.held`.
+        LockHeldError, LockLostError: as `ChainLocks.held`.
     """
-    needed = {chain_of(note) for note in first}
+    needed = {chain_id_of(note) for note in first}
     for _ in range(MOST_ATTEMPTS):
         async with chains.held(app_id, needed) as fences:
             done = await work(fences)
         if isinstance(done, set):
             needed = done
-        elif not isinstance(done, Behind):
+        elif not isinstance(done, StaleNotes):
             return done
     raise ConflictError(f"the chains {sorted(needed)} of app {app_id!r} are changed all the time; try again later")
 
@@ -80,7 +79,16 @@ class Evolution:
         permit: raises where a note must stay as it is.
     """
 
-    def __init__(self, shelf: Shelf, chains: Chains, clock: Clock, embed: Embed, *, actor: str, permit: Permit) -> None:
+    def __init__(
+        self,
+        shelf: NoteRepository,
+        chains: ChainLocks,
+        clock: Clock,
+        embed: Embed,
+        *,
+        actor: str,
+        permit: PermissionCheck,
+    ) -> None:
         self._actor = actor
         self._permit = permit
         self._shelf = shelf
@@ -89,13 +97,13 @@ class Evolution:
         self._embed = embed
 
     async def chain(self, app_id: str, memory_id: str, direction: ChainDirection = "forward") -> Lineage:
-        """The chain of a memory, as `lineage`.
+        """The chain of a memory, as `read_lineage`.
 
         Raises:
             InvalidError: there is no such direction.
             NotFoundError: there is no such memory.
         """
-        return await lineage(self._shelf, app_id, memory_id, direction=direction)
+        return await read_lineage(self._shelf, app_id, memory_id, direction=direction)
 
     async def restore(self, app_id: str, memory_id: str) -> Note:
         """Make a version valid again. A round trip for each version after it, and about six.
@@ -121,16 +129,16 @@ class Evolution:
         way = await self._way(app_id, memory_id)
         vector = await self._embed(way.notes[0].memory_note)
 
-        async def work(fences: Mapping[str, int]) -> Note | Behind | set[str]:
+        async def work(fences: Mapping[str, int]) -> Note | StaleNotes | set[str]:
             now = await self._way(app_id, memory_id)
             # The old version stays as it is: what changes is the head.
             self._permit(now.head)
-            needed = {chain_of(now.notes[0]), chain_of(now.head)}
+            needed = {chain_id_of(now.notes[0]), chain_id_of(now.head)}
             if not needed <= fences.keys():
                 return needed
             return await self._restored(app_id, now, vector, fences)
 
-        return await under_locks(self._chains, app_id, (way.notes[0], way.head), work)
+        return await run_under_chain_locks(self._chains, app_id, (way.notes[0], way.head), work)
 
     async def set_status(
         self, app_id: str, memory_id: str, new_status: NoteStatus, reason: StatusReason = "manual_update"
@@ -154,25 +162,25 @@ class Evolution:
         """
         if reason != "manual_update":
             raise InvalidError("reason", reason, "what is changed by hand is a manual_update")
-        if new_status not in _BY_HAND:
-            raise InvalidError("new_status", new_status, f"use one of {', '.join(_BY_HAND)}")
+        if new_status not in _ALLOWED_STATUS_CHANGES:
+            raise InvalidError("new_status", new_status, f"use one of {', '.join(_ALLOWED_STATUS_CHANGES)}")
         first = await self._one(app_id, memory_id)
         if first.status == new_status:
             return first
-        _check_by_hand(first, new_status)
+        _check_status_change(first, new_status)
         self._permit(first)
 
-        async def work(fences: Mapping[str, int]) -> Note | Behind | set[str]:
+        async def work(fences: Mapping[str, int]) -> Note | StaleNotes | set[str]:
             note = await self._one(app_id, memory_id)
-            if chain_of(note) not in fences:
-                return {chain_of(note)}
+            if chain_id_of(note) not in fences:
+                return {chain_id_of(note)}
             if note.status == new_status:
                 return note
-            _check_by_hand(note, new_status)
-            change = Change(note, status=new_status, reason="manual_update")
+            _check_status_change(note, new_status)
+            change = NoteChange(note, status=new_status, reason="manual_update")
             return await self._committed(app_id, change, fences=fences)
 
-        return await under_locks(self._chains, app_id, [first], work)
+        return await run_under_chain_locks(self._chains, app_id, [first], work)
 
     async def delete(self, app_id: str, memory_id: str) -> Note:
         """Mark a memory as deleted, as `set_status`; its text stays until it is forgotten or retention removes it.
@@ -191,7 +199,7 @@ class Evolution:
         return note
 
     async def _way(self, app_id: str, memory_id: str) -> Lineage:
-        way = await lineage(self._shelf, app_id, memory_id)
+        way = await read_lineage(self._shelf, app_id, memory_id)
         if way.missing:
             raise NotFoundError("memory", way.missing[0], f"{way.head.id!r} names it as its successor; run fsck first")
         if way.head.next_id is not None:
@@ -202,28 +210,32 @@ class Evolution:
 
     async def _restored(
         self, app_id: str, way: Lineage, vector: Vector | None, fences: Mapping[str, int]
-    ) -> Note | Behind:
+    ) -> Note | StaleNotes:
         old, head = way.notes[0], way.head
         if old.id == head.id:
             if head.status == "active":
                 return head
-            return await self._committed(app_id, Change(head, status="active", reason="manual_update"), fences=fences)
+            return await self._committed(
+                app_id, NoteChange(head, status="active", reason="manual_update"), fences=fences
+            )
         if head.status == "active" and head.links == (old.id,) and head.memory_note == old.memory_note:
             return head
-        fresh = restoring(old, head, self._clock.now(), actor=self._actor)
-        retired = Change(head, next_id=fresh.id)
+        fresh = build_restored_note(old, head, self._clock.now(), actor=self._actor)
+        retired = NoteChange(head, next_id=fresh.id)
         if head.status != "deleted":
             retired = retired._replace(status="updated", reason="manual_update")
-        return await self._committed(app_id, retired, Fresh(fresh, vector), fences=fences)
+        return await self._committed(app_id, retired, NewNote(fresh, vector), fences=fences)
 
-    async def _committed(self, app_id: str, change: Change, *fresh: Fresh, fences: Mapping[str, int]) -> Note | Behind:
+    async def _committed(
+        self, app_id: str, change: NoteChange, *fresh: NewNote, fences: Mapping[str, int]
+    ) -> Note | StaleNotes:
         done = await self._shelf.commit(app_id, fresh=fresh, changes=[change], fences=fences)
-        if isinstance(done, Behind):
+        if isinstance(done, StaleNotes):
             return done
         return done.notes[fresh[0].note.id if fresh else change.note.id]
 
 
-def restoring(old: Note, head: Note, now: datetime, *, actor: str) -> Note:
+def build_restored_note(old: Note, head: Note, now: datetime, *, actor: str) -> Note:
     """The note that brings the text of an older version back, to follow the head of its chain.
 
     Its id goes by both, so that a repeat makes no second one.
@@ -237,7 +249,7 @@ def restoring(old: Note, head: Note, now: datetime, *, actor: str) -> Note:
         "updated_at": now,
         "next_id": None,
         "sources": (head.id,),
-        "chain_id": chain_of(head),
+        "chain_id": chain_id_of(head),
         "links": (old.id,),
         # Those lie with the versions that it comes from.
         "messages": (),
@@ -249,8 +261,8 @@ def restoring(old: Note, head: Note, now: datetime, *, actor: str) -> Note:
     return old.model_copy(update=changed)
 
 
-def _check_by_hand(note: Note, new_status: NoteStatus) -> None:
-    if new_status in _BY_HAND[note.status] and not (new_status == "active" and note.next_id is not None):
+def _check_status_change(note: Note, new_status: NoteStatus) -> None:
+    if new_status in _ALLOWED_STATUS_CHANGES[note.status] and not (new_status == "active" and note.next_id is not None):
         return
     if note.status == "archived":
         advice = "it is archived; unarchive it first"

@@ -13,30 +13,30 @@ from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from sharedmem.coordination.ground import Ground
+from sharedmem.coordination.context import CoordinationContext
 from sharedmem.errors import SharedMemoryError, UnavailableError
-from sharedmem.knowledge.minds import Minds
+from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import ConversationSummary, Note
-from sharedmem.synthesis.agents.offline import RuleAgents
-from sharedmem.synthesis.chains import Chains
-from sharedmem.synthesis.deciding import told
-from sharedmem.synthesis.outputs import EpisodicOutput, SummaryOutput
-from sharedmem.synthesis.protocol import Agents, Behind, Committed, Fresh, Shelf
-from sharedmem.synthesis.resolving import OUTAGES, Case, Links, Resolver
-from sharedmem.synthesis.tasks import AddAgentMemory, AddMemory, Asked, Summarize
-from sharedmem.synthesis.tidying import cleaned, deduplicated
-from sharedmem.synthesis.writing import agent_note_text, note_text
-from sharedmem.wire.access import Scope
-from sharedmem.wire.vectors import Vector
+from sharedmem.redis.scope import Scope
+from sharedmem.redis.vectors import Vector
+from sharedmem.synthesis.agents.rules.agents import RuleAgents
+from sharedmem.synthesis.chains import ChainLocks
+from sharedmem.synthesis.commit_plan import task_result
+from sharedmem.synthesis.note_text import format_agent_note, format_note
+from sharedmem.synthesis.protocol import Agents, CommittedNotes, NewNote, NoteRepository, StaleNotes
+from sharedmem.synthesis.resolver import OUTAGES, ConflictResolver, LinkedNotes, PendingNote
+from sharedmem.synthesis.schemas import EpisodicOutput, SummaryOutput
+from sharedmem.synthesis.tag_cleanup import clean_items, deduplicate
+from sharedmem.synthesis.tasks import AddAgentMemoryTask, AddMemoryTask, CallerTask, SummarizeTask
 
 T = TypeVar("T")
 
-_TURNS = 8
+_MOST_ATTEMPTS = 8
 _DRAFT_S = 86_400
 _OFFLINE = "it was done without a model"
 
 
-class Turn(NamedTuple):
+class TaskAttempt(NamedTuple):
     """One attempt at a task."""
 
     task_id: str
@@ -59,23 +59,23 @@ class Pipeline:
 
     def __init__(  # what it stands on
         self,
-        minds: Minds,
+        minds: KnowledgeContext,
         scope: Scope,
-        ground: Ground,
+        ground: CoordinationContext,
         *,
-        shelf: Shelf,
+        shelf: NoteRepository,
         agents: Agents,
-        chains: Chains | None = None,
+        chains: ChainLocks | None = None,
     ) -> None:
         self._minds = minds
         self._author = scope.identity.name
         self._shelf = shelf
         self._agents = agents
         self._offline: Agents = RuleAgents()
-        held = chains or Chains(scope, ground)
-        self._resolver = Resolver(minds, scope.identity.namespace, shelf=shelf, agents=agents, chains=held)
+        held = chains or ChainLocks(scope, ground)
+        self._resolver = ConflictResolver(minds, scope.identity.namespace, shelf=shelf, agents=agents, chains=held)
 
-    async def do(self, request: Asked, turn: Turn) -> dict[str, object]:
+    async def do(self, request: CallerTask, turn: TaskAttempt) -> dict[str, object]:
         """What a task asks for; repeated, it ends the same way.
 
         Args:
@@ -90,17 +90,17 @@ class Pipeline:
             InvalidError: it would be no other the next time.
         """
         match request:
-            case AddMemory():
-                return told(await self.add_memory(request, turn))
-            case AddAgentMemory():
-                return told(await self.add_agent_memory(request, turn))
-            case Summarize():
+            case AddMemoryTask():
+                return task_result(await self.add_memory(request, turn))
+            case AddAgentMemoryTask():
+                return task_result(await self.add_agent_memory(request, turn))
+            case SummarizeTask():
                 summary = await self.summarize(request, is_last=turn.is_last)
                 return {"summary": summary.model_dump(mode="json")}
 
     # -- the three paths
 
-    async def add_memory(self, request: AddMemory, turn: Turn) -> Note:
+    async def add_memory(self, request: AddMemoryTask, turn: TaskAttempt) -> Note:
         """Make a note of a conversation, and settle it with what is known; the note as it stands then.
 
         A dozen round trips, and four calls of models at most: two to read the conversation, one to judge, one to
@@ -126,9 +126,9 @@ class Pipeline:
             note, links = await self._stored(note, vector)
         if note.status != "conflict_pending":
             return note
-        return await self._resolver.settle(Case(note, vector, is_last=turn.is_last), links.chains)
+        return await self._resolver.settle(PendingNote(note, vector, is_last=turn.is_last), links.chains)
 
-    async def add_agent_memory(self, request: AddAgentMemory, turn: Turn) -> Note:
+    async def add_agent_memory(self, request: AddAgentMemoryTask, turn: TaskAttempt) -> Note:
         """Make a short note of a conversation: one call of a model, and nothing is settled.
 
         Args, Raises: as `add_memory`.
@@ -138,11 +138,11 @@ class Pipeline:
         if found is not None:
             return found
         note, vector = await self._written(request, turn)
-        done = await self._shelf.commit(request.app_id, fresh=(Fresh(note, vector),))
-        assert isinstance(done, Committed), "nothing was asked that could have changed"
+        done = await self._shelf.commit(request.app_id, fresh=(NewNote(note, vector),))
+        assert isinstance(done, CommittedNotes), "nothing was asked that could have changed"
         return done.notes[note.id]
 
-    async def summarize(self, request: Summarize, *, is_last: bool = True) -> ConversationSummary:
+    async def summarize(self, request: SummarizeTask, *, is_last: bool = True) -> ConversationSummary:
         """What a conversation was about; nothing is stored. One call of a model, or two for `full`.
 
         Args:
@@ -157,25 +157,27 @@ class Pipeline:
             return summary
         episodic, summary_parts, lacks = await self._read(request, is_last=is_last)
         return ConversationSummary(
-            summary=note_text(episodic, summary_parts),
+            summary=format_note(episodic, summary_parts),
             mode="full",
-            tags=_tidy(summary_parts.retrieval.tags),
-            keywords=_tidy(summary_parts.retrieval.keywords),
-            semantic_queries=_tidy(summary_parts.retrieval.queries),
-            follow_ups=_tidy(summary_parts.metadata.follow_ups),
+            tags=_clean_tags(summary_parts.retrieval.tags),
+            keywords=_clean_tags(summary_parts.retrieval.keywords),
+            semantic_queries=_clean_tags(summary_parts.retrieval.queries),
+            follow_ups=_clean_tags(summary_parts.metadata.follow_ups),
             depth=summary_parts.metadata.depth,
             offline=self._agents.is_offline or bool(lacks),
         )
 
     # -- phase one
 
-    async def _written(self, request: AddMemory | AddAgentMemory, turn: Turn) -> tuple[Note, Vector | None]:
+    async def _written(
+        self, request: AddMemoryTask | AddAgentMemoryTask, turn: TaskAttempt
+    ) -> tuple[Note, Vector | None]:
         """The new note, not stored yet, with its vector."""
         digest = hashlib.sha256(f"draft {turn.task_id}".encode()).hexdigest()
         # Only an earlier attempt can have left one.
         note = await self._draft(request.app_id, digest) if turn.attempt > 1 else None
         if note is None:
-            drafted = self._memory if isinstance(request, AddMemory) else self._agent_memory
+            drafted = self._memory if isinstance(request, AddMemoryTask) else self._agent_memory
             note = await drafted(request, turn)
         try:
             vector = await self._resolver.embed(note.memory_note)
@@ -201,35 +203,39 @@ class Pipeline:
         except SharedMemoryError:
             return
 
-    async def _memory(self, request: AddMemory | AddAgentMemory, turn: Turn) -> Note:
+    async def _memory(self, request: AddMemoryTask | AddAgentMemoryTask, turn: TaskAttempt) -> Note:
         episodic, summary, lacks = await self._read(request, is_last=turn.is_last)
         retrieval, metadata = summary.retrieval, summary.metadata
-        return self._note(request, turn, "memory", note_text(episodic, summary)).model_copy(
+        return self._note(request, turn, "memory", format_note(episodic, summary)).model_copy(
             update={
-                "tags": _tidy(retrieval.tags),
-                "keywords": _tidy(retrieval.keywords),
-                "semantic_queries": _tidy(retrieval.queries),
-                "follow_up_potential": _tidy(metadata.follow_ups),
+                "tags": _clean_tags(retrieval.tags),
+                "keywords": _clean_tags(retrieval.keywords),
+                "semantic_queries": _clean_tags(retrieval.queries),
+                "follow_up_potential": _clean_tags(metadata.follow_ups),
                 "interaction_quality": metadata.depth,
                 "degraded": lacks,
             }
         )
 
-    async def _agent_memory(self, request: AddMemory | AddAgentMemory, turn: Turn) -> Note:
+    async def _agent_memory(self, request: AddMemoryTask | AddAgentMemoryTask, turn: TaskAttempt) -> Note:
         summary, lacks = await self._fast(request, is_last=turn.is_last)
-        return self._note(request, turn, "agent", agent_note_text(summary)).model_copy(
+        return self._note(request, turn, "agent", format_agent_note(summary)).model_copy(
             update={
-                "tags": _tidy(summary.tags),
-                "keywords": _tidy(summary.keywords),
-                "semantic_queries": _tidy(summary.semantic_queries),
-                "follow_up_potential": _tidy(summary.follow_ups),
+                "tags": _clean_tags(summary.tags),
+                "keywords": _clean_tags(summary.keywords),
+                "semantic_queries": _clean_tags(summary.semantic_queries),
+                "follow_up_potential": _clean_tags(summary.follow_ups),
                 "interaction_quality": summary.depth,
                 "degraded": lacks,
             }
         )
 
     def _note(
-        self, request: AddMemory | AddAgentMemory, turn: Turn, kind: Literal["memory", "agent"], text: str
+        self,
+        request: AddMemoryTask | AddAgentMemoryTask,
+        turn: TaskAttempt,
+        kind: Literal["memory", "agent"],
+        text: str,
     ) -> Note:
         now = self._minds.clock.now()
         note_id = note_id_of(turn.task_id)
@@ -249,25 +255,25 @@ class Pipeline:
             task_id=turn.task_id,
         )
 
-    async def _stored(self, note: Note, vector: Vector | None) -> tuple[Note, Links]:
+    async def _stored(self, note: Note, vector: Vector | None) -> tuple[Note, LinkedNotes]:
         """The note as it was stored: active when it resembles none, else pending, with those that it resembles."""
-        for turn in range(_TURNS):
+        for turn in range(_MOST_ATTEMPTS):
             links = await self._resolver.links(note, vector)
             # Whoever is overtaken all the time is settled under the locks, where that does not matter.
-            is_alone = not links.notes and turn < _TURNS - 1
+            is_alone = not links.notes and turn < _MOST_ATTEMPTS - 1
             seen = links.seen if is_alone and vector is not None else None
-            pending = {"status": "active" if is_alone else "conflict_pending", "links": _ids(links)}
+            pending = {"status": "active" if is_alone else "conflict_pending", "links": _link_ids(links)}
             done = await self._shelf.commit(
-                note.app_id, fresh=(Fresh(note.model_copy(update=pending), vector),), seen=seen
+                note.app_id, fresh=(NewNote(note.model_copy(update=pending), vector),), seen=seen
             )
-            if not isinstance(done, Behind):
+            if not isinstance(done, StaleNotes):
                 return done.notes[note.id], links
         raise UnavailableError(f"storing note {note.id!r}", "the notes beside it change all the time")
 
     # -- models
 
     async def _read(
-        self, request: AddMemory | AddAgentMemory | Summarize, *, is_last: bool
+        self, request: AddMemoryTask | AddAgentMemoryTask | SummarizeTask, *, is_last: bool
     ) -> tuple[EpisodicOutput, SummaryOutput, tuple[str, ...]]:
         """What two agents make of a conversation, at the same time; and what was done without them."""
         messages = request.messages
@@ -283,7 +289,7 @@ class Pipeline:
         return episodic, summary, tuple(filter(None, (lack, other)))
 
     async def _fast(
-        self, request: AddMemory | AddAgentMemory | Summarize, *, is_last: bool
+        self, request: AddMemoryTask | AddAgentMemoryTask | SummarizeTask, *, is_last: bool
     ) -> tuple[ConversationSummary, tuple[str, ...]]:
         messages = request.messages
         summary, lack = await self._or_offline(
@@ -302,9 +308,9 @@ def note_id_of(task_id: str) -> str:
     return f"note-{task_id}"
 
 
-def _ids(links: Links) -> tuple[str, ...]:
+def _link_ids(links: LinkedNotes) -> tuple[str, ...]:
     return tuple(note.id for note in links.notes)
 
 
-def _tidy(items: tuple[str, ...]) -> tuple[str, ...]:
-    return deduplicated(cleaned(items))
+def _clean_tags(items: tuple[str, ...]) -> tuple[str, ...]:
+    return deduplicate(clean_items(items))

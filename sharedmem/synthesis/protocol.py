@@ -1,4 +1,4 @@
-"""What the parts of synthesis have to do for one another."""
+"""Protocols of synthesis: the agents that read and judge, and the repository that keeps notes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from sharedmem.models import (
-    ConversationSummary,
-    Note,
-    NoteStatus,
-    Resolution,
-    StatusReason,
-    SynthesisMessage,
-)
-from sharedmem.synthesis.outputs import EpisodicOutput, SummaryOutput
-from sharedmem.wire.vectors import Vector
+from sharedmem.models import ConversationSummary, Note, NoteStatus, Resolution, StatusReason, SynthesisMessage
+from sharedmem.redis.vectors import Vector
+from sharedmem.synthesis.schemas import EpisodicOutput, SummaryOutput
 
 # -- agents -----------------------------------------------------------------------------------
 
@@ -59,14 +52,14 @@ class Agents(Protocol):
         """The successor of all of them; their whole texts are in what is asked."""
 
 
-Permit = Callable[[Note], None]
+PermissionCheck = Callable[[Note], None]
 """Raises `AccessDeniedError` where somebody may not change or erase a note."""
 
 
 # -- shelf ------------------------------------------------------------------------------------
 
 
-class Seen(NamedTuple):
+class UserNotesVersion(NamedTuple):
     """What a search of one user's notes has seen: a commit that goes by it fails if there is something newer."""
 
     app_id: str
@@ -79,7 +72,7 @@ LEAST_WORD_SHARE = 0.6
 three, three of four or five. A heuristic of ours, no part of the article."""
 
 
-class Near(NamedTuple):
+class SimilarNote(NamedTuple):
     """A note, and how near it is."""
 
     note: Note
@@ -89,14 +82,14 @@ class Near(NamedTuple):
     """Which share of the words that were looked for it holds, 0 to 1; 0 where the search by words has not found it."""
 
 
-class Fresh(NamedTuple):
+class NewNote(NamedTuple):
     """A note to be stored, with its vector."""
 
     note: Note
     vector: Vector | None
 
 
-class Change(NamedTuple):
+class NoteChange(NamedTuple):
     """What is to become of a note that is stored; None leaves a field as it is."""
 
     note: Note
@@ -121,21 +114,21 @@ class Change(NamedTuple):
     """A vector comes back."""
 
 
-class Committed(NamedTuple):
+class CommittedNotes(NamedTuple):
     """It was stored; notes by id, as they stand now. Of a repeat: as they stood already."""
 
     notes: Mapping[str, Note]
     is_new: bool
 
 
-class Behind(NamedTuple):
+class StaleNotes(NamedTuple):
     """Nothing was done: a note has changed, has come or has gone since it was read, or a fencing token is stale."""
 
     ids: tuple[str, ...]
     """Those; empty when a new one has come."""
 
 
-class Shelf(Protocol):
+class NoteRepository(Protocol):
     """Where the notes of one namespace are kept."""
 
     async def get(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
@@ -151,8 +144,8 @@ class Shelf(Protocol):
         session_id: str | None = None,
         statuses: Sequence[NoteStatus] = ("active",),
         k: int = 30,
-    ) -> tuple[list[Near], Seen]:
-        """The nearest, best first, and what was seen. Two round trips. `Seen` is taken before the search.
+    ) -> tuple[list[SimilarNote], UserNotesVersion]:
+        """The nearest, best first, and what was seen. Two round trips. `UserNotesVersion` is taken before the search.
 
         Args:
             app_id, user_id, session_id, statuses: which notes are meant.
@@ -166,20 +159,20 @@ class Shelf(Protocol):
         self,
         app_id: str,
         *,
-        fresh: Sequence[Fresh] = (),
-        changes: Sequence[Change] = (),
-        seen: Seen | None = None,
+        fresh: Sequence[NewNote] = (),
+        changes: Sequence[NoteChange] = (),
+        seen: UserNotesVersion | None = None,
         fences: Mapping[str, int] | None = None,
-    ) -> Committed | Behind:
+    ) -> CommittedNotes | StaleNotes:
         """All of it in one atomic step, or nothing. One round trip.
 
         Args:
             app_id: whose.
             fresh: new notes; one whose id is there already with the same `task_id` makes the whole a repeat.
             changes: to stored ones.
-            seen: fails with `Behind(())` when an active or pending note of this user has come or changed since.
+            seen: fails with `StaleNotes(())` when an active or pending note of this user has come or changed since.
             fences: the fencing token under which each chain is changed, by chain id; a lower one than was seen before
-                is `Behind`.
+                is `StaleNotes`.
         """
 
     async def page(self, app_id: str, *, after: str = "", limit: int = 500) -> list[Note]:
@@ -197,5 +190,5 @@ class Shelf(Protocol):
     async def remember(self, app_id: str, answers: Mapping[str, bytes], *, ttl_s: int) -> None:
         """Keep answers, so that nobody argues the same again. One round trip."""
 
-    async def disremember(self, app_id: str) -> int:
+    async def clear_answers(self, app_id: str) -> int:
         """Drop all answers of an app, and say how many these were. As many round trips as the namespace has pages."""

@@ -1,37 +1,250 @@
-"""`store.synthesis`: memory that tidies itself."""
+"""The facade `store.synthesis`: turn conversations into notes, query them and maintain them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
-from sharedmem.coordination.ground import Ground
-from sharedmem.knowledge.minds import Minds
+from sharedmem.coordination.context import CoordinationContext
+from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import (
+    ArchiveReport,
     ConversationSummary,
     EvolutionGraph,
+    ForgetReport,
     GraphFormat,
     Note,
+    NoteCheck,
     NoteHit,
     NoteStatus,
     PoolStats,
     Recall,
+    RetentionRules,
     StatusReason,
     SynthesisMessage,
     SynthesisTask,
 )
 from sharedmem.models.notes import ChainDirection, SummaryMode
-from sharedmem.synthesis.base import Said, SynthesisBase
-from sharedmem.synthesis.batching import Batcher
-from sharedmem.synthesis.drawing import drawn
-from sharedmem.synthesis.keeping import Keeping
-from sharedmem.synthesis.parts import Parts
-from sharedmem.synthesis.tasks import AddAgentMemory, AddMemory, Summarize, check_id, check_messages
-from sharedmem.synthesis.tidying import check_installed
-from sharedmem.telemetry import measured
-from sharedmem.wire.access import Scope
+from sharedmem.redis.scope import Need, Scope
+from sharedmem.runtime import Counters, measured
+from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.synthesis.batcher import Batcher
+from sharedmem.synthesis.maintenance.fsck import fsck
+from sharedmem.synthesis.note_repository.repository import NOTES_COLLECTION
+from sharedmem.synthesis.services import SynthesisServices
+from sharedmem.synthesis.tag_cleanup import check_fuzzy_matching
+from sharedmem.synthesis.tasks import (
+    AddAgentMemoryTask,
+    AddMemoryTask,
+    CallerTask,
+    SummarizeTask,
+    check_id,
+    check_messages,
+)
+from sharedmem.visualization.chain import draw_chain
+
+ConversationInput: TypeAlias = Sequence[SynthesisMessage | Mapping[str, object]] | str
 
 
-class Synthesis(Keeping, SynthesisBase):
+class SynthesisBase(ProcessBound):
+    """Notes of one namespace, seen with the rights of one actor.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out names within the actor's rights.
+        parts: who does the work.
+    """
+
+    def __init__(self, minds: KnowledgeContext, scope: Scope, parts: SynthesisServices) -> None:
+        self._minds = minds
+        self._scope = scope
+        self._parts = parts
+        self._namespace = scope.identity.namespace
+
+    @property
+    def _counters(self) -> Counters:
+        return self._minds.counters
+
+    def _permit(self, need: Need) -> None:
+        """Refuse who may not read or write the namespace's notes.
+
+        Raises:
+            AccessDeniedError: this actor.
+        """
+        self._scope.common(NOTES_COLLECTION, need)
+
+    async def _put(self, request: CallerTask, task_id: str | None) -> SynthesisTask:
+        self._permit("write")
+        if request.callback_url is not None:
+            await self._parts.webhooks.check(request.callback_url)
+        task = await self._parts.desk.put(request, idempotency_key=task_id)
+        self._parts.worker.start()
+        return task
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._namespace}, {self._parts.agents.name}>"
+
+
+NoteProgress: TypeAlias = Callable[[int], None]
+"""Called with how many notes were looked at."""
+
+
+class NoteMaintenance(SynthesisBase):
+    """What operators do with notes."""
+
+    @measured("synthesis.apps")
+    async def apps(self) -> list[str]:
+        """Return the ids of the apps that have notes, sorted. One round trip.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        self._permit("read")
+        return sorted(await self._parts.shelf.apps())
+
+    @measured("synthesis.fsck")
+    async def fsck(self, *, app_id: str, repair: bool = False, progress: NoteProgress | None = None) -> NoteCheck:
+        """Check that no message is lost, no chain has two heads, and none leads nowhere or in a circle.
+
+        Reads every note of the app, a few hundred a round trip. Repairing removes nothing.
+
+        Args:
+            app_id: whose.
+            repair: whether to mend what is found.
+            progress: called with how many notes were looked at.
+
+        Raises:
+            InvalidError: the id is refused.
+            AccessDeniedError, UnavailableError: as `read`; repairing as `write`.
+        """
+        self._permit("write" if repair else "read")
+        check_id("app_id", app_id)
+        parts = self._parts
+        return await fsck(parts.shelf, parts.chains, app_id, repair=repair, permit=parts.permit, progress=progress)
+
+    @measured("synthesis.archive")
+    async def archive(
+        self, *, app_id: str, dry_run: bool = False, progress: NoteProgress | None = None
+    ) -> ArchiveReport:
+        """Put old chains away: texts, messages and vectors go to the blob store, where they can still be read.
+
+        A chain goes whole, when each of its notes is older than `synthesis_archive_after_days` and has faded.
+
+        Args:
+            app_id: whose.
+            dry_run: whether to say only what would go.
+            progress: called with how many notes were looked at.
+
+        Raises:
+            InvalidError: the id is refused.
+            ConflictError: others change a chain all the time.
+            AccessDeniedError, UnavailableError: as `write`; or the blob store cannot be used.
+        """
+        self._permit("write")
+        check_id("app_id", app_id)
+        return await self._parts.archiver.archive(app_id, dry_run=dry_run, progress=progress)
+
+    @measured("synthesis.recall_archived")
+    async def recall_archived(self, memory_id: str, *, app_id: str) -> Note:
+        """A note with its text and messages, also when it was archived; it stays archived.
+
+        Raises:
+            NotFoundError: there is no such note, or its archive is gone.
+            InvalidError, AccessDeniedError, UnavailableError: as `get_memory`; or the blob store cannot be read.
+        """
+        self._permit("read")
+        return await self._parts.archiver.recall_archived(check_id("app_id", app_id), memory_id)
+
+    @measured("synthesis.archived_memories")
+    async def archived_memories(
+        self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
+    ) -> list[Note]:
+        """The notes that were put away, without their texts, newest first: queries do not find them any more.
+
+        Reads every note of the app, a few hundred a round trip.
+
+        Args:
+            app_id: whose.
+            user_id: None means all users of the app.
+            words: only notes that have each of these among their tags, keywords, queries and open questions.
+            limit: at most so many.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `fsck`.
+        """
+        self._permit("read")
+        check_id("app_id", app_id)
+        return await self._parts.archiver.archived(app_id, user_id=user_id, words=words, limit=limit)
+
+    @measured("synthesis.unarchive")
+    async def unarchive(self, memory_id: str, *, app_id: str) -> Note:
+        """Bring the chain of an archived note back, with its texts and vectors; the note as it is then.
+
+        Raises:
+            NotFoundError: there is no such note, or its archive is gone.
+            ConflictError: others change its chain all the time.
+            InvalidError, AccessDeniedError, UnavailableError: as `archive`.
+        """
+        self._permit("write")
+        return await self._parts.archiver.unarchive(check_id("app_id", app_id), memory_id)
+
+    @measured("synthesis.forget")
+    async def forget(
+        self,
+        *,
+        app_id: str,
+        user_id: str | None = None,
+        dry_run: bool = False,
+        progress: NoteProgress | None = None,
+    ) -> ForgetReport:
+        """Erase notes, their messages and archives, and tasks that wait, for good: here and in the durable tier.
+
+        Broken off, it goes on when it is called again. A conversation of that user that is told meanwhile may leave a
+        note: forget once more when nobody adds for that user any longer.
+
+        Args:
+            app_id: whose.
+            user_id: None means all users of the app.
+            dry_run: whether to count only; tasks are not counted then.
+            progress: called with how many notes were looked at.
+
+        Raises:
+            InvalidError: an id is refused.
+            AccessDeniedError, UnavailableError: as `write`; or the tier or the blob store cannot be reached.
+        """
+        self._permit("write")
+        check_id("app_id", app_id)
+        whose = None if user_id is None else check_id("user_id", user_id)
+        return await self._parts.eraser.forget(app_id, whose, dry_run=dry_run, progress=progress)
+
+    @measured("synthesis.retain")
+    async def retain(
+        self,
+        rules: RetentionRules,
+        *,
+        app_id: str,
+        dry_run: bool = False,
+        progress: NoteProgress | None = None,
+    ) -> ForgetReport:
+        """Erase what was retired and is older than rules allow; the current note of a chain stays.
+
+        Args:
+            rules: which retired notes may be how old.
+            app_id: whose.
+            dry_run: whether to count only.
+            progress: called with how many notes were looked at.
+
+        Raises:
+            InvalidError: the id is refused.
+            ConflictError: others change a chain all the time.
+            AccessDeniedError, UnavailableError: as `forget`.
+        """
+        self._permit("write")
+        check_id("app_id", app_id)
+        return await self._parts.retention.apply(app_id, rules, dry_run=dry_run, progress=progress)
+
+
+class Synthesis(NoteMaintenance, SynthesisBase):
     """Conversations of one namespace become notes, which are consolidated and superseded, and never lost.
 
     Notes belong to an app and a user, perhaps to a session; `app_id` is part of every call.
@@ -67,7 +280,7 @@ class Synthesis(Keeping, SynthesisBase):
             InvalidError: an argument is refused; nothing was written.
             AccessDeniedError, UnavailableError: as `write`.
         """
-        request = AddMemory(
+        request = AddMemoryTask(
             app_id=app_id,
             user_id=user_id,
             session_id=session_id,
@@ -82,7 +295,7 @@ class Synthesis(Keeping, SynthesisBase):
         *,
         app_id: str,
         user_id: str,
-        messages: Said,
+        messages: ConversationInput,
         session_id: str | None = None,
         callback_url: str | None = None,
         task_id: str | None = None,
@@ -96,11 +309,11 @@ class Synthesis(Keeping, SynthesisBase):
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `add_memory`.
         """
-        request = AddAgentMemory(
+        request = AddAgentMemoryTask(
             app_id=app_id,
             user_id=user_id,
             session_id=session_id,
-            messages=check_messages(_messages(messages), self._minds.settings),
+            messages=check_messages(_to_messages(messages), self._minds.settings),
             callback_url=callback_url,
         )
         return await self._put(request, task_id)
@@ -111,7 +324,7 @@ class Synthesis(Keeping, SynthesisBase):
         *,
         app_id: str,
         user_id: str,
-        messages: Said,
+        messages: ConversationInput,
         mode: SummaryMode = "fast",
         callback_url: str | None = None,
         task_id: str | None = None,
@@ -127,11 +340,11 @@ class Synthesis(Keeping, SynthesisBase):
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `add_memory`.
         """
-        request = Summarize(
+        request = SummarizeTask(
             app_id=app_id,
             user_id=user_id,
             mode=mode,
-            messages=check_messages(_messages(messages), self._minds.settings),
+            messages=check_messages(_to_messages(messages), self._minds.settings),
             callback_url=callback_url,
         )
         if callback_url is not None:
@@ -334,7 +547,7 @@ class Synthesis(Keeping, SynthesisBase):
         Raises:
             InvalidError: there is no such format.
         """
-        return drawn(chain, format)
+        return draw_chain(chain, format)
 
     @measured("synthesis.draw_evolution")
     async def draw_evolution(
@@ -350,7 +563,9 @@ class Synthesis(Keeping, SynthesisBase):
             NotFoundError: there is no such note.
             InvalidError, AccessDeniedError, UnavailableError: as `get_memory`.
         """
-        return drawn((await self._parts.evolution.chain(app_id, memory_id, "both")).notes, format, chosen=memory_id)
+        return draw_chain(
+            (await self._parts.evolution.chain(app_id, memory_id, "both")).notes, format, chosen=memory_id
+        )
 
     # -- changing notes by hand
 
@@ -436,15 +651,15 @@ class Synthesis(Keeping, SynthesisBase):
         )
 
 
-def synthesis_of(minds: Minds, scope: Scope, ground: Ground) -> Synthesis:
+def build_synthesis(minds: KnowledgeContext, scope: Scope, ground: CoordinationContext) -> Synthesis:
     """The synthesis of a namespace, with the rights of an actor. No round trip.
 
     Raises:
         UnsupportedError: the extra `synthesis` is missing, or what the settings name is not installed.
     """
-    check_installed()
-    return Synthesis(minds, scope, Parts(minds, scope, ground))
+    check_fuzzy_matching()
+    return Synthesis(minds, scope, SynthesisServices(minds, scope, ground))
 
 
-def _messages(said: Said) -> Sequence[SynthesisMessage | Mapping[str, object]]:
+def _to_messages(said: ConversationInput) -> Sequence[SynthesisMessage | Mapping[str, object]]:
     return [SynthesisMessage(role="assistant", content=said)] if isinstance(said, str) else said

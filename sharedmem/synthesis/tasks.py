@@ -1,4 +1,4 @@
-"""The desk of synthesis: what it is asked to do waits in a queue, and can be asked after."""
+"""Accept synthesis tasks into a queue and report their status."""
 
 from __future__ import annotations
 
@@ -11,23 +11,16 @@ import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
 from sharedmem.config import Settings
-from sharedmem.coordination.ground import Ground
-from sharedmem.coordination.queue_base import check_dedup_id
-from sharedmem.coordination.queues import Queues, TaskQueue
+from sharedmem.coordination.context import CoordinationContext
+from sharedmem.coordination.queues.base import check_dedup_id
+from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
 from sharedmem.errors import InvalidError
-from sharedmem.knowledge.minds import Minds
-from sharedmem.models import (
-    QueuedTask,
-    Record,
-    SynthesisMessage,
-    SynthesisState,
-    SynthesisTask,
-    TaskOutcome,
-)
-from sharedmem.models.tasks import QueueLine, TaskState
-from sharedmem.synthesis.shelf.ground import NOTES
-from sharedmem.wire.access import Scope
-from sharedmem.wire.mutations import Mutations
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.models import QueuedTask, Record, SynthesisMessage, SynthesisState, SynthesisTask, TaskOutcome
+from sharedmem.models.coordination import QueueLine, TaskState
+from sharedmem.redis.scope import Scope
+from sharedmem.redis.scripts.data import DataScripts
+from sharedmem.synthesis.note_repository.repository import NOTES_COLLECTION
 
 QUEUE = "synthesis"
 """The task queue of a namespace in which requests wait."""
@@ -37,10 +30,10 @@ _VISIBILITY_S = 30.0
 _LONGEST_ID_BYTES = 256
 _LONGEST_WINDOW_S = 31 * 86_400.0
 # What a task takes besides the messages that are in it.
-_ROOM_BYTES = 4096
-_MOST_LOOKED_THROUGH = 1000
+_ENVELOPE_BYTES = 4096
+_MOST_SCANNED = 1000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
-_LINES: tuple[QueueLine, ...] = ("claimed", "ready", "delayed")
+_QUEUE_LINES: tuple[QueueLine, ...] = ("claimed", "ready", "delayed")
 _STATES: dict[TaskState, SynthesisState] = {
     "ready": "pending",
     "delayed": "pending",
@@ -53,7 +46,7 @@ _STATES: dict[TaskState, SynthesisState] = {
 # -- requests ---------------------------------------------------------------------------------
 
 
-class _Request(Record):
+class _TaskBase(Record):
     """A request tells what it refuses as every call does."""
 
     def __init__(self, **fields: object) -> None:
@@ -62,10 +55,10 @@ class _Request(Record):
         except ValidationError as error:
             place = error.errors(include_url=False, include_context=False)[0]["loc"]
             field = str(place[0]) if place else "request"
-            raise InvalidError(field, fields.get(field), _first(error)) from error
+            raise InvalidError(field, fields.get(field), _first_error(error)) from error
 
 
-class AddMemory(_Request):
+class AddMemoryTask(_TaskBase):
     """Make a note of a conversation, and settle it with what is known already."""
 
     kind: Literal["memory"] = "memory"
@@ -76,7 +69,7 @@ class AddMemory(_Request):
     callback_url: str | None = None
 
 
-class AddAgentMemory(_Request):
+class AddAgentMemoryTask(_TaskBase):
     """Make a short note of a conversation, and settle nothing."""
 
     kind: Literal["agent"] = "agent"
@@ -87,7 +80,7 @@ class AddAgentMemory(_Request):
     callback_url: str | None = None
 
 
-class Summarize(_Request):
+class SummarizeTask(_TaskBase):
     """Tell what a conversation was about, and store nothing."""
 
     kind: Literal["summary"] = "summary"
@@ -98,7 +91,7 @@ class Summarize(_Request):
     callback_url: str | None = None
 
 
-class Flush(_Request):
+class FlushBatchTask(_TaskBase):
     """Make a request of the messages that wait together, unless that was done."""
 
     kind: Literal["flush"] = "flush"
@@ -110,22 +103,22 @@ class Flush(_Request):
     callback_url: None = None
 
 
-Asked: TypeAlias = AddMemory | AddAgentMemory | Summarize
-Request: TypeAlias = Asked | Flush
-_REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
-_MESSAGE: TypeAdapter[SynthesisMessage] = TypeAdapter(SynthesisMessage)
+CallerTask: TypeAlias = AddMemoryTask | AddAgentMemoryTask | SummarizeTask
+TaskPayload: TypeAlias = CallerTask | FlushBatchTask
+_PAYLOAD_ADAPTER: TypeAdapter[TaskPayload] = TypeAdapter(Annotated[TaskPayload, Field(discriminator="kind")])
+_MESSAGE_ADAPTER: TypeAdapter[SynthesisMessage] = TypeAdapter(SynthesisMessage)
 
 
-def read_request(payload: object) -> Request:
+def parse_task(payload: object) -> TaskPayload:
     """The request that a task of the queue carries.
 
     Raises:
         InvalidError: it carries none.
     """
     try:
-        return _REQUEST.validate_python(payload, strict=False)
+        return _PAYLOAD_ADAPTER.validate_python(payload, strict=False)
     except ValidationError as error:
-        raise InvalidError("task", "...", f"it carries no request: {_first(error)}") from error
+        raise InvalidError("task", "...", f"it carries no request: {_first_error(error)}") from error
     except InvalidError as error:
         raise InvalidError("task", "...", f"it carries no request: {error}") from error
 
@@ -165,21 +158,21 @@ def check_messages(
         raise InvalidError("messages", messages, "give a list with one message or more")
     if len(messages) > most:
         raise InvalidError("messages", f"({len(messages)} of them)", f"give {most} at most, in several calls if needed")
-    checked = tuple(_message(number, message) for number, message in enumerate(messages))
-    size = sum(len(_MESSAGE.dump_json(message)) for message in checked)
-    largest = max(settings.blob_threshold_bytes - _ROOM_BYTES, settings.blob_threshold_bytes // 2)
+    checked = tuple(_check_message(number, message) for number, message in enumerate(messages))
+    size = sum(len(_MESSAGE_ADAPTER.dump_json(message)) for message in checked)
+    largest = max(settings.blob_threshold_bytes - _ENVELOPE_BYTES, settings.blob_threshold_bytes // 2)
     if size > largest:
         advice = f"they take {size} bytes, one call takes {largest}; shorten them, or make several calls"
         raise InvalidError("messages", "...", advice)
     return checked
 
 
-def _message(number: int, message: SynthesisMessage | Mapping[str, object]) -> SynthesisMessage:
+def _check_message(number: int, message: SynthesisMessage | Mapping[str, object]) -> SynthesisMessage:
     field = f"messages[{number}]"
     try:
-        checked = _MESSAGE.validate_python(message)
+        checked = _MESSAGE_ADAPTER.validate_python(message)
     except ValidationError as error:
-        raise InvalidError(field, message, _first(error)) from error
+        raise InvalidError(field, message, _first_error(error)) from error
     if not checked.content.strip():
         raise InvalidError(f"{field}.content", checked.content, "say something, or leave the message out")
     if re.search(r"[\ud800-\udfff]", checked.content + (checked.name or "")):
@@ -187,14 +180,14 @@ def _message(number: int, message: SynthesisMessage | Mapping[str, object]) -> S
     return checked
 
 
-def _first(error: ValidationError) -> str:
+def _first_error(error: ValidationError) -> str:
     """What is wrong at the first place where something is."""
     found = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(str(part) for part in found["loc"])
     return f"{place}: {found['msg']}" if place else found["msg"]
 
 
-def check_request(request: Asked) -> Asked:
+def check_task(request: CallerTask) -> CallerTask:
     """The request, whose ids can be ids.
 
     Raises:
@@ -211,7 +204,7 @@ def check_request(request: Asked) -> Asked:
 # -- the desk ---------------------------------------------------------------------------------
 
 
-class Desk:
+class TaskIntake:
     """Where synthesis is asked for things, and where it is said how far they are.
 
     Args:
@@ -224,16 +217,16 @@ class Desk:
 
     def __init__(
         self,
-        minds: Minds,
+        minds: KnowledgeContext,
         scope: Scope,
-        ground: Ground,
+        ground: CoordinationContext,
         *,
         backoff: tuple[float, float] = _BACKOFF_S,
         visibility: float = _VISIBILITY_S,
     ) -> None:
         self._settings = minds.settings
         self._scope = scope
-        self._mutations = Mutations(minds.sender)
+        self._mutations = DataScripts(minds.sender)
 
         def queue_of(scope: Scope) -> TaskQueue:
             return Queues(ground, scope).queue(
@@ -247,7 +240,7 @@ class Desk:
         self._queue_of = queue_of
         self.queue = queue_of(scope)
 
-    async def put(self, request: Asked, *, idempotency_key: str | None = None) -> SynthesisTask:
+    async def put(self, request: CallerTask, *, idempotency_key: str | None = None) -> SynthesisTask:
         """Have something done. One round trip.
 
         Args:
@@ -262,12 +255,12 @@ class Desk:
             InvalidError: an id is refused, or the request is too large. Nothing was written.
             AccessDeniedError, UnavailableError: as queues.
         """
-        check_request(request)
+        check_task(request)
         dedup_id = None if idempotency_key is None else _dedup_id(request, idempotency_key)
         return SynthesisTask(task_id=await self.put_as(request, dedup_id), status="accepted")
 
     async def put_as(
-        self, request: Request, dedup_id: str | None, *, delay_s: float = 0, requester: str | None = None
+        self, request: TaskPayload, dedup_id: str | None, *, delay_s: float = 0, requester: str | None = None
     ) -> str:
         """The id of the task that was put under a deduplication id, now or before. One round trip.
 
@@ -296,7 +289,7 @@ class Desk:
             NotFoundError: there is none, or its result has expired.
             InvalidError, AccessDeniedError, UnavailableError: as queues.
         """
-        return task_of(await self.queue.result(task_id))
+        return to_synthesis_task(await self.queue.result(task_id))
 
     async def wait(self, task_id: str, *, timeout: float | None = None) -> SynthesisTask:  # noqa: ASYNC109  # as queues
         """As `status`, as soon as it is done or has failed: the caller is called, and does not ask again and again.
@@ -308,7 +301,7 @@ class Desk:
         Raises:
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `status`.
         """
-        return task_of(await self.queue.result(task_id, wait=timeout))
+        return to_synthesis_task(await self.queue.result(task_id, wait=timeout))
 
     async def list(self, limit: int = 100) -> list[SynthesisTask]:
         """The tasks that are not done: those under way, those that wait, and those that have failed. Four round trips.
@@ -321,7 +314,7 @@ class Desk:
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as queues.
         """
-        return [_listed(task) for task in await self._queued(limit) if not _is_timer(task)]
+        return [_to_listed_task(task) for task in await self._queued(limit) if not _is_timer(task)]
 
     async def redrive(self, task_id: str) -> bool:
         """Try a task that has failed again; False when there is none. One round trip.
@@ -351,7 +344,7 @@ class Desk:
         """
         gone = 0
         for task in await self._tasks_of(app_id, user_id):
-            self._scope.check_author(task.put_by, NOTES, f"task {task.id}")
+            self._scope.check_author(task.put_by, NOTES_COLLECTION, f"task {task.id}")
             if _is_timer(task):
                 name = batch_name(app_id, task.payload["user_id"], task.payload.get("session_id"))
                 await self._mutations.key_delete(self._scope.common(name, "write"), self._scope.signature)
@@ -366,14 +359,16 @@ class Desk:
             UnavailableError: as queues.
         """
         for task in await self._tasks_of(app_id, user_id):
-            self._scope.check_author(task.put_by, NOTES, f"task {task.id}")
+            self._scope.check_author(task.put_by, NOTES_COLLECTION, f"task {task.id}")
 
     async def _tasks_of(self, app_id: str, user_id: str | None) -> Sequence[QueuedTask]:
-        tasks = await self._queued(_MOST_LOOKED_THROUGH)
-        return [task for task in tasks if isinstance(task.payload, dict) and _is_of(task.payload, app_id, user_id)]
+        tasks = await self._queued(_MOST_SCANNED)
+        return [
+            task for task in tasks if isinstance(task.payload, dict) and _concerns_user(task.payload, app_id, user_id)
+        ]
 
     async def _queued(self, limit: int) -> Sequence[QueuedTask]:
-        waiting = [task for line in _LINES for task in await self.queue.peek(limit, state=line)]
+        waiting = [task for line in _QUEUE_LINES for task in await self.queue.peek(limit, state=line)]
         return [*waiting, *await self.queue.dead(limit)]
 
     def __repr__(self) -> str:
@@ -390,16 +385,16 @@ def _is_timer(task: QueuedTask) -> bool:
     return isinstance(task.payload, dict) and task.payload.get("kind") == "flush"
 
 
-def _is_of(payload: Mapping[str, object], app_id: str, user_id: str | None) -> bool:
+def _concerns_user(payload: Mapping[str, object], app_id: str, user_id: str | None) -> bool:
     return payload.get("app_id") == app_id and (user_id is None or payload.get("user_id") == user_id)
 
 
-def _dedup_id(request: Asked, key: str) -> str:
+def _dedup_id(request: CallerTask, key: str) -> str:
     parts = [request.kind, request.app_id, request.user_id, check_dedup_id(key)]
     return hashlib.sha256(orjson.dumps(parts)).hexdigest()
 
 
-def task_of(outcome: TaskOutcome) -> SynthesisTask:
+def to_synthesis_task(outcome: TaskOutcome) -> SynthesisTask:
     """A task as its users see it.
 
     Args:
@@ -415,5 +410,5 @@ def task_of(outcome: TaskOutcome) -> SynthesisTask:
     )
 
 
-def _listed(task: QueuedTask) -> SynthesisTask:
+def _to_listed_task(task: QueuedTask) -> SynthesisTask:
     return SynthesisTask(task_id=task.id, status=_STATES[task.state], attempts=task.attempts, error=task.error)

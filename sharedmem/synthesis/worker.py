@@ -1,4 +1,4 @@
-"""The worker of synthesis: takes tasks from the queue, a few at a time, and says how they ended."""
+"""The background worker: claim synthesis tasks, run a few at a time and report how they ended."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from sharedmem.coordination.worker import TaskInHand
+from sharedmem.coordination.queues.worker import ClaimedTask
 from sharedmem.errors import ConflictError, InvalidError, LimitedError, SharedMemoryError, UnavailableError
-from sharedmem.knowledge.minds import Minds
+from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Task
-from sharedmem.synthesis.batching import batcher_of
-from sharedmem.synthesis.pipeline import Pipeline, Turn
-from sharedmem.synthesis.tasks import Desk, Flush, Request, read_request
-from sharedmem.tasks import Work
-from sharedmem.telemetry import get_logger
-from sharedmem.wire.access import Scope
+from sharedmem.redis.scope import Scope
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.background import BackgroundTask
+from sharedmem.synthesis.batcher import open_batcher
+from sharedmem.synthesis.pipeline import Pipeline, TaskAttempt
+from sharedmem.synthesis.tasks import FlushBatchTask, TaskIntake, TaskPayload, parse_task
 
-TASKS = "synthesis_tasks"
+TASKS_METRIC = "synthesis_tasks"
 """Counter of attempts at tasks, with the labels `kind` and `outcome`: done, retried, failed."""
 
 _LONGEST_PAUSE_S = 3600.0
 _CALLS_AT_ONCE = 4
 _GRACE_S = 3.0
-_TRIPS_TO_LEAVE = 3
+_SHUTDOWN_TRIPS = 3
 _logger = get_logger("synthesis")
 
 
-class Announces(Protocol):
+class TaskAnnouncer(Protocol):
     """Who tells the outside how a task has ended."""
 
     async def announce(self, task_id: str, callback_url: str, payload: Mapping[str, object]) -> object:
@@ -38,16 +38,16 @@ class Announces(Protocol):
         """Make the calls, for ever."""
 
 
-class Requester(NamedTuple):
+class ActorServices(NamedTuple):
     """What does the tasks of one actor: in its name, and with its rights."""
 
     scope: Scope
-    desk: Desk
+    desk: TaskIntake
     pipeline: Pipeline
-    webhooks: Announces | None = None
+    webhooks: TaskAnnouncer | None = None
 
 
-class Worker:
+class SynthesisWorker:
     """Works on the tasks of a namespace until it is drained or cancelled.
 
     Each task runs in the name and with the rights of the actor who put it, as the queue has recorded it: whichever
@@ -66,11 +66,11 @@ class Worker:
 
     def __init__(
         self,
-        minds: Minds,
+        minds: KnowledgeContext,
         *,
-        desk: Desk,
-        requester: Callable[[str], Requester],
-        webhooks: Announces | None = None,
+        desk: TaskIntake,
+        requester: Callable[[str], ActorServices],
+        webhooks: TaskAnnouncer | None = None,
         concurrency: int | None = None,
     ) -> None:
         self._minds = minds
@@ -83,7 +83,7 @@ class Worker:
         self._drains = False
         self._rests = asyncio.Event()
         self._rests.set()
-        self._work: Work | None = None
+        self._work: BackgroundTask | None = None
 
     @property
     def under_way(self) -> int:
@@ -120,7 +120,7 @@ class Worker:
         self._hands = {asyncio.create_task(self._work_on()) for _ in range(self._concurrency)}
         self._rests.clear()
         try:
-            await _all_of(self._hands)
+            await _wait_for_all(self._hands)
         finally:
             for hand in self._hands:
                 hand.cancel()
@@ -139,7 +139,7 @@ class Worker:
         # Hands that were called off leave the line and give back what was on its way to them in the background. Whoever
         # closes the hub right now would cut that off, and others would wait for it; it is done before these are.
         with suppress(SharedMemoryError):
-            for _ in range(_TRIPS_TO_LEAVE):
+            for _ in range(_SHUTDOWN_TRIPS):
                 await self._desk.queue.stats()
 
     async def close(self) -> None:
@@ -198,54 +198,58 @@ class Worker:
 
     # -- a task
 
-    async def _done(self, hand: TaskInHand) -> None:
+    async def _done(self, hand: ClaimedTask) -> None:
         task = hand.task
         try:
-            request = read_request(task.payload)
+            request = parse_task(task.payload)
         except InvalidError as error:
             await self._desk.queue.fail(task, str(error))
             raise
         is_last = task.attempt >= task.max_attempts
         requester = self._requester(task.put_by)
         try:
-            result = await self._result(requester, request, Turn(task.id, attempt=task.attempt, is_last=is_last))
+            result = await self._result(requester, request, TaskAttempt(task.id, attempt=task.attempt, is_last=is_last))
         except Exception as error:
             self._count(request, "failed" if is_last or _is_final(error) else "retried")
             await self._not_done(requester, request, task, error, is_last=is_last)
             raise
-        await _tell(requester, request, task, {"status": "done", "result": result})
+        await _announce_outcome(requester, request, task, {"status": "done", "result": result})
         hand.finish(result | {"attempts": task.attempt})
         self._count(request, "done")
 
-    async def _result(self, requester: Requester, request: Request, turn: Turn) -> dict[str, object]:
-        if not isinstance(request, Flush):
+    async def _result(self, requester: ActorServices, request: TaskPayload, turn: TaskAttempt) -> dict[str, object]:
+        if not isinstance(request, FlushBatchTask):
             return await requester.pipeline.do(request, turn)
-        batcher = batcher_of(self._minds, requester.scope, requester.desk, request)
+        batcher = open_batcher(self._minds, requester.scope, requester.desk, request)
         return {"tasks": await batcher.flush(request.batch)}
 
     async def _not_done(
-        self, requester: Requester, request: Request, task: Task, error: Exception, *, is_last: bool
+        self, requester: ActorServices, request: TaskPayload, task: Task, error: Exception, *, is_last: bool
     ) -> None:
         """Say more of a failure than that it may be tried again; the end of the block says that."""
         if is_last or _is_final(error):
-            await _tell(requester, request, task, {"status": "failed", "error": f"{type(error).__name__}: {error}"})
+            await _announce_outcome(
+                requester, request, task, {"status": "failed", "error": f"{type(error).__name__}: {error}"}
+            )
             await self._desk.queue.fail(task, f"{type(error).__name__}: {error}")
         elif isinstance(error, LimitedError):
             pause_s = min(max(error.retry_after, 0.0), _LONGEST_PAUSE_S)
             await self._desk.queue.retry(task, error=str(error), delay=pause_s)
 
-    def _count(self, request: Request, outcome: str) -> None:
-        self._minds.counters.increment(TASKS, kind=request.kind, outcome=outcome)
+    def _count(self, request: TaskPayload, outcome: str) -> None:
+        self._minds.counters.increment(TASKS_METRIC, kind=request.kind, outcome=outcome)
 
     def __repr__(self) -> str:
         state = "draining" if self._drains else "running" if self._hands else "idle"
         return f"<Worker of {self._desk.queue.name}, {state}, {self.under_way} under way>"
 
 
-async def _tell(requester: Requester, request: Request, task: Task, payload: Mapping[str, object]) -> None:
+async def _announce_outcome(
+    requester: ActorServices, request: TaskPayload, task: Task, payload: Mapping[str, object]
+) -> None:
     """Have the receiver told who was named with the request, if one was."""
     webhooks = requester.webhooks
-    if webhooks is None or isinstance(request, Flush) or request.callback_url is None:
+    if webhooks is None or isinstance(request, FlushBatchTask) or request.callback_url is None:
         return
     if payload["status"] == "done":
         await webhooks.announce(task.id, request.callback_url, payload)
@@ -259,7 +263,7 @@ def _is_final(error: Exception) -> bool:
     return isinstance(error, InvalidError) and not isinstance(error, ConflictError)
 
 
-async def _all_of(hands: set[asyncio.Task[None]]) -> None:
+async def _wait_for_all(hands: set[asyncio.Task[None]]) -> None:
     """Return when all have ended, or raise what one of them ended by; being told to end is no reason."""
     ended, _ = await asyncio.wait(hands, return_when=asyncio.FIRST_EXCEPTION)
     for hand in ended:

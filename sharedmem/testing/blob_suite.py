@@ -17,7 +17,7 @@ import asyncio
 from sharedmem.clock import new_id
 from sharedmem.data.blobs import BlobReference, Blobs, BlobStore
 from sharedmem.errors import NotFoundError
-from sharedmem.testing.suites import pytest
+from sharedmem.testing.pytest_required import pytest
 
 _BODY = bytes(range(256)) * 8
 _LARGE_BYTES = 9_000_000

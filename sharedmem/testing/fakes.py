@@ -14,9 +14,9 @@ from sharedmem.config import Settings
 from sharedmem.errors import UnsupportedError
 from sharedmem.hub import Connect, Connection, Hub
 from sharedmem.providers.protocol import Embedder, LanguageModel
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.pooled import PooledConnection
 from sharedmem.testing.clock import ManualClock
-from sharedmem.wire.driver import Driver
-from sharedmem.wire.line import Line
 
 if TYPE_CHECKING:
     from fakeredis import FakeServer
@@ -67,7 +67,7 @@ def connect_to_fake(server: FakeServer | None = None) -> Connect:
     Raises:
         UnsupportedError: fakeredis is not installed.
     """
-    fakeredis = _fakeredis()
+    fakeredis = _connect_fakeredis()
     shared = fakeredis.FakeServer() if server is None else server
 
     async def connect(settings: Settings, clock: Clock) -> Connection:
@@ -75,14 +75,16 @@ def connect_to_fake(server: FakeServer | None = None) -> Connect:
 
         carrier = connection_class(clock if isinstance(clock, ManualClock) else None)
         clients = [fakeredis.aioredis.FakeRedis(server=shared, protocol=2, connection_class=carrier) for _ in range(2)]
-        driver = Driver(*clients, response_timeout_s=settings.response_timeout_s, at_once=settings.max_connections)
-        line = Line(driver, driver, address=_URL, clock=clock, retry_for_s=settings.retry_for_s)
-        return Connection(line, _URL, "standalone", _nothing)
+        driver = PooledConnection(
+            *clients, response_timeout_s=settings.response_timeout_s, at_once=settings.max_connections
+        )
+        line = RedisClient(driver, driver, address=_URL, clock=clock, retry_for_s=settings.retry_for_s)
+        return Connection(line, _URL, "standalone", _do_nothing)
 
     return connect
 
 
-def _fakeredis() -> Any:
+def _connect_fakeredis() -> Any:
     try:
         import fakeredis  # noqa: PLC0415  # optional: only tests need it
 
@@ -92,5 +94,5 @@ def _fakeredis() -> Any:
     return fakeredis
 
 
-async def _nothing() -> None:
+async def _do_nothing() -> None:
     """There is nothing to give back."""

@@ -14,22 +14,22 @@ from typing import Protocol
 from sharedmem.models import NoteCheck
 
 
-class Checking(Protocol):
+class NoteChecker(Protocol):
     """What checks notes: `store.synthesis`."""
 
     async def fsck(self, *, app_id: str) -> NoteCheck:
         """Tells what is wrong with the notes of an app."""
 
 
-class WithNotes(Protocol):
+class HasSynthesis(Protocol):
     """What has notes: a store."""
 
     @property
-    def synthesis(self) -> Checking:
+    def synthesis(self) -> NoteChecker:
         """Checks them."""
 
 
-async def assert_sound(store: WithNotes, app_id: str) -> NoteCheck:
+async def assert_sound(store: HasSynthesis, app_id: str) -> NoteCheck:
     """Check that no memory of an app is lost, and that no chain has two heads, a gap or a circle.
 
     Args:

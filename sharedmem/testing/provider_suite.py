@@ -18,8 +18,8 @@ import numpy as np
 
 from sharedmem.errors import InvalidError
 from sharedmem.providers.protocol import Embedder
-from sharedmem.testing.suites import pytest
-from sharedmem.wire.vectors import Matrix
+from sharedmem.redis.vectors import Matrix
+from sharedmem.testing.pytest_required import pytest
 
 _SENTENCE = "Mary fixed the deploy pipeline on Tuesday."
 _MEGABYTE = 1_000_000

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from chaos import report
-from chaos.runner import Job, Report, planned, run_all
+from chaos.runner import Job, Report, plan_jobs, run_all
 from chaos.scenarios import SCENARIOS
 
 FULL_MINUTES, QUICK_MINUTES = 30.0, 3.0
@@ -25,12 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parsed(arguments)
     chosen = [SCENARIOS[name] for name in asked.only or SCENARIOS]
     if asked.list:
-        report.described(Console(), chosen)
+        report.describe_scenarios(Console(), chosen)
         return 0
     seed = random.SystemRandom().randrange(10**6) if asked.seed is None else asked.seed
     minutes = asked.minutes or (QUICK_MINUTES if asked.quick else FULL_MINUTES)
     lanes = min(asked.lanes or os.cpu_count() or 1, len(chosen))
-    jobs = planned(chosen, seed=seed, minutes=minutes, lanes=lanes)
+    jobs = plan_jobs(chosen, seed=seed, minutes=minutes, lanes=lanes)
     if asked.seconds:
         jobs = [Job(job.scenario, seed, asked.seconds, job.control_s) for job in jobs]
     console = Console(stderr=asked.json)
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except asyncio.CancelledError:
         console.print(f"stopped; go on with --seed {seed}", highlight=False)
         return _STOPPED
-    return _told(reports, console, seed=seed, as_json=asked.json)
+    return _print_report(reports, console, seed=seed, as_json=asked.json)
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -75,7 +75,7 @@ async def _run(jobs: Sequence[Job], lanes: int, console: Console) -> list[Report
         return await run_all(jobs, lanes=lanes, told=bar.told)
 
 
-def _told(reports: Sequence[Report], console: Console, *, seed: int, as_json: bool) -> int:
+def _print_report(reports: Sequence[Report], console: Console, *, seed: int, as_json: bool) -> int:
     console.print(report.table(reports))
     for one in reports:
         for line in report.details(one):

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from redis.exceptions import RedisError
-from support.bare_server import BareServer
-from support.chaos import ChaosProxy
+from support.chaos_proxy import ChaosProxy
+from support.redis_process import RedisProcess
 
 from chaos.scenario import Trial
 
@@ -18,14 +18,14 @@ _RESET_EVERY, _LONGEST_SKIP, _PAUSE_S = 5, 30, 0.05
 
 
 @contextmanager
-def logging_server(**options: Any) -> Iterator[BareServer]:
+def logging_server(**options: Any) -> Iterator[RedisProcess]:
     """A server that forces each write to disk before it replies, so that `kill -9` may lose nothing."""
-    with BareServer(appendonly="yes", appendfsync="always", **options) as server:
+    with RedisProcess(appendonly="yes", appendfsync="always", **options) as server:
         yield server
 
 
 @asynccontextmanager
-async def meanwhile(*activities: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def repeat_fault(*activities: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run activities for as long as the block takes; what one of them raises is raised at the end."""
     tasks = [asyncio.create_task(activity) for activity in activities]
     try:
@@ -50,7 +50,7 @@ async def lose_replies(trial: Trial, proxy: ChaosProxy, *requests: bytes) -> Non
             proxy.reset_all()
 
 
-async def kill_server(trial: Trial, server: BareServer, *, every_s: float) -> None:
+async def kill_server(trial: Trial, server: RedisProcess, *, every_s: float) -> None:
     """Kill a server and start it again, about that often."""
     while True:
         await trial.pause(every_s / 2, every_s * 1.5)
@@ -60,7 +60,7 @@ async def kill_server(trial: Trial, server: BareServer, *, every_s: float) -> No
             return
 
 
-async def restart(server: BareServer) -> None:
+async def restart(server: RedisProcess) -> None:
     """End a server as `kill -9` does, and start it again, also when the caller is cancelled meanwhile."""
     restarting = asyncio.ensure_future(asyncio.to_thread(_restart, server))
     try:
@@ -70,12 +70,12 @@ async def restart(server: BareServer) -> None:
         raise
 
 
-def _restart(server: BareServer) -> None:
+def _restart(server: RedisProcess) -> None:
     server.kill()
     server.start()
 
 
-async def tell(server: BareServer, *words: str | int) -> object:
+async def send_server_command(server: RedisProcess, *words: str | int) -> object:
     """Send a command to a server that is killed now and then; at least once."""
     while True:
         try:

@@ -11,13 +11,13 @@ import random
 import sys
 from contextlib import suppress
 
-from support.faulty_hubs import persistent
+from support.faulty_hubs import persistent_settings
 from support.graph_rows import day
 
 from sharedmem import ConflictError, Hub
-from sharedmem.knowledge.graph.graph import Graph
-from sharedmem.knowledge.graph.protocol import GraphBackend
-from sharedmem.knowledge.graph.records import Behind, Changes, Committed
+from sharedmem.graph.graph import Graph
+from sharedmem.graph.protocol import GraphBackend
+from sharedmem.graph.records import CommitReceipt, CommitRequest, StaleGroup
 
 NAMESPACE, GROUP = "weddings", "team:registry"
 CAREFUL, CARELESS = "careful", "careless"
@@ -26,7 +26,7 @@ SETTINGS = {"embedder": "hashing", "durable_url": "none", "graph_summary_every":
 _STEPS, _DAYS, _FAR, _CARELESS_S, _DELAY_S = 12, 20, 2**62, 0.5, 0.2
 
 
-class _Careless:
+class _UnguardedBackend:
     """A backend that takes a step for newer than every change."""
 
     def __init__(self, backend: GraphBackend) -> None:
@@ -35,7 +35,7 @@ class _Careless:
     def __getattr__(self, name: str) -> object:
         return getattr(self._backend, name)
 
-    async def commit(self, group: str, changes: Changes, *, seen: int) -> Committed | Behind:
+    async def commit(self, group: str, changes: CommitRequest, *, seen: int) -> CommitReceipt | StaleGroup:
         # A group that is not there yet has no changes; to it all are careful.
         if not seen:
             return await self._backend.commit(group, changes, seen=seen)
@@ -61,26 +61,26 @@ async def _state_facts(graph: Graph, dice: random.Random) -> None:
                 valid_to=None if ends is None else day(ends),
             )
         except ConflictError as refused:
-            _say(number, type(refused).__name__)
+            _print_line(number, type(refused).__name__)
         else:
-            _say(number)
+            _print_line(number)
 
 
-def _say(*words: object) -> None:
+def _print_line(*words: object) -> None:
     sys.stdout.write(f"{' '.join(map(str, words))}\n")
     sys.stdout.flush()
 
 
 async def _main(how: str, url: str, seed: str) -> None:
-    async with Hub.open(settings=persistent(url, **SETTINGS)) as hub:
+    async with Hub.open(settings=persistent_settings(url, **SETTINGS)) as hub:
         graph = hub.store(NAMESPACE, actor=f"agent-{seed}").graph
         if how == CARELESS:
             backend = graph._backend
-            graph._backend = _Careless(backend)  # type: ignore[assignment]  # it passes everything else on
-        _say("ready")
+            graph._backend = _UnguardedBackend(backend)  # type: ignore[assignment]  # it passes everything else on
+        _print_line("ready")
         await asyncio.to_thread(sys.stdin.readline)
         await _state_facts(graph, random.Random(seed))
-    _say("done")
+    _print_line("done")
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def as_json(reports: Sequence[Report], *, seed: int) -> str:
     return json.dumps({"seed": seed, "scenarios": scenarios}, indent=2)
 
 
-def described(console: Console, scenarios: Sequence[Any]) -> None:
+def describe_scenarios(console: Console, scenarios: Sequence[Any]) -> None:
     """Say what each scenario tries."""
     for scenario in scenarios:
         console.print(f"[bold]{scenario.name}[/]: {scenario.promise}", highlight=False)

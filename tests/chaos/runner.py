@@ -58,7 +58,7 @@ class Report:
         return self.result.is_kept and self.control is not None and self.control.has_failed_as_it_should
 
 
-def planned(scenarios: Sequence[type[Scenario]], *, seed: int, minutes: float, lanes: int) -> list[Job]:
+def plan_jobs(scenarios: Sequence[type[Scenario]], *, seed: int, minutes: float, lanes: int) -> list[Job]:
     """Share the time out, the longest first, so that all lanes end together."""
     total = sum(scenario.weight for scenario in scenarios)
     jobs = []

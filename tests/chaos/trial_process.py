@@ -52,7 +52,7 @@ class Result:
         return bool(self.violations) and not self.error
 
 
-async def tried(scenario: Scenario, trial: Trial) -> Result:
+async def run_scenario(scenario: Scenario, trial: Trial) -> Result:
     """Run a trial; whatever it raises is part of the result."""
     began = time.monotonic()
     skipped = error = ""
@@ -78,7 +78,7 @@ async def _main(name: str, seed: str, seconds: str, *control: str) -> None:
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="smk"))
     try:
         trial = Trial(seed, float(seconds), bool(control), folder)
-        result = await tried(SCENARIOS[name](), trial)
+        result = await run_scenario(SCENARIOS[name](), trial)
         sys.stdout.write(json.dumps(asdict(result)) + "\n")
         sys.stdout.flush()
     finally:

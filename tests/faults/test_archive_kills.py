@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
-from support import archivers
+from support import archive_processes
 
 from sharedmem import ConflictError, Hub, Settings, SharedMemoryStore, UnavailableError
-from sharedmem.durable.archive import files as archive_files
-from sharedmem.durable.archive import moving as archives
-from sharedmem.durable.archive.files import checked_archive
-from sharedmem.durable.archive.steps import Step
+from sharedmem.archive import files as archive_files
+from sharedmem.archive import transfer as archives
+from sharedmem.archive.files import verify_archive
+from sharedmem.archive.progress import ProgressStep
 from sharedmem.testing import fake_hub
 
 KEYS = 2000
@@ -61,7 +61,9 @@ async def killed_until_done(seed: int, what: str, url: str, namespace: str, file
     chosen = random.Random(seed)
     for kills in range(20):
         after = chosen.randrange(1, 12) if kills < most else None
-        code = await asyncio.to_thread(archivers.run, what, url, namespace, file, kill_after=after)
+        code = await asyncio.to_thread(
+            archive_processes.run_archive_process, what, url, namespace, file, kill_after=after
+        )
         if code == 0:
             return kills
         assert code == KILLED
@@ -74,7 +76,7 @@ async def test_an_export_and_an_import_that_are_killed_lose_nothing(
     file = tmp_path / "a.jsonl.zst"
 
     kills = await killed_until_done(1, "export", redis_url, namespace, file, most=2)
-    checked = await checked_archive(file)
+    checked = await verify_archive(file)
     assert checked.footer.documents >= KEYS + 20 * 101 + 20 * 6 + 2501
     await full.clear()
     kills += await killed_until_done(2, "import", redis_url, namespace, file, most=2)
@@ -87,16 +89,16 @@ async def test_an_export_and_an_import_that_are_killed_lose_nothing(
 
 async def test_what_lasts_survives_kills_on_its_way_into_the_tier(short: Path) -> None:
     file = short / "a.jsonl.zst"
-    async with Hub.open(settings=archivers.lasting(short)) as hub:
+    async with Hub.open(settings=archive_processes.durable_settings(short)) as hub:
         store = hub.store("research")
         await store.write_many({f"key-{n}": f"{n}{PADDING}" for n in range(700)})
         await store.hset("hash", mapping={f"field-{n}": n for n in range(1500)})
         for item in range(50):
             await store.append("list", item)
 
-        await killed_until_done(4, "export", archivers.EMBEDDED, "research", file)
+        await killed_until_done(4, "export", archive_processes.EMBEDDED, "research", file)
         await store.clear()
-        await killed_until_done(5, "import", archivers.EMBEDDED, "research", file)
+        await killed_until_done(5, "import", archive_processes.EMBEDDED, "research", file)
 
         found = await store.read_many([f"key-{n}" for n in range(700)])
         assert found == {f"key-{n}": f"{n}{PADDING}" for n in range(700)}
@@ -132,12 +134,12 @@ async def test_an_export_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatc
 
         assert note["footer"]["keys"] > 0
         assert file.read_bytes().startswith(begun)
-        assert (await checked_archive(file)).footer.keys >= 900
+        assert (await verify_archive(file)).footer.keys >= 900
 
 
 async def test_an_import_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "_NOTE_EVERY_S", 0.0)
-    monkeypatch.setattr("sharedmem.durable.archive.frames._BLOCK_BYTES", 5000)
+    monkeypatch.setattr("sharedmem.archive.frames._BLOCK_BYTES", 5000)
     async with fake_hub(settings=Settings(data_dir=tmp_path / "data")) as hub:
         store = hub.store("research")
         await store.write_many({f"key-{n}": PADDING for n in range(300)})
@@ -157,7 +159,7 @@ async def test_an_import_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatc
 
 async def test_what_was_lost_since_is_imported_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "_NOTE_EVERY_S", 0.0)
-    monkeypatch.setattr("sharedmem.durable.archive.frames._BLOCK_BYTES", 5000)
+    monkeypatch.setattr("sharedmem.archive.frames._BLOCK_BYTES", 5000)
     file = tmp_path / "a.jsonl"
     async with fake_hub(settings=Settings(data_dir=tmp_path / "data")) as hub:
         await hub.store("research").write_many({f"key-{n}": PADDING for n in range(300)})
@@ -175,7 +177,7 @@ async def test_two_do_not_write_the_same_file(tmp_path: Path) -> None:
     async with fake_hub(settings=Settings(data_dir=tmp_path / "data")) as hub:
         await hub.store("research").write("plan", 1)
         file = tmp_path / "a.jsonl"
-        other = archive_files.ArchiveWriter(file, archive_files.Header(**_header("research")))
+        other = archive_files.ArchiveWriter(file, archive_files.ArchiveHeader(**_header("research")))
         await other.open()
         try:
             with pytest.raises(ConflictError, match="another process"):
@@ -262,7 +264,7 @@ class _Stop:
     def __init__(self, after: int, doing: str = "") -> None:
         self._left, self._doing = after, doing
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: ProgressStep) -> None:
         self._left -= not self._doing or step.doing == self._doing
         if self._left <= 0:
             raise _StoppedError

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from support.bare_server import BareServer
-from support.faulty_hubs import persistent
+from support.faulty_hubs import persistent_settings
 from support.footprint import contents_of
+from support.redis_process import RedisProcess
 
 from sharedmem import CorruptionError, Hub, InvalidError, SharedMemoryStore, VersionConflictError, WrongTypeError
 
@@ -22,9 +22,9 @@ Act = Callable[[SharedMemoryStore, Any], Awaitable[object]]
 
 
 @pytest.fixture
-async def store(bare_server: BareServer, tmp_path: Path) -> AsyncIterator[SharedMemoryStore]:
+async def store(bare_server: RedisProcess, tmp_path: Path) -> AsyncIterator[SharedMemoryStore]:
     """A store with one key of each type."""
-    async with Hub.open(settings=persistent(bare_server.url, data_dir=tmp_path)) as hub:
+    async with Hub.open(settings=persistent_settings(bare_server.url, data_dir=tmp_path)) as hub:
         store = hub.store("team", actor="ada")
         await store.write("value", {"a": 1}, ttl=1000)
         await store.append("list", 1)
@@ -369,8 +369,8 @@ async def test_patterns_cursors_and_names_that_are_none_are_refused(
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "a b", "a*", "{a}", "$a", "a\n", "x" * 200, None, 3])
-async def test_a_namespace_or_actor_that_is_no_name_is_refused(name: Any, bare_server: BareServer) -> None:
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+async def test_a_namespace_or_actor_that_is_no_name_is_refused(name: Any, bare_server: RedisProcess) -> None:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         with pytest.raises(InvalidError, match="namespace"):
             hub.store(name)
         if name is not None:
@@ -379,8 +379,8 @@ async def test_a_namespace_or_actor_that_is_no_name_is_refused(name: Any, bare_s
 
 
 @pytest.mark.parametrize("grant", ["", "team", "*:x", "te?m:x", "team:$x", "team:", "{team}:x", ":x"])
-async def test_a_grant_that_could_reach_too_far_is_refused(grant: str, bare_server: BareServer) -> None:
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+async def test_a_grant_that_could_reach_too_far_is_refused(grant: str, bare_server: RedisProcess) -> None:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         with pytest.raises(InvalidError):
             hub.store("team", actor="ada", grants=(grant,))
 

@@ -5,24 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from support.bare_server import BareServer
-from support.children import NAMESPACE, children
-from support.faulty_hubs import persistent
+from support.agent_processes import NAMESPACE, running_agents
+from support.faulty_hubs import persistent_settings
+from support.redis_process import RedisProcess
 
 from sharedmem import Hub
 
 
-async def test_eight_processes_with_5000_updates_each_of_one_key_end_at_exactly_40000(bare_server: BareServer) -> None:
-    async with children(8, "count", bare_server.url, 5_000) as counters:
+async def test_eight_processes_with_5000_updates_each_of_one_key_end_at_exactly_40000(
+    bare_server: RedisProcess,
+) -> None:
+    async with running_agents(8, "count", bare_server.url, 5_000) as counters:
         told = await asyncio.gather(*(counter.rest() for counter in counters))
 
     assert told == [[["counted", "5000"]]] * 8
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         assert await hub.store(NAMESPACE).read("n") == 40_000
 
 
-async def test_fifty_tasks_of_one_hub_update_one_key_without_losing_a_step(bare_server: BareServer) -> None:
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+async def test_fifty_tasks_of_one_hub_update_one_key_without_losing_a_step(bare_server: RedisProcess) -> None:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         store = hub.store(NAMESPACE)
 
         async def count() -> None:
@@ -34,19 +36,19 @@ async def test_fifty_tasks_of_one_hub_update_one_key_without_losing_a_step(bare_
         assert await store.read("n") == 1_000
 
 
-async def test_each_document_is_claimed_by_exactly_one_of_four_processes(bare_server: BareServer) -> None:
-    async with children(4, "claim", bare_server.url, 300) as claimers:
+async def test_each_document_is_claimed_by_exactly_one_of_four_processes(bare_server: RedisProcess) -> None:
+    async with running_agents(4, "claim", bare_server.url, 300) as claimers:
         told = await asyncio.gather(*(claimer.rest() for claimer in claimers))
 
     claimed = Counter(int(line[0]) for lines in told for line in lines)
     assert claimed == Counter(range(300))
 
 
-async def test_each_member_of_a_set_is_popped_by_exactly_one_of_four_processes(bare_server: BareServer) -> None:
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+async def test_each_member_of_a_set_is_popped_by_exactly_one_of_four_processes(bare_server: RedisProcess) -> None:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         await hub.store(NAMESPACE).sadd("tasks", *range(500))
 
-    async with children(4, "pop", bare_server.url) as poppers:
+    async with running_agents(4, "pop", bare_server.url) as poppers:
         told = await asyncio.gather(*(popper.rest() for popper in poppers))
 
     assert Counter(int(line[0]) for lines in told for line in lines) == Counter(range(500))

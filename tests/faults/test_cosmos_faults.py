@@ -12,7 +12,7 @@ import pytest
 from azure.cosmos import PartitionKey
 from azure.cosmos.aio import CosmosClient
 from pydantic import SecretStr
-from support.cosmos import HASTY, Room, emulator
+from support.cosmos_emulator import SHORT_RETRIES, EmulatedDatabase, emulator
 
 from sharedmem import (
     AccessDeniedError,
@@ -23,7 +23,7 @@ from sharedmem import (
     UnavailableError,
     UnsupportedError,
 )
-from sharedmem.durable.cosmos.address import Patience
+from sharedmem.durable.cosmos.address import CosmosTimeouts
 from sharedmem.durable.cosmos.layout import memories_layout
 from sharedmem.durable.cosmos.store import CosmosDurable
 from sharedmem.models import DurableRecord, Outcome
@@ -42,19 +42,19 @@ def value(stamp: int, key: str = KEY, **fields: Any) -> DurableRecord:
 
 
 @pytest.fixture
-def room(pytestconfig: pytest.Config) -> Room:
+def room(pytestconfig: pytest.Config) -> EmulatedDatabase:
     return emulator(pytestconfig).room()
 
 
 @pytest.fixture
-async def store(room: Room) -> AsyncIterator[CosmosDurable]:
+async def store(room: EmulatedDatabase) -> AsyncIterator[CosmosDurable]:
     async with room.opened() as store:
         await room.forget()
         yield store
 
 
 @pytest.fixture
-async def client(room: Room) -> AsyncIterator[CosmosClient]:
+async def client(room: EmulatedDatabase) -> AsyncIterator[CosmosClient]:
     async with room.client() as client:
         yield client
 
@@ -73,7 +73,7 @@ every_call = pytest.mark.parametrize("name", CALLS)
 
 
 @pytest.fixture
-async def filled(store: CosmosDurable, room: Room) -> CosmosDurable:
+async def filled(store: CosmosDurable, room: EmulatedDatabase) -> CosmosDurable:
     """One value, and a tombstone that has done its work."""
     await store.put([value(1), value(2, element="gone", deleted=True, body="")])
     await room.forget()
@@ -85,7 +85,7 @@ async def filled(store: CosmosDurable, room: Room) -> CosmosDurable:
 
 @every_call
 async def test_a_throttled_request_is_repeated_when_the_service_says(
-    filled: CosmosDurable, room: Room, name: str
+    filled: CosmosDurable, room: EmulatedDatabase, name: str
 ) -> None:
     call, act = CALLS[name]
     expected = await act(filled) if call in {"read", "query"} else None
@@ -97,7 +97,9 @@ async def test_a_throttled_request_is_repeated_when_the_service_says(
     assert expected in (None, answer)
 
 
-async def test_a_service_that_is_throttled_for_long_says_when_to_come_back(store: CosmosDurable, room: Room) -> None:
+async def test_a_service_that_is_throttled_for_long_says_when_to_come_back(
+    store: CosmosDurable, room: EmulatedDatabase
+) -> None:
     await room.fault("create", status=429, retryAfterMs=60_000, times=99)
 
     with pytest.raises(LimitedError, match=r"out of request units.*'records'.*try again") as caught:
@@ -112,7 +114,9 @@ async def test_a_service_that_is_throttled_for_long_says_when_to_come_back(store
 
 @every_call
 @pytest.mark.parametrize("status", [408, 410, 449, 500, 503])
-async def test_a_failure_that_passes_is_not_noticed(filled: CosmosDurable, room: Room, name: str, status: int) -> None:
+async def test_a_failure_that_passes_is_not_noticed(
+    filled: CosmosDurable, room: EmulatedDatabase, name: str, status: int
+) -> None:
     call, act = CALLS[name]
     await room.fault(call, status=status, times=2)
 
@@ -122,7 +126,7 @@ async def test_a_failure_that_passes_is_not_noticed(filled: CosmosDurable, room:
 
 
 @every_call
-async def test_a_failure_that_stays_is_told(filled: CosmosDurable, room: Room, name: str) -> None:
+async def test_a_failure_that_stays_is_told(filled: CosmosDurable, room: EmulatedDatabase, name: str) -> None:
     call, act = CALLS[name]
     await room.fault(call, status=503, times=999)
 
@@ -130,7 +134,9 @@ async def test_a_failure_that_stays_is_told(filled: CosmosDurable, room: Room, n
         await act(filled)
 
 
-async def test_a_failing_service_does_not_get_every_record_of_a_batch(store: CosmosDurable, room: Room) -> None:
+async def test_a_failing_service_does_not_get_every_record_of_a_batch(
+    store: CosmosDurable, room: EmulatedDatabase
+) -> None:
     await room.fault("create", status=503, times=9999)
 
     with pytest.raises(UnavailableError):
@@ -145,7 +151,7 @@ async def test_a_failing_service_does_not_get_every_record_of_a_batch(store: Cos
 async def test_an_account_that_nobody_answers_for_is_unavailable() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        store = CosmosDurable(f"cosmos+http://127.0.0.1:{free.getsockname()[1]}", patience=HASTY)
+        store = CosmosDurable(f"cosmos+http://127.0.0.1:{free.getsockname()[1]}", patience=SHORT_RETRIES)
 
         with pytest.raises(UnavailableError, match="Cosmos DB"):
             await store.open()
@@ -155,7 +161,7 @@ async def test_an_account_that_nobody_answers_for_is_unavailable() -> None:
 
 
 @pytest.mark.parametrize("name", ["create", "read", "records"])
-async def test_a_slow_answer_is_asked_for_again(filled: CosmosDurable, room: Room, name: str) -> None:
+async def test_a_slow_answer_is_asked_for_again(filled: CosmosDurable, room: EmulatedDatabase, name: str) -> None:
     call, act = CALLS[name]
     # So long that it has not answered when the calls are counted, however busy the machine is.
     await room.fault(call, delayMs=60_000)
@@ -167,8 +173,8 @@ async def test_a_slow_answer_is_asked_for_again(filled: CosmosDurable, room: Roo
     assert quick in {200, 201}
 
 
-async def test_a_service_that_stays_slow_is_unavailable(room: Room) -> None:
-    async with room.opened(patience=Patience(request_s=1.0, total_s=0.01)) as store:
+async def test_a_service_that_stays_slow_is_unavailable(room: EmulatedDatabase) -> None:
+    async with room.opened(patience=CosmosTimeouts(request_s=1.0, total_s=0.01)) as store:
         await room.fault("create", delayMs=5000)
 
         with pytest.raises(UnavailableError, match=r"no answer within 1 s"):
@@ -178,7 +184,7 @@ async def test_a_service_that_stays_slow_is_unavailable(room: Room) -> None:
 @every_call
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_connection_cut_before_or_after_the_work_is_not_noticed(
-    filled: CosmosDurable, room: Room, name: str, *, after: bool
+    filled: CosmosDurable, room: EmulatedDatabase, name: str, *, after: bool
 ) -> None:
     call, act = CALLS[name]
     await room.fault(call, drop=True, after=after, times=2)
@@ -188,7 +194,7 @@ async def test_a_connection_cut_before_or_after_the_work_is_not_noticed(
     assert [code for what, code in await room.calls() if what == call][:2] == [None, None]
 
 
-async def test_a_write_knows_its_own_document_after_a_lost_reply(store: CosmosDurable, room: Room) -> None:
+async def test_a_write_knows_its_own_document_after_a_lost_reply(store: CosmosDurable, room: EmulatedDatabase) -> None:
     await room.fault("create", drop=True, after=True)
     created = await store.put([value(1)])
     await room.fault("replace", drop=True, after=True)
@@ -212,7 +218,9 @@ async def test_a_write_knows_its_own_document_after_a_lost_reply(store: CosmosDu
 # -- somebody else was faster --------------------------------------------------------------------
 
 
-async def test_a_conflict_with_a_document_that_is_gone_again_is_tried_anew(store: CosmosDurable, room: Room) -> None:
+async def test_a_conflict_with_a_document_that_is_gone_again_is_tried_anew(
+    store: CosmosDurable, room: EmulatedDatabase
+) -> None:
     await room.fault("create", status=409, times=3)
 
     (put,) = await store.put([value(1)])
@@ -221,7 +229,7 @@ async def test_a_conflict_with_a_document_that_is_gone_again_is_tried_anew(store
     assert await store.get(KEY) == value(1)
 
 
-async def test_a_document_that_changed_meanwhile_is_read_anew(store: CosmosDurable, room: Room) -> None:
+async def test_a_document_that_changed_meanwhile_is_read_anew(store: CosmosDurable, room: EmulatedDatabase) -> None:
     await store.put([value(1)])
     await room.fault("replace", status=412, times=3)
 
@@ -231,7 +239,7 @@ async def test_a_document_that_changed_meanwhile_is_read_anew(store: CosmosDurab
     assert await store.get(KEY) == value(2)
 
 
-async def test_a_document_that_never_stops_changing_is_given_up(store: CosmosDurable, room: Room) -> None:
+async def test_a_document_that_never_stops_changing_is_given_up(store: CosmosDurable, room: EmulatedDatabase) -> None:
     await store.put([value(1)])
     await room.fault("replace", status=412, times=999)
 
@@ -239,7 +247,9 @@ async def test_a_document_that_never_stops_changing_is_given_up(store: CosmosDur
         await store.put([value(2)])
 
 
-async def test_an_expired_key_that_was_renewed_meanwhile_is_not_purged(store: CosmosDurable, room: Room) -> None:
+async def test_an_expired_key_that_was_renewed_meanwhile_is_not_purged(
+    store: CosmosDurable, room: EmulatedDatabase
+) -> None:
     head, item = value(2, type="list", expires=1, size=1), value(1, element="1", type="list")
     await store.put([head, item])
     await room.fault("delete", status=412)
@@ -268,7 +278,7 @@ async def test_a_document_over_two_megabytes_is_refused_with_its_size_and_the_ot
 
 
 async def test_a_document_that_the_service_does_not_take_is_refused_with_its_words(
-    store: CosmosDurable, room: Room
+    store: CosmosDurable, room: EmulatedDatabase
 ) -> None:
     await room.fault("create", status=400)
 
@@ -282,7 +292,9 @@ async def test_a_document_that_the_service_does_not_take_is_refused_with_its_wor
 
 
 @pytest.mark.parametrize(("status", "advice"), [(401, "cosmos_key is wrong or was rotated"), (403, "disableLocalAuth")])
-async def test_a_login_that_is_refused_says_which_setting_to_correct(room: Room, status: int, advice: str) -> None:
+async def test_a_login_that_is_refused_says_which_setting_to_correct(
+    room: EmulatedDatabase, status: int, advice: str
+) -> None:
     await room.fault(status=status, times=9)
     store = room.durable(key=SecretStr("c2VjcmV0"))
 
@@ -294,7 +306,9 @@ async def test_a_login_that_is_refused_says_which_setting_to_correct(room: Room,
 
 @pytest.mark.parametrize("status", [401, 403])
 @every_call
-async def test_a_right_that_is_withdrawn_is_told(filled: CosmosDurable, room: Room, name: str, status: int) -> None:
+async def test_a_right_that_is_withdrawn_is_told(
+    filled: CosmosDurable, room: EmulatedDatabase, name: str, status: int
+) -> None:
     call, act = CALLS[name]
     await room.fault(call, status=status, times=9)
 
@@ -302,7 +316,7 @@ async def test_a_right_that_is_withdrawn_is_told(filled: CosmosDurable, room: Ro
         await act(filled)
 
 
-def test_what_cannot_be_a_key_is_refused_and_not_quoted(room: Room) -> None:
+def test_what_cannot_be_a_key_is_refused_and_not_quoted(room: EmulatedDatabase) -> None:
     with pytest.raises(ConfigError, match="no account key") as caught:
         room.durable(key=SecretStr("not base64!"))
 
@@ -322,14 +336,14 @@ async def test_without_a_key_entra_id_logs_in_and_says_what_it_lacks(monkeypatch
 # -- another container than ours -----------------------------------------------------------------
 
 
-async def test_a_missing_container_is_told_when_it_is_not_to_be_made(room: Room) -> None:
+async def test_a_missing_container_is_told_when_it_is_not_to_be_made(room: EmulatedDatabase) -> None:
     with pytest.raises(NotFoundError, match=rf"container '{room.database}/records'.*cosmos\.bicep"):
         await room.durable().open(create=False)
 
 
 @every_call
 async def test_a_container_that_was_removed_is_told(
-    filled: CosmosDurable, room: Room, client: CosmosClient, name: str
+    filled: CosmosDurable, room: EmulatedDatabase, client: CosmosClient, name: str
 ) -> None:
     await client.get_database_client(room.database).delete_container("records")
 
@@ -338,7 +352,7 @@ async def test_a_container_that_was_removed_is_told(
 
 
 async def test_a_container_partitioned_otherwise_is_refused_and_both_layouts_are_named(
-    room: Room, client: CosmosClient
+    room: EmulatedDatabase, client: CosmosClient
 ) -> None:
     database = await client.create_database(room.database)
     await database.create_container("records", PartitionKey(path="/tenant"))
@@ -348,7 +362,7 @@ async def test_a_container_partitioned_otherwise_is_refused_and_both_layouts_are
 
 
 async def test_a_container_with_another_policy_is_used_and_the_check_names_what_differs(
-    room: Room, client: CosmosClient
+    room: EmulatedDatabase, client: CosmosClient
 ) -> None:
     database = await client.create_database(room.database)
     paths = ["/namespace", "/scope", "/key"]
@@ -365,7 +379,7 @@ async def test_a_container_with_another_policy_is_used_and_the_check_names_what_
     ]
 
 
-async def test_a_container_of_a_newer_layout_is_left_alone(room: Room, client: CosmosClient) -> None:
+async def test_a_container_of_a_newer_layout_is_left_alone(room: EmulatedDatabase, client: CosmosClient) -> None:
     async with room.opened():
         container = client.get_database_client(room.database).get_container_client("records")
         (identity,) = [one async for one in container.query_items("SELECT * FROM c")]
@@ -375,7 +389,9 @@ async def test_a_container_of_a_newer_layout_is_left_alone(room: Room, client: C
         await room.durable().open()
 
 
-async def test_a_document_of_somebody_else_is_named(store: CosmosDurable, room: Room, client: CosmosClient) -> None:
+async def test_a_document_of_somebody_else_is_named(
+    store: CosmosDurable, room: EmulatedDatabase, client: CosmosClient
+) -> None:
     container = client.get_database_client(room.database).get_container_client("records")
     await container.create_item({"id": "theirs", "namespace": "research", "scope": "shared", "key": KEY, "element": ""})
 
@@ -383,7 +399,7 @@ async def test_a_document_of_somebody_else_is_named(store: CosmosDurable, room: 
         await store.records(KEY)
 
 
-async def test_an_account_without_vector_search_says_how_to_get_it(room: Room) -> None:
+async def test_an_account_without_vector_search_says_how_to_get_it(room: EmulatedDatabase) -> None:
     async with room.opened():
         pass
     await room.fault("other", status=400, method="POST")
@@ -395,7 +411,7 @@ async def test_an_account_without_vector_search_says_how_to_get_it(room: Room) -
 # -- storms --------------------------------------------------------------------------------------
 
 
-async def test_a_walk_through_failing_pages_misses_nothing(store: CosmosDurable, room: Room) -> None:
+async def test_a_walk_through_failing_pages_misses_nothing(store: CosmosDurable, room: EmulatedDatabase) -> None:
     records = [value(number, f"research:shared:{number:03}") for number in range(1, 451)]
     await store.put(records)
     found: list[DurableRecord] = []
@@ -407,7 +423,7 @@ async def test_a_walk_through_failing_pages_misses_nothing(store: CosmosDurable,
     assert found == records
 
 
-async def test_in_a_storm_the_newest_record_of_each_document_wins(store: CosmosDurable, room: Room) -> None:
+async def test_in_a_storm_the_newest_record_of_each_document_wins(store: CosmosDurable, room: EmulatedDatabase) -> None:
     luck = random.Random(SEED)
     faults: list[dict[str, Any]] = [
         {"status": 429, "retryAfterMs": 5},

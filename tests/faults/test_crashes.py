@@ -5,39 +5,39 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from support import private_server
-from support.bare_server import BareServer
-from support.children import NAMESPACE, Child, children
-from support.faulty_hubs import persistent
-from support.following import following
-from support.private_server import kill_server
+from support import embedded_fixtures
+from support.agent_processes import NAMESPACE, AgentProcess, running_agents
+from support.closed_iterators import closed_at_exit
+from support.embedded_fixtures import kill_server
+from support.faulty_hubs import persistent_settings
+from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
 from sharedmem import Hub
 from sharedmem.config import Settings
 
-data_dir = private_server.data_dir
+data_dir = embedded_fixtures.data_dir
 
 
-async def told(child: Child, steps: int) -> list[tuple[int, int]]:
+async def told(child: AgentProcess, steps: int) -> list[tuple[int, int]]:
     """(number, version) of the next so many steps that were acknowledged to a child."""
     lines = [await child.line() for _ in range(steps)]
     return [(int(number), int(version)) for number, version in lines]
 
 
-async def told_at_last(child: Child) -> list[tuple[int, int]]:
+async def told_at_last(child: AgentProcess) -> list[tuple[int, int]]:
     """The same of all that a child was told until it was killed."""
     child.kill()
     return [(int(number), int(version)) for number, version in await child.rest()]
 
 
-async def killed_and_started(server: BareServer) -> None:
+async def killed_and_started(server: RedisProcess) -> None:
     await asyncio.to_thread(server.kill)
     await asyncio.to_thread(server.start)
 
 
-async def members_of(server: BareServer) -> list[int]:
-    async with Hub.open(settings=persistent(server.url)) as hub:
+async def members_of(server: RedisProcess) -> list[int]:
+    async with Hub.open(settings=persistent_settings(server.url)) as hub:
         members: list[int] = await hub.store(NAMESPACE).read_list("list")
         return members
 
@@ -45,11 +45,11 @@ async def members_of(server: BareServer) -> list[int]:
 # The client
 
 
-async def test_a_client_killed_in_the_middle_of_its_writes_leaves_whole_steps_only(bare_server: BareServer) -> None:
-    async with children(1, "append", bare_server.url) as [writer]:
+async def test_a_client_killed_in_the_middle_of_its_writes_leaves_whole_steps_only(bare_server: RedisProcess) -> None:
+    async with running_agents(1, "append", bare_server.url) as [writer]:
         steps = await told(writer, 200) + await told_at_last(writer)
 
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         store = hub.store(NAMESPACE)
         members, count = await store.read_list("list"), await store.read("count")
         pair = await store.read_many(["left", "right"])
@@ -65,8 +65,8 @@ async def test_a_client_killed_in_the_middle_of_its_writes_leaves_whole_steps_on
 
 
 async def test_with_fsync_always_a_killed_server_has_kept_every_write_that_was_acknowledged() -> None:
-    with BareServer(appendonly="yes", appendfsync="always") as server:
-        async with children(1, "append", server.url) as [writer]:
+    with RedisProcess(appendonly="yes", appendfsync="always") as server:
+        async with running_agents(1, "append", server.url) as [writer]:
             steps = await told(writer, 300)
             await killed_and_started(server)
             steps += await told(writer, 300) + await told_at_last(writer)
@@ -82,8 +82,8 @@ async def test_with_fsync_always_a_killed_server_has_kept_every_write_that_was_a
 async def test_with_fsync_everysec_a_killed_server_has_kept_what_was_forced_to_disk_and_a_beginning_of_the_rest() -> (
     None
 ):
-    with BareServer(appendonly="yes", appendfsync="everysec") as server:
-        async with children(1, "append", server.url) as [writer]:
+    with RedisProcess(appendonly="yes", appendfsync="everysec") as server:
+        async with running_agents(1, "append", server.url) as [writer]:
             forced = len(await told(writer, 200))
             await asyncio.to_thread(server.force_to_disk)
             await told(writer, 200)
@@ -112,13 +112,13 @@ async def test_hubs_of_an_embedded_server_that_was_killed_work_again_when_the_ne
 
 
 async def test_subscriptions_and_watchers_of_a_killed_server_go_on_after_its_restart() -> None:
-    with BareServer(appendonly="yes", appendfsync="always") as server:
-        async with Hub.open(settings=persistent(server.url)) as hub:
+    with RedisProcess(appendonly="yes", appendfsync="always") as server:
+        async with Hub.open(settings=persistent_settings(server.url)) as hub:
             store = hub.store("team")
             messages: list[object] = []
             await store.subscribe("news", messages.append, on_missed=messages.append)
             await store.write("before", 1)
-            async with following(store.watch(since=0)) as changes:
+            async with closed_at_exit(store.watch(since=0)) as changes:
                 assert (await anext(changes)).key == "team:shared:before"
 
                 await killed_and_started(server)

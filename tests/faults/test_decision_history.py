@@ -11,21 +11,29 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 import pytest
-from support.bare_server import BareServer
-from support.children import Child
-from support.executors import LEASE_S, NAMESPACE, Event, disorder, doubles, executor, parsed
-from support.faulty_hubs import persistent
+from support.agent_processes import AgentProcess
+from support.executor_processes import (
+    LEASE_S,
+    NAMESPACE,
+    ExecutorEvent,
+    find_double_starts,
+    find_order_violations,
+    parse_events,
+    start_executor,
+)
+from support.faulty_hubs import persistent_settings
+from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
 from sharedmem import Hub
-from sharedmem.knowledge.decisions import Decisions
+from sharedmem.decisions.decisions import Decisions
 
 EXECUTORS, PLANS, FAULTS = 8, 30, 4
 SESSIONS = ("never", "takeover", "careless")
 
 
 @contextmanager
-def paused(child: Child) -> Iterator[None]:
+def paused(child: AgentProcess) -> Iterator[None]:
     os.kill(child._process.pid, signal.SIGSTOP)
     try:
         yield
@@ -33,7 +41,7 @@ def paused(child: Child) -> Iterator[None]:
         os.kill(child._process.pid, signal.SIGCONT)
 
 
-async def rage(children: list[Child], url: str, chance: random.Random) -> None:
+async def rage(children: list[AgentProcess], url: str, chance: random.Random) -> None:
     """Pause one and kill another, again and again; whoever dies is replaced."""
     for number in range(FAULTS):
         sleeper, victim = chance.sample(children[-EXECUTORS:], 2)
@@ -43,16 +51,16 @@ async def rage(children: list[Child], url: str, chance: random.Random) -> None:
             victim.kill()
             children.remove(victim)
             children.insert(0, victim)
-            children.append(await executor(url, 100 + number))
+            children.append(await start_executor(url, 100 + number))
             children[-1].go()
 
 
-async def history_of(bare_server: BareServer, log: Decisions) -> list[Event]:
+async def history_of(bare_server: RedisProcess, log: Decisions) -> list[ExecutorEvent]:
     """What eight executors did with the plans of all sessions, told by themselves."""
     for session in SESSIONS:
         for number in range(PLANS):
             await log.save_plan(session, "BTC", "BUY", 0.5, f"reason {number}")
-    children = await asyncio.gather(*(executor(bare_server.url, seed) for seed in range(EXECUTORS)))
+    children = await asyncio.gather(*(start_executor(bare_server.url, seed) for seed in range(EXECUTORS)))
     told = [asyncio.create_task(child.rest()) for child in children]
     try:
         for child in children:
@@ -68,23 +76,23 @@ async def history_of(bare_server: BareServer, log: Decisions) -> list[Event]:
             with suppress(ProcessLookupError):  # it was killed before
                 child.kill()
     told += [asyncio.create_task(child.rest()) for child in children[EXECUTORS:]]
-    history = [event for lines in await asyncio.gather(*told) for event in parsed(lines)]
+    history = [event for lines in await asyncio.gather(*told) for event in parse_events(lines)]
     for child in children:
         await child.end()
     return history
 
 
-async def test_executors_that_hang_pause_and_die_place_no_order_twice(bare_server: BareServer) -> None:
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+async def test_executors_that_hang_pause_and_die_place_no_order_twice(bare_server: RedisProcess) -> None:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         log = hub.store(NAMESPACE).decisions
         history = await history_of(bare_server, log)
         by_session = {name: [event for event in history if event.session == name] for name in SESSIONS}
 
-        assert not doubles(by_session["never"])
-        assert not disorder(by_session["never"] + by_session["takeover"])
+        assert not find_double_starts(by_session["never"])
+        assert not find_order_violations(by_session["never"] + by_session["takeover"])
         assert any(event.verb == "refused" for event in by_session["takeover"]), "nobody was too late: hang longer"
         assert max(event.attempt for event in by_session["takeover"]) > 1
-        assert doubles(by_session["careless"]), "the control has to fail: it executes without a claim"
+        assert find_double_starts(by_session["careless"]), "the control has to fail: it executes without a claim"
         await settle(log)
 
 
@@ -115,12 +123,20 @@ async def is_over(log: Decisions, plan: str) -> bool:
 @pytest.mark.parametrize(
     "history",
     [
-        [Event("s", "p", "start", 2, 1), Event("s", "p", "start", 1, 2)],
-        [Event("s", "p", "start", 1, 1), Event("s", "p", "start", 1, 2)],
-        [Event("s", "p", "start", 1, 1), Event("s", "p", "start", 2, 2), Event("s", "p", "ended", 1, 1)],
-        [Event("s", "p", "start", 1, 1), Event("s", "p", "ended", 1, 1), Event("s", "p", "ended", 1, 1)],
+        [ExecutorEvent("s", "p", "start", 2, 1), ExecutorEvent("s", "p", "start", 1, 2)],
+        [ExecutorEvent("s", "p", "start", 1, 1), ExecutorEvent("s", "p", "start", 1, 2)],
+        [
+            ExecutorEvent("s", "p", "start", 1, 1),
+            ExecutorEvent("s", "p", "start", 2, 2),
+            ExecutorEvent("s", "p", "ended", 1, 1),
+        ],
+        [
+            ExecutorEvent("s", "p", "start", 1, 1),
+            ExecutorEvent("s", "p", "ended", 1, 1),
+            ExecutorEvent("s", "p", "ended", 1, 1),
+        ],
     ],
 )
-def test_the_checker_finds_what_must_not_be(history: list[Event]) -> None:
-    assert disorder(history)
-    assert not disorder(history[:1])
+def test_the_checker_finds_what_must_not_be(history: list[ExecutorEvent]) -> None:
+    assert find_order_violations(history)
+    assert not find_order_violations(history[:1])

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.bare_server import BareServer
-from support.faulty_hubs import persistent
+from support.faulty_hubs import persistent_settings
+from support.redis_process import RedisProcess
 
 from sharedmem import ClaimLostError, Hub
-from sharedmem.knowledge.decisions import Decisions
-from sharedmem.knowledge.executions import Policy
+from sharedmem.decisions.decisions import Decisions
+from sharedmem.decisions.executions import TakeoverPolicy
 from sharedmem.models import ExecutionClaim, SaveResult
 
 HUBS, AGENTS, ROUNDS = 8, 64, 100
@@ -22,10 +22,13 @@ SESSION = "desk"
 
 
 @pytest.fixture
-async def logs(bare_server: BareServer) -> AsyncIterator[list[Decisions]]:
+async def logs(bare_server: RedisProcess) -> AsyncIterator[list[Decisions]]:
     """The decision log as eight processes would see it."""
     async with AsyncExitStack() as stack:
-        hubs = [await stack.enter_async_context(Hub.open(settings=persistent(bare_server.url))) for _ in range(HUBS)]
+        hubs = [
+            await stack.enter_async_context(Hub.open(settings=persistent_settings(bare_server.url)))
+            for _ in range(HUBS)
+        ]
         yield [hub.store("race", actor=f"agent-{number}").decisions for number, hub in enumerate(hubs)]
 
 
@@ -38,7 +41,7 @@ async def saved(log: Decisions, *, why: str) -> SaveResult:
     return await log.save_if_new(SESSION, "BTC", "BUY", 0.5, why)
 
 
-async def begun(log: Decisions, *, plan: str, policy: Policy = "never") -> ExecutionClaim:
+async def begun(log: Decisions, *, plan: str, policy: TakeoverPolicy = "never") -> ExecutionClaim:
     return await log.begin_execution(SESSION, plan, policy=policy)
 
 

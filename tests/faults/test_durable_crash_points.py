@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.chaos import ChaosProxy
-from support.crash_rounds import seen_by
-from support.crews import Agent, Crew, LosingServer, Mother
-from support.durable_agents import Call
-from support.promises import Seen
+from support.chaos_proxy import ChaosProxy
+from support.crash_rounds import read_all_keys
+from support.durable_agents import PlannedCall
+from support.invariants import Seen
+from support.process_groups import AgentForkServer, AgentHandle, AgentPool, RewindableRedis
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings
-from sharedmem.wire.scripts import scripts
+from sharedmem.redis.scripts.loader import scripts
 
 NAMESPACE = "know"
 Tell = Callable[[str], None]
-LOOK = Call("look", "v0-0", "", 0)
+LOOK = PlannedCall("look", "v0-0", "", 0)
 
 
 async def fill(hub: Hub) -> None:
@@ -37,44 +37,44 @@ async def fill(hub: Hub) -> None:
 
 
 CALLS = {
-    "write": (Call("write", "v0-0", "", 7), "value_write"),
-    "write over a version": (Call("write_if", "v0-0", "", 7), "value_write"),
-    "update": (Call("update", "v0-0", "", 7), "value_write"),
-    "append": (Call("append", "l0-0", "7", 7), "list_append"),
-    "hset": (Call("hset", "h0-0", "f", 7), "hash_set"),
-    "hdel": (Call("hdel", "h0-0", "f", 0), "hash_delete"),
-    "sadd": (Call("sadd", "s0-0", "2", 0), "set_add"),
-    "srem": (Call("srem", "s0-0", "1", 0), "set_remove"),
-    "incr": (Call("incr", "count", "", 1), "counter_increment"),
-    "delete": (Call("delete", "h0-0", "", 0), "key_delete"),
+    "write": (PlannedCall("write", "v0-0", "", 7), "value_write"),
+    "write over a version": (PlannedCall("write_if", "v0-0", "", 7), "value_write"),
+    "update": (PlannedCall("update", "v0-0", "", 7), "value_write"),
+    "append": (PlannedCall("append", "l0-0", "7", 7), "list_append"),
+    "hset": (PlannedCall("hset", "h0-0", "f", 7), "hash_set"),
+    "hdel": (PlannedCall("hdel", "h0-0", "f", 0), "hash_delete"),
+    "sadd": (PlannedCall("sadd", "s0-0", "2", 0), "set_add"),
+    "srem": (PlannedCall("srem", "s0-0", "1", 0), "set_remove"),
+    "incr": (PlannedCall("incr", "count", "", 1), "counter_increment"),
+    "delete": (PlannedCall("delete", "h0-0", "", 0), "key_delete"),
 }
 each_call = pytest.mark.parametrize(("call", "script"), CALLS.values(), ids=CALLS)
 both = pytest.mark.parametrize("durability", ["behind", "through"])
 
 
 @pytest.fixture(scope="module")
-def only_server() -> Iterator[LosingServer]:
-    with LosingServer("always") as server:
+def only_server() -> Iterator[RewindableRedis]:
+    with RewindableRedis("always") as server:
         yield server
 
 
 @pytest.fixture
-def server(only_server: LosingServer) -> LosingServer:
+def server(only_server: RewindableRedis) -> RewindableRedis:
     """It is empty, and has on disk what it has acknowledged."""
     only_server.tell("FLUSHALL")
     return only_server
 
 
 @pytest.fixture(scope="module")
-def mother() -> Iterator[Mother]:
-    with Mother() as mother:
+def mother() -> Iterator[AgentForkServer]:
+    with AgentForkServer() as mother:
         yield mother
 
 
 @pytest.fixture
-async def agent(mother: Mother) -> AsyncIterator[Agent]:
+async def agent(mother: AgentForkServer) -> AsyncIterator[AgentHandle]:
     """One who may be killed."""
-    async with Crew(mother) as crew:
+    async with AgentPool(mother) as crew:
         yield (await crew.hands(1))[0]
 
 
@@ -92,7 +92,7 @@ class Scene:
         durability: whether callers wait for it.
     """
 
-    def __init__(self, server: LosingServer, file: Path, durability: str) -> None:
+    def __init__(self, server: RewindableRedis, file: Path, durability: str) -> None:
         self.server = server
         self._chosen: dict[str, Any] = {
             "redis_url": server.url,
@@ -110,37 +110,37 @@ class Scene:
             yield hub
 
     def begin(
-        self, agent: Agent, call: Call, *, url: str | None = None, told: Tell | None = None
+        self, agent: AgentHandle, call: PlannedCall, *, url: str | None = None, told: Tell | None = None
     ) -> asyncio.Task[None]:
         """Let an agent make a call."""
         chosen = self._chosen | ({"redis_url": url} if url else {})
         order = {"settings": chosen, "broken": "", "namespace": NAMESPACE, "kind": None, "calls": [call]}
         return asyncio.create_task(agent.obey(order, told or _unheard))
 
-    async def expected(self, call: Call) -> Seen:
+    async def expected(self, call: PlannedCall) -> Seen:
         """What is there after the call has happened once, in a place of its own."""
         async with self.hub() as hub:
             await fill(hub)
-            seen = await seen_by(hub.store(NAMESPACE))
+            seen = await read_all_keys(hub.store(NAMESPACE))
         return after(seen, call)
 
     async def check(self, expected: Seen) -> None:
         """What is expected is in Redis, and in the tier alone."""
         async with self.hub() as hub:
             store = hub.store(NAMESPACE)
-            assert await seen_by(store) == expected
+            assert await read_all_keys(store) == expected
             await hub.durable.drain(NAMESPACE)
             verified = await hub.durable.verify(NAMESPACE)
             assert (verified.waiting, verified.differences) == (0, [])
             self.server.tell("FLUSHALL")
-            assert await seen_by(store) == expected
+            assert await read_all_keys(store) == expected
 
 
 def _unheard(_: str) -> None:
     """Nobody listens."""
 
 
-def after(seen: Seen, call: Call) -> Seen:
+def after(seen: Seen, call: PlannedCall) -> Seen:
     """What keys hold once a call was made, decided by another one than the store."""
     value = seen[call.key]
     match call.what, value:
@@ -169,7 +169,7 @@ def after(seen: Seen, call: Call) -> Seen:
 @both
 @each_call
 async def test_a_client_that_is_killed_before_it_hears_of_its_change_has_made_it_once(
-    server: LosingServer, file: Path, agent: Agent, durability: str, call: Call, script: str
+    server: RewindableRedis, file: Path, agent: AgentHandle, durability: str, call: PlannedCall, script: str
 ) -> None:
     scene = Scene(server, file, durability)
     expected = await scene.expected(call)
@@ -189,7 +189,7 @@ async def test_a_client_that_is_killed_before_it_hears_of_its_change_has_made_it
 @both
 @each_call
 async def test_a_client_that_is_killed_as_soon_as_it_has_heard_of_its_change_leaves_it(
-    server: LosingServer, file: Path, agent: Agent, durability: str, call: Call, script: str
+    server: RewindableRedis, file: Path, agent: AgentHandle, durability: str, call: PlannedCall, script: str
 ) -> None:
     assert script
     scene = Scene(server, file, durability)
@@ -214,7 +214,7 @@ async def test_a_client_that_is_killed_as_soon_as_it_has_heard_of_its_change_lea
 @both
 @each_call
 async def test_a_server_that_is_killed_right_after_a_change_has_kept_it(
-    server: LosingServer, file: Path, agent: Agent, durability: str, call: Call, script: str
+    server: RewindableRedis, file: Path, agent: AgentHandle, durability: str, call: PlannedCall, script: str
 ) -> None:
     assert script
     scene = Scene(server, file, durability)
@@ -229,7 +229,7 @@ async def test_a_server_that_is_killed_right_after_a_change_has_kept_it(
 @both
 @each_call
 async def test_a_server_that_is_set_back_right_after_the_tier_has_a_change_loses_nothing(
-    server: LosingServer, file: Path, agent: Agent, durability: str, call: Call, script: str
+    server: RewindableRedis, file: Path, agent: AgentHandle, durability: str, call: PlannedCall, script: str
 ) -> None:
     assert script
     scene = Scene(server, file, durability)
@@ -247,7 +247,7 @@ async def test_a_server_that_is_set_back_right_after_the_tier_has_a_change_loses
 
 @both
 async def test_a_server_that_is_killed_while_it_starts_keeps_nobody_from_going_on(
-    server: LosingServer, file: Path, agent: Agent, durability: str
+    server: RewindableRedis, file: Path, agent: AgentHandle, durability: str
 ) -> None:
     call = CALLS["append"][0]
     scene = Scene(server, file, durability)
@@ -281,7 +281,7 @@ def locked(file: Path) -> Iterator[None]:
 @pytest.mark.parametrize("loss", ["kill", "flush"])
 @each_call
 async def test_a_change_of_which_the_tier_is_just_told_outlives_the_server(
-    server: LosingServer, file: Path, agent: Agent, loss: str, call: Call, script: str
+    server: RewindableRedis, file: Path, agent: AgentHandle, loss: str, call: PlannedCall, script: str
 ) -> None:
     assert script
     scene = Scene(server, file, "through")
@@ -301,13 +301,13 @@ async def test_a_change_of_which_the_tier_is_just_told_outlives_the_server(
     await scene.check(before)
 
 
-async def scene_before(scene: Scene, call: Call, expected: Seen) -> Seen:
+async def scene_before(scene: Scene, call: PlannedCall, expected: Seen) -> Seen:
     """Nothing was promised: it has happened, or it has not."""
     async with scene.hub() as hub:
-        found = await seen_by(hub.store(NAMESPACE))
+        found = await read_all_keys(hub.store(NAMESPACE))
     assert {key for key in found if found[key] != expected[key]} <= {call.key}
     return found
 
 
-def _is_told(server: LosingServer) -> bool:
+def _is_told(server: RewindableRedis) -> bool:
     return bool(server.tell("XLEN", f"sm:{{{NAMESPACE}}}:$outbox"))

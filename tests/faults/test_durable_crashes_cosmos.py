@@ -5,17 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.cosmos import emulator
-from support.crash_rounds import ROUNDS, Ground, Round
-from support.crews import Crew, LosingServer, Mother
+from support.cosmos_emulator import emulator
+from support.crash_rounds import ROUNDS, CrashRound, RoundEnvironment
+from support.process_groups import AgentForkServer, AgentPool, RewindableRedis
 
 
 async def test_what_was_acknowledged_lasts_in_cosmos(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     room = emulator(pytestconfig).room()
     named = {"durable_url": room.emulator.url, "cosmos_key": "a2V5", "cosmos_database": room.database}
-    with LosingServer("always") as always, LosingServer("everysec") as everysec, Mother() as mother:
-        async with Crew(mother) as crew:
-            ground = Ground(crew, {"always": always, "everysec": everysec}, named | {"data_dir": str(tmp_path)})
+    with RewindableRedis("always") as always, RewindableRedis("everysec") as everysec, AgentForkServer() as mother:
+        async with AgentPool(mother) as crew:
+            ground = RoundEnvironment(
+                crew, {"always": always, "everysec": everysec}, named | {"data_dir": str(tmp_path)}
+            )
             for seed in range(0, ROUNDS, 5):
-                round_ = Round(ground, seed)
+                round_ = CrashRound(ground, seed)
                 assert await round_.run() == [], round_

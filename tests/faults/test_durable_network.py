@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from faults.test_lost_replies import MUTATORS, Mutator
 from redis import Redis
-from support.bare_server import BareServer
-from support.chaos import ChaosProxy
-from support.cosmos import emulator
-from support.faulty_hubs import persistent
-from support.footprint import Footprint, footprint
+from support.chaos_proxy import ChaosProxy
+from support.cosmos_emulator import emulator
+from support.faulty_hubs import persistent_settings
+from support.footprint import Footprint, take_footprint
+from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
 from sharedmem import DurabilityPendingError, Hub, Settings, UnavailableError
 from sharedmem.models import DurableRecord
-from sharedmem.wire.scripts import scripts
+from sharedmem.redis.scripts.loader import scripts
 
 NAMESPACE, CALM = "storm", "calm"
 RULES = {"storm:*": "knowledge", "calm:*": "knowledge"}
@@ -39,9 +39,9 @@ def in_a_file(folder: Path, **choices: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def direct(bare_server: BareServer, tmp_path: Path) -> AsyncIterator[Hub]:
+async def direct(bare_server: RedisProcess, tmp_path: Path) -> AsyncIterator[Hub]:
     """A hub that no fault reaches."""
-    async with Hub.open(settings=persistent(bare_server.url, **in_a_file(tmp_path))) as hub:
+    async with Hub.open(settings=persistent_settings(bare_server.url, **in_a_file(tmp_path))) as hub:
         yield hub
 
 
@@ -59,11 +59,11 @@ async def trace_of(mutator: Mutator, hub: Hub, direct: Hub, raw: Redis, namespac
     answer = await mutator.act(hub.store(namespace, actor="a"))
     await direct.durable.drain(namespace)
     records = [one for key in await keys_of(direct, namespace) for one in await direct.durable.records(key)]
-    return Trace(footprint(raw, namespace, answer), ranked(records))
+    return Trace(take_footprint(raw, namespace, answer), ranked(records))
 
 
 async def keys_of(hub: Hub, namespace: str) -> list[str]:
-    pages = hub._open_parts().tier.store.iterate(namespace, heads_only=True)  # type: ignore[union-attr]  # it is there
+    pages = hub._open_context().tier.store.iterate(namespace, heads_only=True)  # type: ignore[union-attr]  # it is there
     return [record.key async for page in pages for record in page]
 
 
@@ -88,7 +88,7 @@ async def test_a_change_whose_reply_was_lost_has_happened_once_on_both_sides(
 ) -> None:
     calm = await trace_of(mutator, direct, direct, raw, CALM)
 
-    settings = persistent(proxy.url, **in_a_file(tmp_path, knowledge_durability=durability))
+    settings = persistent_settings(proxy.url, **in_a_file(tmp_path, knowledge_durability=durability))
     async with Hub.open(settings=settings) as hub:
         proxy.lose_replies(scripts()[f"{mutator.script}.kept"].digest.encode())
         stormy = await trace_of(mutator, hub, direct, raw, NAMESPACE)
@@ -102,7 +102,7 @@ async def test_a_change_whose_reply_was_lost_has_happened_once_on_both_sides(
 async def test_a_reply_that_is_lost_on_the_way_to_the_tier_keeps_nobody_from_waiting_for_it(
     step: bytes, proxy: ChaosProxy, direct: Hub, tmp_path: Path
 ) -> None:
-    settings = persistent(proxy.url, **in_a_file(tmp_path, knowledge_durability="through"))
+    settings = persistent_settings(proxy.url, **in_a_file(tmp_path, knowledge_durability="through"))
     async with Hub.open(settings=settings) as hub:
         proxy.lose_replies(step)
         version = await hub.store(NAMESPACE).write("k", 1)
@@ -127,7 +127,7 @@ async def test_everything_arrives_while_connections_are_reset_again_and_again(
             await asyncio.sleep(0.02)
             proxy.reset_all()
 
-    settings = persistent(proxy.url, **in_a_file(tmp_path, knowledge_durability=durability))
+    settings = persistent_settings(proxy.url, **in_a_file(tmp_path, knowledge_durability=durability))
     async with Hub.open(settings=settings) as hub:
         raging = asyncio.create_task(rage())
         await asyncio.gather(*(change(hub, mine) for mine in range(10)))
@@ -144,7 +144,9 @@ async def test_everything_arrives_while_connections_are_reset_again_and_again(
 async def test_a_connection_that_is_half_open_holds_a_change_up_and_does_not_double_it(
     direct: Hub, proxy: ChaosProxy, tmp_path: Path
 ) -> None:
-    settings = persistent(proxy.url, **in_a_file(tmp_path, knowledge_durability="through", response_timeout_s=0.3))
+    settings = persistent_settings(
+        proxy.url, **in_a_file(tmp_path, knowledge_durability="through", response_timeout_s=0.3)
+    )
     async with Hub.open(settings=settings) as hub:
         store = hub.store(NAMESPACE)
         await store.incr("n")
@@ -183,9 +185,9 @@ async def way(pytestconfig: pytest.Config) -> AsyncIterator[ChaosProxy]:
 
 
 @pytest.fixture
-async def far(bare_server: BareServer, way: ChaosProxy, pytestconfig: pytest.Config, tmp_path: Path) -> Settings:
+async def far(bare_server: RedisProcess, way: ChaosProxy, pytestconfig: pytest.Config, tmp_path: Path) -> Settings:
     """Settings of hubs whose tier is behind that way."""
-    return persistent(
+    return persistent_settings(
         bare_server.url,
         durable_url=f"cosmos+http://127.0.0.1:{way.port}",
         cosmos_database=emulator(pytestconfig).room().database,

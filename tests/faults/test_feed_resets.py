@@ -9,29 +9,29 @@ from itertools import pairwise
 
 import pytest
 from redis import Redis
-from support.bare_server import BareServer
-from support.chaos import ChaosProxy
-from support.faulty_hubs import impatient, persistent
-from support.following import following
+from support.chaos_proxy import ChaosProxy
+from support.closed_iterators import closed_at_exit
+from support.faulty_hubs import impatient_settings, persistent_settings
+from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
 from sharedmem import Change, Gap, Hub, Message, Missed, SharedMemoryStore, UnavailableError
-from sharedmem.wire import listen
+from sharedmem.redis import pubsub
 
 CHANGES, RESETS = 10_000, 50
 
 
 @pytest.fixture
-async def direct(bare_server: BareServer) -> AsyncIterator[SharedMemoryStore]:
+async def direct(bare_server: RedisProcess) -> AsyncIterator[SharedMemoryStore]:
     """The store as agents see it whom no fault reaches."""
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         yield hub.store("team")
 
 
 @pytest.fixture
 async def shaken(proxy: ChaosProxy) -> AsyncIterator[SharedMemoryStore]:
     """The same store behind the proxy."""
-    async with Hub.open(settings=persistent(proxy.url)) as hub:
+    async with Hub.open(settings=persistent_settings(proxy.url)) as hub:
         yield hub.store("team")
 
 
@@ -53,7 +53,7 @@ async def test_a_watcher_sees_10000_changes_across_50_resets_each_once_and_in_or
             # The watcher keeps pace, so that the resets meet it at work.
             await wait_until(partial(follows, number), description="the watcher follows", within_s=30)
 
-    async with following(shaken.watch(since=0)) as changes:
+    async with closed_at_exit(shaken.watch(since=0)) as changes:
         writing = asyncio.create_task(write())
         async for change in changes:
             seen.append(change)
@@ -73,7 +73,7 @@ async def test_a_watcher_whose_replies_are_lost_sees_each_change_once(
 ) -> None:
     proxy.lose_replies(b"XRANGE", times=10, skip=1)
     proxy.lose_replies(b"XREAD", times=5, skip=1)
-    async with following(shaken.watch(since=0)) as changes:
+    async with closed_at_exit(shaken.watch(since=0)) as changes:
         for number in range(50):
             await direct.incr("n")
             change = await anext(changes)
@@ -83,18 +83,18 @@ async def test_a_watcher_whose_replies_are_lost_sees_each_change_once(
 
 
 async def test_a_watcher_that_comes_back_to_a_trimmed_stream_is_told_of_the_gap_and_goes_on_in_order(
-    bare_server: BareServer,
+    bare_server: RedisProcess,
 ) -> None:
-    async with Hub.open(settings=persistent(bare_server.url, change_log_length=100)) as hub:
+    async with Hub.open(settings=persistent_settings(bare_server.url, change_log_length=100)) as hub:
         store = hub.store("team")
         await store.write("first", 1)
-        async with following(store.watch(since=0)) as changes:
+        async with closed_at_exit(store.watch(since=0)) as changes:
             last = await anext(changes)
         for number in range(1_000):
             await store.write("k", number)
         await store.write("last", 1)
 
-        async with following(store.watch(since=last.cursor)) as changes:
+        async with closed_at_exit(store.watch(since=last.cursor)) as changes:
             gap = await anext(changes)
             rest = [await anext(changes)]
             while rest[-1].key != "team:shared:last":
@@ -109,15 +109,15 @@ async def test_a_watcher_that_comes_back_to_a_trimmed_stream_is_told_of_the_gap_
 
 
 async def test_a_watcher_overtaken_by_the_trimming_while_it_is_cut_off_is_told_of_the_gap(
-    bare_server: BareServer, proxy: ChaosProxy
+    bare_server: RedisProcess, proxy: ChaosProxy
 ) -> None:
     async with (
-        Hub.open(settings=persistent(bare_server.url, change_log_length=100)) as writer,
-        Hub.open(settings=persistent(proxy.url)) as watcher,
+        Hub.open(settings=persistent_settings(bare_server.url, change_log_length=100)) as writer,
+        Hub.open(settings=persistent_settings(proxy.url)) as watcher,
     ):
         store = writer.store("team")
         await store.write("first", 1)
-        async with following(watcher.store("team").watch(since=0)) as changes:
+        async with closed_at_exit(watcher.store("team").watch(since=0)) as changes:
             assert (await anext(changes)).key == "team:shared:first"
             with proxy.refusing():
                 proxy.reset_all()
@@ -128,13 +128,13 @@ async def test_a_watcher_overtaken_by_the_trimming_while_it_is_cut_off_is_told_o
 
 
 async def test_a_watcher_from_the_start_is_told_what_a_trimmed_stream_no_longer_holds(
-    bare_server: BareServer,
+    bare_server: RedisProcess,
 ) -> None:
-    async with Hub.open(settings=persistent(bare_server.url, change_log_length=10)) as hub:
+    async with Hub.open(settings=persistent_settings(bare_server.url, change_log_length=10)) as hub:
         store = hub.store("team")
         for number in range(500):
             await store.write("k", number)
-        async with following(store.watch(since=0)) as changes:
+        async with closed_at_exit(store.watch(since=0)) as changes:
             assert isinstance(await anext(changes), Gap)
 
 
@@ -142,9 +142,9 @@ async def test_a_watcher_whose_server_stays_away_too_long_is_told_and_goes_on_fr
     direct: SharedMemoryStore, proxy: ChaosProxy
 ) -> None:
     await direct.write("first", 1)
-    async with Hub.open(settings=impatient(proxy.url)) as hub:
+    async with Hub.open(settings=impatient_settings(proxy.url)) as hub:
         store = hub.store("team")
-        async with following(store.watch(since=0)) as changes:
+        async with closed_at_exit(store.watch(since=0)) as changes:
             last = await anext(changes)
             with proxy.refusing():
                 proxy.reset_all()
@@ -152,7 +152,7 @@ async def test_a_watcher_whose_server_stays_away_too_long_is_told_and_goes_on_fr
                 with pytest.raises(UnavailableError):
                     await anext(changes)
 
-        async with following(store.watch(since=last.cursor)) as changes:
+        async with closed_at_exit(store.watch(since=last.cursor)) as changes:
             assert (await anext(changes)).key == "team:shared:second"
 
 
@@ -171,7 +171,7 @@ async def test_what_a_dead_consumer_held_goes_to_another_one(direct: SharedMemor
         assert await handled(mine, 1) == ["a"]  # it got all three, and dies before it handles the others
 
         # The server counts the silence: the second one asks again until it has been long enough.
-        async with following(aiter(second)) as theirs:
+        async with closed_at_exit(aiter(second)) as theirs:
             changes = [await anext(theirs) for _ in range(3)]
         assert [change.key[-1] for change in changes] == ["a", "b", "c"]
         assert await second.pending() == 3
@@ -212,7 +212,7 @@ async def test_a_change_that_kills_its_consumers_becomes_a_dead_letter_and_the_o
             letters = await consumer.dead_letters()
 
     async with direct.consumer("g", "heir", idle=0.01, max_deliveries=3) as consumer:
-        async with following(aiter(consumer)) as rest:
+        async with closed_at_exit(aiter(consumer)) as rest:
             while meals < lives:
                 meals += await consumer.ack(await anext(rest))
         assert (await consumer.pending(), len(await consumer.dead_letters())) == (0, 1)
@@ -359,7 +359,7 @@ async def test_subscriptions_that_come_and_go_while_connections_are_reset_leave_
 async def test_a_connection_that_dies_in_silence_is_noticed_and_told(
     direct: SharedMemoryStore, shaken: SharedMemoryStore, proxy: ChaosProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listen, "_QUIET_S", 0.1)
+    monkeypatch.setattr(pubsub, "_QUIET_S", 0.1)
     heard: list[object] = []
     await shaken.subscribe("news", heard.append, on_missed=heard.append)
 
@@ -374,8 +374,8 @@ async def test_a_connection_that_dies_in_silence_is_noticed_and_told(
     await wait_until(lambda: any(isinstance(item, Missed) for item in heard), description="the loss was told")
 
 
-async def test_a_failing_callback_is_counted_and_never_ends_the_subscription(bare_server: BareServer) -> None:
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+async def test_a_failing_callback_is_counted_and_never_ends_the_subscription(bare_server: RedisProcess) -> None:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         store = hub.store("team")
         heard: list[object] = []
 
@@ -396,8 +396,8 @@ async def test_a_failing_callback_is_counted_and_never_ends_the_subscription(bar
         assert hub.counters.read("callback_failures") == 10
 
 
-async def test_a_subscriber_too_slow_for_its_queue_is_told_how_much_it_missed(bare_server: BareServer) -> None:
-    async with Hub.open(settings=persistent(bare_server.url, subscriber_queue_length=10)) as hub:
+async def test_a_subscriber_too_slow_for_its_queue_is_told_how_much_it_missed(bare_server: RedisProcess) -> None:
+    async with Hub.open(settings=persistent_settings(bare_server.url, subscriber_queue_length=10)) as hub:
         store = hub.store("team")
         async with store.subscription("news", "end") as messages:
             for number in range(25):

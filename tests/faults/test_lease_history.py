@@ -10,15 +10,15 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 import pytest
+from conformance.coordination.leases import is_waiting
 from redis import Redis
-from support.bare_server import BareServer
-from support.children import NAMESPACE, Child, children
-from support.contenders import JOURNAL, LEASE_S
-from support.faulty_hubs import persistent
-from support.history import Attempt, Turn, check_attempts, check_turns
+from support.agent_processes import NAMESPACE, AgentProcess, running_agents
+from support.faulty_hubs import persistent_settings
+from support.holder_history import HolderTurn, LeaseAttempt, check_attempts, check_turns
+from support.lease_processes import JOURNAL, LEASE_S
+from support.redis_process import RedisProcess
 
 from sharedmem import Hub, SharedMemoryStore
-from sharedmem.testing.agreement_suite.leases import waits
 
 PROCESSES = 8
 CAREFUL, CARELESS = 0, 1
@@ -26,18 +26,20 @@ CAREFUL, CARELESS = 0, 1
 CROWD = int(os.environ.get("SHAREDMEM_TEST_CROWD", "2000"))
 
 
-def attempts_at(raw: Redis) -> list[Attempt]:
+def attempts_at(raw: Redis) -> list[LeaseAttempt]:
     journal: Any = raw.lrange(JOURNAL, 0, -1)
-    return [Attempt(int(token), accepted == b"1") for token, accepted in map(bytes.split, journal)]
+    return [LeaseAttempt(int(token), accepted == b"1") for token, accepted in map(bytes.split, journal)]
 
 
-def turns_told(child: int, lines: list[list[str]]) -> list[Turn]:
+def turns_told(child: int, lines: list[list[str]]) -> list[HolderTurn]:
     """What one process has seen: of each token the time until which it was held."""
-    turns: dict[int, Turn] = {}
+    turns: dict[int, HolderTurn] = {}
     for line in lines:
         if line[0] == "held" and len(line) == 5:  # the last line of a killed process may be cut
             _, token, asked_at, got_at, seen_at = line
-            turns[int(token)] = Turn(f"process {child}", int(token), float(asked_at), float(got_at), float(seen_at))
+            turns[int(token)] = HolderTurn(
+                f"process {child}", int(token), float(asked_at), float(got_at), float(seen_at)
+            )
     return list(turns.values())
 
 
@@ -45,7 +47,7 @@ def turns_told(child: int, lines: list[list[str]]) -> list[Turn]:
 
 
 async def test_of_eight_processes_that_are_killed_and_frozen_one_holds_the_lock_at_a_time(
-    bare_server: BareServer, raw: Redis
+    bare_server: RedisProcess, raw: Redis
 ) -> None:
     """docs/locks.md: what is promised, and what only the check of tokens can promise."""
     async with _contending(PROCESSES, bare_server) as crowd:
@@ -66,11 +68,11 @@ async def test_of_eight_processes_that_are_killed_and_frozen_one_holds_the_lock_
     assert len({attempt.token for attempt in attempts}) > 10
 
 
-def _contending(number: int, server: BareServer) -> AbstractAsyncContextManager[list[Child]]:
-    return children(number, "contend", server.url, CAREFUL, module="support.contenders")
+def _contending(number: int, server: RedisProcess) -> AbstractAsyncContextManager[list[AgentProcess]]:
+    return running_agents(number, "contend", server.url, CAREFUL, module="support.lease_processes")
 
 
-async def _freeze(child: Child, seconds: float) -> None:
+async def _freeze(child: AgentProcess, seconds: float) -> None:
     with child.frozen():
         # There is no event to wait for: the others go on, or wait for the lease of the frozen one to end.
         await asyncio.sleep(seconds)
@@ -79,12 +81,12 @@ async def _freeze(child: Child, seconds: float) -> None:
 
 @pytest.mark.parametrize(("manner", "accepted"), [(CAREFUL, False), (CARELESS, True)], ids=["careful", "careless"])
 async def test_a_leader_that_was_frozen_is_refused_by_a_resource_that_checks_tokens_and_only_by_such(
-    manner: int, accepted: bool, bare_server: BareServer, raw: Redis
+    manner: int, accepted: bool, bare_server: RedisProcess, raw: Redis
 ) -> None:
     """docs/locks.md: two leaders after a pause."""
-    async with children(1, "lead", bare_server.url, manner, module="support.contenders") as [old]:
+    async with running_agents(1, "lead", bare_server.url, manner, module="support.lease_processes") as [old]:
         _, first = await old.line()
-        async with children(1, "lead", bare_server.url, manner, module="support.contenders") as [new]:
+        async with running_agents(1, "lead", bare_server.url, manner, module="support.lease_processes") as [new]:
             with old.frozen():
                 _, second = await new.line()
                 new.go()
@@ -93,7 +95,7 @@ async def test_a_leader_that_was_frozen_is_refused_by_a_resource_that_checks_tok
             assert await old.line() == ["wrote", str(int(accepted))]
 
     assert int(second) > int(first)
-    assert attempts_at(raw) == [Attempt(int(second), accepted=True), Attempt(int(first), accepted=accepted)]
+    assert attempts_at(raw) == [LeaseAttempt(int(second), accepted=True), LeaseAttempt(int(first), accepted=accepted)]
     # The control: a resource that does not look at tokens lets the old leader spoil what the new one wrote.
     assert bool(check_attempts(attempts_at(raw))) is accepted
 
@@ -101,20 +103,25 @@ async def test_a_leader_that_was_frozen_is_refused_by_a_resource_that_checks_tok
 @pytest.mark.parametrize(
     ("turns", "complaint"),
     [
-        ([Turn("a", 1, 0, 1, 3), Turn("b", 2, 0, 2, 4)], "b got it while a held it"),
-        ([Turn("a", 1, 0, 1, 2), Turn("b", 1, 3, 4, 5)], "token 1 was given twice"),
-        ([Turn("a", 2, 0, 1, 2), Turn("b", 1, 3, 4, 5)], "lower token"),
+        ([HolderTurn("a", 1, 0, 1, 3), HolderTurn("b", 2, 0, 2, 4)], "b got it while a held it"),
+        ([HolderTurn("a", 1, 0, 1, 2), HolderTurn("b", 1, 3, 4, 5)], "token 1 was given twice"),
+        ([HolderTurn("a", 2, 0, 1, 2), HolderTurn("b", 1, 3, 4, 5)], "lower token"),
     ],
 )
-def test_the_checker_finds_what_should_not_have_happened(turns: list[Turn], complaint: str) -> None:
+def test_the_checker_finds_what_should_not_have_happened(turns: list[HolderTurn], complaint: str) -> None:
     assert complaint in " ".join(check_turns(turns))
 
 
 def test_the_checker_finds_nothing_in_a_good_history() -> None:
-    assert check_turns([Turn("a", 1, 0, 1, 2), Turn("b", 2, 1.5, 3, 4), Turn("a", 3, 2.5, 5, 6)]) == []
-    assert check_attempts([Attempt(1, True), Attempt(1, True), Attempt(3, True), Attempt(2, False)]) == []
-    assert check_attempts([Attempt(3, True), Attempt(2, True)]) == ["accepted 2 after 3"]
-    assert check_attempts([Attempt(3, True), Attempt(4, False)]) == ["refused 4 after 3"]
+    assert (
+        check_turns([HolderTurn("a", 1, 0, 1, 2), HolderTurn("b", 2, 1.5, 3, 4), HolderTurn("a", 3, 2.5, 5, 6)]) == []
+    )
+    assert (
+        check_attempts([LeaseAttempt(1, True), LeaseAttempt(1, True), LeaseAttempt(3, True), LeaseAttempt(2, False)])
+        == []
+    )
+    assert check_attempts([LeaseAttempt(3, True), LeaseAttempt(2, True)]) == ["accepted 2 after 3"]
+    assert check_attempts([LeaseAttempt(3, True), LeaseAttempt(4, False)]) == ["refused 4 after 3"]
 
 
 # -- those who die --------------------------------------------------------------------------------
@@ -125,46 +132,46 @@ async def take(store: SharedMemoryStore) -> int:
         return lease.token
 
 
-async def test_the_place_of_a_killed_holder_comes_free(bare_server: BareServer) -> None:
+async def test_the_place_of_a_killed_holder_comes_free(bare_server: RedisProcess) -> None:
     """docs/locks.md: a crashed holder frees its place."""
     async with (
-        Hub.open(settings=persistent(bare_server.url)) as hub,
-        children(1, "hold", bare_server.url, module="support.contenders") as [holder],
+        Hub.open(settings=persistent_settings(bare_server.url)) as hub,
+        running_agents(1, "hold", bare_server.url, module="support.lease_processes") as [holder],
     ):
         store = hub.store(NAMESPACE, actor="next")
         _, token = await holder.line()
         waiting = asyncio.create_task(take(store))
-        await waits(store, "it", 1)
+        await is_waiting(store, "it", 1)
         holder.kill()
 
         assert await waiting > int(token)
 
 
 @pytest.mark.parametrize("fate", ["killed", "frozen"])
-async def test_a_waiter_that_is_gone_holds_nobody_up(fate: str, bare_server: BareServer) -> None:
-    async with Hub.open(settings=persistent(bare_server.url)) as hub, AsyncExitStack() as stack:
+async def test_a_waiter_that_is_gone_holds_nobody_up(fate: str, bare_server: RedisProcess) -> None:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub, AsyncExitStack() as stack:
         store = hub.store(NAMESPACE, actor="next")
         async with store.lock("it", lease=LEASE_S):
-            gone = children(1, "hold", bare_server.url, module="support.contenders")
+            gone = running_agents(1, "hold", bare_server.url, module="support.lease_processes")
             [waiter] = await stack.enter_async_context(gone)
-            await waits(store, "it", 1)
+            await is_waiting(store, "it", 1)
             if fate == "killed":
                 waiter.kill()
             else:
                 stack.enter_context(waiter.frozen())
             behind = asyncio.create_task(take(store))
-            await waits(store, "it", 2)
+            await is_waiting(store, "it", 2)
 
         assert await behind
 
 
 async def test_holders_and_waiters_carry_on_after_a_restart_of_the_server() -> None:
-    with BareServer(appendonly="yes", appendfsync="always") as server:
-        async with Hub.open(settings=persistent(server.url)) as hub:
+    with RedisProcess(appendonly="yes", appendfsync="always") as server:
+        async with Hub.open(settings=persistent_settings(server.url)) as hub:
             store = hub.store(NAMESPACE, actor="ada")
             async with store.lock("it") as lease:
                 waiting = [asyncio.create_task(take(store)) for _ in range(3)]
-                await waits(store, "it", 3)
+                await is_waiting(store, "it", 3)
                 await asyncio.to_thread(server.kill)
                 await asyncio.to_thread(server.start)
                 (holder,) = (await store.lease_state("it")).holders
@@ -179,7 +186,7 @@ async def test_holders_and_waiters_carry_on_after_a_restart_of_the_server() -> N
 
 
 async def test_a_crowd_that_waits_comes_in_its_order_and_does_not_storm_the_server(
-    bare_server: BareServer,
+    bare_server: RedisProcess,
 ) -> None:
     crowd, came = CROWD, []
     async with Hub.open(bare_server.url) as hub:
@@ -192,7 +199,7 @@ async def test_a_crowd_that_waits_comes_in_its_order_and_does_not_storm_the_serv
         started_at = time.monotonic()
         async with store.lock("it"):
             tasks = [asyncio.create_task(come(number)) for number in range(crowd)]
-            await waits(store, "it", crowd)
+            await is_waiting(store, "it", crowd)
         await asyncio.gather(*tasks)
         took = time.monotonic() - started_at
 

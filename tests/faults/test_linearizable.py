@@ -10,19 +10,11 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 
 import pytest
-from support.bare_server import BareServer
-from support.chaos import ChaosProxy
-from support.clients import Client
-from support.faulty_hubs import hub_without_ids, persistent
-from support.lincheck import (
-    Absent,
-    Deleted,
-    Found,
-    History,
-    Refused,
-    Written,
-    violations,
-)
+from support.chaos_proxy import ChaosProxy
+from support.faulty_hubs import hub_without_ids, persistent_settings
+from support.lincheck import Absent, Deleted, Found, History, Refused, Written, violations
+from support.random_clients import RandomClient
+from support.redis_process import RedisProcess
 
 from sharedmem import Hub
 
@@ -31,12 +23,12 @@ CUTS_BEFORE_THE_KILL = 10
 
 
 @pytest.fixture
-def durable_server() -> Iterator[BareServer]:
-    with BareServer(appendonly="yes", appendfsync="always") as server:
+def durable_server() -> Iterator[RedisProcess]:
+    with RedisProcess(appendonly="yes", appendfsync="always") as server:
         yield server
 
 
-async def rage(proxy: ChaosProxy, server: BareServer) -> None:
+async def rage(proxy: ChaosProxy, server: RedisProcess) -> None:
     """Lose replies and reset connections for ever; kill the server once."""
     dice = random.Random(7)
     for cut in itertools.count(1):
@@ -50,14 +42,14 @@ async def rage(proxy: ChaosProxy, server: BareServer) -> None:
             await asyncio.to_thread(server.start)
 
 
-async def recorded(proxy: ChaosProxy, server: BareServer, hubs: list[Hub]) -> History:
+async def recorded(proxy: ChaosProxy, server: RedisProcess, hubs: list[Hub]) -> History:
     """What all clients did and heard while the faults raged."""
     history = History()
     async with AsyncExitStack() as stack:
         stores = [(await stack.enter_async_context(hub)).store("lin") for hub in hubs]
         raging = asyncio.create_task(rage(proxy, server))
         clients = [
-            Client(stores[seed % len(stores)], history, seed, keys=KEYS, calls=CALLS_A_TASK)
+            RandomClient(stores[seed % len(stores)], history, seed, keys=KEYS, calls=CALLS_A_TASK)
             for seed in range(HUBS * TASKS_A_HUB)
         ]
         await asyncio.gather(*(client.work() for client in clients))
@@ -67,10 +59,10 @@ async def recorded(proxy: ChaosProxy, server: BareServer, hubs: list[Hub]) -> Hi
 
 
 async def test_fifty_keys_stay_linearizable_under_lost_replies_resets_and_a_killed_server(
-    durable_server: BareServer,
+    durable_server: RedisProcess,
 ) -> None:
     async with ChaosProxy(durable_server.url) as proxy:
-        hubs = [Hub.open(settings=persistent(proxy.url)) for _ in range(HUBS)]
+        hubs = [Hub.open(settings=persistent_settings(proxy.url)) for _ in range(HUBS)]
         history = await recorded(proxy, durable_server, hubs)
 
     assert violations(history.operations) == []
@@ -81,18 +73,18 @@ async def test_fifty_keys_stay_linearizable_under_lost_replies_resets_and_a_kill
     assert heard[type(None)] == 0
 
 
-async def test_calls_given_up_at_once_have_happened_or_not_but_nothing_in_between(durable_server: BareServer) -> None:
+async def test_calls_given_up_at_once_have_happened_or_not_but_nothing_in_between(durable_server: RedisProcess) -> None:
     async with ChaosProxy(durable_server.url) as proxy:
-        hubs = [Hub.open(settings=persistent(proxy.url, retry_for_s=0.0)) for _ in range(HUBS)]
+        hubs = [Hub.open(settings=persistent_settings(proxy.url, retry_for_s=0.0)) for _ in range(HUBS)]
         history = await recorded(proxy, durable_server, hubs)
 
     assert violations(history.operations) == []
     assert any(operation.outcome is None for operation in history.operations)
 
 
-async def test_control_without_operation_ids_the_histories_are_impossible(durable_server: BareServer) -> None:
+async def test_control_without_operation_ids_the_histories_are_impossible(durable_server: RedisProcess) -> None:
     async with ChaosProxy(durable_server.url) as proxy:
-        hubs = [hub_without_ids(persistent(proxy.url)) for _ in range(HUBS)]
+        hubs = [hub_without_ids(persistent_settings(proxy.url)) for _ in range(HUBS)]
         history = await recorded(proxy, durable_server, hubs)
 
     assert violations(history.operations) != []

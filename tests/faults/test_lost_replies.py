@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 import pytest
 import redis.asyncio
 from redis import Redis
-from support.bare_server import BareServer
-from support.chaos import ChaosProxy
-from support.faulty_hubs import hub_without_ids, persistent
-from support.footprint import Footprint, footprint
+from support.chaos_proxy import ChaosProxy
+from support.faulty_hubs import hub_without_ids, persistent_settings
+from support.footprint import Footprint, take_footprint
+from support.redis_process import RedisProcess
 
 from sharedmem import Hub, SharedMemoryStore, VersionConflictError
-from sharedmem.wire.scripts import scripts
+from sharedmem.redis.scripts.loader import scripts
 
 NAMESPACE, CALM = "storm", "calm"
 Act = Callable[[SharedMemoryStore], Awaitable[object]]
@@ -82,16 +82,16 @@ times = pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
 
 
 @pytest.fixture
-async def direct(bare_server: BareServer, tmp_path: Path) -> AsyncIterator[Hub]:
+async def direct(bare_server: RedisProcess, tmp_path: Path) -> AsyncIterator[Hub]:
     """A hub that no fault reaches."""
-    async with Hub.open(settings=persistent(bare_server.url, blob_dir=tmp_path)) as hub:
+    async with Hub.open(settings=persistent_settings(bare_server.url, blob_dir=tmp_path)) as hub:
         yield hub
 
 
 async def footprint_of(mutator: Mutator, store: SharedMemoryStore, direct: Hub, raw: Redis) -> Footprint:
     """What a mutator leaves behind; only the call itself goes through the given store."""
     await mutator.prepare(direct.store(store.namespace, actor=store.actor))
-    return footprint(raw, store.namespace, await mutator.act(store))
+    return take_footprint(raw, store.namespace, await mutator.act(store))
 
 
 @times
@@ -101,7 +101,7 @@ async def test_a_mutation_whose_reply_was_lost_has_happened_once(
 ) -> None:
     calm = await footprint_of(mutator, direct.store(CALM, actor="a"), direct, raw)
 
-    async with Hub.open(settings=persistent(proxy.url)) as hub:
+    async with Hub.open(settings=persistent_settings(proxy.url)) as hub:
         proxy.lose_replies(mutator.digest, times)
         stormy = await footprint_of(mutator, hub.store(NAMESPACE, actor="a"), direct, raw)
 
@@ -113,7 +113,7 @@ async def test_a_mutation_whose_reply_was_lost_has_happened_once(
 async def test_a_large_mutation_whose_reply_was_lost_has_happened_once(
     mutator: Mutator, direct: Hub, proxy: ChaosProxy, raw: Redis, tmp_path: Path
 ) -> None:
-    async with Hub.open(settings=persistent(proxy.url, blob_dir=tmp_path)) as hub:
+    async with Hub.open(settings=persistent_settings(proxy.url, blob_dir=tmp_path)) as hub:
         proxy.lose_replies(mutator.digest)
         left = await footprint_of(mutator, hub.store(NAMESPACE, actor="a"), direct, raw)
 
@@ -128,7 +128,7 @@ async def test_control_without_operation_ids_a_lost_reply_shows(
 ) -> None:
     calm = await footprint_of(mutator, direct.store(CALM, actor="a"), direct, raw)
 
-    async with hub_without_ids(persistent(proxy.url)) as hub:
+    async with hub_without_ids(persistent_settings(proxy.url)) as hub:
         proxy.lose_replies(mutator.digest)
         try:
             stormy = await footprint_of(mutator, hub.store(NAMESPACE, actor="a"), direct, raw)
@@ -154,13 +154,13 @@ async def heard(direct: Hub, publisher: Hub, proxy: ChaosProxy, times: int) -> t
 
 @times
 async def test_a_message_whose_reply_was_lost_is_delivered_once(times: int, direct: Hub, proxy: ChaosProxy) -> None:
-    async with Hub.open(settings=persistent(proxy.url)) as hub:
+    async with Hub.open(settings=persistent_settings(proxy.url)) as hub:
         assert await heard(direct, hub, proxy, times) == (1, ["hello"])
     assert proxy.cuts == times
 
 
 async def test_control_without_operation_ids_a_message_is_delivered_twice(direct: Hub, proxy: ChaosProxy) -> None:
-    async with hub_without_ids(persistent(proxy.url)) as hub:
+    async with hub_without_ids(persistent_settings(proxy.url)) as hub:
         assert await heard(direct, hub, proxy, 1) == (1, ["hello", "hello"])
 
 
@@ -178,7 +178,7 @@ async def test_a_conditional_write_that_lost_a_race_and_its_reply_is_still_told_
 ) -> None:
     winner = await direct.store(NAMESPACE).write("k", "theirs")
 
-    async with Hub.open(settings=persistent(proxy.url)) as hub:
+    async with Hub.open(settings=persistent_settings(proxy.url)) as hub:
         proxy.lose_replies(scripts()["value_write"].digest.encode())
         with pytest.raises(VersionConflictError) as caught:
             await hub.store(NAMESPACE).write("k", "mine", if_version=0)
@@ -190,7 +190,7 @@ async def test_a_conditional_write_that_lost_a_race_and_its_reply_is_still_told_
 async def test_a_repeat_is_told_what_happened_then_even_if_others_wrote_in_between(
     direct: Hub, proxy: ChaosProxy
 ) -> None:
-    async with Hub.open(settings=persistent(proxy.url)) as hub:
+    async with Hub.open(settings=persistent_settings(proxy.url)) as hub:
         proxy.lose_replies(scripts()["value_write"].digest.encode())
         with proxy.refusing():
             proxy.refused.clear()
@@ -220,7 +220,7 @@ async def test_thousands_of_calls_of_many_tasks_are_each_applied_once_while_conn
             proxy.cut.clear()
         done.set()
 
-    async with Hub.open(settings=persistent(proxy.url)) as hub:
+    async with Hub.open(settings=persistent_settings(proxy.url)) as hub:
         store, raged = hub.store(NAMESPACE), asyncio.Event()
         raging = asyncio.create_task(rage(raged))
         await asyncio.gather(*(count(store, mine) for mine in range(tasks)))

@@ -11,15 +11,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from support.bare_server import BareServer
-from support.faulty_hubs import impatient, persistent
+from support.faulty_hubs import impatient_settings, persistent_settings
+from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings
+from sharedmem.embedded.binaries import find_server
 from sharedmem.errors import SharedMemoryError, UnavailableError
-from sharedmem.knowledge.memory.memories import Memories
+from sharedmem.memory.memories import Memories
 from sharedmem.models import AddResult, MemoryItem
-from sharedmem.wire.binaries import find_server
 
 MANY, FEWER = 2000, 800
 # Each try takes a hub without patience about a second; that many wait for the same does not make it more.
@@ -46,20 +46,20 @@ def texts(count: int = FEWER) -> list[str]:
 
 
 @pytest.fixture(scope="module", params=["exact", "redisearch"])
-def lasting_server(request: pytest.FixtureRequest) -> Iterator[BareServer]:
+def lasting_server(request: pytest.FixtureRequest) -> Iterator[RedisProcess]:
     """A real server that forgets nothing it has acknowledged, with and without a query engine."""
     if request.param == "exact":
-        with BareServer(appendonly="yes", appendfsync="always") as server:
+        with RedisProcess(appendonly="yes", appendfsync="always") as server:
             yield server
         return
     if "search" not in (modules := find_server().modules):
         pytest.skip("the search module is not installed on this platform")
-    with BareServer(appendonly="yes", appendfsync="always", loadmodule=modules["search"]) as server:
+    with RedisProcess(appendonly="yes", appendfsync="always", loadmodule=modules["search"]) as server:
         yield server
 
 
 @pytest.fixture
-def server(lasting_server: BareServer) -> BareServer:
+def server(lasting_server: RedisProcess) -> RedisProcess:
     """It is empty."""
     lasting_server.tell("FLUSHALL")
     return lasting_server
@@ -86,7 +86,7 @@ async def check_whole(memory: Memories, items: list[MemoryItem], count: int = FE
     assert (await memory.thread_stats()).turn_count == count
 
 
-async def test_a_server_killed_in_the_middle_of_add_many_leaves_nothing_lost_or_doubled(server: BareServer) -> None:
+async def test_a_server_killed_in_the_middle_of_add_many_leaves_nothing_lost_or_doubled(server: RedisProcess) -> None:
     restarting: list[asyncio.Future[None]] = []
 
     def kill_once(done: int, _: int) -> None:
@@ -94,7 +94,7 @@ async def test_a_server_killed_in_the_middle_of_add_many_leaves_nothing_lost_or_
             server.kill()
             restarting.append(asyncio.ensure_future(asyncio.to_thread(server.start)))
 
-    async with memory_at(persistent(server.url)) as memory:
+    async with memory_at(persistent_settings(server.url)) as memory:
         results = await memory.add_many(texts(MANY), on_progress=kill_once)
         await restarting[0]
 
@@ -104,14 +104,14 @@ async def test_a_server_killed_in_the_middle_of_add_many_leaves_nothing_lost_or_
         await check_whole(memory, items, MANY)
 
 
-async def test_a_hub_without_patience_goes_on_where_it_was_when_it_is_called_again(server: BareServer) -> None:
+async def test_a_hub_without_patience_goes_on_where_it_was_when_it_is_called_again(server: RedisProcess) -> None:
     seen: list[int] = []
 
     def kill_once(done: int, _: int) -> None:
         seen.append(done)
         server.kill()
 
-    async with memory_at(impatient(server.url)) as memory:
+    async with memory_at(impatient_settings(server.url)) as memory:
         with pytest.raises(UnavailableError):
             async with asyncio.timeout(PATIENCE_S):
                 await memory.add_many(texts(), on_progress=kill_once)
@@ -140,9 +140,9 @@ async def tried(call: Callable[[], Awaitable[list[AddResult]]]) -> list[AddResul
     return answers
 
 
-async def test_ids_that_are_given_make_a_repeat_count_nothing_twice(server: BareServer) -> None:
+async def test_ids_that_are_given_make_a_repeat_count_nothing_twice(server: RedisProcess) -> None:
     items = [MemoryItem(id=f"meter-{number}", memory=text) for number, text in enumerate(texts())]
-    async with memory_at(impatient(server.url)) as memory:
+    async with memory_at(impatient_settings(server.url)) as memory:
         with pytest.raises(UnavailableError):
             await memory.add_many(items, on_progress=lambda *_: server.kill())
         await asyncio.to_thread(server.start)
@@ -154,7 +154,7 @@ async def test_ids_that_are_given_make_a_repeat_count_nothing_twice(server: Bare
         await check_whole(memory, kept)
 
 
-async def test_a_process_killed_while_it_adds_is_replaced_by_another_that_adds_the_same(server: BareServer) -> None:
+async def test_a_process_killed_while_it_adds_is_replaced_by_another_that_adds_the_same(server: RedisProcess) -> None:
     child = await started(server.url)
     assert child.stdout is not None
     assert await child.stdout.readline() == b"ready\n"
@@ -162,7 +162,7 @@ async def test_a_process_killed_while_it_adds_is_replaced_by_another_that_adds_t
     child.kill()
     await child.communicate()
 
-    async with memory_at(persistent(server.url)) as memory:
+    async with memory_at(persistent_settings(server.url)) as memory:
         left = await all_of(memory)
         assert len({item.memory for item in left}) == len(left) == (await memory.stats()).count
 
@@ -178,9 +178,9 @@ async def started(url: str) -> Process:
 
 
 async def test_calls_of_every_kind_while_the_server_dies_and_comes_back_end_in_answers_or_sentences(
-    server: BareServer,
+    server: RedisProcess,
 ) -> None:
-    async with memory_at(impatient(server.url)) as memory:
+    async with memory_at(impatient_settings(server.url)) as memory:
         added = await memory.add("The zebra sleeps")
         calls = (
             *(memory.add(text) for text in texts()[:20]),

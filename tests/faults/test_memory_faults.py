@@ -10,30 +10,31 @@ from typing import Any
 import numpy as np
 import pytest
 from redis import Redis
-from support import memory_ground
+from support import memory_fixtures
 from support.footprint import contents_of
-from support.memory_ground import FACTS, ZEBRA, Provider, finds_by_meaning, spoilt, texts_by_meaning
+from support.memory_fixtures import FACTS, ZEBRA, FaultyEmbedder, corrupt_record, finds_by_meaning, texts_by_meaning
 from support.waiting import wait_until
 
 from sharedmem import Hub
 from sharedmem.errors import SharedMemoryError, UnavailableError
-from sharedmem.knowledge.memory import meaning, pending
-from sharedmem.knowledge.memory.memories import Memories
+from sharedmem.memory import embedding_queue
+from sharedmem.memory.memories import Memories
+from sharedmem.providers import query_embedding
 from sharedmem.providers.protocol import Embeddings
 
-index_server = memory_ground.index_server
-server = memory_ground.server
-raw = memory_ground.raw
-provider = memory_ground.provider
-hub = memory_ground.hub
-memory = memory_ground.memory
+index_server = memory_fixtures.index_server
+server = memory_fixtures.server
+raw = memory_fixtures.raw
+provider = memory_fixtures.provider
+hub = memory_fixtures.hub
+memory = memory_fixtures.memory
 
 
 # -- the provider ----------------------------------------------------------------------------------------
 
 
 async def test_while_the_provider_is_down_words_find_what_is_added_and_meaning_does_afterwards(
-    memory: Memories, provider: Provider
+    memory: Memories, provider: FaultyEmbedder
 ) -> None:
     provider.fail(UnavailableError("test:provider", "it is down"))
 
@@ -52,10 +53,10 @@ async def test_while_the_provider_is_down_words_find_what_is_added_and_meaning_d
 
 
 async def test_a_provider_that_hangs_holds_nobody_up(
-    monkeypatch: pytest.MonkeyPatch, memory: Memories, provider: Provider
+    monkeypatch: pytest.MonkeyPatch, memory: Memories, provider: FaultyEmbedder
 ) -> None:
-    monkeypatch.setattr(meaning, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(pending, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(query_embedding, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(embedding_queue, "PATIENCE_S", 0.05)
     provider.open.clear()
 
     added = await memory.add(ZEBRA)
@@ -69,7 +70,7 @@ async def test_a_provider_that_hangs_holds_nobody_up(
 
 
 async def test_with_a_provider_that_flaps_nothing_is_lost_doubled_or_left_without_meaning(
-    memory: Memories, provider: Provider
+    memory: Memories, provider: FaultyEmbedder
 ) -> None:
     calls = iter(range(1_000_000))
     provider.error = lambda: UnavailableError("test:provider", "it flaps") if next(calls) % 3 else None
@@ -88,7 +89,7 @@ async def test_with_a_provider_that_flaps_nothing_is_lost_doubled_or_left_withou
 
 
 async def test_an_update_while_the_provider_is_down_keeps_no_meaning_of_the_old_text(
-    memory: Memories, provider: Provider
+    memory: Memories, provider: FaultyEmbedder
 ) -> None:
     added = await memory.add(FACTS[0])
     provider.fail(UnavailableError("test:provider", "it is down"))
@@ -114,7 +115,7 @@ async def test_an_update_while_the_provider_is_down_keeps_no_meaning_of_the_old_
     ids=["too few", "too short", "no numbers"],
 )
 async def test_vectors_that_are_none_are_told_and_spoil_nothing(
-    memory: Memories, provider: Provider, raw: Redis, spoil: Callable[[Embeddings], Embeddings]
+    memory: Memories, provider: FaultyEmbedder, raw: Redis, spoil: Callable[[Embeddings], Embeddings]
 ) -> None:
     await memory.add_many(FACTS[:2])
     before = contents_of(raw)
@@ -131,7 +132,7 @@ async def test_vectors_that_are_none_are_told_and_spoil_nothing(
     assert not (await memory.add(ZEBRA)).merged
 
 
-async def test_an_embedder_with_a_bug_is_no_riddle(memory: Memories, provider: Provider, raw: Redis) -> None:
+async def test_an_embedder_with_a_bug_is_no_riddle(memory: Memories, provider: FaultyEmbedder, raw: Redis) -> None:
     await memory.add(FACTS[1])
     before = contents_of(raw)
     provider.fail(RuntimeError("index out of range"))
@@ -268,7 +269,7 @@ async def test_a_changed_password_is_told_and_nothing_is_written(memory: Memorie
 
 
 async def test_the_cache_outlives_a_flush_a_dropped_index_and_an_absent_provider(
-    hub: Hub, raw: Redis, provider: Provider
+    hub: Hub, raw: Redis, provider: FaultyEmbedder
 ) -> None:
     cache = hub.store("team").cache
     await cache.put("When does the harbour open?", "At six")
@@ -298,7 +299,7 @@ async def test_a_spoilt_answer_is_told_in_a_sentence_and_hides_no_other(hub: Hub
     cache = hub.store("team").cache
     spoilt_id = await cache.put("When does the harbour open?", "At six")
     await cache.put("Who owns the billing service?", "Ann")
-    spoilt(raw, f"sm:$cache:{{team}}:{spoilt_id}", how)
+    corrupt_record(raw, f"sm:$cache:{{team}}:{spoilt_id}", how)
 
     with suppress(SharedMemoryError):
         await cache.check("When does the harbour open?")

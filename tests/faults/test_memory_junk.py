@@ -7,24 +7,24 @@ from contextlib import suppress
 
 import pytest
 from redis import Redis
-from support import memory_ground
-from support.bare_server import BareServer
-from support.faulty_hubs import impatient
-from support.memory_ground import FACTS, ZEBRA, Provider, counted, finds_by_meaning, spoilt
+from support import memory_fixtures
+from support.faulty_hubs import impatient_settings
+from support.memory_fixtures import FACTS, ZEBRA, FaultyEmbedder, corrupt_record, counter_value, finds_by_meaning
+from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
 from sharedmem import Hub
 from sharedmem.errors import SharedMemoryError, UnavailableError
-from sharedmem.knowledge.memory.memories import Memories
+from sharedmem.memory.memories import Memories
 from sharedmem.models import MemoryItem, MemoryMessage
-from sharedmem.providers.hashing import HashingEmbedder
+from sharedmem.providers.hashing_embedder import HashingEmbedder
 
-index_server = memory_ground.index_server
-server = memory_ground.server
-raw = memory_ground.raw
-provider = memory_ground.provider
-hub = memory_ground.hub
-memory = memory_ground.memory
+index_server = memory_fixtures.index_server
+server = memory_fixtures.server
+raw = memory_fixtures.raw
+provider = memory_fixtures.provider
+hub = memory_fixtures.hub
+memory = memory_fixtures.memory
 
 
 # -- junk of other clients -------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ WITHOUT_MEANING = ("short vector", "no numbers")
 async def test_one_spoilt_record_hides_no_other(memory: Memories, raw: Redis, hub: Hub, how: str) -> None:
     ids = [result.id for result in await memory.add_many([*FACTS, "A zebra is no horse"])]
     await memory.search("zebra")
-    spoilt(raw, f"sm:$memory:{{team}}:{ids[3]}", how)
+    corrupt_record(raw, f"sm:$memory:{{team}}:{ids[3]}", how)
 
     vector = (await HashingEmbedder(64).embed([ZEBRA])).vectors[0].tolist()
     for hits in (
@@ -74,22 +74,22 @@ async def test_one_spoilt_record_hides_no_other(memory: Memories, raw: Redis, hu
 @pytest.mark.parametrize("how", UNREADABLE)
 async def test_a_spoilt_record_is_told_by_its_id(memory: Memories, raw: Redis, hub: Hub, how: str) -> None:
     (added,) = await memory.add_many([ZEBRA])
-    spoilt(raw, f"sm:$memory:{{team}}:{added.id}", how)
+    corrupt_record(raw, f"sm:$memory:{{team}}:{added.id}", how)
 
     assert await memory.get(added.id) is None
     assert await memory.history(added.id) == []
-    assert counted(hub, "memory_unreadable") == 2
+    assert counter_value(hub, "memory_unreadable") == 2
     assert any(added.id in problem for problem in await hub.index.check("team"))
 
 
 async def test_a_spoilt_vector_is_told_by_the_check(
-    memory: Memories, raw: Redis, server: BareServer, provider: Provider
+    memory: Memories, raw: Redis, server: RedisProcess, provider: FaultyEmbedder
 ) -> None:
     (added,) = await memory.add_many([ZEBRA])
     await memory.search("zebra")
-    spoilt(raw, f"sm:$memory:{{team}}:{added.id}", "short vector")
+    corrupt_record(raw, f"sm:$memory:{{team}}:{added.id}", "short vector")
     # Who has seen it before it was spoilt has it still.
-    async with Hub(settings=impatient(server.url), embedder=provider) as other:
+    async with Hub(settings=impatient_settings(server.url), embedder=provider) as other:
         await other.store("team").memory.search("zebra")
 
         problems = await other.index.check("team")
@@ -102,13 +102,13 @@ async def test_a_spoilt_vector_is_told_by_the_check(
 
 @pytest.mark.parametrize("how", ["a text", "body={broken"])
 async def test_a_spoilt_record_stops_neither_a_deletion_nor_an_embedding_nor_a_story(
-    memory: Memories, raw: Redis, hub: Hub, provider: Provider, how: str
+    memory: Memories, raw: Redis, hub: Hub, provider: FaultyEmbedder, how: str
 ) -> None:
     ids = [result.id for result in await memory.add_many(FACTS[:2])]
     provider.fail(UnavailableError("test:provider", "it is down"))
     waiting = [(await memory.add(text)).id for text in (ZEBRA, "A horse eats hay")]
-    spoilt(raw, f"sm:$memory:{{team}}:{ids[0]}", how)
-    spoilt(raw, f"sm:$memory:{{team}}:{waiting[1]}", how)
+    corrupt_record(raw, f"sm:$memory:{{team}}:{ids[0]}", how)
+    corrupt_record(raw, f"sm:$memory:{{team}}:{waiting[1]}", how)
 
     async with memory.subscribe("anything about a zebra", threshold=0.0) as standing:
         provider.fail(None)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from support.bare_server import BareServer
-from support.faulty_hubs import persistent
-from support.once_agents import NAMESPACE, Agent, Event, agents, violations
+from support.faulty_hubs import persistent_settings
+from support.once_processes import NAMESPACE, OnceAgent, OnceEvent, once_violations, running_once_agents
+from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
 from sharedmem import Hub, SharedMemoryStore
@@ -24,33 +24,43 @@ KEYS = 30
 
 
 def test_the_checker_knows_a_good_history() -> None:
-    good = [Event("began", "k", "a", 1), Event("began", "k", "b", 2), Event("lost", "k", "a"), Event("got", "k", "b")]
+    good = [
+        OnceEvent("began", "k", "a", 1),
+        OnceEvent("began", "k", "b", 2),
+        OnceEvent("lost", "k", "a"),
+        OnceEvent("got", "k", "b"),
+    ]
 
-    assert violations([*good, Event("got", "k", "b")]) == []
+    assert once_violations([*good, OnceEvent("got", "k", "b")]) == []
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        [Event("began", "k", "a", 1), Event("began", "k", "b", 2), Event("got", "k", "a"), Event("got", "k", "b")],
-        [Event("began", "k", "a", 1), Event("got", "k", "b")],
-        [Event("began", "k", "a", 1), Event("got", "k", "a"), Event("lost", "k", "a")],
-        [Event("began", "k", "a", 1), Event("began", "k", "b", 1), Event("got", "k", "b")],
-        [Event("began", "k", "a", 1), Event("got", "k", "a"), Event("began", "k", "b", 2)],
+        [
+            OnceEvent("began", "k", "a", 1),
+            OnceEvent("began", "k", "b", 2),
+            OnceEvent("got", "k", "a"),
+            OnceEvent("got", "k", "b"),
+        ],
+        [OnceEvent("began", "k", "a", 1), OnceEvent("got", "k", "b")],
+        [OnceEvent("began", "k", "a", 1), OnceEvent("got", "k", "a"), OnceEvent("lost", "k", "a")],
+        [OnceEvent("began", "k", "a", 1), OnceEvent("began", "k", "b", 1), OnceEvent("got", "k", "b")],
+        [OnceEvent("began", "k", "a", 1), OnceEvent("got", "k", "a"), OnceEvent("began", "k", "b", 2)],
     ],
     ids=["two results", "made by nobody", "stored and lost", "token twice", "begun after it was done"],
 )
-def test_the_checker_finds_what_is_wrong(bad: list[Event]) -> None:
-    assert violations(bad)
+def test_the_checker_finds_what_is_wrong(bad: list[OnceEvent]) -> None:
+    assert once_violations(bad)
 
 
 # -- histories --------------------------------------------------------------------------------------
 
 
-async def history(server: BareServer, how: str, *, seed: int) -> tuple[list[Agent], list[Event]]:
+async def history(server: RedisProcess, how: str, *, seed: int) -> tuple[list[OnceAgent], list[OnceEvent]]:
     """What eight agents saw, of whom two are killed and the others paused for longer than their leases."""
     chance = random.Random(seed)
-    async with agents(8, how, server.url, keys=KEYS, seed=seed) as running:
+    async with running_once_agents(8, how, server.url, keys=KEYS, seed=seed) as running:
         listening = asyncio.gather(*(agent.listen() for agent in running))
         harm = asyncio.create_task(_harm(running, chance))
         await asyncio.wait_for(listening, 60)
@@ -58,12 +68,12 @@ async def history(server: BareServer, how: str, *, seed: int) -> tuple[list[Agen
     return running, [event for agent in running for event in agent.events]
 
 
-def _have_got_to(running: list[Agent], events: int) -> bool:
+def _have_got_to(running: list[OnceAgent], events: int) -> bool:
     far = sum(len(agent.events) for agent in running) >= events
     return far and any(agent.is_working for agent in running)
 
 
-async def _harm(running: list[Agent], chance: random.Random) -> None:
+async def _harm(running: list[OnceAgent], chance: random.Random) -> None:
     """As the work goes on, stop four agents in the middle of theirs for longer than a lease, and kill two."""
     for round_ in range(6):
         await wait_until(
@@ -80,25 +90,25 @@ async def _harm(running: list[Agent], chance: random.Random) -> None:
         victim.signal(signal.SIGCONT)
 
 
-async def test_eight_processes_that_are_killed_and_paused_store_one_result_a_key(bare_server: BareServer) -> None:
+async def test_eight_processes_that_are_killed_and_paused_store_one_result_a_key(bare_server: RedisProcess) -> None:
     running, events = await history(bare_server, "once", seed=random.randrange(1000))
 
-    assert violations(events) == []
+    assert once_violations(events) == []
     survivors = [agent for agent in running if agent.ended]
     assert len(survivors) == 6
     results = {event.key: event.value for event in events if event.what == "got"}
     assert len(results) == KEYS
     for agent in survivors:
         assert {event.key for event in agent.events if event.what in {"got", "lost"}} == set(results)
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         store = hub.store(NAMESPACE)
         assert {key: await store.once(key, lambda: "never", ttl=1) for key in results} == results
 
 
-async def test_control_without_once_the_checker_finds_violations(bare_server: BareServer) -> None:
+async def test_control_without_once_the_checker_finds_violations(bare_server: RedisProcess) -> None:
     _, events = await history(bare_server, "hope", seed=1)
 
-    assert violations(events)
+    assert once_violations(events)
 
 
 # -- one fault at a time ----------------------------------------------------------------------------
@@ -123,10 +133,10 @@ async def stand_in_line(raw: Redis, number: int) -> None:
     await wait_until(do, description=f"{number} stand in line", within_s=30)
 
 
-async def test_the_work_of_a_killed_process_is_taken_over_by_who_waits(bare_server: BareServer) -> None:
+async def test_the_work_of_a_killed_process_is_taken_over_by_who_waits(bare_server: RedisProcess) -> None:
     async with (
-        agents(1, "once", bare_server.url, keys=1, seed=1) as [agent],
-        Hub.open(settings=persistent(bare_server.url)) as hub,
+        running_once_agents(1, "once", bare_server.url, keys=1, seed=1) as [agent],
+        Hub.open(settings=persistent_settings(bare_server.url)) as hub,
     ):
         store = hub.store(NAMESPACE)
         await agent.is_at_work()
@@ -138,8 +148,8 @@ async def test_the_work_of_a_killed_process_is_taken_over_by_who_waits(bare_serv
 
 
 async def test_a_server_that_restarts_while_the_work_goes_on_keeps_it() -> None:
-    with BareServer(appendonly="yes", appendfsync="always") as server:
-        async with Hub.open(settings=persistent(server.url)) as hub:
+    with RedisProcess(appendonly="yes", appendfsync="always") as server:
+        async with Hub.open(settings=persistent_settings(server.url)) as hub:
             store, gate = hub.store(NAMESPACE), Gate()
             running = asyncio.create_task(store.once("report", gate, ttl=600))
             await gate.begun.wait()
@@ -155,8 +165,8 @@ async def test_a_server_that_restarts_while_the_work_goes_on_keeps_it() -> None:
             assert (await store.once_state("report")).attempt == 1
 
 
-async def test_a_server_that_has_forgotten_the_scripts_gets_them_again(bare_server: BareServer, raw: Redis) -> None:
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+async def test_a_server_that_has_forgotten_the_scripts_gets_them_again(bare_server: RedisProcess, raw: Redis) -> None:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         store, gate = hub.store(NAMESPACE), Gate()
         running = asyncio.create_task(store.once("report", gate, ttl=600))
         await gate.begun.wait()
@@ -177,11 +187,11 @@ async def test_a_server_that_has_forgotten_the_scripts_gets_them_again(bare_serv
         assert (await store.barrier("start", 1).wait()).position == 0
 
 
-async def test_a_thousand_followers_cost_three_calls_each(bare_server: BareServer, raw: Redis) -> None:
+async def test_a_thousand_followers_cost_three_calls_each(bare_server: RedisProcess, raw: Redis) -> None:
     """docs/agreement.md: three round trips for those who wait."""
     async with (
-        Hub.open(settings=persistent(bare_server.url)) as one,
-        Hub.open(settings=persistent(bare_server.url)) as other,
+        Hub.open(settings=persistent_settings(bare_server.url)) as one,
+        Hub.open(settings=persistent_settings(bare_server.url)) as other,
     ):
         gate = Gate()
         running = asyncio.create_task(one.store(NAMESPACE).once("report", gate, ttl=600))

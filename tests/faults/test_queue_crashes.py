@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 from redis import Redis
-from support.bare_server import BareServer
-from support.faulty_hubs import persistent
-from support.queue_workers import NAMESPACE, Worker
+from support.faulty_hubs import persistent_settings
+from support.queue_processes import NAMESPACE, WorkerProcess
+from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings, Task, TaskQueue
@@ -20,8 +20,8 @@ WAITING = int(os.environ.get("SHAREDMEM_TEST_CROWD", "2000"))
 
 
 @pytest.fixture
-async def hub(bare_server: BareServer) -> AsyncIterator[Hub]:
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+async def hub(bare_server: RedisProcess) -> AsyncIterator[Hub]:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         yield hub
 
 
@@ -40,9 +40,9 @@ def calls_of_scripts(raw: Redis) -> int:
     return int(raw.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
 
 
-async def test_a_task_of_a_worker_that_was_killed_is_done_by_another(hub: Hub, bare_server: BareServer) -> None:
+async def test_a_task_of_a_worker_that_was_killed_is_done_by_another(hub: Hub, bare_server: RedisProcess) -> None:
     queue = queue_of(hub)
-    worker = await Worker.start(bare_server.url, 0.5, longest_work_s=3600)
+    worker = await WorkerProcess.start(bare_server.url, 0.5, longest_work_s=3600)
     put = await queue.put({"order": 17})
     await worker.said.wait()
     await worker.kill()
@@ -56,8 +56,8 @@ async def test_a_task_of_a_worker_that_was_killed_is_done_by_another(hub: Hub, b
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 async def test_a_server_that_is_killed_between_claim_and_ack_forgets_nothing(fsync: str) -> None:
-    with BareServer(appendonly="yes", appendfsync=fsync) as server:
-        async with Hub.open(settings=persistent(server.url)) as hub:
+    with RedisProcess(appendonly="yes", appendfsync=fsync) as server:
+        async with Hub.open(settings=persistent_settings(server.url)) as hub:
             queue = queue_of(hub)
             await queue.put_many(["held", "given up", "ready"])
             await queue.put("later", delay=60, id="x")
@@ -77,8 +77,8 @@ async def test_a_server_that_is_killed_between_claim_and_ack_forgets_nothing(fsy
 
 
 async def test_who_waits_while_the_server_restarts_gets_what_comes_then() -> None:
-    with BareServer(appendonly="yes", appendfsync="always") as server:
-        async with Hub.open(settings=persistent(server.url)) as hub:
+    with RedisProcess(appendonly="yes", appendfsync="always") as server:
+        async with Hub.open(settings=persistent_settings(server.url)) as hub:
             queue = queue_of(hub)
             waiting = asyncio.create_task(queue.claim(wait=None))
             await wait_until(lambda: _in_line(queue, 1), description="it stands in line")
@@ -92,7 +92,7 @@ async def test_who_waits_while_the_server_restarts_gets_what_comes_then() -> Non
             assert task is not None
 
 
-async def test_a_queue_goes_on_when_the_server_has_forgotten_its_scripts(hub: Hub, bare_server: BareServer) -> None:
+async def test_a_queue_goes_on_when_the_server_has_forgotten_its_scripts(hub: Hub, bare_server: RedisProcess) -> None:
     queue = queue_of(hub)
     bare_server.tell("SCRIPT", "FLUSH")
     await queue.put("a")
@@ -109,7 +109,7 @@ async def test_a_queue_goes_on_when_the_server_has_forgotten_its_scripts(hub: Hu
 
 
 async def test_a_crowd_that_waits_costs_a_few_calls_each(
-    bare_server: BareServer, raw: Redis, settings: Settings
+    bare_server: RedisProcess, raw: Redis, settings: Settings
 ) -> None:
     async with Hub.open(bare_server.url, settings=settings) as hub:
         await storm(queue_of(hub), raw)

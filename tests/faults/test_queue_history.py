@@ -6,9 +6,9 @@ import asyncio
 import random
 
 import pytest
-from support.bare_server import BareServer
-from support.faulty_hubs import persistent
-from support.queue_workers import NAMESPACE, Event, Worker, faults_of
+from support.faulty_hubs import persistent_settings
+from support.queue_processes import NAMESPACE, QueueEvent, WorkerProcess, find_queue_faults
+from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
 from sharedmem import Hub, TaskQueue
@@ -17,7 +17,7 @@ WORKERS, BATCHES, BATCH, VISIBILITY_S = 8, 4, 100, 0.4
 PAUSE_S = 2 * VISIBILITY_S
 
 
-async def disturb(workers: list[Worker], graves: list[Worker], url: str, rng: random.Random) -> None:
+async def disturb(workers: list[WorkerProcess], graves: list[WorkerProcess], url: str, rng: random.Random) -> None:
     """Kill or pause a random worker, again and again; who is killed gets a successor."""
     while True:
         victim = rng.choice(workers)
@@ -27,7 +27,7 @@ async def disturb(workers: list[Worker], graves: list[Worker], url: str, rng: ra
             workers.remove(victim)
             graves.append(victim)
             await victim.kill()
-            workers.append(await Worker.start(url, VISIBILITY_S))
+            workers.append(await WorkerProcess.start(url, VISIBILITY_S))
         else:
             victim.pause()
             await asyncio.sleep(PAUSE_S)
@@ -40,11 +40,11 @@ async def is_done(queue: TaskQueue) -> bool:
 
 
 async def test_a_history_of_workers_that_are_killed_and_paused_loses_and_repeats_nothing(
-    bare_server: BareServer,
+    bare_server: RedisProcess,
 ) -> None:
-    rng, graves = random.Random(20261121), list[Worker]()
-    workers = [await Worker.start(bare_server.url, VISIBILITY_S) for _ in range(WORKERS)]
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+    rng, graves = random.Random(20261121), list[WorkerProcess]()
+    workers = [await WorkerProcess.start(bare_server.url, VISIBILITY_S) for _ in range(WORKERS)]
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         queue = hub.store(NAMESPACE, actor="planner").queue("jobs", max_attempts=1000)
         put: list[str] = []
         raging = asyncio.create_task(disturb(workers, graves, bare_server.url, rng))
@@ -63,7 +63,7 @@ async def test_a_history_of_workers_that_are_killed_and_paused_loses_and_repeats
             await worker.kill()
 
     history = [event for worker in workers + graves for event in worker.events]
-    assert faults_of(put, history) == []
+    assert find_queue_faults(put, history) == []
     assert stats.counters.done == len(put) == BATCHES * BATCH
     assert stats.dead == 0
     # The result is the token of the claim that was acknowledged.
@@ -73,10 +73,10 @@ async def test_a_history_of_workers_that_are_killed_and_paused_loses_and_repeats
 
 
 FINE = [
-    Event("claimed", "a", 1, 1),
-    Event("claimed", "a", 5, 2),
-    Event("finishing", "a", 5, 2),
-    Event("done", "a", 5, 2),
+    QueueEvent("claimed", "a", 1, 1),
+    QueueEvent("claimed", "a", 5, 2),
+    QueueEvent("finishing", "a", 5, 2),
+    QueueEvent("done", "a", 5, 2),
 ]
 
 
@@ -86,17 +86,17 @@ FINE = [
         (FINE, None),
         (FINE[:3], None),
         (FINE[:2], "task a was lost"),
-        ([*FINE[:3], Event("lost", "a", 5, 2)], "task a was lost"),
-        ([*FINE, Event("done", "a", 1, 1)], "was done 2 times"),
-        ([*FINE, Event("claimed", "a", 7, 3)], "by one who had it no longer"),
-        ([FINE[0], FINE[1], Event("done", "a", 1, 1)], "by one who had it no longer"),
-        ([*FINE, Event("claimed", "a", 4, 3)], "do not rise with its attempts"),
-        ([*FINE, Event("claimed", "a", 5, 3)], "token 5 was given twice"),
-        ([*FINE, Event("claimed", "b", 9, 1)], "task b was never put"),
+        ([*FINE[:3], QueueEvent("lost", "a", 5, 2)], "task a was lost"),
+        ([*FINE, QueueEvent("done", "a", 1, 1)], "was done 2 times"),
+        ([*FINE, QueueEvent("claimed", "a", 7, 3)], "by one who had it no longer"),
+        ([FINE[0], FINE[1], QueueEvent("done", "a", 1, 1)], "by one who had it no longer"),
+        ([*FINE, QueueEvent("claimed", "a", 4, 3)], "do not rise with its attempts"),
+        ([*FINE, QueueEvent("claimed", "a", 5, 3)], "token 5 was given twice"),
+        ([*FINE, QueueEvent("claimed", "b", 9, 1)], "task b was never put"),
     ],
 )
-def test_control_the_check_of_a_history_finds_what_is_wrong(history: list[Event], fault: str | None) -> None:
-    faults = faults_of(["a"], history)
+def test_control_the_check_of_a_history_finds_what_is_wrong(history: list[QueueEvent], fault: str | None) -> None:
+    faults = find_queue_faults(["a"], history)
 
     assert bool(faults) == (fault is not None)
     assert fault is None or any(fault in sentence for sentence in faults)

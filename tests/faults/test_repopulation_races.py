@@ -15,16 +15,23 @@ from typing import Any, NamedTuple
 
 import fakeredis
 import pytest
-from support.recalled import CACHE_MS, Bridge, Pause, Stage, bridge, clean
-from support.schedules import MemoryDurable, Program, RestingClock, Schedule, explore
+from support.recovery_harness import (
+    CACHE_MS,
+    PausableDurable,
+    PauseAtCall,
+    RecoveryHarness,
+    delete_namespace,
+    open_recovery_harness,
+)
+from support.schedules import DictDurable, Program, Schedule, SteppedClock, run_all_schedules
 
 from sharedmem import Settings
 from sharedmem.clock import new_id
-from sharedmem.durable.loading import OVERTAKEN, Times
+from sharedmem.durable.key_loader import OVERTAKEN, LoadTimes
 from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.errors import UnavailableError
-from sharedmem.hub.assembly import Connect
-from sharedmem.hub.assembly import connect as connect_to_real
+from sharedmem.hub.composition import Connect
+from sharedmem.hub.composition import connect as connect_to_real
 from sharedmem.testing.fakes import connect_to_fake
 
 NO_LEASE_CHECK = ("key_fill", "redis.call('GET', state) ~= 'loading ' .. token or ", "")
@@ -40,10 +47,10 @@ SETTLED_AT_ONCE = ("outbox_settle", "if left > 0 then", "if left > 99 then")
 
 
 @pytest.fixture
-async def tier(tmp_path: Path) -> AsyncIterator[Stage]:
+async def tier(tmp_path: Path) -> AsyncIterator[PausableDurable]:
     durable = SqliteDurable(tmp_path / "tier.db")
     await durable.open()
-    yield Stage(durable)
+    yield PausableDurable(durable)
     await durable.close()
 
 
@@ -59,22 +66,24 @@ def where(request: pytest.FixtureRequest, connect: Connect, tmp_path: Path) -> S
 
 
 @pytest.fixture
-async def hub(connect: Connect, where: Settings, tier: Stage) -> AsyncIterator[Bridge]:
-    async with bridge(connect, tier, f"test-{new_id(8)}", settings=where) as made:
+async def hub(connect: Connect, where: Settings, tier: PausableDurable) -> AsyncIterator[RecoveryHarness]:
+    async with open_recovery_harness(connect, tier, f"test-{new_id(8)}", settings=where) as made:
         yield made
-        await clean(made)
+        await delete_namespace(made)
 
 
 @pytest.fixture
-async def other(connect: Connect, where: Settings, tier: Stage, hub: Bridge) -> AsyncIterator[Bridge]:
-    async with bridge(connect, tier, hub.namespace, settings=where) as made:
+async def other(
+    connect: Connect, where: Settings, tier: PausableDurable, hub: RecoveryHarness
+) -> AsyncIterator[RecoveryHarness]:
+    async with open_recovery_harness(connect, tier, hub.namespace, settings=where) as made:
         yield made
 
 
 @asynccontextmanager
-async def reader_held_up(hub: Bridge, tier: Stage) -> AsyncIterator[asyncio.Task[bool]]:
+async def reader_held_up(hub: RecoveryHarness, tier: PausableDurable) -> AsyncIterator[asyncio.Task[bool]]:
     """A reader who has what the tier said in hand while the block runs, and then goes on."""
-    tier.after = pause = Pause("records")
+    tier.after = pause = PauseAtCall("records")
     reader = asyncio.create_task(hub.recalled("key"))
     await pause.reached.wait()
     yield reader
@@ -85,7 +94,7 @@ async def reader_held_up(hub: Bridge, tier: Stage) -> AsyncIterator[asyncio.Task
 # -- a reader puts back what it read before a change ----------------------------------------------
 
 
-async def overwrite_and_evict(hub: Bridge, other: Bridge, tier: Stage) -> None:
+async def overwrite_and_evict(hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable) -> None:
     await hub.write("key", "1")
     await hub.settled("key")
     async with reader_held_up(hub, tier):
@@ -94,7 +103,7 @@ async def overwrite_and_evict(hub: Bridge, other: Bridge, tier: Stage) -> None:
 
 
 async def test_a_reader_does_not_put_back_an_old_value_after_an_eviction(
-    hub: Bridge, other: Bridge, tier: Stage
+    hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
 ) -> None:
     await overwrite_and_evict(hub, other, tier)
 
@@ -102,7 +111,9 @@ async def test_a_reader_does_not_put_back_an_old_value_after_an_eviction(
     assert hub.counters.read(OVERTAKEN) == 1
 
 
-async def test_without_the_lease_an_old_value_comes_back(hub: Bridge, other: Bridge, tier: Stage) -> None:
+async def test_without_the_lease_an_old_value_comes_back(
+    hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
+) -> None:
     await hub.use_mutant(*NO_LEASE_CHECK)
 
     await overwrite_and_evict(hub, other, tier)
@@ -110,7 +121,9 @@ async def test_without_the_lease_an_old_value_comes_back(hub: Bridge, other: Bri
     assert await hub.held("key") == "1"
 
 
-async def test_a_reader_does_not_overwrite_a_newer_value(hub: Bridge, other: Bridge, tier: Stage) -> None:
+async def test_a_reader_does_not_overwrite_a_newer_value(
+    hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
+) -> None:
     await hub.write("key", "1")
     await hub.settled("key")
 
@@ -120,7 +133,7 @@ async def test_a_reader_does_not_overwrite_a_newer_value(hub: Bridge, other: Bri
     assert await hub.held("key") == "2"
 
 
-async def delete_meanwhile(hub: Bridge, other: Bridge, tier: Stage) -> bool:
+async def delete_meanwhile(hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable) -> bool:
     await hub.write("key", "1")
     await hub.settled("key")
     async with reader_held_up(hub, tier) as reader:
@@ -130,7 +143,9 @@ async def delete_meanwhile(hub: Bridge, other: Bridge, tier: Stage) -> bool:
     return await reader
 
 
-async def test_a_reader_does_not_bring_back_a_deleted_key(hub: Bridge, other: Bridge, tier: Stage) -> None:
+async def test_a_reader_does_not_bring_back_a_deleted_key(
+    hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
+) -> None:
     assert not await delete_meanwhile(hub, other, tier)
 
     assert await hub.held("key") is None
@@ -138,19 +153,21 @@ async def test_a_reader_does_not_bring_back_a_deleted_key(hub: Bridge, other: Br
     assert await hub.read("key") is None
 
 
-async def test_without_the_lease_a_deleted_key_comes_back(hub: Bridge, other: Bridge, tier: Stage) -> None:
+async def test_without_the_lease_a_deleted_key_comes_back(
+    hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
+) -> None:
     await hub.use_mutant(*NO_LEASE_CHECK)
 
     assert await delete_meanwhile(hub, other, tier)
 
 
 async def test_a_reader_whose_lease_ended_changes_nothing(
-    connect: Connect, where: Settings, hub: Bridge, tier: Stage
+    connect: Connect, where: Settings, hub: RecoveryHarness, tier: PausableDurable
 ) -> None:
     await hub.write("key", "1")
     await hub.settled("key")
-    times = Times(cache_ms=CACHE_MS, lease_ms=20)
-    async with bridge(connect, tier, hub.namespace, settings=where, times=times) as slow:
+    times = LoadTimes(cache_ms=CACHE_MS, lease_ms=20)
+    async with open_recovery_harness(connect, tier, hub.namespace, settings=where, times=times) as slow:
         await slow.join(hub.namespace)
         async with reader_held_up(slow, tier):
             await hub.recalled("key")
@@ -162,7 +179,7 @@ async def test_a_reader_whose_lease_ended_changes_nothing(
 
 
 async def test_nobody_knows_a_key_to_be_nowhere_that_was_written_meanwhile(
-    hub: Bridge, other: Bridge, tier: Stage
+    hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
 ) -> None:
     await hub.join(hub.namespace)
 
@@ -173,7 +190,9 @@ async def test_nobody_knows_a_key_to_be_nowhere_that_was_written_meanwhile(
     assert await hub.read("key") == "1"
 
 
-async def test_a_fill_that_comes_late_after_a_lost_connection_changes_nothing(hub: Bridge, tier: Stage) -> None:
+async def test_a_fill_that_comes_late_after_a_lost_connection_changes_nothing(
+    hub: RecoveryHarness, tier: PausableDurable
+) -> None:
     await hub.write("key", "1")
     await hub.settled("key")
     fills: list[Callable[[], Awaitable[bool]]] = []
@@ -195,7 +214,7 @@ async def test_a_fill_that_comes_late_after_a_lost_connection_changes_nothing(hu
 # -- the tier is behind ---------------------------------------------------------------------------
 
 
-async def test_a_value_that_went_before_it_was_drained_is_not_read_as_it_was(hub: Bridge) -> None:
+async def test_a_value_that_went_before_it_was_drained_is_not_read_as_it_was(hub: RecoveryHarness) -> None:
     await hub.write("key", "1")
     await hub.drain()
     await hub.write("key", "2")
@@ -205,7 +224,7 @@ async def test_a_value_that_went_before_it_was_drained_is_not_read_as_it_was(hub
     assert await hub.read("key") == "2"
 
 
-async def test_without_its_state_it_would_be(hub: Bridge) -> None:
+async def test_without_its_state_it_would_be(hub: RecoveryHarness) -> None:
     await hub.use_mutant(*NO_PENDING)
     await hub.write("key", "1")
     await hub.drain()
@@ -215,7 +234,7 @@ async def test_without_its_state_it_would_be(hub: Bridge) -> None:
     assert await hub.read("key") == "1"
 
 
-async def test_a_deletion_holds_before_the_tier_knows_of_it(hub: Bridge, other: Bridge) -> None:
+async def test_a_deletion_holds_before_the_tier_knows_of_it(hub: RecoveryHarness, other: RecoveryHarness) -> None:
     await hub.write("key", "1")
     await hub.drain()
     await hub.delete("key")
@@ -225,7 +244,7 @@ async def test_a_deletion_holds_before_the_tier_knows_of_it(hub: Bridge, other: 
     assert await other.read("key") is None
 
 
-async def test_without_its_tombstone_a_deleted_key_is_read(hub: Bridge, other: Bridge) -> None:
+async def test_without_its_tombstone_a_deleted_key_is_read(hub: RecoveryHarness, other: RecoveryHarness) -> None:
     await other.use_mutant(*NO_DELETED)
     await hub.write("key", "1")
     await hub.drain()
@@ -234,7 +253,9 @@ async def test_without_its_tombstone_a_deleted_key_is_read(hub: Bridge, other: B
     assert await other.read("key") == "1"
 
 
-async def test_changes_that_reach_the_tier_in_the_wrong_order_leave_the_newest(hub: Bridge, tier: Stage) -> None:
+async def test_changes_that_reach_the_tier_in_the_wrong_order_leave_the_newest(
+    hub: RecoveryHarness, tier: PausableDurable
+) -> None:
     await hub.write("key", "1")
     first = await hub.line.call("XRANGE", hub.keyspace.outbox(hub.namespace), "-", "+")
     await hub.write("key", "2")
@@ -253,7 +274,7 @@ async def test_changes_that_reach_the_tier_in_the_wrong_order_leave_the_newest(h
 # -- changes of what is not in Redis --------------------------------------------------------------
 
 
-async def test_a_change_of_a_cold_list_builds_on_what_the_tier_has(hub: Bridge) -> None:
+async def test_a_change_of_a_cold_list_builds_on_what_the_tier_has(hub: RecoveryHarness) -> None:
     await hub.append("list", "1")
     await hub.settled("list")
 
@@ -262,7 +283,7 @@ async def test_a_change_of_a_cold_list_builds_on_what_the_tier_has(hub: Bridge) 
     assert await members(hub) == [b"1", b"2"]
 
 
-async def test_without_that_the_list_loses_what_it_had(hub: Bridge) -> None:
+async def test_without_that_the_list_loses_what_it_had(hub: RecoveryHarness) -> None:
     await hub.use_mutant(*NO_COLD)
     await hub.append("list", "1")
     await hub.settled("list")
@@ -273,15 +294,15 @@ async def test_without_that_the_list_loses_what_it_had(hub: Bridge) -> None:
 
 
 async def test_a_change_of_a_cold_list_that_is_deleted_meanwhile_begins_a_new_one(
-    hub: Bridge, other: Bridge, tier: Stage
+    hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
 ) -> None:
     await hub.append("list", "1")
     await hub.settled("list")
     await other.join(hub.namespace)
-    tier.after = pause = Pause("records")
+    tier.after = pause = PauseAtCall("records")
     appending = asyncio.create_task(hub.append("list", "2"))
     await pause.reached.wait()
-    tier.after = Pause("nothing")
+    tier.after = PauseAtCall("nothing")
     await other.line.call("DEL", other.keyspace.state(other.target("list")))  # as when the lease has ended
     await other.delete("list")
     pause.over.set()
@@ -293,7 +314,7 @@ async def test_a_change_of_a_cold_list_that_is_deleted_meanwhile_begins_a_new_on
     assert await members(hub) == [b"2"]
 
 
-async def members(hub: Bridge) -> object:
+async def members(hub: RecoveryHarness) -> object:
     return await hub.line.call("LRANGE", hub.target("list").physical, 0, -1)
 
 
@@ -307,7 +328,7 @@ class Model:
         hubs: their programs run against each other.
     """
 
-    def __init__(self, hubs: list[Bridge], clock: RestingClock, tier: Stage) -> None:
+    def __init__(self, hubs: list[RecoveryHarness], clock: SteppedClock, tier: PausableDurable) -> None:
         self.hubs, self._clock, self._tier = hubs, clock, tier
         self._numbers = count()
         self.versions: list[int] = []
@@ -347,7 +368,7 @@ class Model:
         head = await hub.kept("key")
         assert head is not None
         assert (0 if head.deleted else head.version) == self.newest
-        await clean(hub)
+        await delete_namespace(hub)
 
     # -- programs
 
@@ -406,13 +427,13 @@ async def _gated(schedule: Schedule, call: Callable[..., Awaitable[object]], *ar
 
 @pytest.fixture
 async def model(tmp_path: Path) -> AsyncIterator[Model]:
-    server, clock, tier = fakeredis.FakeServer(), RestingClock(), Stage(MemoryDurable())
+    server, clock, tier = fakeredis.FakeServer(), SteppedClock(), PausableDurable(DictDurable())
     settings = Settings(data_dir=tmp_path)
     connect = connect_to_fake(server)
-    times = Times(cache_ms=CACHE_MS, patience_s=1.5)
+    times = LoadTimes(cache_ms=CACHE_MS, patience_s=1.5)
     async with (
-        bridge(connect, tier, "order", settings=settings, clock=clock, times=times) as one,
-        bridge(connect, tier, "order", settings=settings, clock=clock, times=times) as two,
+        open_recovery_harness(connect, tier, "order", settings=settings, clock=clock, times=times) as one,
+        open_recovery_harness(connect, tier, "order", settings=settings, clock=clock, times=times) as two,
     ):
         yield Model([one, two], clock, tier)
 
@@ -452,7 +473,7 @@ ORDERS = {
 
 @pytest.mark.parametrize("name", ORDERS)
 async def test_in_no_order_does_anything_old_come_back(model: Model, name: str) -> None:
-    assert await explore(lambda schedule: model.run(schedule, ORDERS[name])) > 10
+    assert await run_all_schedules(lambda schedule: model.run(schedule, ORDERS[name])) > 10
 
 
 @pytest.mark.parametrize(
@@ -473,4 +494,4 @@ async def test_without_a_cure_something_old_comes_back_in_some_order(
         await one.use_mutant(*mutant)
 
     with pytest.raises(AssertionError, match="in the order"):
-        await explore(lambda schedule: model.run(schedule, ORDERS[name]))
+        await run_all_schedules(lambda schedule: model.run(schedule, ORDERS[name]))

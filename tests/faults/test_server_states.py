@@ -9,11 +9,11 @@ from functools import partial
 
 import pytest
 from redis import Redis
-from support.bare_server import BareServer, free_port
-from support.chaos import ChaosProxy
-from support.faulty_hubs import impatient, persistent
+from support.chaos_proxy import ChaosProxy
+from support.faulty_hubs import impatient_settings, persistent_settings
 from support.footprint import contents_of
-from support.plain_server import plain_server
+from support.non_redis_server import non_redis_server
+from support.redis_process import RedisProcess, free_port
 from support.waiting import wait_until
 
 from sharedmem import ConfigError, Hub, SharedMemoryStore, UnavailableError, UnsupportedError
@@ -37,9 +37,9 @@ WRITES: dict[str, Callable[[SharedMemoryStore], Awaitable[object]]] = {
 
 
 @pytest.fixture
-async def store(bare_server: BareServer) -> AsyncIterator[SharedMemoryStore]:
+async def store(bare_server: RedisProcess) -> AsyncIterator[SharedMemoryStore]:
     """A store of an impatient hub, which works when the test is over whatever it did to the server."""
-    async with Hub.open(settings=impatient(bare_server.url)) as hub:
+    async with Hub.open(settings=impatient_settings(bare_server.url)) as hub:
         store = hub.store("team")
         await store.write("before", 1)
         yield store
@@ -68,8 +68,8 @@ async def refused_in_time(store: SharedMemoryStore, act: Callable[[SharedMemoryS
 
 
 @pytest.fixture(scope="module")
-def locked_server() -> Iterator[BareServer]:
-    with BareServer(tcp=True, password="open sesame") as server:
+def locked_server() -> Iterator[RedisProcess]:
+    with RedisProcess(tcp=True, password="open sesame") as server:
         yield server
 
 
@@ -83,20 +83,20 @@ def locked_server() -> Iterator[BareServer]:
     ids=["wrong password", "wrong user", "no password"],
 )
 async def test_a_login_that_the_server_refuses_is_explained_and_no_password_is_shown(
-    login: str, advice: str, locked_server: BareServer
+    login: str, advice: str, locked_server: RedisProcess
 ) -> None:
     with pytest.raises(ConfigError, match=advice) as caught:
-        async with Hub.open(settings=persistent(locked_server.url.replace("://", f"://{login}"))):
+        async with Hub.open(settings=persistent_settings(locked_server.url.replace("://", f"://{login}"))):
             pass
 
     assert "wrong@" not in str(caught.value)
     assert "sesame" not in str(caught.value)
 
 
-async def test_the_right_password_is_taken_from_the_url_or_the_settings(locked_server: BareServer) -> None:
+async def test_the_right_password_is_taken_from_the_url_or_the_settings(locked_server: RedisProcess) -> None:
     for settings in (
-        persistent(locked_server.url.replace("://", "://:open%20sesame@")),
-        persistent(locked_server.url, redis_password="open sesame"),
+        persistent_settings(locked_server.url.replace("://", "://:open%20sesame@")),
+        persistent_settings(locked_server.url, redis_password="open sesame"),
     ):
         async with Hub.open(settings=settings) as hub:
             await hub.store("team").publish("news", "hello")
@@ -106,13 +106,13 @@ async def test_the_right_password_is_taken_from_the_url_or_the_settings(locked_s
 
 
 async def test_a_password_for_a_server_that_has_none_is_told() -> None:
-    with BareServer(tcp=True) as server, pytest.raises(ConfigError, match="has no password set"):
-        async with Hub.open(settings=persistent(server.url.replace("://", "://:secret@"))):
+    with RedisProcess(tcp=True) as server, pytest.raises(ConfigError, match="has no password set"):
+        async with Hub.open(settings=persistent_settings(server.url.replace("://", "://:secret@"))):
             pass
 
 
-async def test_a_password_changed_while_a_hub_is_open_is_told(locked_server: BareServer) -> None:
-    settings = impatient(locked_server.url, redis_password="open sesame")
+async def test_a_password_changed_while_a_hub_is_open_is_told(locked_server: RedisProcess) -> None:
+    settings = impatient_settings(locked_server.url, redis_password="open sesame")
     async with Hub.open(settings=settings) as hub:
         store = hub.store("team")
         await store.write("k", 1)
@@ -134,20 +134,20 @@ async def test_a_password_changed_while_a_hub_is_open_is_told(locked_server: Bar
 async def test_a_dead_port_is_told_at_once_with_the_address() -> None:
     port = free_port()
     with pytest.raises(UnavailableError, match=f"127.0.0.1:{port}.*is it running, and is the address right"):
-        async with Hub.open(settings=persistent(f"redis://127.0.0.1:{port}")):
+        async with Hub.open(settings=persistent_settings(f"redis://127.0.0.1:{port}")):
             pass
 
 
 async def test_a_socket_that_is_not_there_is_told_at_once() -> None:
     with pytest.raises(UnavailableError, match=r"/nonexistent/redis.sock.*is it running"):
-        async with Hub.open(settings=persistent("unix:///nonexistent/redis.sock")):
+        async with Hub.open(settings=persistent_settings("unix:///nonexistent/redis.sock")):
             pass
 
 
 async def test_a_server_that_never_answers_does_not_hold_up_the_opening() -> None:
-    async with plain_server() as port:
+    async with non_redis_server() as port:
         with pytest.raises(UnavailableError, match=f"127.0.0.1:{port}.*connect_timeout_s = 2 s.*the connection"):
-            async with asyncio.timeout(PATIENCE_S), Hub.open(settings=impatient(f"redis://127.0.0.1:{port}")):
+            async with asyncio.timeout(PATIENCE_S), Hub.open(settings=impatient_settings(f"redis://127.0.0.1:{port}")):
                 pass
 
 
@@ -161,9 +161,9 @@ async def test_a_server_that_never_answers_does_not_hold_up_the_opening() -> Non
     ids=["a web server", "a server that is full", "a server that still loads"],
 )
 async def test_something_that_answers_otherwise_than_a_ready_redis_is_told(answer: bytes, advice: str) -> None:
-    async with plain_server(answer) as port:
+    async with non_redis_server(answer) as port:
         with pytest.raises(UnavailableError, match=advice):
-            async with asyncio.timeout(PATIENCE_S), Hub.open(settings=impatient(f"redis://127.0.0.1:{port}")):
+            async with asyncio.timeout(PATIENCE_S), Hub.open(settings=impatient_settings(f"redis://127.0.0.1:{port}")):
                 pass
 
 
@@ -177,8 +177,8 @@ async def test_while_the_server_is_down_a_call_fails_in_time(call: str) -> None:
         "entry": lambda s: s.entry("k"),
         "keys": lambda s: anext(s.keys()),
     }
-    with BareServer() as server:
-        async with Hub.open(settings=impatient(server.url)) as hub:
+    with RedisProcess() as server:
+        async with Hub.open(settings=impatient_settings(server.url)) as hub:
             store = hub.store("team")
             await store.write("k", 1)
             await asyncio.to_thread(server.kill)
@@ -189,8 +189,8 @@ async def test_while_the_server_is_down_a_call_fails_in_time(call: str) -> None:
 
 
 async def test_a_server_that_goes_in_mid_call_and_comes_back_costs_nobody_an_error() -> None:
-    with BareServer(appendonly="yes", appendfsync="always") as server:
-        async with Hub.open(settings=persistent(server.url)) as hub:
+    with RedisProcess(appendonly="yes", appendfsync="always") as server:
+        async with Hub.open(settings=persistent_settings(server.url)) as hub:
             store = hub.store("team")
             counting = asyncio.gather(*(_count(store) for _ in range(10)))
             for target in (300, 600):
@@ -211,8 +211,8 @@ async def _reached(store: SharedMemoryStore, target: int) -> bool:
 
 
 async def test_a_call_that_is_cancelled_while_the_server_is_away_leaves_a_hub_that_works() -> None:
-    with BareServer() as server:
-        async with Hub.open(settings=persistent(server.url)) as hub:
+    with RedisProcess() as server:
+        async with Hub.open(settings=persistent_settings(server.url)) as hub:
             store = hub.store("team")
             await asyncio.to_thread(server.kill)
             for act in WRITES.values():
@@ -224,7 +224,7 @@ async def test_a_call_that_is_cancelled_while_the_server_is_away_leaves_a_hub_th
 
 @pytest.mark.parametrize("call", WRITES)
 async def test_a_server_that_hangs_fails_calls_in_time_and_what_was_given_up_does_not_happen_twice(
-    call: str, bare_server: BareServer, store: SharedMemoryStore
+    call: str, bare_server: RedisProcess, store: SharedMemoryStore
 ) -> None:
     with bare_server.frozen():
         words = await refused_in_time(store, WRITES[call])
@@ -238,17 +238,17 @@ async def test_a_server_that_hangs_fails_calls_in_time_and_what_was_given_up_doe
 
 
 async def test_a_slow_server_is_waited_for_within_the_patience(proxy: ChaosProxy) -> None:
-    async with Hub.open(settings=persistent(proxy.url)) as hub:
+    async with Hub.open(settings=persistent_settings(proxy.url)) as hub:
         store = hub.store("team")
         with proxy.delayed(0.3):
             assert await asyncio.gather(*(store.incr("n") for _ in range(50))) == list(range(1, 51))
         assert proxy.cuts == 0
 
 
-async def test_a_long_script_of_somebody_else_is_waited_out(bare_server: BareServer) -> None:
+async def test_a_long_script_of_somebody_else_is_waited_out(bare_server: RedisProcess) -> None:
     bare_server.tell("CONFIG", "SET", "busy-reply-threshold", 50)
     spin = "local t = redis.call('TIME')[1] * 1 repeat local n = redis.call('TIME') until n[1] * 1 > t + 1 return 1"
-    async with Hub.open(settings=persistent(bare_server.url)) as hub:
+    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         spinning = asyncio.create_task(asyncio.to_thread(bare_server.tell, "EVAL", spin, 0))
         while not spinning.done():
             await hub.store("team").incr("n")
@@ -260,19 +260,22 @@ async def test_a_long_script_of_somebody_else_is_waited_out(bare_server: BareSer
 
 async def test_a_read_only_replica_refuses_a_hub_and_says_what_to_use() -> None:
     with (
-        BareServer(tcp=True, repl_diskless_sync_delay=0) as master,
-        BareServer(replicaof=f"127.0.0.1 {master.port}") as replica,
+        RedisProcess(tcp=True, repl_diskless_sync_delay=0) as master,
+        RedisProcess(replicaof=f"127.0.0.1 {master.port}") as replica,
     ):
         await wait_until(lambda: b"master_link_status:up" in _replication(replica), description="the replica follows")
         with pytest.raises(UnavailableError, match="read-only replica; connect to the master"):
-            async with Hub.open(settings=impatient(replica.url)):
+            async with Hub.open(settings=impatient_settings(replica.url)):
                 pass
 
 
 async def test_a_master_that_becomes_a_replica_refuses_writes_but_still_reads(
-    bare_server: BareServer, store: SharedMemoryStore, raw: Redis
+    bare_server: RedisProcess, store: SharedMemoryStore, raw: Redis
 ) -> None:
-    with BareServer(tcp=True) as other, _state(bare_server, ("REPLICAOF", "127.0.0.1", other.port), "REPLICAOF NO ONE"):
+    with (
+        RedisProcess(tcp=True) as other,
+        _state(bare_server, ("REPLICAOF", "127.0.0.1", other.port), "REPLICAOF NO ONE"),
+    ):
         for act in WRITES.values():
             assert "read-only replica" in await refused_in_time(store, act)
         assert await store.read("none") is None
@@ -280,7 +283,7 @@ async def test_a_master_that_becomes_a_replica_refuses_writes_but_still_reads(
 
 @pytest.mark.parametrize("call", WRITES)
 async def test_a_full_server_refuses_writes_as_a_whole_and_still_reads_and_deletes(
-    call: str, bare_server: BareServer, store: SharedMemoryStore, raw: Redis
+    call: str, bare_server: RedisProcess, store: SharedMemoryStore, raw: Redis
 ) -> None:
     async with store.subscription("news") as messages:
         before = contents_of(raw)
@@ -296,8 +299,8 @@ async def test_a_full_server_refuses_writes_as_a_whole_and_still_reads_and_delet
 
 
 async def test_a_server_that_cannot_save_refuses_writes_and_says_so() -> None:
-    with BareServer(save="3600 1") as server:
-        async with Hub.open(settings=impatient(server.url)) as hub:
+    with RedisProcess(save="3600 1") as server:
+        async with Hub.open(settings=impatient_settings(server.url)) as hub:
             store = hub.store("team")
             await store.write("k", 1)
             server.break_disk()
@@ -311,7 +314,7 @@ async def test_a_server_that_cannot_save_refuses_writes_and_says_so() -> None:
 
 
 async def test_forgotten_scripts_are_loaded_again_without_anybody_noticing(
-    bare_server: BareServer, store: SharedMemoryStore
+    bare_server: RedisProcess, store: SharedMemoryStore
 ) -> None:
     for act in WRITES.values():
         bare_server.tell("SCRIPT", "FLUSH")
@@ -322,7 +325,7 @@ async def test_forgotten_scripts_are_loaded_again_without_anybody_noticing(
 
 
 async def test_a_flushed_server_is_an_empty_store_with_versions_that_still_rise(
-    bare_server: BareServer, store: SharedMemoryStore
+    bare_server: RedisProcess, store: SharedMemoryStore
 ) -> None:
     before = await store.write("k", 1)
     bare_server.tell("FLUSHALL")
@@ -331,19 +334,19 @@ async def test_a_flushed_server_is_an_empty_store_with_versions_that_still_rise(
     assert await store.write("k", 2, if_version=0) > before
 
 
-async def test_data_of_a_newer_layout_is_not_touched(bare_server: BareServer, raw: Redis) -> None:
+async def test_data_of_a_newer_layout_is_not_touched(bare_server: RedisProcess, raw: Redis) -> None:
     raw.set("sm:$layout", 2)
     before = contents_of(raw)
 
     with pytest.raises(UnsupportedError, match=r"layout 2.*upgrade sharedmem-hub"):
-        async with Hub.open(settings=persistent(bare_server.url)):
+        async with Hub.open(settings=persistent_settings(bare_server.url)):
             pass
 
     assert contents_of(raw) == before
 
 
 @contextmanager
-def _state(server: BareServer, into: tuple[str | int, ...], out_of: str) -> Iterator[None]:
+def _state(server: RedisProcess, into: tuple[str | int, ...], out_of: str) -> Iterator[None]:
     server.tell(*into)
     try:
         yield
@@ -351,5 +354,5 @@ def _state(server: BareServer, into: tuple[str | int, ...], out_of: str) -> Iter
         server.tell(*out_of.split())
 
 
-def _replication(server: BareServer) -> bytes:
+def _replication(server: RedisProcess) -> bytes:
     return server.info("replication")

@@ -24,7 +24,7 @@ from sharedmem import ConfigError, UnavailableError
 from sharedmem.durable.sqlite import store as sqlite
 from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.models import DurableRecord
-from sharedmem.testing.durable_suite.base import T, element, everything_of, head
+from sharedmem.testing.durable_suite.base import T, all_records_of, element, head
 
 TESTS = Path(__file__).resolve().parents[1]
 NOBODY = 65_534
@@ -98,7 +98,7 @@ async def test_a_file_locked_by_another_process_refuses_puts_and_serves_reads(
             assert await other.get("ns:b") is None
 
     await durable.put([head("ns:c", 3)])
-    assert [one.key for one in await everything_of(durable, "ns")] == ["ns:a", "ns:c"]
+    assert [one.key for one in await all_records_of(durable, "ns")] == ["ns:a", "ns:c"]
 
 
 async def test_a_log_that_cannot_be_emptied_is_complained_of(
@@ -139,7 +139,7 @@ async def test_a_damaged_file_says_so_and_a_backup_helps(durable: SqliteDurable,
     file.with_name("backup.db").replace(file)
     async with opened(file) as restored:
         assert await restored.check() == []
-        assert len(await everything_of(restored, "ns")) == 50
+        assert len(await all_records_of(restored, "ns")) == 50
 
 
 async def test_check_finds_damage_that_reading_has_not_met(durable: SqliteDurable, file: Path) -> None:
@@ -220,7 +220,7 @@ async def put_until_it_fails(durable: SqliteDurable) -> tuple[list[str], Unavail
 async def test_a_file_that_may_not_grow_keeps_what_it_has(durable: SqliteDurable) -> None:
     with file_size_limit(2_000_000):
         stored, error = await put_until_it_fails(durable)
-        found = await everything_of(durable, "ns")
+        found = await all_records_of(durable, "ns")
 
     assert "quota" in str(error) or "full" in str(error)
     assert sorted({one.key for one in found}) == stored
@@ -247,7 +247,7 @@ async def test_a_full_disk_says_so_and_space_mends_it() -> None:
         ballast.write_bytes(bytes(4_500_000))
         async with opened(folder / "cold.db") as durable:
             stored, error = await put_until_it_fails(durable)
-            found = await everything_of(durable, "ns")
+            found = await all_records_of(durable, "ns")
             ballast.unlink()
             await durable.put([big("ns:later", 1)])
 
@@ -325,7 +325,7 @@ async def test_a_file_that_was_moved_takes_nothing_until_it_is_back(durable: Sql
 
     moved(elsewhere, file.name)
     await durable.put([head("ns:c", 1)])
-    assert [one.key for one in await everything_of(durable, "ns")] == ["ns:a", "ns:c"]
+    assert [one.key for one in await all_records_of(durable, "ns")] == ["ns:a", "ns:c"]
 
 
 async def test_a_file_in_the_place_of_ours_is_not_written_until_it_is_opened(
@@ -373,7 +373,7 @@ async def test_whatever_a_killed_writer_was_told_is_there_and_no_put_is_torn(fil
 
         async with opened(file) as durable:
             found: dict[str, list[DurableRecord]] = {}
-            for one in await everything_of(durable, "ns"):
+            for one in await all_records_of(durable, "ns"):
                 found.setdefault(one.key, []).append(one)
             assert await durable.check() == []
 

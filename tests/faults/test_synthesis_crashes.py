@@ -10,10 +10,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.bare_server import BareServer
-from support.children import children
-from support.synthesis_ground import Bench, Panel, ask, bench_of, fact
-from support.synthesizers import MODULE, NAMESPACE, VISIBILITY_S, chosen
+from support.agent_processes import running_agents
+from support.redis_process import RedisProcess
+from support.synthesis_harness import (
+    ScriptedAgents,
+    SynthesisHarness,
+    make_synthesis_harness,
+    note_request,
+    numbered_fact,
+)
+from support.synthesis_processes import MODULE, NAMESPACE, VISIBILITY_S, chosen
 from support.waiting import wait_until
 
 from sharedmem import Hub
@@ -25,40 +31,40 @@ _TESTS = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
-async def bench(bare_server: BareServer) -> AsyncIterator[Bench]:
+async def bench(bare_server: RedisProcess) -> AsyncIterator[SynthesisHarness]:
     async with Hub.open(settings=chosen(bare_server.url)) as hub:
-        yield bench_of(hub.store(NAMESPACE), Panel(), visibility=VISIBILITY_S)
+        yield make_synthesis_harness(hub.store(NAMESPACE), ScriptedAgents(), visibility=VISIBILITY_S)
 
 
 async def test_five_hundred_tasks_outlive_the_worker_that_was_killed_over_them(
-    bench: Bench, bare_server: BareServer
+    bench: SynthesisHarness, bare_server: RedisProcess
 ) -> None:
-    requests = [ask(fact(number), user_id=f"user-{number % USERS}") for number in range(MANY)]
+    requests = [note_request(numbered_fact(number), user_id=f"user-{number % USERS}") for number in range(MANY)]
     tasks = await asyncio.gather(*(bench.desk.put(request) for request in requests))
 
     async def some_are_done() -> bool:
         stats = await bench.desk.queue.stats()
         return stats.counters.done >= MANY // 5 and stats.claimed > 0
 
-    async with children(1, "work", bare_server.url, module=MODULE) as (worker,):
+    async with running_agents(1, "work", bare_server.url, module=MODULE) as (worker,):
         await wait_until(some_are_done, description="a fifth is done", within_s=30)
         worker.kill()
         await worker.rest()
 
-    async with children(1, "work", bare_server.url, module=MODULE):
+    async with running_agents(1, "work", bare_server.url, module=MODULE):
         done = await asyncio.gather(*(bench.desk.wait(task.task_id, timeout=60) for task in tasks))
 
     assert [task for task in done if task.status != "done"] == []
     notes = {note.id for note in await bench.notes()}
     assert notes >= {f"note-{task.task_id}" for task in tasks}
     assert len({(note.task_id, note.memory_note) for note in await bench.notes()}) == len(notes)
-    await bench.check(said=[fact(number) for number in range(MANY)])
+    await bench.check(said=[numbered_fact(number) for number in range(MANY)])
 
 
 async def test_a_topic_on_which_worker_after_worker_is_killed_ends_in_one_head(
-    bench: Bench, bare_server: BareServer
+    bench: SynthesisHarness, bare_server: RedisProcess
 ) -> None:
-    tasks = [await bench.desk.put(ask(fact(number))) for number in range(TOPIC)]
+    tasks = [await bench.desk.put(note_request(numbered_fact(number))) for number in range(TOPIC)]
     words = (sys.executable, "-m", MODULE, "phoenix", bare_server.url, str(KILLS))
     environment = os.environ | {"PYTHONPATH": str(_TESTS)}
     phoenix = await asyncio.create_subprocess_exec(*words, env=environment, start_new_session=True)
@@ -70,21 +76,21 @@ async def test_a_topic_on_which_worker_after_worker_is_killed_ends_in_one_head(
 
     assert [task for task in done if task.status != "done"] == []
     (head,) = await bench.heads()
-    assert [number for number in range(TOPIC) if fact(number) not in head.memory_note] == []
+    assert [number for number in range(TOPIC) if numbered_fact(number) not in head.memory_note] == []
     assert len(await bench.notes()) == 2 * TOPIC - 1
-    await bench.check(said=[fact(number) for number in range(TOPIC)])
+    await bench.check(said=[numbered_fact(number) for number in range(TOPIC)])
 
 
 async def test_a_worker_killed_under_the_locks_leaves_a_task_that_another_one_ends(
-    bench: Bench, bare_server: BareServer
+    bench: SynthesisHarness, bare_server: RedisProcess
 ) -> None:
     panel = bench.agents
-    assert isinstance(panel, Panel)
-    first = await bench.desk.put(ask(fact(1)))
+    assert isinstance(panel, ScriptedAgents)
+    first = await bench.desk.put(note_request(numbered_fact(1)))
     await bench.worker.work_once()
-    second = await bench.desk.put(ask(fact(2)))
+    second = await bench.desk.put(note_request(numbered_fact(2)))
 
-    async with children(1, "stall", bare_server.url, module=MODULE) as (worker,):
+    async with running_agents(1, "stall", bare_server.url, module=MODULE) as (worker,):
         assert await worker.line() == ["judging", f"note-{second.task_id}"]
         assert sorted(note.status for note in await bench.heads()) == ["active", "conflict_pending"]
         worker.kill()
@@ -99,4 +105,4 @@ async def test_a_worker_killed_under_the_locks_leaves_a_task_that_another_one_en
     (head,) = await bench.heads()
     assert head.id == f"note-{second.task_id}-s"
     assert (await bench.desk.status(first.task_id)).status == "done"
-    await bench.check(said=[fact(1), fact(2)])
+    await bench.check(said=[numbered_fact(1), numbered_fact(2)])

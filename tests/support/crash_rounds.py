@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 from redis.exceptions import RedisError
 
 from sharedmem import Hub, Settings, SharedMemoryStore
-from support.crews import Agent, Crew, LosingServer
-from support.durable_agents import COUNTED, TOTALLED, break_it
-from support.effort import examples
-from support.promises import KEYS, Attempt, Seen, misread, violations
+from support.durable_agents import COUNTED, TOTALLED, install_broken_tier
+from support.example_budget import example_count
+from support.invariants import KEYS, RecordedCall, Seen, durability_violations, find_misreads
+from support.process_groups import AgentHandle, AgentPool, RewindableRedis
 
-ROUNDS = int(os.environ.get("SHAREDMEM_CRASH_ROUNDS", examples(50, thorough=200)))
+ROUNDS = int(os.environ.get("SHAREDMEM_CRASH_ROUNDS", example_count(50, thorough=200)))
 _PRESS_S = 0.004
 _EVICT = """
 for i = 1, #KEYS, 2 do
@@ -37,18 +37,18 @@ if string.sub(redis.call('GET', KEYS[1]) or '', 1, 8) == 'loading ' then redis.c
 """
 
 
-class Ground(NamedTuple):
+class RoundEnvironment(NamedTuple):
     """Where rounds take place."""
 
-    crew: Crew
-    servers: dict[str, LosingServer]
+    crew: AgentPool
+    servers: dict[str, RewindableRedis]
     """By how often they force their log to disk."""
     tier: dict[str, Any]
     """The settings that name it."""
 
 
 @dataclass
-class Round:
+class CrashRound:
     """One round: what is done is decided by the seed; how far it gets before the fault comes is not.
 
     Args:
@@ -63,7 +63,7 @@ class Round:
         patience_s: what agents have to end, faults and all.
     """
 
-    ground: Ground
+    ground: RoundEnvironment
     seed: int
     fault: str | None = None
     broken: str = ""
@@ -71,7 +71,7 @@ class Round:
     manner: str | None = None
     durability: str | None = None
     patience_s: float = 40.0
-    agents: list[Agent] = field(default_factory=list)
+    agents: list[AgentHandle] = field(default_factory=list)
     _told: int = 0
     _at_work: int = 2
     _wanted: int = 0
@@ -87,7 +87,7 @@ class Round:
         by_chance = self.dice.choice(("behind", "behind", "through"))
         self.durability = self.durability or by_chance
         self.server = self.ground.servers[self.dice.choice(("always", "everysec"))]
-        self.history: list[list[Attempt]] = []
+        self.history: list[list[RecordedCall]] = []
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Round:
             return await self._looked()
         for attempt in self.acknowledged():
             attempt.promised = True
-        return misread(self.history) + await self._looked()
+        return find_misreads(self.history) + await self._looked()
 
     async def suffer(self) -> bool:
         """Make the fault; returns whether Redis has all that it ever acknowledged."""
@@ -168,7 +168,7 @@ class Round:
         """How many acknowledged calls to wait for: anything up to most of them."""
         return self.dice.randrange(1, 2 * self.steps - 4)
 
-    def acknowledged(self) -> list[Attempt]:
+    def acknowledged(self) -> list[RecordedCall]:
         """All calls so far that have returned."""
         return [one for agent in self.agents for one in agent.attempts if one.is_acknowledged]
 
@@ -177,12 +177,12 @@ class Round:
         for attempt in await self.carried():
             attempt.promised = True
 
-    async def carried(self) -> list[Attempt]:
+    async def carried(self) -> list[RecordedCall]:
         """What was acknowledged before the call, once the tier has it."""
         had = self.acknowledged()
         hub = Hub.open(settings=Settings(**self.settings))
         async with hub:
-            await break_it(hub, self.broken)
+            await install_broken_tier(hub, self.broken)
             await hub.durable.drain(self.namespace)
         return had
 
@@ -213,13 +213,13 @@ class Round:
     async def _looked(self) -> list[str]:
         async with Hub.open(settings=Settings(**self.settings)) as hub:
             store = hub.store(self.namespace)
-            seen = await seen_by(store)
-            found = violations(self.history, seen)
+            seen = await read_all_keys(store)
+            found = durability_violations(self.history, seen)
             await hub.durable.drain(self.namespace)
             verified = await hub.durable.verify(self.namespace)
             found += [f"the sides differ: {difference}" for difference in verified.differences]
             self._evict_all()
-            if (again := await seen_by(store)) != seen:
+            if (again := await read_all_keys(store)) != seen:
                 found.append(f"Redis had {seen}, the tier has {again}")
         return found
 
@@ -228,7 +228,7 @@ class Round:
             client.unlink(*self._places())
 
 
-async def seen_by(store: SharedMemoryStore) -> Seen:
+async def read_all_keys(store: SharedMemoryStore) -> Seen:
     """What the agents' keys hold."""
     seen: Seen = {}
     for key in KEYS:
@@ -247,51 +247,51 @@ async def seen_by(store: SharedMemoryStore) -> Seen:
 # -- faults: each returns whether Redis has all that it ever acknowledged ----------------------------
 
 
-async def nobody(_: Round) -> bool:
+async def nobody(_: CrashRound) -> bool:
     return True
 
 
-async def a_client(round_: Round) -> bool:
+async def a_client(round_: CrashRound) -> bool:
     await round_.reach(round_.some())
     round_.agents[0].kill()
     return True
 
 
-async def both_clients(round_: Round) -> bool:
+async def both_clients(round_: CrashRound) -> bool:
     await round_.reach(round_.some())
     round_.agents[0].kill()
     round_.agents[1].kill()
     return True
 
 
-async def the_carrier(round_: Round) -> bool:
+async def the_carrier(round_: CrashRound) -> bool:
     await round_.reach(round_.some())
     round_.agents[2].kill()
     return True
 
 
-async def the_server(round_: Round) -> bool:
+async def the_server(round_: CrashRound) -> bool:
     await round_.reach(round_.some())
     await asyncio.to_thread(round_.server.restart)
     # With `everysec` a reply may be ahead of the log.
     return round_.server is round_.ground.servers["always"]
 
 
-async def a_flush(round_: Round) -> bool:
+async def a_flush(round_: CrashRound) -> bool:
     await round_.reach(round_.some())
     await round_.barrier()
     round_.server.tell("FLUSHALL")
     return False
 
 
-async def the_disk(round_: Round) -> bool:
+async def the_disk(round_: CrashRound) -> bool:
     await round_.reach(round_.some())
     await round_.barrier()
     await asyncio.to_thread(round_.server.lose_disk)
     return False
 
 
-async def a_set_back(round_: Round) -> bool:
+async def a_set_back(round_: CrashRound) -> bool:
     first, then = sorted((round_.some(), round_.some()))
     await round_.reach(first)
     position = round_.server.position()
@@ -301,7 +301,7 @@ async def a_set_back(round_: Round) -> bool:
     return False
 
 
-async def power(round_: Round) -> bool:
+async def power(round_: CrashRound) -> bool:
     first, then = sorted((round_.some(), round_.some()))
     await round_.reach(first)
     position = round_.server.position()
@@ -310,7 +310,7 @@ async def power(round_: Round) -> bool:
     return False
 
 
-async def a_client_and_all(round_: Round) -> bool:
+async def a_client_and_all(round_: CrashRound) -> bool:
     await round_.reach(round_.some())
     await round_.barrier()
     round_.agents[0].kill()

@@ -35,7 +35,7 @@ COUNTED, TOTALLED = "count", "total"
 _FIELDS, _MEMBERS = ("f", "g"), (0, 1, 2)
 
 
-class Call(NamedTuple):
+class PlannedCall(NamedTuple):
     """What an agent is about to do."""
 
     what: str
@@ -48,37 +48,37 @@ class Call(NamedTuple):
 # -- what there is to do --------------------------------------------------------------------------
 
 
-def chosen(dice: random.Random, agent: int, number: int) -> Call:
+def choose_call(dice: random.Random, agent: int, number: int) -> PlannedCall:
     """A call at random: a look at any key, or a change of the agent's own, in which it has no rival, or of all's."""
     kind = dice.choices("vlhsct", (8, 5, 5, 4, 2, 2))[0]
     if dice.random() < 0.1:
         shared = {"c": COUNTED, "t": TOTALLED}
-        return Call("look", shared.get(kind, f"{kind}{dice.randrange(2)}-{dice.randrange(2)}"), "", 0)
+        return PlannedCall("look", shared.get(kind, f"{kind}{dice.randrange(2)}-{dice.randrange(2)}"), "", 0)
     key = f"{kind}{agent}-{dice.randrange(2)}"
     if kind in "ct":
-        return Call({"c": "incr", "t": "update_total"}[kind], {"c": COUNTED, "t": TOTALLED}[kind], "", 1)
+        return PlannedCall({"c": "incr", "t": "update_total"}[kind], {"c": COUNTED, "t": TOTALLED}[kind], "", 1)
     if dice.random() < 0.1:
-        return Call(dice.choice(("delete", "delete", "expire")), key, "", 0)
+        return PlannedCall(dice.choice(("delete", "delete", "expire")), key, "", 0)
     if kind == "v":
-        return Call(dice.choice(("write", "write", "write_if", "update", "read")), key, "", number)
+        return PlannedCall(dice.choice(("write", "write", "write_if", "update", "read")), key, "", number)
     if kind == "l":
-        return Call("append", key, str(number), number)
+        return PlannedCall("append", key, str(number), number)
     if kind == "h":
-        return Call(dice.choice(("hset", "hset", "hdel")), key, dice.choice(_FIELDS), number)
-    return Call(dice.choice(("sadd", "sadd", "srem")), key, str(dice.choice(_MEMBERS)), number)
+        return PlannedCall(dice.choice(("hset", "hset", "hdel")), key, dice.choice(_FIELDS), number)
+    return PlannedCall(dice.choice(("sadd", "sadd", "srem")), key, str(dice.choice(_MEMBERS)), number)
 
 
-async def write_if(store: SharedMemoryStore, call: Call, kind: str | None) -> int:
+async def write_if(store: SharedMemoryStore, call: PlannedCall, kind: str | None) -> int:
     """Write over what is there."""
     entry = await store.entry(call.key)
     return await store.write(call.key, call.value, kind=kind, if_version=entry.version if entry else 0)
 
 
-_MADE: dict[str, Callable[[SharedMemoryStore, Call, str | None], Awaitable[object]]] = {
+_MADE: dict[str, Callable[[SharedMemoryStore, PlannedCall, str | None], Awaitable[object]]] = {
     "write": lambda store, call, kind: store.write(call.key, call.value, kind=kind),
     "write_if": write_if,
     "update": lambda store, call, kind: store.update(call.key, lambda _: call.value, kind=kind),
-    "update_total": lambda store, call, kind: store.update(call.key, _one_more, default=0, kind=kind),
+    "update_total": lambda store, call, kind: store.update(call.key, _increment, default=0, kind=kind),
     "incr": lambda store, call, kind: store.incr(call.key, kind=kind),
     "append": lambda store, call, kind: store.append(call.key, call.value, kind=kind),
     "hset": lambda store, call, kind: store.hset(call.key, call.part, call.value, kind=kind),
@@ -97,11 +97,11 @@ _MAY_REMOVE = frozenset({"delete", "hdel", "srem"})
 _CHANGES = frozenset({"write", "write_if", "update", "update_total", "incr", "append", "hset", "sadd"})
 
 
-def _one_more(total: int) -> int:
+def _increment(total: int) -> int:
     return total + 1
 
 
-class Kinds:
+class NamedKinds:
     """The kind that each call names.
 
     Args:
@@ -113,16 +113,16 @@ class Kinds:
         self._kind, self._says_it_once = kind, says_it_once
         self._named: set[str] = set()
 
-    def of(self, call: Call) -> str | None:
+    def of(self, call: PlannedCall) -> str | None:
         """The kind to name in this call."""
         return None if self._says_it_once and call.key in self._named else self._kind
 
-    def acknowledged(self, call: Call) -> None:
+    def acknowledged(self, call: PlannedCall) -> None:
         """Hear that a call has taken effect."""
         if call.what in _CHANGES:
             self._named.add(call.key)
 
-    def begun(self, call: Call) -> None:
+    def begun(self, call: PlannedCall) -> None:
         """Hear of a call that may remove its key."""
         if call.what in _MAY_REMOVE:
             self._named.discard(call.key)
@@ -131,7 +131,7 @@ class Kinds:
 # -- an agent -------------------------------------------------------------------------------------
 
 
-class Agent:
+class DurableAgent:
     """Carries out orders until its mother's master is gone.
 
     Args:
@@ -153,12 +153,12 @@ class Agent:
     async def _obey(self, order: dict[str, Any], stack: AsyncExitStack) -> None:
         hub = await self._hub(order["settings"], order["broken"], stack)
         store = hub.store(order["namespace"])
-        kinds = Kinds(order["kind"], says_it_once=order.get("says_kind_once", False))
+        kinds = NamedKinds(order["kind"], says_it_once=order.get("says_kind_once", False))
         if order["calls"]:
-            await self._work(store, [Call(*call) for call in order["calls"]], kinds)
+            await self._work(store, [PlannedCall(*call) for call in order["calls"]], kinds)
         elif order["steps"]:
             dice = random.Random(order["seed"])
-            calls = (chosen(dice, order["agent"], at) for at in range(order["steps"]))
+            calls = (choose_call(dice, order["agent"], at) for at in range(order["steps"]))
             await self._work(store, calls, kinds)
         else:
             await self._carry(hub, order["namespace"])
@@ -168,11 +168,11 @@ class Agent:
         name = json.dumps([settings, broken])
         if name not in self._hubs:
             hub = await stack.enter_async_context(Hub.open(settings=Settings(**settings)))
-            await break_it(hub, broken)
+            await install_broken_tier(hub, broken)
             self._hubs[name] = hub
         return self._hubs[name]
 
-    async def _work(self, store: SharedMemoryStore, calls: Iterable[Call], kinds: Kinds) -> None:
+    async def _work(self, store: SharedMemoryStore, calls: Iterable[PlannedCall], kinds: NamedKinds) -> None:
         for call in calls:
             self._tell("try", *call)
             kinds.begun(call)
@@ -201,7 +201,7 @@ class Agent:
 # -- what is broken on purpose, for the controls ---------------------------------------------------
 
 
-class Hasty:
+class AckBeforePutDurable:
     """A tier that says it has things before it has them.
 
     Args:
@@ -228,7 +228,7 @@ class Hasty:
             await self._durable.put(records)
 
 
-class Lenient:
+class DropTombstonesDurable:
     """A tier that hears of no deletion.
 
     Args:
@@ -247,12 +247,15 @@ class Lenient:
         return [Put(outcome=Outcome.STORED)] * len(records)
 
 
-_BROKEN: dict[str, Callable[[Durable], Any]] = {"acknowledges before it puts": Hasty, "keeps what is deleted": Lenient}
+_BROKEN: dict[str, Callable[[Durable], Any]] = {
+    "acknowledges before it puts": AckBeforePutDurable,
+    "keeps what is deleted": DropTombstonesDurable,
+}
 
 
-async def break_it(hub: Hub, what: str) -> None:
+async def install_broken_tier(hub: Hub, what: str) -> None:
     """Give a hub a tier that is broken in some way; as it is by default."""
-    tier: Any = hub._open_parts().tier  # a control reaches where no user can
+    tier: Any = hub._open_context().tier  # a control reaches where no user can
     if what:
         tier.drainer._carrier._durable = _BROKEN[what](tier.store)
 
@@ -260,21 +263,21 @@ async def break_it(hub: Hub, what: str) -> None:
 # -- their mother ---------------------------------------------------------------------------------
 
 
-async def _live(path: str) -> None:
+async def _run_agent(path: str) -> None:
     orders, out = await asyncio.open_unix_connection(path)
-    await Agent(orders, out).serve()
+    await DurableAgent(orders, out).serve()
 
 
-def _bear() -> None:
+def _fork_agents() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while path := sys.stdin.readline():
         if os.fork() == 0:
             os.close(0)
             try:
-                asyncio.run(_live(path.strip()))
+                asyncio.run(_run_agent(path.strip()))
             finally:
                 os._exit(0)
 
 
 if __name__ == "__main__":
-    _bear()
+    _fork_agents()

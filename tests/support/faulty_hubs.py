@@ -11,20 +11,20 @@ from sharedmem import Hub
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.hub import Connection
-from sharedmem.wire.address import read_address
-from sharedmem.wire.connection import open_line
-from sharedmem.wire.line import Line, Transport
-from sharedmem.wire.replies import Argument, Command, Load, Reply
-from sharedmem.wire.scripts import by_digest
+from sharedmem.redis.address import parse_address
+from sharedmem.redis.client import RedisClient, Transport
+from sharedmem.redis.connect import open_client
+from sharedmem.redis.replies import Argument, Command, Load, Reply
+from sharedmem.redis.scripts.loader import by_digest
 
 
-def impatient(url: str, **choices: Any) -> Settings:
+def impatient_settings(url: str, **choices: Any) -> Settings:
     """Settings under which a fault is told within a few seconds, and blob files lie where nobody looks."""
     waits = {"connect_timeout_s": 2.0, "response_timeout_s": 0.5, "retry_for_s": 0.3}
     return Settings(redis_url=url, **(waits | {"data_dir": Path("/nonexistent")} | choices))
 
 
-def persistent(url: str, **choices: Any) -> Settings:
+def persistent_settings(url: str, **choices: Any) -> Settings:
     """Settings under which a hub outlasts every fault that a test lets pass."""
     waits = {"connect_timeout_s": 5.0, "response_timeout_s": 1.0, "retry_for_s": 30.0}
     return Settings(redis_url=url, **(waits | choices))
@@ -32,10 +32,10 @@ def persistent(url: str, **choices: Any) -> Settings:
 
 def hub_without_ids(settings: Settings) -> Hub:
     """A hub that gives every try of a call an operation number of its own: repeats look like new calls."""
-    return Hub(settings=settings, connect=_connect_forgetful)
+    return Hub(settings=settings, connect=_connect_without_operation_ids)
 
 
-class _Forgetful:
+class _RenumberingTransport:
     """Carries calls and changes their operation numbers on the way."""
 
     def __init__(self, transport: Transport) -> None:
@@ -70,19 +70,19 @@ def _text(argument: Argument) -> str:
     return argument.decode() if isinstance(argument, bytes) else str(argument)
 
 
-async def _connect_forgetful(settings: Settings, clock: Clock) -> Connection:
+async def _connect_without_operation_ids(settings: Settings, clock: Clock) -> Connection:
     assert settings.redis_url is not None
-    address = read_address(settings.redis_url, settings)
-    line = open_line(address, settings, clock)
-    forgetful = Line(
-        _Forgetful(line._transport),
+    address = parse_address(settings.redis_url, settings)
+    line = open_client(address, settings, clock)
+    forgetful = RedisClient(
+        _RenumberingTransport(line._transport),
         line._driver,
         address=line.address,
         clock=clock,
         retry_for_s=settings.retry_for_s,
     )
-    return Connection(forgetful, address.url, address.mode, _stay)
+    return Connection(forgetful, address.url, address.mode, _do_nothing)
 
 
-async def _stay() -> None:
+async def _do_nothing() -> None:
     """The server is the test's own."""

@@ -26,7 +26,7 @@ class Footprint:
     changes: list[tuple[bytes, bytes, bytes]]
 
 
-def footprint(client: Redis, namespace: str, answer: object = None) -> Footprint:
+def take_footprint(client: Redis, namespace: str, answer: object = None) -> Footprint:
     """What a namespace holds now; `answer` is that of the call that led there."""
     head = f"sm:{{{namespace}}}:".encode()
     entries: Any = client.xrange(head + b"$changes")

@@ -1,6 +1,6 @@
 """Claims for tests of the graph's algebra, and an oracle that tells what holds without any span or line.
 
-Days are stamps here: `said("anna lives_in rome", day=3)` holds since day 3, and is recorded then too.
+Days are stamps here: `make_claim("anna lives_in rome", day=3)` holds since day 3, and is recorded then too.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
-from sharedmem.knowledge.graph.projecting import project
-from sharedmem.knowledge.graph.records import Claim, FactRow
-from sharedmem.knowledge.graph.relations import Vocabulary
-from sharedmem.knowledge.graph.times import OPEN
+from sharedmem.graph.bitemporal.projection import project
+from sharedmem.graph.bitemporal.relations import Vocabulary
+from sharedmem.graph.records import Claim, FactRow
+from sharedmem.graph.timestamps import OPEN
 from sharedmem.models import RelationType
 
 VOCABULARY = Vocabulary(
@@ -32,7 +32,7 @@ Fact = tuple[str, str, str, str]
 """Source, type, target, value."""
 
 
-def said(
+def make_claim(
     statement: str,
     *,
     day: int,
@@ -61,12 +61,12 @@ def said(
     )
 
 
-def ended(statement: str, *, day: int, recorded: int | None = None, retracted: int = OPEN) -> Claim:
+def make_end_claim(statement: str, *, day: int, recorded: int | None = None, retracted: int = OPEN) -> Claim:
     """A claim that something does not hold any more."""
-    return said(statement, day=day, recorded=recorded, says="ends", retracted=retracted)
+    return make_claim(statement, day=day, recorded=recorded, says="ends", retracted=retracted)
 
 
-def by_line(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
+def group_by_line(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
     """Claims in the lines where they stand, while nothing is merged."""
     lines: dict[str, list[Claim]] = {}
     for claim in claims:
@@ -75,21 +75,21 @@ def by_line(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
     return lines
 
 
-def itself(id_: str) -> str:
+def identity(id_: str) -> str:
     """What an id leads to while nothing is merged."""
     return id_
 
 
-def projected(
+def project_claims(
     claims: Iterable[Claim], *, former: Iterable[FactRow] = (), since: int | None = None
 ) -> dict[str, FactRow]:
     """All facts that follow from claims, by id."""
     before = {row.id: row for row in former}
-    rows = project(by_line(claims), former=before, vocabulary=VOCABULARY, canonical=itself, since=since)
+    rows = project(group_by_line(claims), former=before, vocabulary=VOCABULARY, canonical=identity, since=since)
     return {row.id: row for row in rows}
 
 
-def true_at(rows: Iterable[FactRow], *, world: int, known: int) -> set[Fact]:
+def facts_true_at(rows: Iterable[FactRow], *, world: int, known: int) -> set[Fact]:
     """What some facts answer, asked for a moment as known at a moment."""
     return {
         (row.source, row.type, row.target, row.value)
@@ -101,7 +101,7 @@ def true_at(rows: Iterable[FactRow], *, world: int, known: int) -> set[Fact]:
 # -- the oracle -----------------------------------------------------------------------------------
 
 
-def truth_at(claims: Sequence[Claim], *, world: int, known: int) -> set[Fact]:
+def oracle_true_at(claims: Sequence[Claim], *, world: int, known: int) -> set[Fact]:
     """What holds at a moment as known at a moment, told by looking at the claims alone."""
     alive = [claim for claim in claims if claim.recorded <= known < claim.retracted]
     alive += [
@@ -156,7 +156,7 @@ def _stands(view: Sequence[tuple[str, Claim]], asked: str, world: int) -> bool:
 
 
 @st.composite
-def stories(draw: st.DrawFn, *, types: Sequence[str] = TYPES, most: int = 12) -> list[Claim]:
+def claim_lists(draw: st.DrawFn, *, types: Sequence[str] = TYPES, most: int = 12) -> list[Claim]:
     """A few claims of a small world, so that they touch, contradict and meet each other often."""
     count = draw(st.integers(0, most))
     type_ = st.sampled_from(types)
@@ -173,7 +173,7 @@ def _claims(draw: st.DrawFn, types: st.SearchStrategy[str], number: int) -> Clai
     until = OPEN if says == "ends" else draw(st.one_of(st.just(OPEN), st.integers(day, day + 5)))
     recorded = draw(st.integers(1, 7))
     retracted = draw(st.one_of(st.just(OPEN), st.integers(recorded, 9)))
-    return said(
+    return make_claim(
         f"{draw(st.sampled_from('abc'))} {type_} {other}",
         day=day,
         until=until,

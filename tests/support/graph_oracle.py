@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from sharedmem.knowledge.graph.records import Claim
-from sharedmem.knowledge.graph.times import LATEST, OPEN, UNKNOWN_START
-from support.graph_claims import SYMMETRIC, VOCABULARY, truth_at
+from sharedmem.graph.records import Claim
+from sharedmem.graph.timestamps import LATEST, OPEN, UNKNOWN_START
+from support.graph_claims import SYMMETRIC, VOCABULARY, oracle_true_at
 from support.graph_rows import stamp
-from support.parrots import Line
+from support.scripted_extractor import ScriptLine
 
 Told = tuple[str, str, str]
 """Source, type, and target or JSON of a value, by name; the ends of what is symmetric in alphabetical order."""
 
 
 @dataclass
-class Oracle:
+class GraphOracle:
     """All that was said in one group."""
 
     claims: list[Claim] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Oracle:
     merged: set[str] = field(default_factory=set)
     """Everything that was ever merged."""
 
-    def hear(self, episode: str, lines: Iterable[Line], *, recorded: int) -> None:
+    def hear(self, episode: str, lines: Iterable[ScriptLine], *, recorded: int) -> None:
         """An episode says something, for the first time or on top of what it has said."""
         for line in lines:
             number = self.episodes.get(episode, 0)
@@ -58,7 +58,9 @@ class Oracle:
 
     def true_at(self, world: int, known: int = LATEST) -> set[Told]:
         """Everything that holds."""
-        return {_told(*fact) for fact in truth_at([self._read(one) for one in self.claims], world=world, known=known)}
+        return {
+            _told(*fact) for fact in oracle_true_at([self._read(one) for one in self.claims], world=world, known=known)
+        }
 
     def distances(self, start: str, depth: int, world: int, known: int = LATEST) -> dict[str, int]:
         """How many steps away everybody within reach is."""
@@ -77,7 +79,7 @@ class Oracle:
         return replace(claim, source=source, target=target)
 
 
-def _claim(line: Line, episode: str, number: int, recorded: int) -> Claim:
+def _claim(line: ScriptLine, episode: str, number: int, recorded: int) -> Claim:
     is_attribute = line.type.startswith("@")
     type_, source, target = line.type, line.source, "" if is_attribute else line.target
     if target:

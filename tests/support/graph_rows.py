@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import orjson
 
-from sharedmem.knowledge.graph.records import Edge, EntityRow, EpisodeRow, FactRow, Letter, Version
-from sharedmem.knowledge.graph.times import OPEN, stamp_of
+from sharedmem.graph.records import Edge, EntityRow, EpisodeRow, FactRow, KindCode, Version
+from sharedmem.graph.timestamps import OPEN, to_stamp
 
 DAY_0 = datetime(2026, 1, 1, tzinfo=UTC)
 GROUP = "acme:support"
@@ -20,7 +20,7 @@ def day(number: float) -> datetime:
 
 def stamp(number: float) -> int:
     """The same as a stamp."""
-    return stamp_of("day", day(number))
+    return to_stamp("day", day(number))
 
 
 def version(
@@ -75,7 +75,7 @@ def episode_row(
     *,
     recorded: float | None = None,
     undone: float | None = None,
-    letter: Letter = "e",
+    letter: KindCode = "e",
     entities: tuple[str, ...] = (),
     covers: tuple[str, ...] = (),
 ) -> EpisodeRow:

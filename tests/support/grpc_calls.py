@@ -14,7 +14,7 @@ from sharedmem.faces.grpc.contract import METHODS
 Metadata = Sequence[tuple[str, str]]
 
 
-class Caller:
+class GrpcCaller:
     """Makes calls on a bare channel."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
@@ -49,10 +49,10 @@ class Caller:
 
 
 @asynccontextmanager
-async def bare_caller(target: str) -> AsyncIterator[Caller]:
+async def bare_caller(target: str) -> AsyncIterator[GrpcCaller]:
     """A caller without protection."""
     async with grpc.aio.insecure_channel(target) as channel:
-        yield Caller(channel)
+        yield GrpcCaller(channel)
 
 
 def trailer(error: grpc.aio.AioRpcError, name: str) -> str | bytes | None:

@@ -11,15 +11,15 @@ from fakeredis import FakeServer
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.hub import Connect, Connection
+from sharedmem.redis.client import RedisClient, Transport
+from sharedmem.redis.replies import Command, Load, LostError, Reply
 from sharedmem.testing import connect_to_fake
-from sharedmem.wire.line import Line, Transport
-from sharedmem.wire.replies import Command, Load, LostError, Reply
 
 T = TypeVar("T")
 _TURNS = 20
 
 
-class Held:
+class HeldCommand:
     """Which command is held, and whether it has come.
 
     Args:
@@ -72,7 +72,7 @@ class Held:
 
 
 class _HeldTransport:
-    def __init__(self, transport: Transport, held: Held) -> None:
+    def __init__(self, transport: Transport, held: HeldCommand) -> None:
         self._transport = transport
         self._held = held
         self.ready = transport.ready
@@ -102,7 +102,7 @@ class _HeldTransport:
         await self._transport.close()
 
 
-def connect_holding(held: Held, server: FakeServer) -> Connect:
+def connect_holding(held: HeldCommand, server: FakeServer) -> Connect:
     """What `Hub(connect=...)` takes to have one of its commands held."""
     plain = connect_to_fake(server)
 
@@ -110,7 +110,9 @@ def connect_holding(held: Held, server: FakeServer) -> Connect:
         connection = await plain(settings, clock)
         line = connection.line
         transport = _HeldTransport(line._transport, held)
-        held_line = Line(transport, line._driver, address=line.address, clock=clock, retry_for_s=settings.retry_for_s)
+        held_line = RedisClient(
+            transport, line._driver, address=line.address, clock=clock, retry_for_s=settings.retry_for_s
+        )
         return Connection(held_line, connection.url, connection.mode, connection.leave)
 
     return connect

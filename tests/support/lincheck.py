@@ -253,8 +253,11 @@ class Violation:
 
     def __str__(self) -> str:
         lines = [f"the history of {self.key!r} is not linearizable; the best order of its operations is"]
-        lines += [f"    {_told(operation)}" for operation in self.explained[-10:]]
-        lines += ["and none of these can follow:", *(f"    {_told(operation)}" for operation in self.stuck_at)]
+        lines += [f"    {_format_outcome(operation)}" for operation in self.explained[-10:]]
+        lines += [
+            "and none of these can follow:",
+            *(f"    {_format_outcome(operation)}" for operation in self.stuck_at),
+        ]
         return "\n".join(lines)
 
 
@@ -423,6 +426,6 @@ def _observes(operation: Operation) -> bool:
             return True
 
 
-def _told(operation: Operation) -> str:
+def _format_outcome(operation: Operation) -> str:
     outcome = operation.outcome or "unknown"
     return f"{operation.action} -> {outcome}  [{operation.called_ns}..{operation.returned_ns or ''}]"

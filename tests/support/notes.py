@@ -9,10 +9,10 @@ import numpy as np
 
 from sharedmem import Hub
 from sharedmem.models import Note
-from sharedmem.providers.hashing import HashingEmbedder
-from sharedmem.synthesis.protocol import Committed, Fresh
-from sharedmem.synthesis.shelf import NoteShelf
-from sharedmem.wire.vectors import Vector
+from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.redis.vectors import Vector
+from sharedmem.synthesis.note_repository import RedisNoteRepository
+from sharedmem.synthesis.protocol import CommittedNotes, NewNote
 
 DIMENSION = HashingEmbedder().dimension
 BEGAN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -25,23 +25,23 @@ def vector(*near: float) -> Vector:
     return row
 
 
-def note(id_: str, *, app: str = "desk", user: str = "ada", **more: Any) -> Note:
+def make_note(id_: str, *, app: str = "desk", user: str = "ada", **more: Any) -> Note:
     told = {"memory_note": f"What {id_} says.", "created_at": BEGAN, "updated_at": BEGAN, "task_id": f"t-{id_}"}
     return Note(id=id_, app_id=app, user_id=user, **(told | more))
 
 
-def fresh(id_: str, *near: float, **more: Any) -> Fresh:
+def make_fresh_note(id_: str, *near: float, **more: Any) -> NewNote:
     """A new note, with a vector if there is a direction."""
-    return Fresh(note(id_, **more), vector(*near) if near else None)
+    return NewNote(make_note(id_, **more), vector(*near) if near else None)
 
 
-async def put(shelf: NoteShelf, *ones: Fresh, app: str = "desk") -> dict[str, Note]:
+async def put_notes(shelf: RedisNoteRepository, *ones: NewNote, app: str = "desk") -> dict[str, Note]:
     """Commit new notes."""
     done = await shelf.commit(app, fresh=ones)
-    assert isinstance(done, Committed)
+    assert isinstance(done, CommittedNotes)
     assert done.is_new
     return dict(done.notes)
 
 
-def shelf_of(hub: Hub, namespace: str, actor: str | None = None) -> NoteShelf:
-    return NoteShelf(hub._thinking(), hub.store(namespace, actor=actor)._scope)
+def open_note_repository(hub: Hub, namespace: str, actor: str | None = None) -> RedisNoteRepository:
+    return RedisNoteRepository(hub._knowledge_context(), hub.store(namespace, actor=actor)._scope)

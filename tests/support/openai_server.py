@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from sharedmem.providers.hashing import HashingEmbedder
+from sharedmem.providers.hashing_embedder import HashingEmbedder
 
 KEY = "sk-local-9f8e7d6c5b4a"
 _HEAD_LIMIT = 1 << 20

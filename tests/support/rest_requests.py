@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from support.rest_service import PREFIX, at
+from support.asgi_client import PREFIX, quote_segment
 
 Schema = Mapping[str, Any]
 Lure = Callable[[str, str], str | int]
@@ -14,7 +14,7 @@ Lure = Callable[[str, str], str | int]
 _REFERENCE = "#/components/schemas/"
 
 
-class Request(NamedTuple):
+class LureRequest(NamedTuple):
     """One request."""
 
     operation: str
@@ -28,7 +28,7 @@ class Request(NamedTuple):
         return ("GET", "POST", "PUT", "PATCH", "DELETE").index(self.method) + 5 * ("forget" in self.path)
 
 
-def requests(document: Schema, lure: Lure, *, whole: bool) -> Iterator[Request]:
+def lure_requests(document: Schema, lure: Lure, *, whole: bool) -> Iterator[LureRequest]:
     """A request for each endpoint.
 
     Args:
@@ -36,30 +36,30 @@ def requests(document: Schema, lure: Lure, *, whole: bool) -> Iterator[Request]:
         lure: says what stands in a field.
         whole: whether fields that may be left out are given too, if they are texts.
     """
-    maker = _Maker(document, lure, whole=whole)
+    maker = _RequestBuilder(document, lure, whole=whole)
     for path, methods in document["paths"].items():
         for method, told in methods.items():
             yield maker.request(path, method.upper(), told)
 
 
-class _Maker:
+class _RequestBuilder:
     def __init__(self, document: Schema, lure: Lure, *, whole: bool) -> None:
         self._schemas = document["components"]["schemas"]
         self._lure = lure
         self._whole = whole
 
-    def request(self, path: str, method: str, told: Schema) -> Request:
+    def request(self, path: str, method: str, told: Schema) -> LureRequest:
         filled, query = path, list[tuple[str, str]]()
         for one in told["parameters"]:
             name = one["name"]
             if one["in"] == "path":
-                filled = filled.replace(f"{{{name}}}", at(str(self._lure(name, path))))
+                filled = filled.replace(f"{{{name}}}", quote_segment(str(self._lure(name, path))))
             elif one["in"] == "query" and (one.get("required") or (self._whole and self._is_text(one))):
                 query.append((name, str(self._lure(name, path))))
         content = told.get("requestBody", {}).get("content", {})
         body = self._value(content["application/json"]["schema"], "", path) if "application/json" in content else None
         found = filled.removeprefix(PREFIX) + (f"?{urlencode(query)}" if query else "")
-        return Request(told["operationId"], method, found, body)
+        return LureRequest(told["operationId"], method, found, body)
 
     def _is_text(self, parameter: Schema) -> bool:
         schema = self._resolved(parameter.get("schema", {}))

@@ -13,26 +13,26 @@ import httpx2
 from fastapi import FastAPI
 
 from sharedmem import Hub
+from sharedmem.api import OPERATIONS
 from sharedmem.config import Settings
-from sharedmem.faces.auth import Admission, Bearer, Entry, Tokens, new_token
-from sharedmem.faces.endpoint import Address
-from sharedmem.faces.operations import OPERATIONS
-from sharedmem.faces.rest import RestServer, Terms, create_app
+from sharedmem.faces.auth import Admission, Bearer, TokenEntry, TokenFile, new_token
+from sharedmem.faces.listen_address import ListenAddress
+from sharedmem.faces.rest import RestOptions, RestServer, create_app
 from sharedmem.faces.rest.routes import ROUTES
 from sharedmem.testing import fake_hub
 
-TERMS = Terms(longest_wait_s=0.05, body_patience_s=1.0)
+TERMS = RestOptions(longest_wait_s=0.05, body_patience_s=1.0)
 API = "/api/v1"
 
 
-def client(app: FastAPI, token: str | None = None) -> httpx2.AsyncClient:
+def client_of_app(app: FastAPI, token: str | None = None) -> httpx2.AsyncClient:
     """A client that calls an application without a network."""
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://memory", headers=headers)
 
 
 @dataclass
-class Desk:
+class ServiceHarness:
     """A service, and tokens for it."""
 
     hub: Hub
@@ -41,10 +41,10 @@ class Desk:
 
     def client(self, actor: str | None = None) -> httpx2.AsyncClient:
         """A client with the token of an actor, or without one."""
-        return client(self.app, None if actor is None else self.tokens[actor])
+        return client_of_app(self.app, None if actor is None else self.tokens[actor])
 
 
-def spelled(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+def format_operation_request(name: str, fields: dict[str, Any]) -> dict[str, Any]:
     """A request of an operation, as a client written by hand would send it."""
     route, left = ROUTES[name], dict(fields)
     defaults = OPERATIONS[name].takes.model_fields
@@ -64,26 +64,28 @@ def spelled(name: str, fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def entries(*bearers: Bearer) -> tuple[dict[str, str], list[Entry]]:
+def token_entries(*bearers: Bearer) -> tuple[dict[str, str], list[TokenEntry]]:
     """A token for each: by `namespace/actor`, and what a server knows of them."""
     made = {f"{bearer.namespace}/{bearer.actor}": new_token(bearer) for bearer in bearers}
     return {name: token for name, (token, _) in made.items()}, [entry for _, entry in made.values()]
 
 
 @asynccontextmanager
-async def desk(*bearers: Bearer, terms: Terms = TERMS) -> AsyncIterator[Desk]:
+async def open_service(*bearers: Bearer, terms: RestOptions = TERMS) -> AsyncIterator[ServiceHarness]:
     """A service over a fake server; with `bearers` only they may come."""
-    tokens, known = entries(*bearers)
-    admission: Admission | Literal["open_to_all"] = Tokens(known) if known else "open_to_all"
+    tokens, known = token_entries(*bearers)
+    admission: Admission | Literal["open_to_all"] = TokenFile(known) if known else "open_to_all"
     async with fake_hub(settings=Settings(access="namespaced" if known else "open", embedder="hashing")) as hub:
-        yield Desk(hub, create_app(hub, admission=admission, terms=terms), tokens)
+        yield ServiceHarness(hub, create_app(hub, admission=admission, terms=terms), tokens)
 
 
 @asynccontextmanager
-async def serving(*, terms: Terms = TERMS, grace_s: float = 1.0) -> AsyncIterator[tuple[RestServer, Hub]]:
+async def running_rest_server(
+    *, terms: RestOptions = TERMS, grace_s: float = 1.0
+) -> AsyncIterator[tuple[RestServer, Hub]]:
     """A server on a free port of this machine, over a fake server."""
     async with (
         fake_hub(settings=Settings(access="open", embedder="hashing")) as hub,
-        RestServer(create_app(hub, admission="open_to_all", terms=terms), Address(), grace_s=grace_s) as server,
+        RestServer(create_app(hub, admission="open_to_all", terms=terms), ListenAddress(), grace_s=grace_s) as server,
     ):
         yield server, hub

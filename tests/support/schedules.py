@@ -93,7 +93,7 @@ class Schedule:
                 await self._changed.wait()
 
 
-async def explore(one: Callable[[Schedule], Awaitable[None]]) -> int:
+async def run_all_schedules(one: Callable[[Schedule], Awaitable[None]]) -> int:
     """Run `one` under every order; returns how many there are."""
     choices: list[int] = []
     count = 0
@@ -112,7 +112,7 @@ async def explore(one: Callable[[Schedule], Awaitable[None]]) -> int:
         choices = [at for _, at in trail[:-1]] + [trail[-1][1] + 1]
 
 
-class RestingClock(SystemClock):
+class SteppedClock(SystemClock):
     """A clock whose sleepers wait for the steps of others."""
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class RestingClock(SystemClock):
             await super().sleep(seconds)
 
 
-class MemoryDurable:
+class DictDurable:
     """A durable tier in a dictionary, in which a test of thousands of orders loses no time."""
 
     url = "memory:"

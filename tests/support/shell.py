@@ -19,7 +19,7 @@ import pytest
 from sharedmem.faces.cli import run
 
 _COMMAND = "import sys; from sharedmem.faces.cli import main; main()"
-_SEVERAL = """
+_COMMANDS_SCRIPT = """
 import json, sys
 from sharedmem.faces.cli import run
 for words in map(json.loads, sys.argv[1:]):
@@ -30,7 +30,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PATIENCE_S = 60
 
 
-class Done(NamedTuple):
+class ShellResult(NamedTuple):
     """What a command left behind."""
 
     code: int
@@ -53,12 +53,12 @@ class Shell:
     capture: pytest.CaptureFixture[bytes]
     patch: pytest.MonkeyPatch
 
-    def __call__(self, *words: str, stdin: bytes = b"") -> Done:
+    def __call__(self, *words: str, stdin: bytes = b"") -> ShellResult:
         self.patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         self.capture.readouterr()
         code = run(["--data-dir", str(self.data_dir), "--namespace", self.namespace, *words])
         out, err = self.capture.readouterr()
-        return Done(code, out.decode(), err.decode())
+        return ShellResult(code, out.decode(), err.decode())
 
 
 def start(
@@ -71,13 +71,13 @@ def start(
     )
 
 
-def finish(process: subprocess.Popen[str]) -> Done:
+def finish(process: subprocess.Popen[str]) -> ShellResult:
     """Wait for its end."""
     out, err = process.communicate(timeout=_PATIENCE_S)
-    return Done(process.returncode, out or "", err or "")
+    return ShellResult(process.returncode, out or "", err or "")
 
 
-def on_a_terminal(*words: str, typed: str = "", program: str = _COMMAND) -> Done:
+def on_a_terminal(*words: str, typed: str = "", program: str = _COMMAND) -> ShellResult:
     """Run `sharedmem` with a terminal for all its streams; `out` is the whole screen without its colours."""
     master, slave = pty.openpty()
     environment = {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
@@ -93,9 +93,9 @@ def on_a_terminal(*words: str, typed: str = "", program: str = _COMMAND) -> Done
     finally:
         os.close(master)
     process.wait(timeout=_PATIENCE_S)
-    return Done(process.returncode, _ESCAPES.sub("", screen.decode()).replace("\r\n", "\n"), "")
+    return ShellResult(process.returncode, _ESCAPES.sub("", screen.decode()).replace("\r\n", "\n"), "")
 
 
-def several_on_a_terminal(*commands: Sequence[str]) -> Done:
+def several_on_a_terminal(*commands: Sequence[str]) -> ShellResult:
     """Run command lines one after the other in one process; after each stands `<words> left <code>`."""
-    return on_a_terminal(*map(json.dumps, commands), program=_SEVERAL)
+    return on_a_terminal(*map(json.dumps, commands), program=_COMMANDS_SCRIPT)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def shown(token: str) -> str:
+def bearer_header(token: str) -> str:
     """The `authorization` header of a caller."""
     return f"Bearer {token}"

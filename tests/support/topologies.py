@@ -16,8 +16,8 @@ import trustme
 from redis import Redis
 from redis.exceptions import RedisError
 
-from sharedmem.wire.binaries import find_server
-from support.bare_server import BareServer, free_port
+from sharedmem.embedded.binaries import find_server
+from support.redis_process import RedisProcess, free_port
 from support.waiting import wait_until
 
 SERVICE = "mymaster"
@@ -29,7 +29,7 @@ _SLOTS = 16_384
 class RedisCluster:
     """Masters that share the slots evenly, and perhaps a replica of the first one."""
 
-    def __init__(self, masters: list[BareServer], replicas: list[BareServer]) -> None:
+    def __init__(self, masters: list[RedisProcess], replicas: list[RedisProcess]) -> None:
         self.masters = masters
         self.replicas = replicas
 
@@ -42,7 +42,7 @@ class RedisCluster:
         """What each master answers to a command."""
         return [master.tell(*words) for master in self.masters]
 
-    def owner(self, key: str) -> BareServer:
+    def owner(self, key: str) -> RedisProcess:
         """The master that holds a key."""
         slot = self.masters[0].tell("CLUSTER", "KEYSLOT", key)
         return next(master for master in self.masters if slot in _slots_of(master))
@@ -59,7 +59,7 @@ class RedisCluster:
         for master in (target, source):
             master.tell("CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
 
-    def id_of(self, master: BareServer) -> str:
+    def id_of(self, master: RedisProcess) -> str:
         """The id by which the others know it."""
         return _text(master.tell("CLUSTER", "MYID"))
 
@@ -99,7 +99,7 @@ async def redis_cluster(masters: int = 3, *, replica: bool = False, **more: obje
             "repl_diskless_sync_delay": 0,
             **more,
         }
-        servers = [stack.enter_context(BareServer(tcp=True, cluster_port=port, **options)) for port in ports]
+        servers = [stack.enter_context(RedisProcess(tcp=True, cluster_port=port, **options)) for port in ports]
         cluster = RedisCluster(servers[:masters], servers[masters:])
         _share_slots(cluster.masters)
         for server, bus in zip(servers, ports, strict=True):
@@ -110,7 +110,7 @@ async def redis_cluster(masters: int = 3, *, replica: bool = False, **more: obje
         yield cluster
 
 
-def _share_slots(masters: list[BareServer]) -> None:
+def _share_slots(masters: list[RedisProcess]) -> None:
     share = _SLOTS // len(masters)
     for at, server in enumerate(masters):
         last = _SLOTS - 1 if server is masters[-1] else (at + 1) * share - 1
@@ -118,7 +118,7 @@ def _share_slots(masters: list[BareServer]) -> None:
         server.tell("CLUSTER", "SET-CONFIG-EPOCH", at + 1)
 
 
-def _slots_of(master: BareServer) -> set[int]:
+def _slots_of(master: RedisProcess) -> set[int]:
     found: set[int] = set()
     mine = master.port
     rows: Any = master.tell("CLUSTER", "SLOTS")
@@ -135,7 +135,7 @@ def _slots_of(master: BareServer) -> set[int]:
 class SentinelGroup:
     """A master, its replica, and sentinels that make the replica master when the master dies."""
 
-    def __init__(self, master: BareServer, replica: BareServer, ports: list[int]) -> None:
+    def __init__(self, master: RedisProcess, replica: RedisProcess, ports: list[int]) -> None:
         self.master = master
         self.replica = replica
         self.ports = ports
@@ -166,8 +166,8 @@ class SentinelGroup:
 async def sentinel_group(sentinels: int = 3) -> AsyncIterator[SentinelGroup]:
     """A master, a replica and sentinels of its own on loopback ports, gone afterwards."""
     with ExitStack() as stack:
-        master = stack.enter_context(BareServer(tcp=True, appendonly="yes", repl_diskless_sync_delay=0))
-        replica = stack.enter_context(BareServer(tcp=True, appendonly="yes", replicaof=f"127.0.0.1 {master.port}"))
+        master = stack.enter_context(RedisProcess(tcp=True, appendonly="yes", repl_diskless_sync_delay=0))
+        replica = stack.enter_context(RedisProcess(tcp=True, appendonly="yes", replicaof=f"127.0.0.1 {master.port}"))
         ports = [free_port() for _ in range(sentinels)]
         group = SentinelGroup(master, replica, ports)
         await wait_until(group.is_replicated, description="the replica has caught up", within_s=30)
@@ -177,7 +177,7 @@ async def sentinel_group(sentinels: int = 3) -> AsyncIterator[SentinelGroup]:
         yield group
 
 
-def catch_up(master: BareServer, key: str) -> int:
+def catch_up(master: RedisProcess, key: str) -> int:
     """Return when a replica has what its master has now: how many replicas have. Writes the key."""
     with Redis(port=master.port, protocol=2) as client:
         client.set(key, "up", ex=60)  # WAIT speaks of the writes of its own connection, and of all before them

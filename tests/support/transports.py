@@ -5,32 +5,32 @@ from __future__ import annotations
 from sharedmem import Settings
 from sharedmem.clock import Clock
 from sharedmem.hub import Connection
-from sharedmem.wire.address import Address, read_address
-from sharedmem.wire.connection import open_line
-from sharedmem.wire.driver import Driver
-from sharedmem.wire.line import Line
+from sharedmem.redis.address import RedisAddress, parse_address
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.connect import open_client
+from sharedmem.redis.pooled import PooledConnection
 
 
-async def connect_by_driver(settings: Settings, clock: Clock) -> Connection:
+async def connect_pooled(settings: Settings, clock: Clock) -> Connection:
     """For `Hub(connect=...)`: redis-py carries the ordinary calls too."""
     address = address_of(settings)
-    driver = driver_to(settings, clock)
-    line = Line(driver, driver, address=str(address), clock=clock, retry_for_s=settings.retry_for_s)
-    return Connection(line, address.url, address.mode, _nothing)
+    driver = pooled_connection_to(settings, clock)
+    line = RedisClient(driver, driver, address=str(address), clock=clock, retry_for_s=settings.retry_for_s)
+    return Connection(line, address.url, address.mode, _do_nothing)
 
 
-def address_of(settings: Settings) -> Address:
+def address_of(settings: Settings) -> RedisAddress:
     """The server that the settings name."""
     assert settings.redis_url is not None
-    return read_address(settings.redis_url, settings)
+    return parse_address(settings.redis_url, settings)
 
 
-def driver_to(settings: Settings, clock: Clock) -> Driver:
+def pooled_connection_to(settings: Settings, clock: Clock) -> PooledConnection:
     """The driver as hubs set it up."""
-    driver = open_line(address_of(settings), settings, clock)._driver
-    assert isinstance(driver, Driver)
+    driver = open_client(address_of(settings), settings, clock)._driver
+    assert isinstance(driver, PooledConnection)
     return driver
 
 
-async def _nothing() -> None:
+async def _do_nothing() -> None:
     """There is nothing to give back."""

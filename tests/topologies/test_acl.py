@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
-from support.bare_server import BareServer
+from support.redis_process import RedisProcess
 from support.topologies import redis_cluster
 
 from sharedmem import AccessDeniedError, Hub, InvalidError, Settings, SharedMemoryStore, UnsupportedError
-from sharedmem.wire.binaries import find_server
-from sharedmem.wire.keys import KeySpace
-from sharedmem.wire.scripts import scripts
+from sharedmem.embedded.binaries import find_server
+from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.scripts.loader import scripts
 
 _PASSWORD = "s3cret-of-ada"
 
@@ -24,14 +24,14 @@ _SEARCH = find_server().modules.get("search")
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[BareServer]:
+def server() -> Iterator[RedisProcess]:
     modules: dict[str, Any] = {"loadmodule": _SEARCH} if _SEARCH else {}
-    with BareServer(tcp=True, **modules) as server:
+    with RedisProcess(tcp=True, **modules) as server:
         yield server
 
 
 @pytest.fixture
-async def hub(server: BareServer, tmp_path: Path) -> AsyncIterator[Hub]:
+async def hub(server: RedisProcess, tmp_path: Path) -> AsyncIterator[Hub]:
     """The administrator's hub."""
     async with Hub.open(server.url, settings=Settings(data_dir=tmp_path)) as hub:
         yield hub
@@ -43,7 +43,7 @@ def _rights(hub: Hub) -> SharedMemoryStore:
 
 
 @pytest.fixture
-async def ada(hub: Hub, server: BareServer) -> AsyncIterator[Any]:
+async def ada(hub: Hub, server: RedisProcess) -> AsyncIterator[Any]:
     """A raw client as ada."""
     await _rights(hub).access.apply("ada", password=_PASSWORD)
     client = Redis(port=server.port, username="ada", password=_PASSWORD, protocol=2)
@@ -52,7 +52,7 @@ async def ada(hub: Hub, server: BareServer) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-async def ada_hub(ada: Any, server: BareServer, tmp_path: Path) -> AsyncIterator[Hub]:
+async def ada_hub(ada: Any, server: RedisProcess, tmp_path: Path) -> AsyncIterator[Hub]:
     """The library as ada."""
     settings = Settings(data_dir=tmp_path, redis_username="ada", redis_password=_PASSWORD)
     async with Hub.open(server.url, settings=settings) as hub:
@@ -116,7 +116,9 @@ async def test_a_limited_hub_knows_its_server_and_its_layout(hub: Hub, ada_hub: 
     assert (await ada_hub.health()).ok
 
 
-async def test_a_limited_hub_refuses_a_newer_layout_too(hub: Hub, ada: Any, server: BareServer, tmp_path: Path) -> None:
+async def test_a_limited_hub_refuses_a_newer_layout_too(
+    hub: Hub, ada: Any, server: RedisProcess, tmp_path: Path
+) -> None:
     server.tell("SET", "sm:$layout", 99)
     settings = Settings(data_dir=tmp_path, redis_username="ada", redis_password=_PASSWORD)
     try:
@@ -200,7 +202,7 @@ _SEARCHES: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("command", _ATTACKS.values(), ids=_ATTACKS)
-async def test_the_server_refuses(ada: Any, server: BareServer, command: tuple[str | int, ...]) -> None:
+async def test_the_server_refuses(ada: Any, server: RedisProcess, command: tuple[str | int, ...]) -> None:
     server.tell("SET", _SECRET_KEY, "the secret")
 
     with pytest.raises(ResponseError) as refusal:
@@ -213,7 +215,7 @@ async def test_the_server_refuses(ada: Any, server: BareServer, command: tuple[s
 
 @pytest.mark.parametrize("command", _SEARCHES.values(), ids=_SEARCHES)
 async def test_the_server_refuses_to_search_past_key_rules(
-    ada: Any, server: BareServer, command: tuple[str, ...]
+    ada: Any, server: RedisProcess, command: tuple[str, ...]
 ) -> None:
     if not _SEARCH:
         pytest.skip("no search module on this platform")
@@ -232,7 +234,7 @@ async def test_the_server_refuses_to_let_it_hear(ada: Any, channel: str, how: st
             await pubsub.parse_response()
 
 
-async def test_the_librarys_own_scripts_reach_no_further(ada: Any, hub: Hub, server: BareServer) -> None:
+async def test_the_librarys_own_scripts_reach_no_further(ada: Any, hub: Hub, server: RedisProcess) -> None:
     await hub.store("team", actor="bob").write("k", 1)
     space = KeySpace("sm", client="x").space("secret")
     digest = scripts()["key_delete"].digest
@@ -245,7 +247,7 @@ async def test_the_librarys_own_scripts_reach_no_further(ada: Any, hub: Hub, ser
     assert await hub.store("team", actor="bob").read("k") == 1
 
 
-async def test_rules_name_the_user_only_by_what_it_may(hub: Hub, server: BareServer) -> None:
+async def test_rules_name_the_user_only_by_what_it_may(hub: Hub, server: RedisProcess) -> None:
     rules = _rights(hub).access.acl_rules(password=_PASSWORD)
 
     assert rules[:4] == ["reset", "on", f">{_PASSWORD}", "-@all"]
@@ -254,7 +256,7 @@ async def test_rules_name_the_user_only_by_what_it_may(hub: Hub, server: BareSer
     server.tell("ACL", "DELUSER", "by-hand")
 
 
-async def test_a_user_that_is_applied_again_loses_what_it_had(hub: Hub, ada: Any, server: BareServer) -> None:
+async def test_a_user_that_is_applied_again_loses_what_it_had(hub: Hub, ada: Any, server: RedisProcess) -> None:
     await hub.store("team", actor="ada").access.apply("ada", password="another")
 
     async with Redis(port=server.port, username="ada", password="another", protocol=2) as client:
@@ -271,7 +273,7 @@ async def test_what_a_rule_cannot_say_is_refused(hub: Hub, grant: str) -> None:
         hub.store("team", actor="ada", grants=(grant,)).access.acl_rules(password=_PASSWORD)
 
 
-async def test_an_open_hub_has_no_rules_to_give(server: BareServer, tmp_path: Path) -> None:
+async def test_an_open_hub_has_no_rules_to_give(server: RedisProcess, tmp_path: Path) -> None:
     async with Hub.open(server.url, settings=Settings(data_dir=tmp_path, access="open")) as hub:
         with pytest.raises(UnsupportedError, match="namespaced"):
             hub.store("team").access.acl_rules(password=_PASSWORD)

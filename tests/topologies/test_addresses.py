@@ -10,22 +10,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support import bare_server
-from support.bare_server import BareServer
-from support.chaos import ChaosProxy
+from support import redis_process
+from support.chaos_proxy import ChaosProxy
+from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
-from sharedmem import (
-    Change,
-    ConfigError,
-    Hub,
-    Missed,
-    Settings,
-    SharedMemoryError,
-    SharedMemoryStore,
-    UnavailableError,
-)
-from sharedmem.wire.binaries import ServerBinary
+from sharedmem import Change, ConfigError, Hub, Missed, Settings, SharedMemoryError, SharedMemoryStore, UnavailableError
+from sharedmem.embedded.binaries import ServerBinary
 
 _PASSWORD = "p@ss/w:rd?%41"
 _QUOTED = "p%40ss%2Fw%3Ard%3F%2541"
@@ -34,22 +25,22 @@ _LARGE = "x" * 100_000
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[BareServer]:
+def server() -> Iterator[RedisProcess]:
     """A server with a password, and two users beside the default one."""
-    with BareServer(tcp=True, password=_PASSWORD) as server:
+    with RedisProcess(tcp=True, password=_PASSWORD) as server:
         server.tell("ACL", "SETUSER", "ada", "on", f">{_PASSWORD}", "~*", "&*", "+@all")
         server.tell("ACL", "SETUSER", "guest", "on", "nopass", "~*", "&*", "+@all")
         yield server
 
 
 @pytest.fixture(scope="module")
-def free_server() -> Iterator[BareServer]:
+def free_server() -> Iterator[RedisProcess]:
     """A server without a password."""
-    with BareServer(tcp=True) as server:
+    with RedisProcess(tcp=True) as server:
         yield server
 
 
-def _with_login(server: BareServer, login: str) -> str:
+def _with_login(server: RedisProcess, login: str) -> str:
     return server.url.replace("redis://", f"redis://{login}@")
 
 
@@ -57,7 +48,7 @@ def _with_login(server: BareServer, login: str) -> str:
 
 
 @pytest.mark.parametrize("login", [f":{_QUOTED}", f"default:{_QUOTED}", f"ada:{_QUOTED}", "guest", "guest:"])
-async def test_a_login_may_stand_in_the_url(server: BareServer, login: str, tmp_path: Path) -> None:
+async def test_a_login_may_stand_in_the_url(server: RedisProcess, login: str, tmp_path: Path) -> None:
     async with Hub.open(_with_login(server, login), settings=Settings(data_dir=tmp_path)) as hub:
         store = hub.store("login")
         async with store.subscription("news"):
@@ -68,33 +59,33 @@ async def test_a_login_may_stand_in_the_url(server: BareServer, login: str, tmp_
 
 
 @pytest.mark.parametrize("user", [None, "default", "ada"])
-async def test_a_login_may_stand_in_the_settings(server: BareServer, user: str | None, tmp_path: Path) -> None:
+async def test_a_login_may_stand_in_the_settings(server: RedisProcess, user: str | None, tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, redis_username=user, redis_password=_PASSWORD)
     async with Hub.open(server.url, settings=settings) as hub:
         assert await hub.store("login").write("k", 1)
 
 
-async def test_a_wrong_password_is_told(server: BareServer, tmp_path: Path) -> None:
+async def test_a_wrong_password_is_told(server: RedisProcess, tmp_path: Path) -> None:
     for url in (_with_login(server, "ada:wrong"), _with_login(server, ":wrong"), _with_login(server, "eve:wrong")):
         with pytest.raises(ConfigError, match="user or password is wrong"):
             async with Hub.open(url, settings=Settings(data_dir=tmp_path)):
                 pass
 
 
-async def test_a_missing_password_is_told(server: BareServer, tmp_path: Path) -> None:
+async def test_a_missing_password_is_told(server: RedisProcess, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"wants a password.*SHAREDMEM_REDIS_PASSWORD"):
         async with Hub.open(server.url, settings=Settings(data_dir=tmp_path)):
             pass
 
 
-async def test_a_password_where_none_is_set_is_told(free_server: BareServer, tmp_path: Path) -> None:
+async def test_a_password_where_none_is_set_is_told(free_server: RedisProcess, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no password set; leave it out"):
         async with Hub.open(_with_login(free_server, ":some"), settings=Settings(data_dir=tmp_path)):
             pass
 
 
 async def test_a_password_that_is_changed_while_a_hub_is_open_is_told(tmp_path: Path) -> None:
-    with BareServer(tcp=True, password="first") as server:
+    with RedisProcess(tcp=True, password="first") as server:
         async with Hub.open(_with_login(server, ":first"), settings=Settings(data_dir=tmp_path)) as hub:
             await hub.store("login").write("k", 1)
             with server.client() as administrator:
@@ -106,7 +97,7 @@ async def test_a_password_that_is_changed_while_a_hub_is_open_is_told(tmp_path: 
 
 
 async def test_a_password_is_shown_nowhere(
-    server: BareServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    server: RedisProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     url = _with_login(server, f"ada:{_QUOTED}")
@@ -131,7 +122,7 @@ async def test_a_password_is_shown_nowhere(
 # -- full pools and open sockets ------------------------------------------------------------------
 
 
-async def test_more_calls_than_connections_wait_in_line(free_server: BareServer, tmp_path: Path) -> None:
+async def test_more_calls_than_connections_wait_in_line(free_server: RedisProcess, tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, max_connections=3)
     async with Hub.open(free_server.url, settings=settings) as hub:
         store = hub.store("crowd")
@@ -143,7 +134,7 @@ async def test_more_calls_than_connections_wait_in_line(free_server: BareServer,
         assert _connections(free_server) <= 2 * 3 + 1
 
 
-async def test_more_watchers_than_connections_have_one_each(free_server: BareServer, tmp_path: Path) -> None:
+async def test_more_watchers_than_connections_have_one_each(free_server: RedisProcess, tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, max_connections=3)
     async with Hub.open(free_server.url, settings=settings) as hub:
         store = hub.store("watched")
@@ -156,7 +147,7 @@ async def test_more_watchers_than_connections_have_one_each(free_server: BareSer
         assert {change.key for change in await asyncio.gather(*watching)} == {"watched:shared:k"}
 
 
-async def test_a_closed_hub_leaves_no_connection(free_server: BareServer, tmp_path: Path) -> None:
+async def test_a_closed_hub_leaves_no_connection(free_server: RedisProcess, tmp_path: Path) -> None:
     await wait_until(lambda: _connections(free_server) == 0, description="nobody is left of earlier tests")
     async with Hub.open(free_server.url, settings=Settings(data_dir=tmp_path)) as hub:
         store = hub.store("closing")
@@ -175,7 +166,7 @@ async def _next_change(store: SharedMemoryStore, since: int | None = None) -> Ch
     raise AssertionError("a watch never ends")
 
 
-def _connections(server: BareServer) -> int:
+def _connections(server: RedisProcess) -> int:
     """How many clients a server has over TCP; whoever asks here comes by its socket."""
     listed = server.tell("CLIENT", "LIST")
     return (listed.decode() if isinstance(listed, bytes) else str(listed)).count(" addr=127.0.0.1")
@@ -185,7 +176,7 @@ def _connections(server: BareServer) -> int:
 
 
 @pytest.fixture
-async def proxy(free_server: BareServer) -> AsyncIterator[ChaosProxy]:
+async def proxy(free_server: RedisProcess) -> AsyncIterator[ChaosProxy]:
     async with ChaosProxy(free_server.url) as proxy:
         yield proxy
 
@@ -234,7 +225,7 @@ async def _writes(hub: Hub, value: str) -> bool:
 # -- powers ---------------------------------------------------------------------------------------
 
 
-async def test_a_plain_redis_says_what_it_lacks_and_how_to_get_it(free_server: BareServer, tmp_path: Path) -> None:
+async def test_a_plain_redis_says_what_it_lacks_and_how_to_get_it(free_server: RedisProcess, tmp_path: Path) -> None:
     async with Hub.open(free_server.url, settings=Settings(data_dir=tmp_path)) as hub:
         powers = hub.powers
 
@@ -245,8 +236,8 @@ async def test_a_plain_redis_says_what_it_lacks_and_how_to_get_it(free_server: B
 
 
 async def test_a_valkey_says_that_it_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bare_server, "find_server", lambda: ServerBinary(_valkey(), {}))
-    with BareServer(tcp=True, appendonly="yes", appendfsync="always") as server:
+    monkeypatch.setattr(redis_process, "find_server", lambda: ServerBinary(_valkey(), {}))
+    with RedisProcess(tcp=True, appendonly="yes", appendfsync="always") as server:
         async with Hub.open(server.url, settings=Settings(data_dir=tmp_path)) as hub:
             store = hub.store("valkey", actor="ada")
             await store.access.apply("ada", password="ada-s")

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support.bare_server import BareServer
+from conformance.store import StoreSuite
+from support.redis_process import RedisProcess
 from support.topologies import RedisCluster, catch_up, redis_cluster
 from support.waiting import wait_until
 
 from sharedmem import Change, ConfigError, Gap, Hub, Message, Settings, SharedMemoryStore, UnavailableError
-from sharedmem.testing.store_suite import StoreSuite
 
 _NAMESPACES = [f"cluster-{name}" for name in "abcdefgh"]
 
@@ -89,7 +89,7 @@ async def test_the_powers_are_those_of_a_cluster(hub: Hub) -> None:
 
 
 async def test_a_server_that_is_no_cluster_is_told() -> None:
-    with BareServer(tcp=True) as server, pytest.raises(ConfigError, match=r"is no cluster.*redis://"):
+    with RedisProcess(tcp=True) as server, pytest.raises(ConfigError, match=r"is no cluster.*redis://"):
         async with Hub.open(f"redis+cluster://127.0.0.1:{server.port}"):
             pass
 

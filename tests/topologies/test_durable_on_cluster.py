@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from conformance.store import StoreSuite
 from support.topologies import RedisCluster, redis_cluster
 
 from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
-from sharedmem.testing.store_suite import StoreSuite
 
 NAMESPACES = [f"lasting-{name}" for name in "abcdefgh"]
 

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 import hiredis
 import pytest
-from support.faulty_hubs import impatient
+from support.faulty_hubs import impatient_settings
 
 from sharedmem import UnavailableError
 from sharedmem.clock import SystemClock
-from sharedmem.wire.address import read_address
-from sharedmem.wire.connection import open_line
+from sharedmem.redis.address import parse_address
+from sharedmem.redis.connect import open_client
 
 KEY = b"sm:{research}:ada:plan"
 SLOT = 5000
@@ -68,9 +68,9 @@ async def signposts() -> AsyncIterator[tuple[Signpost, Signpost]]:
 
 
 async def answer_of(first: Signpost) -> object:
-    settings = impatient(f"redis+cluster://127.0.0.1:{first.port}")
+    settings = impatient_settings(f"redis+cluster://127.0.0.1:{first.port}")
     assert settings.redis_url is not None
-    line = open_line(read_address(settings.redis_url, settings), settings, SystemClock())
+    line = open_client(parse_address(settings.redis_url, settings), settings, SystemClock())
     try:
         return await line.call("GET", KEY)
     finally:

@@ -6,26 +6,26 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support import private_server
+from support import embedded_fixtures
 from support.topologies import RedisCluster, redis_cluster
 
 from sharedmem import Settings
 from sharedmem.clock import SystemClock, new_id
-from sharedmem.search.protocol import Family
+from sharedmem.embedded.binaries import find_server
+from sharedmem.redis.address import parse_address
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.connect import open_client
+from sharedmem.redis.keys import KeySpace
+from sharedmem.search.protocol import RecordFamily
 from sharedmem.search.redisearch import RediSearchIndex
 from sharedmem.testing.index_suite import IndexSuite
-from sharedmem.testing.index_suite.base import Shelves, by_words
-from sharedmem.wire.address import read_address
-from sharedmem.wire.binaries import find_server
-from sharedmem.wire.connection import open_line
-from sharedmem.wire.keys import KeySpace
-from sharedmem.wire.line import Line
+from sharedmem.testing.index_suite.base import OpenIndexedNamespace, search_by_words
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RedisCluster]:
     """One cluster for this module; its processes belong to no event loop."""
-    private_server.need_module("search")
+    embedded_fixtures.need_module("search")
     loop = asyncio.new_event_loop()
     context = redis_cluster(loadmodule=find_server().modules["search"])
     yield loop.run_until_complete(context.__aenter__())
@@ -34,8 +34,8 @@ def cluster() -> Iterator[RedisCluster]:
 
 
 @pytest.fixture
-async def line(cluster: RedisCluster, settings: Settings) -> AsyncIterator[Line]:
-    line = open_line(read_address(cluster.url, settings), settings, SystemClock())
+async def line(cluster: RedisCluster, settings: Settings) -> AsyncIterator[RedisClient]:
+    line = open_client(parse_address(cluster.url, settings), settings, SystemClock())
     await line.open()
     yield line
     await line.close()
@@ -47,7 +47,7 @@ def keyspace() -> KeySpace:
 
 
 @pytest.fixture
-def index(line: Line, keyspace: KeySpace, suite_family: Family, settings: Settings) -> RediSearchIndex:
+def index(line: RedisClient, keyspace: KeySpace, suite_family: RecordFamily, settings: Settings) -> RediSearchIndex:
     return RediSearchIndex(line, keyspace, suite_family, settings, on_cluster=True)
 
 
@@ -55,12 +55,12 @@ class TestRediSearchIndexOnCluster(IndexSuite):
     """The whole suite; forgetting its namespaces drops their indexes."""
 
     async def test_namespaces_of_all_servers_are_searched_and_told(
-        self, index: RediSearchIndex, shelves: Shelves
+        self, index: RediSearchIndex, shelves: OpenIndexedNamespace
     ) -> None:
         names = [f"team-{number}" for number in range(12)]
         for name in names:
             await shelves(name).put("a", "apple")
             await index.ensure(name)
 
-        assert [await by_words(index, shelves(name), "apple") for name in names] == [["a"]] * len(names)
+        assert [await search_by_words(index, shelves(name), "apple") for name in names] == [["a"]] * len(names)
         assert {status.namespaces for status in await index.status()} == {(name,) for name in names}

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.bare_server import BareServer
-from support.chaos import ChaosProxy
+from support.chaos_proxy import ChaosProxy
+from support.redis_process import RedisProcess
 from support.topologies import Certificates
 
 from sharedmem import ConfigError, Hub, Message, Missed, Settings, UnavailableError
@@ -21,8 +21,8 @@ _LARGE = "x" * 200_000
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[BareServer]:
-    with BareServer(tcp=True) as server:
+def server() -> Iterator[RedisProcess]:
+    with RedisProcess(tcp=True) as server:
         yield server
 
 
@@ -37,7 +37,9 @@ def trusting(certificates: Certificates, tmp_path: Path) -> Settings:
     return Settings(data_dir=tmp_path, tls_ca_file=certificates.authority)
 
 
-async def test_everything_goes_through_tls(server: BareServer, certificates: Certificates, trusting: Settings) -> None:
+async def test_everything_goes_through_tls(
+    server: RedisProcess, certificates: Certificates, trusting: Settings
+) -> None:
     async with (
         ChaosProxy(server.url, tls=certificates.of_server()) as proxy,
         Hub.open(proxy.url, settings=trusting) as hub,
@@ -54,7 +56,7 @@ async def test_everything_goes_through_tls(server: BareServer, certificates: Cer
 
 
 async def test_a_cut_tls_connection_comes_back(
-    server: BareServer, certificates: Certificates, trusting: Settings
+    server: RedisProcess, certificates: Certificates, trusting: Settings
 ) -> None:
     async with (
         ChaosProxy(server.url, tls=certificates.of_server()) as proxy,
@@ -69,7 +71,7 @@ async def test_a_cut_tls_connection_comes_back(
 
 
 async def test_a_client_shows_its_certificate(
-    server: BareServer, certificates: Certificates, trusting: Settings
+    server: RedisProcess, certificates: Certificates, trusting: Settings
 ) -> None:
     known = trusting.replace(tls_cert_file=certificates.client, tls_key_file=certificates.client_key)
     async with (
@@ -94,7 +96,7 @@ async def test_a_client_without_the_certificate_it_needs_is_told(
 
 
 async def test_a_server_that_hangs_up_without_a_word_may_want_a_certificate(
-    server: BareServer, certificates: Certificates, trusting: Settings
+    server: RedisProcess, certificates: Certificates, trusting: Settings
 ) -> None:
     async with ChaosProxy(server.url, tls=certificates.of_server(asks_clients=True)) as proxy:
         with pytest.raises(UnavailableError, match=r"for want of a certificate.*tls_cert_file"):
@@ -103,7 +105,7 @@ async def test_a_server_that_hangs_up_without_a_word_may_want_a_certificate(
 
 
 async def test_a_server_of_an_unknown_authority_is_not_trusted(
-    server: BareServer, certificates: Certificates, tmp_path: Path
+    server: RedisProcess, certificates: Certificates, tmp_path: Path
 ) -> None:
     async with ChaosProxy(server.url, tls=certificates.of_server()) as proxy:
         with pytest.raises(ConfigError, match=r"server's certificate is not trusted.*tls_ca_file"):
@@ -112,7 +114,7 @@ async def test_a_server_of_an_unknown_authority_is_not_trusted(
 
 
 async def test_redis_py_does_not_trust_it_either(
-    server: BareServer, certificates: Certificates, tmp_path: Path
+    server: RedisProcess, certificates: Certificates, tmp_path: Path
 ) -> None:
     async with ChaosProxy(server.url, tls=certificates.of_server()) as proxy:
         sentinel = proxy.url.replace("rediss:", "rediss+sentinel:").replace("/0", "/mymaster")
@@ -124,7 +126,7 @@ async def test_redis_py_does_not_trust_it_either(
 
 
 async def test_a_certificate_for_another_name_is_not_trusted(
-    server: BareServer, certificates: Certificates, trusting: Settings
+    server: RedisProcess, certificates: Certificates, trusting: Settings
 ) -> None:
     async with ChaosProxy(server.url, tls=certificates.of_server("redis.example.org")) as proxy:
         with pytest.raises(ConfigError, match=r"not trusted.*127\.0\.0\.1.*name that it is made out to"):
@@ -133,7 +135,7 @@ async def test_a_certificate_for_another_name_is_not_trusted(
 
 
 async def test_without_checks_any_certificate_will_do(
-    server: BareServer, certificates: Certificates, tmp_path: Path
+    server: RedisProcess, certificates: Certificates, tmp_path: Path
 ) -> None:
     settings = Settings(data_dir=tmp_path, tls_verify=False)
     async with (
@@ -161,7 +163,7 @@ async def test_a_tls_file_that_is_missing_or_none_is_named(name: str, tmp_path: 
                 pass
 
 
-async def test_a_server_that_speaks_no_tls_is_told(server: BareServer, tmp_path: Path) -> None:
+async def test_a_server_that_speaks_no_tls_is_told(server: RedisProcess, tmp_path: Path) -> None:
     # It takes the greeting for the beginning of a command and waits for the rest.
     with pytest.raises(UnavailableError, match=r"connect_timeout_s = 0\.3 s; it still waited for the TLS"):
         async with Hub.open(

@@ -16,20 +16,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from sharedmem.clock import Clock
-from sharedmem.durable.cosmos.address import Endpoint, Patience
-from sharedmem.durable.cosmos.documents import Document, Place
+from sharedmem.durable.cosmos.address import CosmosEndpoint, CosmosTimeouts
 from sharedmem.durable.cosmos.errors import (
     NO_ANSWER,
-    Refusal,
-    Target,
-    error_of,
-    is_passing,
-    is_planned,
-    misused,
-    short,
+    CosmosTarget,
+    ErrorResponse,
+    is_expected,
+    is_transient,
+    not_open_error,
+    shorten_message,
+    to_error,
 )
-from sharedmem.durable.cosmos.layout import Layout
-from sharedmem.durable.cosmos.queries import Position, Query
+from sharedmem.durable.cosmos.layout import ContainerLayout
+from sharedmem.durable.cosmos.record_container import CosmosQuery, Document, DocumentCursor, DocumentLocation
 from sharedmem.errors import NotFoundError, UnsupportedError
 from sharedmem.models import Charges
 
@@ -50,7 +49,7 @@ _LONGEST_PAUSE_S = 2.0
 _PAGE = 200
 
 
-class Meter:
+class ChargeMeter:
     """Counts requests and request units, by looking at every response."""
 
     def __init__(self) -> None:
@@ -63,20 +62,20 @@ class Meter:
         self._request_units += float(answer.headers.get("x-ms-request-charge") or 0)
         self._counts["throttled"] += answer.status_code == 429
         if "/docs" in request.url:
-            self._counts[_call_of(request)] += 1
+            self._counts[_request_kind(request)] += 1
 
     def charges(self) -> Charges:
         """What was counted so far."""
         return Charges(**self._counts, request_units=round(self._request_units, 2))
 
 
-def _call_of(request: Any) -> str:
+def _request_kind(request: Any) -> str:
     if "x-ms-documentdb-isquery" in request.headers:
         return "queries"
     return "reads" if request.method == "GET" else "writes"
 
 
-def entra_login() -> AsyncTokenCredential:
+def entra_credential() -> AsyncTokenCredential:
     """What gets tokens for whoever runs this: a managed identity, a workload identity, or a developer's login."""
     # It takes longer to load than all of sharedmem, and who has a key does not need it.
     from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415
@@ -84,7 +83,7 @@ def entra_login() -> AsyncTokenCredential:
     return DefaultAzureCredential()
 
 
-class Account:
+class CosmosAccount:
     """A connection to one container of an account.
 
     Args:
@@ -98,13 +97,13 @@ class Account:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: CosmosEndpoint,
         credential: str | AsyncTokenCredential,
         *,
-        target: Target,
+        target: CosmosTarget,
         clock: Clock,
-        patience: Patience,
-        meter: Meter,
+        patience: CosmosTimeouts,
+        meter: ChargeMeter,
     ) -> None:
         self._endpoint = endpoint
         self._credential = credential
@@ -114,7 +113,7 @@ class Account:
         self._meter = meter
         self._client: CosmosClient | None = None
 
-    def at(self, container: str) -> Account:
+    def at(self, container: str) -> CosmosAccount:
         """The same connection, to another container of the database."""
         other = copy.copy(self)
         other._target = self._target._replace(container=container)  # noqa: SLF001  # of one's own kind
@@ -165,9 +164,9 @@ class Account:
             found = await self._ask(lambda: self._proxy(container).read())
         except NotFoundError:
             return None
-        return None if isinstance(found, Refusal) and found.status == 404 else self._answered(found)
+        return None if isinstance(found, ErrorResponse) and found.status == 404 else self._answered(found)
 
-    async def make(self, container: str, layout: Layout) -> None:
+    async def make(self, container: str, layout: ContainerLayout) -> None:
         """Make the database and a container unless they exist; the container's documents may expire.
 
         Raises:
@@ -183,29 +182,28 @@ class Account:
         key = PartitionKey(path=list(layout.partition_key), kind="MultiHash")
         refusal = await self._made(lambda: database.create_container(container, key, default_ttl=-1, **policies))
         if refusal is not None and layout.vectors is not None:
-            remedy = (
-                f"az cosmosdb update --capabilities EnableNoSQLVectorSearch, then try again ({short(refusal.message)})"
-            )
+            reason = shorten_message(refusal.message)
+            remedy = f"az cosmosdb update --capabilities EnableNoSQLVectorSearch, then try again ({reason})"
             raise UnsupportedError("vector search in this Cosmos DB account", remedy)
         if refusal is not None:
-            raise error_of(refusal, self._target)
+            raise to_error(refusal, self._target)
 
-    async def _made(self, send: Callable[[], Awaitable[object]]) -> Refusal | None:
+    async def _made(self, send: Callable[[], Awaitable[object]]) -> ErrorResponse | None:
         """Why it was not made, if it is not there now; somebody else may have made it."""
         answer = await self._ask(send)
-        return answer if isinstance(answer, Refusal) and answer.status != 409 else None
+        return answer if isinstance(answer, ErrorResponse) and answer.status != 409 else None
 
     # -- documents --------------------------------------------------------------------------------
 
-    async def read(self, place: Place) -> Document | Refusal:
+    async def read(self, place: DocumentLocation) -> Document | ErrorResponse:
         """A point read."""
         return await self._ask(lambda: self._records.read_item(place.id, partition_key=place.partition))
 
-    async def create(self, document: Document) -> Document | Refusal:
+    async def create(self, document: Document) -> Document | ErrorResponse:
         """Write a document that is not there; 409 when it is."""
         return await self._ask(lambda: self._records.create_item(document))
 
-    async def replace(self, document: Document, etag: str) -> Document | Refusal:
+    async def replace(self, document: Document, etag: str) -> Document | ErrorResponse:
         """Write over a document; 412 when it is another one by now, 404 when it is gone."""
         return await self._ask(
             lambda: self._records.replace_item(
@@ -213,7 +211,7 @@ class Account:
             )
         )
 
-    async def remove(self, place: Place, etag: str) -> Refusal | None:
+    async def remove(self, place: DocumentLocation, etag: str) -> ErrorResponse | None:
         """Remove a document; 412 when it is another one by now, 404 when it is gone."""
         return await self._ask(
             lambda: self._records.delete_item(
@@ -221,7 +219,7 @@ class Account:
             )
         )
 
-    async def all(self, query: Query) -> list[Any]:
+    async def all(self, query: CosmosQuery) -> list[Any]:
         """The whole answer to a query that ends soon.
 
         Raises:
@@ -234,7 +232,7 @@ class Account:
         return self._answered(await self._ask(send))
 
     async def pages(
-        self, build: Callable[[Position | None], Query], after: Position | None = None
+        self, build: Callable[[DocumentCursor | None], CosmosQuery], after: DocumentCursor | None = None
     ) -> AsyncGenerator[list[Document], None]:
         """The answer to a query page by page; after a failure it goes on behind the last document seen.
 
@@ -245,11 +243,11 @@ class Account:
         Raises:
             as `all`.
         """
-        reading = _Reading(lambda position: self._rows(build(position)), after)
+        reading = _PageReader(lambda position: self._rows(build(position)), after)
         while (page := self._answered(await self._ask(reading.next_page))) is not None:
             yield page
 
-    def _rows(self, query: Query) -> AsyncItemPaged[Any]:
+    def _rows(self, query: CosmosQuery) -> AsyncItemPaged[Any]:
         return self._records.query_items(
             query.text, parameters=query.parameters, max_item_count=_PAGE, partition_key=query.partition
         )
@@ -257,7 +255,7 @@ class Account:
     @property
     def _connected(self) -> CosmosClient:
         if self._client is None:
-            raise misused("it is closed")
+            raise not_open_error("it is closed")
         return self._client
 
     def _proxy(self, container: str) -> ContainerProxy:
@@ -269,7 +267,7 @@ class Account:
 
     # -- asking -----------------------------------------------------------------------------------
 
-    async def _ask(self, send: Callable[[], Awaitable[_T]]) -> _T | Refusal:
+    async def _ask(self, send: Callable[[], Awaitable[_T]]) -> _T | ErrorResponse:
         """Send a request until it is answered, or a refusal that says something about what was asked."""
         give_up = self._clock.monotonic() + self._patience.total_s
         attempt = 0
@@ -278,26 +276,28 @@ class Account:
                 async with asyncio.timeout(self._patience.request_s):
                     return await send()
             except (AzureError, TimeoutError) as problem:
-                refusal = _refusal(problem, self._patience)
-                if is_planned(refusal):
+                refusal = _to_error_response(problem, self._patience)
+                if is_expected(refusal):
                     return refusal
-                pause_s = _pause(refusal, attempt)
-                if not is_passing(refusal) or self._clock.monotonic() + pause_s > give_up:
-                    raise error_of(refusal, self._target) from problem
+                pause_s = _retry_pause_s(refusal, attempt)
+                if not is_transient(refusal) or self._clock.monotonic() + pause_s > give_up:
+                    raise to_error(refusal, self._target) from problem
             await self._clock.sleep(pause_s)
             attempt += 1
 
-    def _answered(self, answer: _T | Refusal) -> _T:
+    def _answered(self, answer: _T | ErrorResponse) -> _T:
         """The answer to what can only be refused by mistake."""
-        if isinstance(answer, Refusal):
-            raise error_of(answer, self._target)
+        if isinstance(answer, ErrorResponse):
+            raise to_error(answer, self._target)
         return answer
 
 
-class _Reading:
+class _PageReader:
     """Where a reader of pages is."""
 
-    def __init__(self, rows: Callable[[Position | None], AsyncItemPaged[Any]], after: Position | None) -> None:
+    def __init__(
+        self, rows: Callable[[DocumentCursor | None], AsyncItemPaged[Any]], after: DocumentCursor | None
+    ) -> None:
         self._rows = rows
         self._after = after
         self._pages: AsyncIterator[AsyncIterator[Document]] | None = None
@@ -316,24 +316,24 @@ class _Reading:
         return found
 
 
-def _pause(refusal: Refusal, attempt: int) -> float:
+def _retry_pause_s(refusal: ErrorResponse, attempt: int) -> float:
     """Seconds until the next attempt: as told, else growing; spread, so that many do not come back together."""
     if refusal.retry_after_s is not None:
         return refusal.retry_after_s * random.uniform(1.0, 1.2)  # noqa: S311  # no secret
     return random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(attempt, 20))  # noqa: S311  # no secret
 
 
-def _refusal(problem: AzureError | TimeoutError, patience: Patience) -> Refusal:
+def _to_error_response(problem: AzureError | TimeoutError, patience: CosmosTimeouts) -> ErrorResponse:
     if isinstance(problem, TimeoutError):
-        return Refusal(NO_ANSWER, message=f"no answer within {patience.request_s:g} s")
+        return ErrorResponse(NO_ANSWER, message=f"no answer within {patience.request_s:g} s")
     if isinstance(problem, HttpResponseError) and (problem.status_code or 0) >= 400:
         headers = getattr(problem, "headers", None) or {}
         wait_ms = headers.get("x-ms-retry-after-ms")
-        return Refusal(
+        return ErrorResponse(
             status=problem.status_code or 0,
             substatus=getattr(problem, "sub_status", None) or 0,
             message=str(getattr(problem, "http_error_message", None) or problem.message),
             retry_after_s=None if wait_ms is None else float(wait_ms) / 1000,
         )
     # A login that fails before anything is sent has no status.
-    return Refusal(401 if isinstance(problem, ClientAuthenticationError) else NO_ANSWER, message=str(problem))
+    return ErrorResponse(401 if isinstance(problem, ClientAuthenticationError) else NO_ANSWER, message=str(problem))

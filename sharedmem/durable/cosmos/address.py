@@ -1,4 +1,4 @@
-"""Where an account is and how it lets us in: from settings, without I/O."""
+"""The URL, key and timeouts of a Cosmos DB account, parsed from the settings; no I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from sharedmem.durable.cosmos.errors import wrong_login
+from sharedmem.durable.cosmos.errors import login_error
 from sharedmem.errors import ConfigError
 
 EMULATOR_SCHEME = "cosmos+http"
@@ -18,7 +18,7 @@ _SCHEMES = {"cosmos": "https", EMULATOR_SCHEME: "http"}
 _EMULATOR_KEY = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGgyPMbIZnqyMsEcaGQy67XIw/Jw=="
 
 
-class Patience(NamedTuple):
+class CosmosTimeouts(NamedTuple):
     """How long to wait for the service."""
 
     request_s: float = 5.0
@@ -27,14 +27,14 @@ class Patience(NamedTuple):
     """For a request with its repetitions."""
 
 
-class Endpoint(NamedTuple):
+class CosmosEndpoint(NamedTuple):
     """Where an account is."""
 
     url: str
     is_emulator: bool
 
 
-def endpoint_of(url: str) -> Endpoint:
+def parse_endpoint(url: str) -> CosmosEndpoint:
     """The account that a `durable_url` names.
 
     Args:
@@ -54,10 +54,10 @@ def endpoint_of(url: str) -> Endpoint:
         problem = "write it like cosmos://account.documents.azure.com; the names of database and container are settings"
         raise ConfigError("durable_url", "the durable tier's settings", problem)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return Endpoint(f"{_SCHEMES[scheme]}://{host}{f':{port}' if port else ''}/", scheme == EMULATOR_SCHEME)
+    return CosmosEndpoint(f"{_SCHEMES[scheme]}://{host}{f':{port}' if port else ''}/", scheme == EMULATOR_SCHEME)
 
 
-def key_for(endpoint: Endpoint, key: SecretStr | None) -> str | None:
+def key_for(endpoint: CosmosEndpoint, key: SecretStr | None) -> str | None:
     """The account key, or None where Entra ID logs in.
 
     Raises:
@@ -71,5 +71,5 @@ def key_for(endpoint: Endpoint, key: SecretStr | None) -> str | None:
     except binascii.Error:
         # The cause is left out, as nothing near the key belongs into an error.
         problem = "it is no account key (those are base64); copy the primary or secondary key of the account"
-        raise wrong_login(problem, with_key=True) from None
+        raise login_error(problem, with_key=True) from None
     return text

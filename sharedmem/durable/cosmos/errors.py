@@ -1,4 +1,4 @@
-"""What Cosmos DB's refusals mean, and whether to ask again: decided without I/O."""
+"""What the error responses of Cosmos DB mean, and which of them to retry; no I/O."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from sharedmem.errors import (
     UsageError,
 )
 
-_WHAT = "the durable tier (Cosmos DB)"
+_SERVICE = "the durable tier (Cosmos DB)"
 _OWNER_IS_MISSING = 1003
-_SESSION_IS_BEHIND = 1002
+_SESSION_NOT_AVAILABLE = 1002
 _WRITES_ARE_ELSEWHERE = 3
 _ACCOUNT_IS_MOVING = 1008
 NO_ANSWER = 0
 """The status of a request to which nothing came back."""
 # 449: two writes met; 410 and 403/3: a partition or the write region is moving.
-_PASSING = frozenset({NO_ANSWER, 408, 410, 449, 500, 502, 503, 504})
-_SHOWN = 300
+_TRANSIENT_STATUSES = frozenset({NO_ANSWER, 408, 410, 449, 500, 502, 503, 504})
+_MOST_CHARS = 300
 
-PLANNED = frozenset({400, 404, 409, 412, 413})
+EXPECTED_STATUSES = frozenset({400, 404, 409, 412, 413})
 """Statuses that say what became of a document; whoever asked for it knows what they mean."""
 
 
-class Refusal(NamedTuple):
+class ErrorResponse(NamedTuple):
     """What the service answered instead of doing it."""
 
     status: int
@@ -40,7 +40,7 @@ class Refusal(NamedTuple):
     retry_after_s: float | None = None
 
 
-class Target(NamedTuple):
+class CosmosTarget(NamedTuple):
     """Whom we speak to and as whom, for errors."""
 
     database: str
@@ -53,46 +53,48 @@ class Target(NamedTuple):
         return "account key" if self.with_key else "Entra ID identity"
 
 
-def is_planned(refusal: Refusal) -> bool:
+def is_expected(refusal: ErrorResponse) -> bool:
     """Whether it is about one document and nothing else."""
     if refusal.status == 404:
-        return refusal.substatus not in {_OWNER_IS_MISSING, _SESSION_IS_BEHIND}
-    return refusal.status in PLANNED
+        return refusal.substatus not in {_OWNER_IS_MISSING, _SESSION_NOT_AVAILABLE}
+    return refusal.status in EXPECTED_STATUSES
 
 
-def is_passing(refusal: Refusal) -> bool:
+def is_transient(refusal: ErrorResponse) -> bool:
     """Whether to ask again may help."""
     if refusal.status == 403:
         return refusal.substatus in {_WRITES_ARE_ELSEWHERE, _ACCOUNT_IS_MOVING}
-    return refusal.status in _PASSING or refusal.status == 429 or refusal.substatus == _SESSION_IS_BEHIND
+    return refusal.status in _TRANSIENT_STATUSES or refusal.status == 429 or refusal.substatus == _SESSION_NOT_AVAILABLE
 
 
-def error_of(refusal: Refusal, target: Target) -> SharedMemoryError:
+def to_error(refusal: ErrorResponse, target: CosmosTarget) -> SharedMemoryError:
     """What to tell the caller, when asking again does not help or did not."""
     if refusal.status == 429:
         return LimitedError(
-            f"{_WHAT} is out of request units for container {target.container!r}", refusal.retry_after_s or 1.0
+            f"{_SERVICE} is out of request units for container {target.container!r}", refusal.retry_after_s or 1.0
         )
     if refusal.status == NO_ANSWER:
-        return unreachable(short(refusal.message))
-    if is_passing(refusal):
-        return unreachable(f"it answered {refusal.status}: {short(refusal.message)}")
+        return unreachable_error(shorten_message(refusal.message))
+    if is_transient(refusal):
+        return unreachable_error(f"it answered {refusal.status}: {shorten_message(refusal.message)}")
     if refusal.status in {401, 403}:
         place = f"{target.database}/{target.container}"
-        return AccessDeniedError(target.who, place, "read and write", _denial(refusal, with_key=target.with_key))
+        return AccessDeniedError(
+            target.who, place, "read and write", _access_denied_error(refusal, with_key=target.with_key)
+        )
     if refusal.status == 404:
-        return missing(target)
+        return container_missing_error(target)
     if refusal.status == 400:
         return ConfigError(
             "cosmos_container",
             "the durable tier's settings",
-            f"container {target.container!r} does not take what sharedmem asks ({short(refusal.message)}); "
+            f"container {target.container!r} does not take what sharedmem asks ({shorten_message(refusal.message)}); "
             "compare its indexing policy with docs/cosmos.md",
         )
-    return InternalError(f"{_WHAT} answered {refusal.status} unexpectedly: {short(refusal.message)}")
+    return InternalError(f"{_SERVICE} answered {refusal.status} unexpectedly: {shorten_message(refusal.message)}")
 
 
-def missing(target: Target) -> NotFoundError:
+def container_missing_error(target: CosmosTarget) -> NotFoundError:
     """The container is not there (any more)."""
     return NotFoundError(
         "Cosmos DB container",
@@ -101,19 +103,19 @@ def missing(target: Target) -> NotFoundError:
     )
 
 
-def misused(why: str) -> UsageError:
+def not_open_error(why: str) -> UsageError:
     """It was not opened, or is closed."""
-    return UsageError(_WHAT, why)
+    return UsageError(_SERVICE, why)
 
 
-def unreachable(why: str) -> UnavailableError:
+def unreachable_error(why: str) -> UnavailableError:
     """Nothing, or nothing useful, came back."""
-    return UnavailableError(_WHAT, why)
+    return UnavailableError(_SERVICE, why)
 
 
-def _denial(refusal: Refusal, *, with_key: bool) -> str:
+def _access_denied_error(refusal: ErrorResponse, *, with_key: bool) -> str:
     """Why the service does not let us in, and what to do."""
-    reason = short(refusal.message)
+    reason = shorten_message(refusal.message)
     if refusal.status == 401 and with_key:
         return f"cosmos_key is wrong or was rotated; copy the account's current one ({reason})"
     if refusal.status == 401:
@@ -123,17 +125,17 @@ def _denial(refusal: Refusal, *, with_key: bool) -> str:
     return f"assign it the role 'Cosmos DB Built-in Data Contributor' on the account, see docs/cosmos.md ({reason})"
 
 
-def wrong_login(problem: str, *, with_key: bool) -> ConfigError:
+def login_error(problem: str, *, with_key: bool) -> ConfigError:
     """What was given to log in with cannot work."""
     origin = "the durable tier's settings" if with_key else "not set, hence Entra ID"
     return ConfigError("cosmos_key", origin, problem)
 
 
-def short(message: str) -> str:
+def shorten_message(message: str) -> str:
     """What the service said, on one line: the message in its JSON, or the text itself."""
     try:
         told = json.loads(message)["message"]
     except (ValueError, TypeError, KeyError):
         told = message
     line = " ".join(str(told).split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
+    return line if len(line) <= _MOST_CHARS else f"{line[: _MOST_CHARS - 3]}..."

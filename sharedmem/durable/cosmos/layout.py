@@ -16,7 +16,7 @@ _MOST_DIMENSIONS = 4_096
 _Policy = dict[str, Any]
 
 
-class Layout(NamedTuple):
+class ContainerLayout(NamedTuple):
     """What a container is made with."""
 
     partition_key: tuple[str, ...]
@@ -29,9 +29,9 @@ class Layout(NamedTuple):
     """Of the container, where the layout says it."""
 
 
-def records_layout() -> Layout:
+def records_layout() -> ContainerLayout:
     """The container of the records: only what queries ask for is indexed, and never the exact text."""
-    return Layout(
+    return ContainerLayout(
         partition_key=("/namespace", "/scope", "/key"),
         indexing=_indexing(
             ["/namespace/?", "/scope/?", "/key/?", "/element/?", "/type/?", "/stamp/?", "/deleted/?", "/body/*"],
@@ -58,7 +58,7 @@ def _composite(order: str, *paths: str) -> list[dict[str, str]]:
     return [{"path": path, "order": order} for path in paths]
 
 
-def memories_layout(dimensions: int, *, many: bool = False, shard_by_tenant: bool = False) -> Layout:
+def memories_layout(dimensions: int, *, many: bool = False, shard_by_tenant: bool = False) -> ContainerLayout:
     """The container `memories` of semantic memory: a vector and a full-text index beside the ordinary ones.
 
     Args:
@@ -70,14 +70,14 @@ def memories_layout(dimensions: int, *, many: bool = False, shard_by_tenant: boo
         InvalidError: dimensions that the service does not take.
     """
     index = _vector_index(dimensions, "/tenant_id" if shard_by_tenant else "", many=many)
-    return _searched(("/tenant_id", "/thread_id"), index, ("/content", "/memory"), dimensions)._replace(
+    return _searchable_layout(("/tenant_id", "/thread_id"), index, ("/content", "/memory"), dimensions)._replace(
         setting="cosmos_memories"
     )
 
 
 def graphs_layout(
     dimensions: int, *, name: str = "graphs", many: bool = False, shard_by_tenant: bool = False
-) -> Layout:
+) -> ContainerLayout:
     """The container `graphs` of knowledge graphs, with a vector and a full-text index as that of the memories.
 
     Args:
@@ -88,7 +88,7 @@ def graphs_layout(
         InvalidError: dimensions that the service does not take.
     """
     index = _vector_index(dimensions, "/namespace" if shard_by_tenant else "", many=many)
-    return _searched(("/namespace", "/group_id"), index, ("/text",), dimensions)._replace(
+    return _searchable_layout(("/namespace", "/group_id"), index, ("/text",), dimensions)._replace(
         setting="cosmos_graphs", name=name
     )
 
@@ -100,10 +100,12 @@ def _vector_index(dimensions: int, shard: str, *, many: bool) -> _Policy:
     return index | ({"vectorIndexShardKey": [shard]} if shard else {})
 
 
-def _searched(partition: tuple[str, str], vector_index: _Policy, texts: Sequence[str], dimensions: int) -> Layout:
+def _searchable_layout(
+    partition: tuple[str, str], vector_index: _Policy, texts: Sequence[str], dimensions: int
+) -> ContainerLayout:
     """A container in which meanings and words are looked for."""
     namespace, _ = partition
-    return Layout(
+    return ContainerLayout(
         partition_key=partition,
         indexing={
             "indexingMode": "consistent",
@@ -133,7 +135,7 @@ def _embeddings(dimensions: int) -> _Policy:
 # -- an existing container ------------------------------------------------------------------------
 
 
-def check_partition_key(container: str, layout: Layout, properties: Mapping[str, Any]) -> None:
+def check_partition_key(container: str, layout: ContainerLayout, properties: Mapping[str, Any]) -> None:
     """Refuse a container that was made for something else.
 
     Raises:
@@ -142,13 +144,14 @@ def check_partition_key(container: str, layout: Layout, properties: Mapping[str,
     found = tuple((properties.get("partitionKey") or {}).get("paths") or ())
     if found != layout.partition_key:
         problem = (
-            f"container {container!r} is partitioned by {_listed(found)}, not by {_listed(layout.partition_key)}; "
+            f"container {container!r} is partitioned by {_sorted_paths(found)}, "
+            f"not by {_sorted_paths(layout.partition_key)}; "
             "this cannot be changed later: name another container, which will be made"
         )
         raise ConfigError(layout.setting, "the durable tier's settings", problem)
 
 
-def check_policies(container: str, layout: Layout, properties: Mapping[str, Any]) -> None:
+def check_policies(container: str, layout: ContainerLayout, properties: Mapping[str, Any]) -> None:
     """Refuse a container whose vectors are others than ours, or that has none of the policies that searches need.
 
     Raises:
@@ -163,7 +166,7 @@ def check_policies(container: str, layout: Layout, properties: Mapping[str, Any]
         raise ConfigError(layout.setting, "the durable tier's settings", problem)
 
 
-def _vector_differences(layout: Layout, properties: Mapping[str, Any]) -> list[str]:
+def _vector_differences(layout: ContainerLayout, properties: Mapping[str, Any]) -> list[str]:
     if layout.vectors is None:
         return []
     (wanted,) = layout.vectors["vectorEmbeddings"]
@@ -177,7 +180,7 @@ def _vector_differences(layout: Layout, properties: Mapping[str, Any]) -> list[s
     return [f"has {name} {found.get(name)!r} where {wanted[name]!r} is needed" for name in alike]
 
 
-def _text_differences(layout: Layout, properties: Mapping[str, Any]) -> list[str]:
+def _text_differences(layout: ContainerLayout, properties: Mapping[str, Any]) -> list[str]:
     if layout.full_text is None:
         return []
     policy = (properties.get("fullTextPolicy") or {}).get("fullTextPaths") or []
@@ -185,11 +188,11 @@ def _text_differences(layout: Layout, properties: Mapping[str, Any]) -> list[str
     return [f"has no full-text policy for {path}" for path in _text_paths(layout) if path not in found]
 
 
-def _text_paths(layout: Layout) -> list[str]:
+def _text_paths(layout: ContainerLayout) -> list[str]:
     return [one["path"] for one in (layout.full_text or {}).get("fullTextPaths", [])]
 
 
-def differences(container: str, layout: Layout, properties: Mapping[str, Any]) -> list[str]:
+def differences(container: str, layout: ContainerLayout, properties: Mapping[str, Any]) -> list[str]:
     """What else of a container is not as we make it, in sentences."""
     found = []
     if properties.get("defaultTtl") is None:
@@ -198,14 +201,14 @@ def differences(container: str, layout: Layout, properties: Mapping[str, Any]) -
         )
     missing = [one for one in layout.indexing.get("compositeIndexes", []) if one not in _composites(properties)]
     found += [
-        f"container {container!r} lacks the composite index {_listed([part['path'] for part in one])} "
+        f"container {container!r} lacks the composite index {_sorted_paths([part['path'] for part in one])} "
         f"({one[0]['order']}); queries will be refused until it is added"
         for one in missing
     ]
     return found + [f"container {container!r} {one}" for one in _index_differences(layout, properties)]
 
 
-def _index_differences(layout: Layout, properties: Mapping[str, Any]) -> list[str]:
+def _index_differences(layout: ContainerLayout, properties: Mapping[str, Any]) -> list[str]:
     """Of a container for searches: what makes them slow, wrong or dear; all of it can be changed."""
     if layout.full_text is None:
         return []
@@ -234,5 +237,5 @@ def _composites(properties: Mapping[str, Any]) -> list[list[dict[str, str]]]:
     ]
 
 
-def _listed(paths: Sequence[str]) -> str:
+def _sorted_paths(paths: Sequence[str]) -> str:
     return f"[{', '.join(paths)}]"

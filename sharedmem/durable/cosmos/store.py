@@ -15,22 +15,35 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from sharedmem.clock import Clock, SystemClock, new_id
-from sharedmem.durable.cosmos.address import Patience, endpoint_of, key_for
-from sharedmem.durable.cosmos.documents import identity_document, identity_of, newest, place_of
-from sharedmem.durable.cosmos.errors import Refusal, Target, missing, misused, unreachable, wrong_login
-from sharedmem.durable.cosmos.graph_documents import SCOPE as GRAPH_SCOPE
-from sharedmem.durable.cosmos.graph_documents import TYPES as GRAPH_TYPES
-from sharedmem.durable.cosmos.layout import Layout, check_partition_key, check_policies, differences, records_layout
-from sharedmem.durable.cosmos.memory_documents import SCOPE as MEMORY_SCOPE
-from sharedmem.durable.cosmos.memory_documents import TYPE as MEMORY_TYPE
-from sharedmem.durable.cosmos.section import GraphShape, MemoryShape, RecordShape, Section, Shape
-from sharedmem.durable.living import is_of_users
+from sharedmem.durable.cosmos.address import CosmosTimeouts, key_for, parse_endpoint
+from sharedmem.durable.cosmos.container import CosmosContainer, DocumentMapper, GraphMapper, MemoryMapper, RecordMapper
+from sharedmem.durable.cosmos.errors import (
+    CosmosTarget,
+    ErrorResponse,
+    container_missing_error,
+    login_error,
+    not_open_error,
+    unreachable_error,
+)
+from sharedmem.durable.cosmos.graph_container import SCOPE as GRAPH_SCOPE
+from sharedmem.durable.cosmos.graph_container import TYPES as GRAPH_TYPES
+from sharedmem.durable.cosmos.layout import (
+    ContainerLayout,
+    check_partition_key,
+    check_policies,
+    differences,
+    records_layout,
+)
+from sharedmem.durable.cosmos.memory_container import SCOPE as MEMORY_SCOPE
+from sharedmem.durable.cosmos.memory_container import TYPE as MEMORY_TYPE
+from sharedmem.durable.cosmos.record_container import identity_document, identity_of, newest_of_each, place_of
+from sharedmem.durable.liveness import is_user_namespace
 from sharedmem.durable.protocol import Scalar
 from sharedmem.errors import AccessDeniedError, ConfigError
 from sharedmem.models import Charges, DurableRecord, Outcome, Put
 
 if TYPE_CHECKING:
-    from sharedmem.durable.cosmos.account import Account, Meter
+    from sharedmem.durable.cosmos.account import ChargeMeter, CosmosAccount
 
 _Pages = AsyncGenerator[list[DurableRecord], None]
 
@@ -68,29 +81,29 @@ class CosmosDurable:
         database: str = "sharedmem",
         container: str = "records",
         clock: Clock | None = None,
-        patience: Patience = Patience(),  # noqa: B008  # cannot change
-        memories: Layout | None = None,
+        patience: CosmosTimeouts = CosmosTimeouts(),  # noqa: B008  # cannot change
+        memories: ContainerLayout | None = None,
         memories_container: str = MEMORIES,
-        graphs: Layout | None = None,
+        graphs: ContainerLayout | None = None,
     ) -> None:
         self._url = url
-        self._endpoint = endpoint_of(url)
+        self._endpoint = parse_endpoint(url)
         self._key = key
-        self._target = Target(database, container, with_key=key_for(self._endpoint, key) is not None)
+        self._target = CosmosTarget(database, container, with_key=key_for(self._endpoint, key) is not None)
         self._clock: Clock = clock or SystemClock()
         self._patience = patience
         self._layouts = {container: records_layout()}
         # What lies in a container of its own, by the scope of its keys.
-        self._apart: dict[str, tuple[str, Shape]] = {}
+        self._apart: dict[str, tuple[str, DocumentMapper]] = {}
         if memories is not None:
             self._layouts[memories_container] = memories
-            self._apart[MEMORY_SCOPE] = memories_container, MemoryShape()
+            self._apart[MEMORY_SCOPE] = memories_container, MemoryMapper()
         if graphs is not None:
             self._layouts[graphs.name] = graphs
-            self._apart[GRAPH_SCOPE] = graphs.name, GraphShape()
-        self._held: dict[str, Section] = {}
-        self._opened: Account | None = None
-        self._meter: Meter | None = None
+            self._apart[GRAPH_SCOPE] = graphs.name, GraphMapper()
+        self._held: dict[str, CosmosContainer] = {}
+        self._opened: CosmosAccount | None = None
+        self._meter: ChargeMeter | None = None
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     @property
@@ -111,21 +124,21 @@ class CosmosDurable:
             NotFoundError: the container does not exist, and was not to be made.
         """
         await self.close()
-        self._opened = account = self._new_account(_library())
+        self._opened = account = self._new_account(_import_account())
         try:
             await account.connect()
             for container, layout in self._layouts.items():
                 # Whoever knows the one may make the other: an account from before memories has only the first.
                 await self._ensure(container, layout, create=create or container != self._target.container)
-            places = {"": (self._target.container, RecordShape()), **self._apart}
+            places = {"": (self._target.container, RecordMapper()), **self._apart}
             self._held = {
-                scope: Section(account.at(container), shape, self._clock, self._slots)
+                scope: CosmosContainer(account.at(container), shape, self._clock, self._slots)
                 for scope, (container, shape) in places.items()
             }
             return await self._identity()
         except AccessDeniedError as error:
             await self.close()
-            raise wrong_login(str(error), with_key=self._target.with_key) from error
+            raise login_error(str(error), with_key=self._target.with_key) from error
         except BaseException:
             await self.close()
             raise
@@ -137,11 +150,11 @@ class CosmosDurable:
         if account is not None:
             await account.close()
 
-    def _new_account(self, library: ModuleType) -> Account:
-        self._meter = self._meter or library.Meter()
-        account: Account = library.Account(
+    def _new_account(self, library: ModuleType) -> CosmosAccount:
+        self._meter = self._meter or library.ChargeMeter()
+        account: CosmosAccount = library.CosmosAccount(
             self._endpoint,
-            key_for(self._endpoint, self._key) or library.entra_login(),
+            key_for(self._endpoint, self._key) or library.entra_credential(),
             target=self._target,
             clock=self._clock,
             patience=self._patience,
@@ -149,18 +162,18 @@ class CosmosDurable:
         )
         return account
 
-    async def _ensure(self, container: str, layout: Layout, *, create: bool) -> None:
+    async def _ensure(self, container: str, layout: ContainerLayout, *, create: bool) -> None:
         properties = await self._account.properties(container)
         if properties is None:
             if not create:
-                raise missing(self._target._replace(container=container))
+                raise container_missing_error(self._target._replace(container=container))
             await self._make(container, layout)
             properties = await self._account.properties(container) or {}
         # Somebody else may have made it at the same moment.
         check_partition_key(container, layout, properties)
         check_policies(container, layout, properties)
 
-    async def _make(self, container: str, layout: Layout) -> None:
+    async def _make(self, container: str, layout: ContainerLayout) -> None:
         try:
             await self._account.make(container, layout)
         except AccessDeniedError as error:
@@ -174,11 +187,11 @@ class CosmosDurable:
         document = identity_document(new_id(32))
         for _ in range(_ATTEMPTS):
             held = await self._account.read(place_of(document["key"]))
-            if not isinstance(held, Refusal):
+            if not isinstance(held, ErrorResponse):
                 return identity_of(held, self._target.container)
-            if not isinstance(await self._account.create(document), Refusal):
+            if not isinstance(await self._account.create(document), ErrorResponse):
                 return identity_of(document, self._target.container)
-        raise unreachable("it does not show what it has just been given")
+        raise unreachable_error("it does not show what it has just been given")
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -193,7 +206,7 @@ class CosmosDurable:
             UnavailableError, LimitedError, AccessDeniedError: see `Durable.put`.
             NotFoundError: the container was removed.
         """
-        winners = newest(records)
+        winners = newest_of_each(records)
         puts: dict[tuple[str, str], Put] = {}
         for section in self._sections:
             own = [record for record in winners.values() if self._section_of(record.key) is section]
@@ -250,7 +263,7 @@ class CosmosDurable:
             )
             for scope, section in sorted(self._by_scope.items())
         }
-        async with aclosing(_in_order(walks)) as pages:
+        async with aclosing(_merge_pages(walks)) as pages:
             async for page in pages:
                 yield page
 
@@ -269,7 +282,7 @@ class CosmosDurable:
             as `get`.
         """
         found = {name for section in self._sections for name in await section.namespaces()}
-        return sorted(filter(is_of_users, found))
+        return sorted(filter(is_user_namespace, found))
 
     # -- care -------------------------------------------------------------------------------------
 
@@ -293,7 +306,7 @@ class CosmosDurable:
         for container, layout in self._layouts.items():
             properties = await self._account.properties(container)
             if properties is None:
-                raise missing(self._target._replace(container=container))
+                raise container_missing_error(self._target._replace(container=container))
             found += differences(container, layout, properties)
         return found
 
@@ -304,28 +317,28 @@ class CosmosDurable:
     # -- tools ------------------------------------------------------------------------------------
 
     @property
-    def _account(self) -> Account:
+    def _account(self) -> CosmosAccount:
         if self._opened is None:
-            raise misused("it is not open; open it first")
+            raise not_open_error("it is not open; open it first")
         return self._opened
 
     @property
-    def _by_scope(self) -> dict[str, Section]:
+    def _by_scope(self) -> dict[str, CosmosContainer]:
         """The containers by the scope of the keys in them, that of all others without one."""
         if not self._held:
-            raise misused("it is not open; open it first")
+            raise not_open_error("it is not open; open it first")
         return self._held
 
     @property
-    def _sections(self) -> list[Section]:
+    def _sections(self) -> list[CosmosContainer]:
         """Of the records, then of the memories and of the graphs where these have containers of their own."""
         return list(self._by_scope.values())
 
-    def _section_of(self, key: str) -> Section:
+    def _section_of(self, key: str) -> CosmosContainer:
         scope = (*key.split(":", 2), "")[1]
         return self._by_scope.get(scope) or self._by_scope[""]
 
-    def _section_for(self, of_type: str) -> Section:
+    def _section_for(self, of_type: str) -> CosmosContainer:
         scope = MEMORY_SCOPE if of_type == MEMORY_TYPE else GRAPH_SCOPE if of_type in GRAPH_TYPES else ""
         return self._by_scope.get(scope) or self._by_scope[""]
 
@@ -333,14 +346,14 @@ class CosmosDurable:
         return f"<CosmosDurable {self._url} {self._target.database}/{self._target.container}>"
 
 
-def _library() -> ModuleType:
+def _import_account() -> ModuleType:
     """The SDK's side of the tier, which refuses to be imported where the extra is missing."""
     from sharedmem.durable.cosmos import account as cosmos_account  # noqa: PLC0415  # an extra
 
     return cosmos_account
 
 
-async def _in_order(walks: Mapping[str, _Pages]) -> _Pages:
+async def _merge_pages(walks: Mapping[str, _Pages]) -> _Pages:
     """The pages of the records, with those of each other container where its keys belong, which follow each other.
 
     Args:

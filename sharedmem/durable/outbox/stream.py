@@ -1,22 +1,118 @@
-"""One namespace's outbox at the server: how its entries are fetched, and how they go when the durable tier has them.
-
-Whoever works on an outbox has its entries from one consumer group, under one name: an entry is given to one worker at
-a time, and to another one when that has been silent too long. Nothing depends on it: documents may be put twice and in
-any order, since stamps decide which of them stay, and an entry counts as settled once, by whoever removes it.
-"""
+"""The outbox stream of a namespace: its entries and their documents, reading and acknowledging."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
+from hashlib import sha256
 from typing import Literal, NamedTuple, TypeVar, cast
 
+from sharedmem.durable.json_codec import member_to_text, to_text
+from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord
-from sharedmem.wire.changes import as_list, text_of
-from sharedmem.wire.faults import translate
-from sharedmem.wire.keeping import Keeping, KeptKey, Refusal, Settled
-from sharedmem.wire.keys import KeySpace
-from sharedmem.wire.line import Line
-from sharedmem.wire.replies import Reply, ServerError
+from sharedmem.redis.change_stream import as_list, text_of
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.codec import JSON
+from sharedmem.redis.errors import public_error
+from sharedmem.redis.keys import KeySpace, check_durable_key
+from sharedmem.redis.replies import Reply, ServerError
+from sharedmem.redis.scripts.durable import DeliveredEntry, DurableKey, DurableScripts, RejectedField
+
+_KINDS = {b"s": "session", b"k": "knowledge", b"l": "log"}
+_NAME_WORDS = 11
+_VALUE = b"value"
+_GONE, _MEMBER = b"gone", b"member"
+# Another client's string without a header.
+_TEXT = b"text"
+
+
+class OutboxDocument(NamedTuple):
+    """One field of an entry: a document, or why it is none."""
+
+    record: DurableRecord | None
+    problem: str = ""
+
+
+def parse_documents(fields: Sequence[bytes], namespace: str) -> list[OutboxDocument]:
+    """What an entry holds, field by field; what cannot be understood says why instead of failing.
+
+    Args:
+        fields: names and bodies in turn.
+        namespace: whose outbox it is: nothing in it speaks for another.
+    """
+    return [_parse_field(fields[i], fields[i + 1], namespace) for i in range(0, len(fields) - 1, 2)]
+
+
+def parse_records(fields: Sequence[bytes], namespace: str) -> list[DurableRecord]:
+    """The documents of an entry that can be understood; arguments as `parse_documents`."""
+    return [left.record for left in parse_documents(fields, namespace) if left.record is not None]
+
+
+def parse_record(name: bytes, body: bytes) -> DurableRecord:
+    """The document of one field.
+
+    Raises:
+        InvalidError, ValueError: it is spelled otherwise.
+    """
+    head, newline, element = name.partition(b"\n")
+    words = head.split(b" ", _NAME_WORDS - 1)
+    if len(words) != _NAME_WORDS or words[1] not in _KINDS or (newline and not element):
+        raise InvalidError("entry of the outbox", name[:80], "lua/include/kept.lua says how it is spelled")
+    type_, kind, version, stamp, floor, size, expires, created, codec, actor, key = words
+    # A member of a set has no name but itself, which may be long and need not be text.
+    is_member = type_ == b"set" and newline
+    spelled, text = _body_text(type_, codec, element if is_member else body)
+    return DurableRecord(
+        key=check_durable_key(key.decode()),
+        element=sha256(element).hexdigest() if is_member else element.decode(),
+        type=type_.decode(),
+        kind=_KINDS[kind],
+        version=int(version),
+        stamp=int(stamp),
+        floor=int(floor),
+        size=int(size),
+        expires=int(expires),
+        created=int(created),
+        actor=actor.decode(),
+        codec=spelled,
+        deleted=codec == _GONE,
+        body=text,
+    )
+
+
+def newest_of_each(records: Iterable[DurableRecord]) -> list[DurableRecord]:
+    """Of each document only what was left last; what lay under a key before a head stays forgotten (`floor`)."""
+    found: dict[tuple[str, str], DurableRecord] = {}
+    for record in records:
+        place = record.key, record.element
+        other = found.get(place)
+        found[place] = record if other is None else _merge(other, record)
+    return list(found.values())
+
+
+def _parse_field(name: bytes, body: bytes, namespace: str) -> OutboxDocument:
+    try:
+        record = parse_record(name, body)
+    except (InvalidError, ValueError) as error:
+        return OutboxDocument(None, f"it cannot be understood: {error}")
+    if record.namespace != namespace:
+        return OutboxDocument(None, f"it is of namespace {record.namespace!r}, and lay in the outbox of {namespace!r}")
+    return OutboxDocument(record)
+
+
+def _body_text(type_: bytes, codec: bytes, body: bytes) -> tuple[str, str]:
+    """(codec, text) of the document's body."""
+    if codec == _GONE:
+        return JSON.decode(), ""
+    if codec in {_MEMBER, _TEXT}:
+        return member_to_text(body)
+    return codec.decode(), to_text(codec, body) if body or type_ == _VALUE else ""
+
+
+def _merge(one: DurableRecord, other: DurableRecord) -> DurableRecord:
+    first, last = (one, other) if one.stamp <= other.stamp else (other, one)
+    floor = max(first.floor, last.floor)
+    return last if last.floor == floor else last.model_copy(update={"floor": floor})
+
 
 T = TypeVar("T")
 Recovery = Literal["complete", "running", "tier away", "not begun"]
@@ -27,12 +123,12 @@ _CONSUMER = "hubs"
 _MOST_KEYS = 250
 
 
-def left_at_ms(entry_id: bytes) -> int:
+def entry_time_ms(entry_id: bytes) -> int:
     """When the entry of that id was left, in milliseconds since 1970, by the server's clock."""
     return int(entry_id.partition(b"-")[0])
 
 
-class Entry(NamedTuple):
+class OutboxEntry(NamedTuple):
     """One entry of the outbox: what one step has left."""
 
     id: bytes
@@ -46,7 +142,7 @@ class Entry(NamedTuple):
     @property
     def at_ms(self) -> int:
         """When it was left, in milliseconds since 1970, by the server's clock."""
-        return left_at_ms(self.id)
+        return entry_time_ms(self.id)
 
     @property
     def at_s(self) -> float:
@@ -54,7 +150,7 @@ class Entry(NamedTuple):
         return self.at_ms / 1000
 
 
-class Done(NamedTuple):
+class SettledEntry(NamedTuple):
     """An entry of which the tier has all that it will ever take."""
 
     id: bytes
@@ -64,17 +160,17 @@ class Done(NamedTuple):
     """(which field, from 1 on; why) of what it will not take."""
 
 
-class Means(NamedTuple):
+class OutboxContext(NamedTuple):
     """What the streams of all namespaces are reached by."""
 
-    line: Line
+    line: RedisClient
     keyspace: KeySpace
-    keeping: Keeping
+    keeping: DurableScripts
     cache_ms: int
     absent_ms: int
 
 
-async def server_microseconds(line: Line) -> int:
+async def server_time_us(line: RedisClient) -> int:
     """The server's time since 1970. One round trip.
 
     Raises:
@@ -92,14 +188,14 @@ class OutboxStream:
         namespace: whose.
     """
 
-    def __init__(self, means: Means, namespace: str) -> None:
+    def __init__(self, means: OutboxContext, namespace: str) -> None:
         self._means = means
         self._line = means.line
         self.namespace = namespace
         self.key = means.keyspace.outbox(namespace)
         self.dead = means.keyspace.dead_outbox(namespace)
 
-    async def fresh(self, count: int) -> list[Entry]:
+    async def fresh(self, count: int) -> list[OutboxEntry]:
         """Entries that nobody was given so far, now ours. One round trip.
 
         Raises:
@@ -111,13 +207,13 @@ class OutboxStream:
             reply = await self._line.call_aside(*command)
         except ServerError as error:
             if "NOGROUP" not in error.text:
-                raise translate(error, self._line.address) from error
+                raise public_error(error, self._line.address) from error
             await self._make_group()
             reply = await self._line.call_aside(*command)
         streams = as_list(reply)
-        return _entries(as_list(streams[0])[1]) if streams else []
+        return _parse_entries(as_list(streams[0])[1]) if streams else []
 
-    async def abandoned(self, count: int, *, idle_ms: int) -> list[Entry]:
+    async def claim_abandoned(self, count: int, *, idle_ms: int) -> list[OutboxEntry]:
         """Entries whose worker has been silent for so long, now ours. Two round trips, one where there are none.
 
         Raises:
@@ -130,39 +226,39 @@ class OutboxStream:
         except ServerError as error:
             if "NOGROUP" in error.text:
                 return []
-            raise translate(error, self._line.address) from error
+            raise public_error(error, self._line.address) from error
         ids = [text_of(as_list(row)[0]) for row in rows]
         if not ids:
             return []
-        return _entries(await self._line.call_aside("XCLAIM", self.key, GROUP, _CONSUMER, idle_ms, *ids))
+        return _parse_entries(await self._line.call_aside("XCLAIM", self.key, GROUP, _CONSUMER, idle_ms, *ids))
 
-    async def read(self, ids: Sequence[bytes]) -> list[Entry]:
+    async def read(self, ids: Sequence[bytes]) -> list[OutboxEntry]:
         """The entries of these ids that are still there. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
         if len(ids) == 1:
-            return _entries(await self._told(self._line.call("XRANGE", self.key, ids[0], ids[0])))
+            return _parse_entries(await self._told(self._line.call("XRANGE", self.key, ids[0], ids[0])))
         ranges = [("XRANGE", self.key, one, one) for one in ids]
         pages = await self._told(self._line.read_many(ranges, aside=True))
-        return [entry for page in pages for entry in _entries(page)]
+        return [entry for page in pages for entry in _parse_entries(page)]
 
-    async def oldest(self, count: int, *, upto: bytes = b"+") -> list[Entry]:
+    async def oldest(self, count: int, *, upto: bytes = b"+") -> list[OutboxEntry]:
         """The first entries, whoever was given them. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return _entries(await self._told(self._line.call_aside("XRANGE", self.key, "-", upto, "COUNT", count)))
+        return _parse_entries(await self._told(self._line.call_aside("XRANGE", self.key, "-", upto, "COUNT", count)))
 
-    async def newest(self) -> Entry | None:
+    async def newest(self) -> OutboxEntry | None:
         """The last entry. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        found = _entries(await self._told(self._line.call_aside("XREVRANGE", self.key, "+", "-", "COUNT", 1)))
+        found = _parse_entries(await self._told(self._line.call_aside("XREVRANGE", self.key, "+", "-", "COUNT", 1)))
         return found[0] if found else None
 
     async def length(self) -> int:
@@ -184,7 +280,7 @@ class OutboxStream:
         except ServerError as error:
             if "NOGROUP" in error.text:
                 return 0
-            raise translate(error, self._line.address) from error
+            raise public_error(error, self._line.address) from error
         return summary[0] if summary and isinstance(summary[0], int) else 0
 
     async def recovery(self) -> Recovery:
@@ -196,13 +292,13 @@ class OutboxStream:
         mark = await self._told(self._line.call("HGET", self._means.keyspace.kept(self.namespace), "$joined"))
         return _RECOVERY.get(mark.split(b" ")[0], "not begun") if isinstance(mark, bytes) else "not begun"
 
-    async def letters(self, count: int, *, after: str = "-") -> list[Entry]:
+    async def letters(self, count: int, *, after: str = "-") -> list[OutboxEntry]:
         """Dead letters, oldest first, from an id on. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return _entries(await self._told(self._line.call_aside("XRANGE", self.dead, after, "+", "COUNT", count)))
+        return _parse_entries(await self._told(self._line.call_aside("XRANGE", self.dead, after, "+", "COUNT", count)))
 
     async def dead_length(self) -> int:
         """How many dead letters there are. One round trip.
@@ -220,7 +316,7 @@ class OutboxStream:
         """
         return await self._told(self._means.keeping.outbox_replay(self.dead, self.key, ids=ids))
 
-    async def settle(self, done: Sequence[Done]) -> int:
+    async def settle(self, done: Sequence[SettledEntry]) -> int:
         """Remove entries that the tier has, and let the states of their keys move on; returns how many were there.
 
         One round trip for each 250 keys.
@@ -230,7 +326,7 @@ class OutboxStream:
         """
         return await self._settle(self.key, done)
 
-    async def settle_letters(self, done: Sequence[Done]) -> int:
+    async def settle_letters(self, done: Sequence[SettledEntry]) -> int:
         """Remove dead letters whose documents are not missed any more; returns how many were there.
 
         Raises:
@@ -238,17 +334,17 @@ class OutboxStream:
         """
         return await self._settle(self.dead, done)
 
-    async def _settle(self, stream: bytes, done: Sequence[Done]) -> int:
+    async def _settle(self, stream: bytes, done: Sequence[SettledEntry]) -> int:
         gone = 0
         first = 0
         while first < len(done):
-            numbers: dict[KeptKey, int] = {}
-            settled: list[Settled] = []
-            refused: list[Refusal] = []
+            numbers: dict[DurableKey, int] = {}
+            settled: list[DeliveredEntry] = []
+            refused: list[RejectedField] = []
             while first < len(done) and len(numbers) < _MOST_KEYS and len(settled) < _MOST_KEYS:
                 one = done[first]
-                settled.append(Settled(one.id, self._counted(one.stored, numbers)))
-                refused += [Refusal(one.id, field, reason) for field, reason in one.refused]
+                settled.append(DeliveredEntry(one.id, self._counted(one.stored, numbers)))
+                refused += [RejectedField(one.id, field, reason) for field, reason in one.refused]
                 first += 1
             means = self._means
             call = means.keeping.outbox_settle(
@@ -264,12 +360,12 @@ class OutboxStream:
             gone += await self._told(call)
         return gone
 
-    def _counted(self, stored: Sequence[DurableRecord], numbers: dict[KeptKey, int]) -> dict[int, int]:
+    def _counted(self, stored: Sequence[DurableRecord], numbers: dict[DurableKey, int]) -> dict[int, int]:
         """How many documents of each key there are, by the number the key gets."""
         counts: dict[int, int] = {}
         for record in stored:
             target = self._means.keyspace.target(record.key)
-            place = KeptKey(self._means.keyspace.presence(target), self._means.keyspace.state(target))
+            place = DurableKey(self._means.keyspace.presence(target), self._means.keyspace.state(target))
             number = numbers.setdefault(place, len(numbers) + 1)
             counts[number] = counts.get(number, 0) + 1
         return counts
@@ -279,21 +375,21 @@ class OutboxStream:
         try:
             return await call
         except ServerError as error:
-            raise translate(error, self._line.address) from error
+            raise public_error(error, self._line.address) from error
 
     async def _make_group(self) -> None:
         try:
             await self._line.call("XGROUP", "CREATE", self.key, GROUP, "0", "MKSTREAM")
         except ServerError as error:
             if "BUSYGROUP" not in error.text:  # fakeredis says ERR before it
-                raise translate(error, self._line.address) from error
+                raise public_error(error, self._line.address) from error
 
 
-def _entries(reply: Reply) -> list[Entry]:
+def _parse_entries(reply: Reply) -> list[OutboxEntry]:
     found = []
     for row in filter(as_list, as_list(reply)):
         id_, fields = as_list(row)
         # An entry that is gone may still be named, without fields.
         if isinstance(id_, bytes) and isinstance(fields, list):
-            found.append(Entry(id_, cast("list[bytes]", fields)))
+            found.append(OutboxEntry(id_, cast("list[bytes]", fields)))
     return found

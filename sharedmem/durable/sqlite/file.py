@@ -1,4 +1,4 @@
-"""One SQLite file: made, recognised, and opened for one thread at a time, its faults in words."""
+"""One SQLite file: creating, recognising and opening it, a thread per connection, and its errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 _SCHEME = "sqlite://"
 # To close a file takes the locks that this process has on it, those of SQLite's own connections too. So nobody connects
 # to a file while another thread makes it.
-_making = threading.Lock()
+_create_lock = threading.Lock()
 _PAUSE_S = 0.02
 _CACHE_KIB = 16_000
 # 16 MB: with SQLite's 4 MB random writes moved the same pages again and again, and took longer.
@@ -65,7 +65,7 @@ def url_of(path: Path) -> str:
     return f"{_SCHEME}{quote(str(path))}"
 
 
-def explained(name: str, error: Exception) -> UnavailableError:
+def explain_fault(name: str, error: Exception) -> UnavailableError:
     """What a fault of SQLite or of the file system means for a file, and what to do."""
     if isinstance(error, OSError):
         return UnavailableError(name, f"{error.strerror}; look at its folder and its disk", retry_after=10)
@@ -111,7 +111,7 @@ class SqliteFile:
             UnavailableError: it cannot be opened or written.
         """
         with self.faults():
-            with _making:
+            with _create_lock:
                 self._make_empty(create=create)
             self._inode = _inode(self.path)
             with self._only_sqlite(), closing(self.connect()) as connection:
@@ -155,7 +155,7 @@ class SqliteFile:
         except (sqlite3.Error, ValidationError, OSError) as error:
             if isinstance(error, SharedMemoryError):
                 raise
-            raise explained(self.name, error) from error
+            raise explain_fault(self.name, error) from error
 
     def _make_empty(self, *, create: bool) -> None:
         if self.path.is_dir():
@@ -193,7 +193,7 @@ class SqliteFile:
         Raises:
             ConfigError: something else is.
         """
-        application, layout, tables = _marks(connection)
+        application, layout, tables = _signature(connection)
         if (application, layout, tables) == (0, 0, 0):
             return False
         if application != APPLICATION_ID:
@@ -218,7 +218,7 @@ class SqliteFile:
     def _make(self, connection: sqlite3.Connection, identity: str, made: str) -> None:
         with transaction(connection):
             # Another process may have been faster.
-            if _marks(connection)[0] != APPLICATION_ID:
+            if _signature(connection)[0] != APPLICATION_ID:
                 for statement in MAKE:
                     connection.execute(statement)
                 connection.executemany("INSERT INTO meta VALUES (?, ?)", [("id", identity), ("made", made)])
@@ -240,7 +240,7 @@ class SqliteFile:
             raise ConfigError("durable_url", url_of(self.path), problem)
 
 
-class Lane:
+class SqliteThread:
     """A thread with a connection of its own, which does one job after the other.
 
     Args:
@@ -333,7 +333,7 @@ def back_up(source: sqlite3.Connection, path: Path, progress: Callable[[int, int
     except (sqlite3.Error, OSError) as error:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
-        raise explained(f"backup {path}", error) from error
+        raise explain_fault(f"backup {path}", error) from error
 
 
 def _copy(source: sqlite3.Connection, path: Path, progress: Callable[[int, int], object]) -> None:
@@ -344,7 +344,7 @@ def _copy(source: sqlite3.Connection, path: Path, progress: Callable[[int, int],
         source.backup(target, pages=1000, sleep=0, progress=lambda _, left, pages: progress(pages - left, pages))
 
 
-def _marks(connection: sqlite3.Connection) -> tuple[int, int, int]:
+def _signature(connection: sqlite3.Connection) -> tuple[int, int, int]:
     """By what a file is known: whose it is, in which layout, and how many tables and indexes it has."""
     ((application,),) = connection.execute("PRAGMA application_id")
     ((layout,),) = connection.execute("PRAGMA user_version")

@@ -1,4 +1,4 @@
-"""Documents as rows of SQLite: the layout, and every statement that is sent."""
+"""Documents as rows of SQLite: the table layout and every SQL statement."""
 # ruff: noqa: S608  # statements are made of our own names, never of a caller's: those are parameters
 
 from __future__ import annotations

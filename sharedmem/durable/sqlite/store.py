@@ -1,4 +1,4 @@
-"""The durable tier in one SQLite file, which the processes of one machine share."""
+"""A durable store in one SQLite file, shared by the processes of one machine."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from sharedmem.clock import Clock, SystemClock, new_id
-from sharedmem.durable.living import is_of_users
+from sharedmem.durable.liveness import is_user_namespace
 from sharedmem.durable.protocol import Scalar
 from sharedmem.durable.sqlite import rows
-from sharedmem.durable.sqlite.file import Lane, SqliteFile, back_up, path_of, transaction, url_of
+from sharedmem.durable.sqlite.file import SqliteFile, SqliteThread, back_up, path_of, transaction, url_of
 from sharedmem.errors import UnavailableError, UsageError
 from sharedmem.models import Charges, DurableRecord, Outcome, Put
 
 T = TypeVar("T")
 
-_PATIENCE_S = 5.0
+_LOCK_TIMEOUT_S = 5.0
 _READERS = 2
 _PAGE_CHARACTERS = 4_000_000
 _LONG_LOG_PAGES = 16_000
 _STORED, _OLDER = Put(outcome=Outcome.STORED), Put(outcome=Outcome.OLDER)
 # What binding a value says when no column can hold it.
-_UNFIT = (OverflowError, UnicodeEncodeError, sqlite3.DataError)
+_UNSTORABLE_ERRORS = (OverflowError, UnicodeEncodeError, sqlite3.DataError)
 
 
 class SqliteDurable:
@@ -39,11 +39,11 @@ class SqliteDurable:
         patience_s: seconds to wait while another process writes.
     """
 
-    def __init__(self, path: Path, *, clock: Clock | None = None, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, path: Path, *, clock: Clock | None = None, patience_s: float = _LOCK_TIMEOUT_S) -> None:
         self._file = SqliteFile(path, patience_s)
         self._clock = clock or SystemClock()
-        self._writer: _Writer | None = None
-        self._readers: list[Lane] = []
+        self._writer: _GroupCommit | None = None
+        self._readers: list[SqliteThread] = []
         self._charged = dict.fromkeys(("reads", "writes", "queries"), 0)
 
     @classmethod
@@ -75,8 +75,8 @@ class SqliteDurable:
         made = self._clock.now().isoformat()
         identity = await asyncio.to_thread(self._file.open, new_id(24), made, create=create)
         self._charged = dict.fromkeys(self._charged, 0)
-        self._readers = [Lane(self._file, "sqlite-reader") for _ in range(_READERS)]
-        self._writer = _Writer(Lane(self._file, "sqlite-writer"))
+        self._readers = [SqliteThread(self._file, "sqlite-reader") for _ in range(_READERS)]
+        self._writer = _GroupCommit(SqliteThread(self._file, "sqlite-writer"))
         return identity
 
     async def close(self) -> None:
@@ -108,7 +108,7 @@ class SqliteDurable:
         Raises:
             UnavailableError: the file cannot be read now.
         """
-        found = await self._read(lambda connection: _selected(connection, rows.ONE, rows.place_of(key, element)))
+        found = await self._read(lambda connection: _select(connection, rows.ONE, rows.place_of(key, element)))
         return found[0] if found else None
 
     async def records(self, key: str) -> list[DurableRecord]:
@@ -117,7 +117,7 @@ class SqliteDurable:
         Raises:
             UnavailableError: the file cannot be read now.
         """
-        return await self._read(lambda connection: _selected(connection, rows.ALL_OF_KEY, rows.place_of(key)[:2]))
+        return await self._read(lambda connection: _select(connection, rows.ALL_OF_KEY, rows.place_of(key)[:2]))
 
     async def query(
         self, namespace: str, *, of_type: str, where: Mapping[str, Scalar] | None = None, limit: int = 100
@@ -139,7 +139,7 @@ class SqliteDurable:
         wanted = dict(where or {})
         statement = rows.query(namespace, of_type, wanted, limit)
         self._charged["queries"] += 1
-        return await self._reader().run(partial(_matching, statement=statement, wanted=wanted, limit=limit))
+        return await self._reader().run(partial(_select_matching, statement=statement, wanted=wanted, limit=limit))
 
     async def iterate(
         self, namespace: str, *, changed_after: int = 0, heads_only: bool = False, after: tuple[str, str] | None = None
@@ -180,7 +180,7 @@ class SqliteDurable:
             UnavailableError: the file cannot be read now.
         """
         found = await self._read(lambda connection: [name for (name,) in connection.execute(rows.NAMESPACES)])
-        return list(filter(is_of_users, found))
+        return list(filter(is_user_namespace, found))
 
     async def purge(self, namespace: str, *, now_ms: int, tombstones_before: int) -> int:
         """Remove what no reader can see any more; returns how many documents.
@@ -212,7 +212,7 @@ class SqliteDurable:
     async def check(self) -> list[str]:
         """What is wrong with the file, in sentences: damage, rights, a log that cannot be emptied. Reads all of it."""
         try:
-            return await self._reader().run(partial(_complaints, file=self._file))
+            return await self._reader().run(partial(_problems, file=self._file))
         except UnavailableError as error:
             return [str(error)]
 
@@ -235,7 +235,7 @@ class SqliteDurable:
             if progress is not None:
                 loop.call_soon_threadsafe(progress, done, pages)
 
-        lane = Lane(self._file, "sqlite-backup")
+        lane = SqliteThread(self._file, "sqlite-backup")
         try:
             await lane.run(lambda connection: back_up(connection, target, tell))
         finally:
@@ -249,12 +249,12 @@ class SqliteDurable:
         self._charged["reads"] += 1
         return await self._reader().run(job)
 
-    def _reader(self) -> Lane:
+    def _reader(self) -> SqliteThread:
         if not self._readers:
             raise self._closed()
         return min(self._readers, key=lambda lane: lane.waiting)
 
-    def _writing(self) -> _Writer:
+    def _writing(self) -> _GroupCommit:
         if self._writer is None:
             raise self._closed()
         return self._writer
@@ -266,10 +266,10 @@ class SqliteDurable:
         return f"<SqliteDurable {self.url}, {'open' if self._writer else 'closed'}>"
 
 
-class _Writer:
+class _GroupCommit:
     """Puts that come while one is being written wait together, and share one commit."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: SqliteThread) -> None:
         self._lane = lane
         self.run = lane.run
         self._waiting: list[tuple[Sequence[DurableRecord], asyncio.Future[list[Put]]]] = []
@@ -293,20 +293,20 @@ class _Writer:
             try:
                 answers = await self._lane.run(partial(_put_all, group=[records for records, _ in group]))
             except Exception as error:  # noqa: BLE001  # whatever it is, those who wait are told
-                _tell(group, error)
+                _fail_group(group, error)
             else:
                 for (_, answer), puts in zip(group, answers, strict=True):
-                    _settle(answer, puts)
+                    _resolve(answer, puts)
         self._work = None
 
 
-def _tell(group: Sequence[tuple[object, asyncio.Future[list[Put]]]], error: Exception) -> None:
+def _fail_group(group: Sequence[tuple[object, asyncio.Future[list[Put]]]], error: Exception) -> None:
     for _, answer in group:
         if not answer.done():
             answer.set_exception(error)
 
 
-def _settle(answer: asyncio.Future[list[Put]], puts: list[Put]) -> None:
+def _resolve(answer: asyncio.Future[list[Put]], puts: list[Put]) -> None:
     # Its caller may have been cancelled.
     if not answer.done():
         answer.set_result(puts)
@@ -325,7 +325,7 @@ def _put(cursor: sqlite3.Cursor, record: DurableRecord) -> Put:
     try:
         if cursor.execute(rows.UPSERT, rows.row_of(record)).rowcount:
             return _STORED
-    except _UNFIT as error:
+    except _UNSTORABLE_ERRORS as error:
         return Put(outcome=Outcome.REFUSED, reason=f"SQLite cannot hold it: {error}")
     place = rows.place_of(record.key, record.element)
     if record.floor:
@@ -334,11 +334,11 @@ def _put(cursor: sqlite3.Cursor, record: DurableRecord) -> Put:
     return _STORED if stamp == record.stamp else _OLDER
 
 
-def _selected(connection: sqlite3.Connection, statement: str, values: Sequence[rows.Value]) -> list[DurableRecord]:
+def _select(connection: sqlite3.Connection, statement: str, values: Sequence[rows.Value]) -> list[DurableRecord]:
     return list(map(rows.record_of, connection.execute(statement, values)))
 
 
-def _matching(
+def _select_matching(
     connection: sqlite3.Connection, *, statement: rows.Statement, wanted: Mapping[str, Scalar], limit: int
 ) -> list[DurableRecord]:
     found: list[DurableRecord] = []
@@ -379,7 +379,7 @@ def _purge_part(connection: sqlite3.Connection, *, values: Mapping[str, str | in
     return end and last, removed
 
 
-def _complaints(connection: sqlite3.Connection, *, file: SqliteFile) -> list[str]:
+def _problems(connection: sqlite3.Connection, *, file: SqliteFile) -> list[str]:
     found = [f"{file.name}: {line}" for (line,) in connection.execute("PRAGMA integrity_check") if line != "ok"]
     if file.path.stat().st_mode & 0o007:
         found.append(f"{file.name} may be read by every user of this machine; say chmod o-rwx")

@@ -1,5 +1,5 @@
 """The command line: `sharedmem`, which speaks data to programs and tables to people."""
 
-from sharedmem.faces.cli.entry import main, run
+from sharedmem.faces.cli.main import main, run
 
 __all__ = ["main", "run"]

@@ -1,4 +1,4 @@
-"""The tree of commands, empty: its global options, its groups, and how a command joins it."""
+"""The empty tree of commands: global options, groups, and how a command is registered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ORDER = (
 )
 """How the overview lists the commands."""
 DATA, LIVE, NAMESPACE, SERVER = "Shared data", "Live", "A namespace as a whole", "Server and installation"
-AGREEMENT, DURABLE, MEMORY = "Agreement", "What lasts", "Memory"
+COORDINATION, DURABLE, MEMORY = "Agreement", "What lasts", "Memory"
 
 
 class _Root(TyperGroup):
@@ -37,18 +37,20 @@ class _Root(TyperGroup):
         """The context of some words."""
         words = tuple(args)
         is_completed = extra.get("resilient_parsing", False)
-        context = super().make_context(info_name, _in_order(args) if is_completed else args, parent, **extra)
+        context = super().make_context(
+            info_name, _normalize_for_completion(args) if is_completed else args, parent, **extra
+        )
         context.meta[completion.WORDS] = words
         return context
 
 
-class _WithNames(TyperGroup):
+class _NamedGroup(TyperGroup):
     """A group that may be followed by a name instead of a command."""
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """The commands that begin so, and the names that the usual command takes."""
         found = super().shell_complete(ctx, incomplete)
-        usual = self.get_command(ctx, USUAL[str(ctx.info_name)].named)
+        usual = self.get_command(ctx, DEFAULT_COMMANDS[str(ctx.info_name)].named)
         if usual is None:
             return found
         first = next(param for param in usual.params if param.param_type_name == "argument")
@@ -66,8 +68,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-hashes = typer.Typer(cls=_WithNames, help="Facts about one thing, field by field; `hash KEY` shows them all.")
-members = typer.Typer(cls=_WithNames, help="Unique things; `members KEY` shows them all.")
+hashes = typer.Typer(cls=_NamedGroup, help="Facts about one thing, field by field; `hash KEY` shows them all.")
+members = typer.Typer(cls=_NamedGroup, help="Unique things; `members KEY` shows them all.")
 app.add_typer(hashes, name="hash", rich_help_panel=DATA, epilog="Try:  sharedmem hash agent:planner")
 app.add_typer(members, name="members", rich_help_panel=DATA, epilog="Try:  sharedmem members topics")
 serve = typer.Typer(help="Let agents of other machines and languages in, until Ctrl-C; `serve` alone serves REST.")
@@ -76,11 +78,11 @@ tokens = typer.Typer(help="Tokens by which servers know their callers, each show
 app.add_typer(tokens, name="token", rich_help_panel=SERVER, epilog="Try:  sharedmem token create --actor planner")
 
 plans = typer.Typer(help="What agents decided, and how that went; `plans` lists sessions, `plans SESSION` its plans.")
-app.add_typer(plans, name="plans", rich_help_panel=AGREEMENT, epilog="Try:  sharedmem plans desk")
+app.add_typer(plans, name="plans", rich_help_panel=COORDINATION, epilog="Try:  sharedmem plans desk")
 queues = typer.Typer(
-    cls=_WithNames, help="Tasks, each done at least once; `queue` lists the queues, `queue NAME` shows one."
+    cls=_NamedGroup, help="Tasks, each done at least once; `queue` lists the queues, `queue NAME` shows one."
 )
-app.add_typer(queues, name="queue", rich_help_panel=AGREEMENT, epilog="Try:  sharedmem queue put jobs hello")
+app.add_typer(queues, name="queue", rich_help_panel=COORDINATION, epilog="Try:  sharedmem queue put jobs hello")
 
 durable = typer.Typer(help="The durable tier, which keeps what must last; `durable` shows how it is.")
 app.add_typer(durable, name="durable", rich_help_panel=DURABLE, epilog="Try:  sharedmem durable status")
@@ -103,7 +105,7 @@ index = typer.Typer(help="The indexes by which memories and answers are found; `
 app.add_typer(index, name="index", rich_help_panel=MEMORY, epilog="Try:  sharedmem index list")
 
 
-class Usual(NamedTuple):
+class DefaultCommands(NamedTuple):
     """What a group does when none of its commands is named: it looks, and changes nothing (`serve` serves)."""
 
     group: typer.Typer
@@ -121,26 +123,26 @@ class Usual(NamedTuple):
         return (self.flagged or self.named or self.alone) if words[0].startswith("-") else self.named
 
 
-USUAL = {
-    "hash": Usual(hashes, named="all"),
-    "members": Usual(members, named="list"),
-    "serve": Usual(serve, alone="rest"),
-    "token": Usual(tokens, alone="list"),
-    "plans": Usual(plans, alone="sessions", named="list"),
-    "queue": Usual(queues, alone="list", named="stats"),
-    "durable": Usual(durable, alone="status"),
-    "memories": Usual(memories, alone="list", named="show", flagged="list"),
-    "thread": Usual(threads, named="stats"),
-    "graph": Usual(graph, alone="groups"),
-    "notes": Usual(notes, alone="apps", named="show"),
-    "task": Usual(tasks, alone="list", named="show", flagged="list"),
-    "cache": Usual(cache, alone="stats"),
-    "index": Usual(index, alone="list"),
+DEFAULT_COMMANDS = {
+    "hash": DefaultCommands(hashes, named="all"),
+    "members": DefaultCommands(members, named="list"),
+    "serve": DefaultCommands(serve, alone="rest"),
+    "token": DefaultCommands(tokens, alone="list"),
+    "plans": DefaultCommands(plans, alone="sessions", named="list"),
+    "queue": DefaultCommands(queues, alone="list", named="stats"),
+    "durable": DefaultCommands(durable, alone="status"),
+    "memories": DefaultCommands(memories, alone="list", named="show", flagged="list"),
+    "thread": DefaultCommands(threads, named="stats"),
+    "graph": DefaultCommands(graph, alone="groups"),
+    "notes": DefaultCommands(notes, alone="apps", named="show"),
+    "task": DefaultCommands(tasks, alone="list", named="show", flagged="list"),
+    "cache": DefaultCommands(cache, alone="stats"),
+    "index": DefaultCommands(index, alone="list"),
 }
 
 NUMBERS = {"ignore_unknown_options": True}
 """Lets a command take negative numbers as arguments."""
-PASSED_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+PASS_THROUGH = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 """Lets a command take whatever follows as arguments."""
 
 
@@ -154,7 +156,7 @@ def command(
         panel: the heading it stands under in the overview; None inside a group.
         example: a whole command line.
         group: where it belongs.
-        words: `NUMBERS` or `PASSED_ON`, where words that begin with a dash are no options.
+        words: `NUMBERS` or `PASS_THROUGH`, where words that begin with a dash are no options.
     """
     return group.command(name, epilog=f"Try:  {example}", rich_help_panel=panel, context_settings=words)
 
@@ -200,19 +202,19 @@ _HELP = frozenset({"--help", "-h"})
 _PASSES_ON = "redis-cli"
 
 
-def arranged(arguments: Sequence[str]) -> list[str]:
+def normalize_arguments(arguments: Sequence[str]) -> list[str]:
     """The arguments with the global options first, and a group's usual command put in where none is named."""
-    leading, words = _parted(arguments)
-    return [*leading, *_meant(words)]
+    leading, words = _split_global_options(arguments)
+    return [*leading, *_insert_default_command(words)]
 
 
-def _in_order(arguments: Sequence[str]) -> list[str]:
-    """As `arranged`, of words that go on: behind a group alone anything may come."""
-    leading, words = _parted(arguments)
-    return [*leading, *(_meant(words) if len(words) > 1 else words)]
+def _normalize_for_completion(arguments: Sequence[str]) -> list[str]:
+    """As `normalize_arguments`, of words that go on: behind a group alone anything may come."""
+    leading, words = _split_global_options(arguments)
+    return [*leading, *(_insert_default_command(words) if len(words) > 1 else words)]
 
 
-def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split_global_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     leading: list[str] = []
     words: list[str] = []
     rest = list(arguments)
@@ -231,12 +233,12 @@ def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return leading, words
 
 
-def _meant(words: list[str]) -> list[str]:
+def _insert_default_command(words: list[str]) -> list[str]:
     """The words with the usual command of a group, where none is named."""
-    if not words or words[0] not in USUAL:
+    if not words or words[0] not in DEFAULT_COMMANDS:
         return words
     name, *rest = words
-    usual = USUAL[name]
+    usual = DEFAULT_COMMANDS[name]
     if rest[:1] and (rest[0] in _HELP or rest[0] in {command.name for command in usual.group.registered_commands}):
         return words
     meant = usual.of(rest)

@@ -12,21 +12,30 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from sharedmem.archive.archives import Archives
+from sharedmem.archive.backfill import Backfilled
+from sharedmem.archive.progress import LeftOut, Progress, ProgressStep
+from sharedmem.archive.transfer import Copied, Exported, Imported
 from sharedmem.clock import SystemClock
 from sharedmem.config import Settings, masked
 from sharedmem.config.settings import DURABLE_SCHEMES
-from sharedmem.durable.archive.archives import Archives
-from sharedmem.durable.archive.backfilling import Backfilled
-from sharedmem.durable.archive.moving import Copied, Exported, Imported
-from sharedmem.durable.archive.steps import LeftOut, Progress, Step
-from sharedmem.durable.opening import durable_at
+from sharedmem.durable.connect import durable_store_at
 from sharedmem.errors import InvalidError
 from sharedmem.faces.cli import completion
 from sharedmem.faces.cli.app import DURABLE, command
-from sharedmem.faces.cli.output import answer, cell, console, counted, is_for_people, note, pairs, table
-from sharedmem.faces.cli.session import options_of, rightful
+from sharedmem.faces.cli.output import (
+    cell,
+    console,
+    fields_table,
+    format_count,
+    is_interactive,
+    print_answer,
+    print_note,
+    table,
+)
+from sharedmem.faces.cli.session import options_of, with_operator_access
 from sharedmem.hub import Hub
-from sharedmem.hub.archiving import archives_of_durable
+from sharedmem.hub.archives import build_durable_archives
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -52,12 +61,12 @@ def export(
     options = options_of(context)
 
     async def work(told: Progress | None) -> Exported:
-        async with Hub.open(settings=rightful(options.settings())) as hub:
+        async with Hub.open(settings=with_operator_access(options.settings())) as hub:
             return await hub.archive.export(namespace, file, replace=replace, progress=told)
 
-    done = _performed(work)
-    answer(options, done, lambda: _export_picture(done))
-    _tell_left_out(done.left_out)
+    done = _run_with_progress(work)
+    print_answer(options, done, lambda: _export_picture(done))
+    _report_left_out(done.left_out)
 
 
 @command("import", DURABLE, example="sharedmem import research.jsonl.zst")
@@ -70,12 +79,12 @@ def import_(
     options = options_of(context)
 
     async def work(told: Progress | None) -> Imported:
-        async with Hub.open(settings=rightful(options.settings())) as hub:
+        async with Hub.open(settings=with_operator_access(options.settings())) as hub:
             return await hub.archive.import_(file, namespace=options.namespace, replace=replace, progress=told)
 
-    done = _performed(work)
-    answer(options, done, lambda: _import_picture(done))
-    _tell_left_out(done.left_out)
+    done = _run_with_progress(work)
+    print_answer(options, done, lambda: _import_picture(done))
+    _report_left_out(done.left_out)
 
 
 @command("copy", DURABLE, example="sharedmem copy --from redis://old:6379 --to redis://new:6379 research")
@@ -101,20 +110,23 @@ def copy(
     """
     options = options_of(context)
     settings = options.settings()
-    beside = checkpoint or _usual_checkpoint(settings, source, target, namespaces or [])
+    beside = checkpoint or _default_checkpoint(settings, source, target, namespaces or [])
 
     async def work(told: Progress | None) -> list[Copied]:
         async with AsyncExitStack() as stack:
-            ends = [await stack.enter_async_context(_end(settings, url, new=new)) for url, new in _ways(source, target)]
+            ends = [
+                await stack.enter_async_context(_open_end(settings, url, new=new))
+                for url, new in _check_ends(source, target)
+            ]
             return await ends[0].copy_to(ends[1], namespaces or None, checkpoint=beside, replace=replace, progress=told)
 
-    done = _performed(work)
-    answer(options, done, lambda: _copy_picture(done))
+    done = _run_with_progress(work)
+    print_answer(options, done, lambda: _copy_picture(done))
     for one in done:
-        _tell_left_out(one.left_out)
+        _report_left_out(one.left_out)
     if not any(one.documents for one in done):
         asked = f"holds nothing of {', '.join(namespaces)}" if namespaces else "holds no namespace with data"
-        sys.stderr.write(f"sharedmem: nothing was copied: {_shown(source)} {asked}\n")
+        sys.stderr.write(f"sharedmem: nothing was copied: {_masked_url(source)} {asked}\n")
         raise typer.Exit(_NOTHING_COPIED)
 
 
@@ -131,25 +143,25 @@ def backfill(
     settings = options.settings()
 
     async def work(told: Progress | None) -> Backfilled:
-        async with Hub.open(settings=rightful(settings)) as hub:
+        async with Hub.open(settings=with_operator_access(settings)) as hub:
             return await hub.archive.backfill(
                 file, mapping, namespace=settings.namespace, rejects=rejects, dry_run=dry_run, progress=told
             )
 
-    done = _performed(work)
-    answer(options, done, lambda: _backfill_picture(done, dry_run=dry_run))
-    if done.rejected and not is_for_people(options):
+    done = _run_with_progress(work)
+    print_answer(options, done, lambda: _backfill_picture(done, dry_run=dry_run))
+    if done.rejected and not is_interactive(options):
         number, why = next(iter(done.reasons.items()))
-        note(f"{counted(done.rejected, 'line')} could not be used; line {number}: {why}")
+        print_note(f"{format_count(done.rejected, 'line')} could not be used; line {number}: {why}")
 
 
 # -- how a command runs ---------------------------------------------------------------------------
 
 
-def _performed(work: Callable[[Progress | None], Coroutine[Any, Any, _T]]) -> _T:
+def _run_with_progress(work: Callable[[Progress | None], Coroutine[Any, Any, _T]]) -> _T:
     """Run it with a bar for the person at the terminal; whoever stops it hears how to go on."""
     try:
-        with _bar() as told:
+        with _progress_bar() as told:
             return asyncio.run(work(told))
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("sharedmem: stopped; nothing is lost, the same command goes on from here\n")
@@ -157,7 +169,7 @@ def _performed(work: Callable[[Progress | None], Coroutine[Any, Any, _T]]) -> _T
 
 
 @contextmanager
-def _bar() -> Iterator[Progress | None]:
+def _progress_bar() -> Iterator[Progress | None]:
     """A bar on standard error with rate and remaining time; None where nobody sees it."""
     if not sys.stderr.isatty():
         yield None
@@ -181,7 +193,7 @@ def _bar() -> Iterator[Progress | None]:
     with Bars(*columns, console=console(beside=True), transient=True) as bars:
         tasks = dict[str, Any]()
 
-        def told(step: Step) -> None:
+        def told(step: ProgressStep) -> None:
             title = f"{step.doing} {step.what}"
             if title not in tasks:
                 tasks[title] = bars.add_task(title, unit=step.unit, rate="", total=step.total)
@@ -193,7 +205,7 @@ def _bar() -> Iterator[Progress | None]:
 
 
 @asynccontextmanager
-async def _end(settings: Settings, url: str | None, *, new: bool) -> AsyncIterator[Archives]:
+async def _open_end(settings: Settings, url: str | None, *, new: bool) -> AsyncIterator[Archives]:
     """One end of a copy: a hub, or a durable store alone.
 
     Args:
@@ -203,39 +215,39 @@ async def _end(settings: Settings, url: str | None, *, new: bool) -> AsyncIterat
     """
     if url is None or url.partition("://")[0] not in DURABLE_SCHEMES:
         chosen = settings if url is None else settings.replace(redis_url=url, durable_url=None)
-        async with Hub.open(settings=rightful(chosen)) as hub:
+        async with Hub.open(settings=with_operator_access(chosen)) as hub:
             yield hub.archive
         return
     clock = SystemClock()
-    store = durable_at(url, settings, clock)
+    store = durable_store_at(url, settings, clock)
     try:
         await store.open(create=new)
-        yield archives_of_durable(store, clock)
+        yield build_durable_archives(store, clock)
     finally:
         await store.close()
 
 
-def _shown(source: str | None) -> str:
+def _masked_url(source: str | None) -> str:
     return "the server in use" if source is None else masked(source)
 
 
-def _ways(source: str | None, target: str | None) -> tuple[tuple[str | None, bool], tuple[str | None, bool]]:
+def _check_ends(source: str | None, target: str | None) -> tuple[tuple[str | None, bool], tuple[str | None, bool]]:
     if source == target:
         raise InvalidError("--to", target, "name two places: --from URL --to URL; without one it is the server in use")
     return (source, False), (target, True)
 
 
-def _usual_checkpoint(settings: Settings, source: str | None, target: str | None, namespaces: list[str]) -> Path:
+def _default_checkpoint(settings: Settings, source: str | None, target: str | None, namespaces: list[str]) -> Path:
     name = hashlib.sha256(repr((source, target, sorted(namespaces))).encode()).hexdigest()[:16]
     folder = settings.data_dir / "copies"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{name}.json"
 
 
-def _tell_left_out(left_out: LeftOut) -> None:
+def _report_left_out(left_out: LeftOut) -> None:
     if left_out.count:
         key, why = next(iter(left_out.reasons.items()))
-        sys.stderr.write(f"sharedmem: {counted(left_out.count, 'key')} left out; {key}: {why}\n")
+        sys.stderr.write(f"sharedmem: {format_count(left_out.count, 'key')} left out; {key}: {why}\n")
 
 
 # -- pictures -------------------------------------------------------------------------------------
@@ -243,12 +255,12 @@ def _tell_left_out(left_out: LeftOut) -> None:
 
 def _export_picture(done: Exported) -> RenderableType:
     rows = [("namespace", done.namespace), ("file", done.file), ("keys", done.keys), ("documents", done.documents)]
-    return pairs([*rows, ("digest", done.digest)])
+    return fields_table([*rows, ("digest", done.digest)])
 
 
 def _import_picture(done: Imported) -> RenderableType:
     rows = [("namespace", done.namespace), ("documents", done.documents), ("imported", done.imported)]
-    return pairs([*rows, ("as new there", done.older), ("skipped", done.skipped)])
+    return fields_table([*rows, ("as new there", done.older), ("skipped", done.skipped)])
 
 
 def _copy_picture(done: list[Copied]) -> RenderableType:
@@ -264,7 +276,7 @@ def _backfill_picture(done: Backfilled, *, dry_run: bool) -> RenderableType:
 
     written = "would be written" if dry_run else "written"
     parts: list[RenderableType] = [
-        pairs(
+        fields_table(
             [("lines", done.lines), (written, done.written), ("unchanged", done.unchanged), ("rejected", done.rejected)]
         )
     ]

@@ -1,22 +1,45 @@
-"""Commands on the semantic cache: looking answers up, keeping them, forgetting them."""
+"""Commands on the semantic cache: check, put, invalidate, clear, report, stats, calibrate."""
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import sys
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sharedmem.errors import InvalidError
+from sharedmem.api import cache as table_of
+from sharedmem.clock import SystemClock
+from sharedmem.config import Settings
+from sharedmem.errors import InvalidError, NotFoundError, UnsupportedError
 from sharedmem.faces.cli.app import cache, command
-from sharedmem.faces.cli.output import answer, body, counted, duration, pairs, said
+from sharedmem.faces.cli.output import (
+    body,
+    console,
+    fields_table,
+    format_count,
+    format_duration,
+    print_answer,
+    progress,
+    styled_text,
+    table,
+)
 from sharedmem.faces.cli.session import Options, options_of, perform
 from sharedmem.faces.cli.values import read_value
-from sharedmem.faces.operations import cache as table_of
 from sharedmem.models import CachedResult, CacheStats
+from sharedmem.runtime import Counters
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from sharedmem.cache.calibration import LabelledPairs, ThresholdAdvice, ThresholdPoint
+
 
 Prompt = Annotated[str, typer.Argument(help="What is asked.")]
 Key = Annotated[str, typer.Option(help="What else the answer depends on: a user, a document.")]
@@ -44,7 +67,7 @@ def cache_check(
         prompt=prompt, threshold=threshold, key=key, model=model, prompt_version=prompt_version, tags=tuple(tag or ())
     )
     found = perform(options, table_of.CACHE_CHECK, request)
-    answer(options, found, lambda: _answer_picture(found))
+    print_answer(options, found, lambda: _answer_picture(found))
     if found is None:
         raise typer.Exit(3)
 
@@ -77,7 +100,7 @@ def cache_put(  # noqa: PLR0913  # each is an option
         tokens=tokens,
     )
     id_ = perform(options, table_of.CACHE_PUT, request)
-    answer(options, id_, lambda: said(("kept as ", "dim"), id_))
+    print_answer(options, id_, lambda: styled_text(("kept as ", "dim"), id_))
 
 
 @command("invalidate", None, group=cache, example="sharedmem cache invalidate --tag geo")
@@ -91,7 +114,7 @@ def cache_invalidate(
     options = options_of(context)
     request = table_of.CacheInvalidate(tag=tag, prompt=prompt, key=key)
     dropped = perform(options, table_of.CACHE_INVALIDATE, request)
-    answer(options, dropped, lambda: said(counted(dropped, "answer"), " forgotten"))
+    print_answer(options, dropped, lambda: styled_text(format_count(dropped, "answer"), " forgotten"))
 
 
 @command("clear", None, group=cache, example="sharedmem cache clear --yes")
@@ -101,9 +124,9 @@ def cache_clear(
     """Forget every answer of the namespace; what was counted stays."""
     options = options_of(context)
     if not yes:
-        _confirm(options)
-    dropped = perform(options, table_of.CACHE_CLEAR, table_of.OnCache())
-    answer(options, dropped, lambda: said(counted(dropped, "answer"), " forgotten"))
+        _confirm_clear(options)
+    dropped = perform(options, table_of.CACHE_CLEAR, table_of.CacheRequest())
+    print_answer(options, dropped, lambda: styled_text(format_count(dropped, "answer"), " forgotten"))
 
 
 @command("report", None, group=cache, example="sharedmem cache report 196c698fd5c5227e000c739b79c3b30d")
@@ -112,47 +135,223 @@ def cache_report(
 ) -> None:
     """Tell that an answer did not fit the prompt it was given for; it is counted."""
     options = options_of(context)
-    perform(options, table_of.CACHE_REPORT, table_of.OnAnswer(id=id_))
-    answer(options, None, lambda: said("counted as a false hit"))
+    perform(options, table_of.CACHE_REPORT, table_of.CachedReplyRequest(id=id_))
+    print_answer(options, None, lambda: styled_text("counted as a false hit"))
 
 
 @command("stats", None, group=cache, example="sharedmem cache stats")
 def cache_stats(context: typer.Context) -> None:
     """Show how the cache of the namespace has done."""
     options = options_of(context)
-    stats = perform(options, table_of.CACHE_STATS, table_of.OnCache())
-    answer(options, stats, lambda: _stats_picture(stats))
+    stats = perform(options, table_of.CACHE_STATS, table_of.CacheRequest())
+    print_answer(options, stats, lambda: _stats_picture(stats))
 
 
-def _confirm(options: Options) -> None:
+def _confirm_clear(options: Options) -> None:
     if not sys.stdin.isatty():
         raise InvalidError("clear", options.settings().namespace, "nobody is there to confirm it; say --yes")
-    entries = perform(options, table_of.CACHE_STATS, table_of.OnCache()).entries
-    if not typer.confirm(f"Forget {counted(entries, 'answer')} of namespace {options.settings().namespace}?", err=True):
+    entries = perform(options, table_of.CACHE_STATS, table_of.CacheRequest()).entries
+    if not typer.confirm(
+        f"Forget {format_count(entries, 'answer')} of namespace {options.settings().namespace}?", err=True
+    ):
         raise typer.Exit(1)
 
 
 def _answer_picture(found: CachedResult | None) -> RenderableType:
     if found is None:
-        return said(("no answer fits", "yellow"))
+        return styled_text(("no answer fits", "yellow"))
     from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
 
     how = "the same prompt" if found.exact else f"similarity {found.similarity:.4f}"
-    rows = [("id", found.id), ("asked", found.prompt), ("found by", how), ("age", duration(found.age_s))]
-    return Group(body(found.response), pairs(rows))
+    rows = [("id", found.id), ("asked", found.prompt), ("found by", how), ("age", format_duration(found.age_s))]
+    return Group(body(found.response), fields_table(rows))
 
 
 def _stats_picture(stats: CacheStats) -> RenderableType:
     checks = stats.hits + stats.misses
-    rate = said((f"{stats.hit_rate:.1%}", "green" if stats.hits else "dim"), (f" of {checks:,} checks", "dim"))
-    return pairs(
+    rate = styled_text((f"{stats.hit_rate:.1%}", "green" if stats.hits else "dim"), (f" of {checks:,} checks", "dim"))
+    return fields_table(
         [
             ("answers", stats.entries),
             ("hit rate", rate),
-            ("hits", said(f"{stats.hits:,}", (f", {stats.exact_hits:,} by the same prompt", "dim"))),
+            ("hits", styled_text(f"{stats.hits:,}", (f", {stats.exact_hits:,} by the same prompt", "dim"))),
             ("misses", stats.misses),
-            ("guarded", said(f"{stats.guarded:,}", (" near prompts that ask for something else", "dim"))),
-            ("false hits", said((f"{stats.false_hits:,}", "red" if stats.false_hits else ""))),
-            ("saved", said(f"{stats.saved_cost:,.2f}", (f", {stats.saved_tokens:,} tokens", "dim"))),
+            ("guarded", styled_text(f"{stats.guarded:,}", (" near prompts that ask for something else", "dim"))),
+            ("false hits", styled_text((f"{stats.false_hits:,}", "red" if stats.false_hits else ""))),
+            ("saved", styled_text(f"{stats.saved_cost:,.2f}", (f", {stats.saved_tokens:,} tokens", "dim"))),
         ]
     )
+
+
+SETTING = "SHAREDMEM_CACHE_SIMILARITY"
+_BAR_WIDTH = 24
+_MAX_REPORTED_LINES = 10
+_LONGEST_BYTES = 1 << 28
+_GZIP = b"\x1f\x8b"
+_STEP = 0.02
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured on labelled pairs, and what follows."""
+
+    embedder: str
+    pairs: LabelledPairs
+    max_false_hits: float
+    curve: list[ThresholdPoint]
+    advice: ThresholdAdvice | None
+    """None when no threshold keeps to the tolerated false hits."""
+
+    @property
+    def same(self) -> int:
+        """Pairs that ask for the same."""
+        return sum(pair.same for pair in self.pairs.good)
+
+    @property
+    def different(self) -> int:
+        """Pairs that do not."""
+        return len(self.pairs.good) - self.same
+
+    def data(self) -> dict[str, Any]:
+        """All of it, for programs."""
+        return {
+            "embedder": self.embedder,
+            "same": self.same,
+            "different": self.different,
+            "bad_lines": self.pairs.bad_lines,
+            "max_false_hits": self.max_false_hits,
+            "curve": [point._asdict() for point in self.curve],
+            "advice": self.advice._asdict() if self.advice else None,
+            "setting": f"{SETTING}={self.advice.threshold:g}" if self.advice else None,
+        }
+
+
+@command("calibrate", None, group=cache, example="sharedmem cache calibrate pairs.jsonl --max-false-hits 0.005")
+def cache_calibrate(
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Argument(help='Lines of JSON {"a": "...", "b": "...", "same": true}; may be compressed (.gz).')
+    ],
+    max_false_hits: Annotated[
+        float, typer.Option(help="Share of the pairs that differ which may be taken for the same.")
+    ] = 0.005,
+) -> None:
+    """Measure which threshold is safe for your prompts and embedder; changes nothing, tells the setting."""
+    options = options_of(context)
+    measured = asyncio.run(_calibrate(options.settings(), _read_pairs(file), max_false_hits))
+    _report_bad_lines(measured.pairs.bad_lines)
+    print_answer(options, measured.data(), lambda: _calibration_picture(measured))
+
+
+def _read_pairs(file: Path) -> LabelledPairs:
+    from sharedmem.cache.calibration import read_pairs  # noqa: PLC0415  few commands need vectors
+
+    try:
+        content = file.read_bytes()
+        if content.startswith(_GZIP):
+            content = gzip.GzipFile(fileobj=BytesIO(content)).read(_LONGEST_BYTES + 1)
+    except FileNotFoundError:
+        raise NotFoundError("file", str(file), "give the path of a file of labelled pairs") from None
+    except (OSError, EOFError) as error:
+        raise InvalidError("file", str(file), f"it cannot be read: {error}") from error
+    if len(content) > _LONGEST_BYTES:
+        raise InvalidError("file", str(file), f"it holds more than {_LONGEST_BYTES >> 20} MiB; give fewer pairs")
+    found = read_pairs(content.splitlines())
+    if not found.good:
+        raise InvalidError("file", str(file), 'it holds no line such as {"a": "...", "b": "...", "same": true}')
+    return found
+
+
+async def _calibrate(settings: Settings, found: LabelledPairs, max_false_hits: float) -> Calibration:
+    from sharedmem.cache.calibration import (  # noqa: PLC0415  few commands need vectors
+        THRESHOLDS,
+        advise_threshold,
+        pair_similarities,
+        threshold_curve,
+    )
+    from sharedmem.providers.factory import open_embedder  # noqa: PLC0415
+
+    embedder = open_embedder(settings, SystemClock(), Counters())
+    if embedder is None:
+        raise UnsupportedError("calibration without an embedder", "pip install 'sharedmem-hub[local]', or set embedder")
+    try:
+        with progress("comparing", total=len(found.good), noun="pairs") as done:
+            near = await pair_similarities(embedder, found.good, progress=done)
+    finally:
+        await embedder.close()
+    advised = advise_threshold(found.good, near, max_false_hits=max_false_hits)
+    thresholds = {*THRESHOLDS, advised.threshold} if advised else THRESHOLDS
+    points = threshold_curve(found.good, near, thresholds=sorted(thresholds, reverse=True))
+    return Calibration(embedder.name, found, max_false_hits, points, advised)
+
+
+def _report_bad_lines(numbers: list[int]) -> None:
+    if not numbers:
+        return
+    shown = ", ".join(map(str, numbers[:_MAX_REPORTED_LINES])) + (", ..." if len(numbers) > _MAX_REPORTED_LINES else "")
+    console(beside=True).print(f"sharedmem: {format_count(len(numbers), 'line')} hold no pair: {shown}", style="yellow")
+
+
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def _calibration_picture(measured: Calibration) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
+
+    facts = [
+        ("embedder", measured.embedder),
+        ("pairs", f"{measured.same:,} that ask for the same, {measured.different:,} that do not"),
+    ]
+    return Group(
+        fields_table(facts), styled_text(""), _curve_picture(measured), styled_text(""), _advice_picture(measured)
+    )
+
+
+def _curve_picture(measured: Calibration) -> Table:
+    right = ["threshold", "same", "different", "same, guarded", "different, guarded"]
+    picture = table(*right, "found (green) and mistaken (red), guarded", right=right)
+    chosen = measured.advice.threshold if measured.advice else None
+    for point in _shown_points(measured.curve, chosen):
+        style = "bold" if point.threshold == chosen else ""
+        picture.add_row(
+            styled_text((f"{point.threshold:.3f}".removesuffix("0"), style or "cyan")),
+            *(styled_text((f"{share:.1%}", style or "dim")) for share in (point.same_hit, point.different_hit)),
+            styled_text((f"{point.same_hit_guarded:.1%}", f"{style} green".strip())),
+            styled_text((f"{point.different_hit_guarded:.2%}", f"{style} red".strip())),
+            _bars(point),
+        )
+    return picture
+
+
+def _shown_points(points: list[ThresholdPoint], chosen: float | None) -> list[ThresholdPoint]:
+    """Every second hundredth, and the threshold that is advised."""
+    return [point for point in points if point.threshold == chosen or _is_round(point.threshold)]
+
+
+def _is_round(threshold: float) -> bool:
+    return abs(threshold / _STEP - round(threshold / _STEP)) < 1e-6
+
+
+def _bars(point: ThresholdPoint) -> Text:
+    """Two bars, one after the other: the same that were found, and others that were taken for it."""
+    found, mistaken = (share * _BAR_WIDTH for share in (point.same_hit_guarded, point.different_hit_guarded))
+    return styled_text(("━" * round(found), "green"), ("━" * max(round(mistaken), int(mistaken > 0)), "red"))
+
+
+def _advice_picture(measured: Calibration) -> Text:
+    advised, tolerated = measured.advice, f"{measured.max_false_hits:.2%}"
+    if advised is None:
+        return styled_text(
+            ("No threshold keeps mistakes within ", "yellow"), (tolerated, "yellow"), ": only the same prompt."
+        )
+    parts: list[str | tuple[str, str]] = [
+        ("At ", "dim"),
+        (f"{advised.threshold:g}", "bold"),
+        (f" with guards {advised.same_hit:.1%} of the same are found, ", "dim"),
+        (f"{advised.different_hit:.2%} of the others are mistaken (tolerated {tolerated}).\n", "dim"),
+        (f"export {SETTING}={advised.threshold:g}", "bold green"),
+    ]
+    if not advised.is_certain:
+        few = f"\n{measured.different:,} pairs that differ are too few to be sure of {tolerated}; give more of them."
+        parts.append((few, "yellow"))
+    return styled_text(*parts)

@@ -13,14 +13,14 @@ import typer
 
 from sharedmem.clock import SystemClock, new_id
 from sharedmem.config import Settings
+from sharedmem.embedded import server
 from sharedmem.errors import SharedMemoryError
-from sharedmem.faces.cli.session import Options, rightful
-from sharedmem.wire import embedded
-from sharedmem.wire.access import Identity, Scope
-from sharedmem.wire.address import read_address
-from sharedmem.wire.connection import open_line
-from sharedmem.wire.keys import KeySpace, glob_escaped, plain_name
-from sharedmem.wire.line import Line
+from sharedmem.faces.cli.session import Options, with_operator_access
+from sharedmem.redis.address import parse_address
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.connect import open_client
+from sharedmem.redis.keys import KeySpace, escape_glob, plain_name
+from sharedmem.redis.scope import Identity, Scope
 
 WORDS = "sharedmem.words"
 """Under this name a context keeps all words before the one that is completed."""
@@ -31,10 +31,10 @@ _NAMESPACE = frozenset({"--namespace", "-n"})
 _OTHER_VALUES = frozenset({"--url", "--actor", "--data-dir"})
 
 
-class _Asked:
+class _NameLookup:
     """What a name begins with, and where the rest of it is looked up."""
 
-    def __init__(self, line: Line, scope: Scope, beginning: str) -> None:
+    def __init__(self, line: RedisClient, scope: Scope, beginning: str) -> None:
         self._line = line
         self._scope = scope
         self._beginning = beginning
@@ -58,7 +58,7 @@ class _Asked:
                 return ""
             return key if absolute else plain if plain != key and ":" not in plain else ""
 
-        pattern = keyspace.pattern(namespace, f"{glob_escaped(rest)}*")
+        pattern = keyspace.pattern(namespace, f"{escape_glob(rest)}*")
         return await self._gathered(self._line.scan(pattern, near=keyspace.space(namespace).clock), name)
 
     async def queues(self) -> set[str]:
@@ -75,33 +75,33 @@ class _Asked:
         return found
 
 
-_Look = Callable[[_Asked], Awaitable[set[str]]]
+_Look = Callable[[_NameLookup], Awaitable[set[str]]]
 
 
 def keys(context: typer.Context, incomplete: str) -> list[str]:
     """The keys that begin so, or where the word before asks for a namespace, the namespaces."""
-    return _completed(context, incomplete, _Asked.keys)
+    return _complete(context, incomplete, _NameLookup.keys)
 
 
 def queues(context: typer.Context, incomplete: str) -> list[str]:
     """The queues that begin so, likewise."""
-    return _completed(context, incomplete, _Asked.queues)
+    return _complete(context, incomplete, _NameLookup.queues)
 
 
 def namespaces(context: typer.Context, incomplete: str) -> list[str]:
     """The namespaces that begin so."""
-    return _completed(context, incomplete, _Asked.namespaces)
+    return _complete(context, incomplete, _NameLookup.namespaces)
 
 
-def _completed(context: typer.Context, incomplete: str, look: _Look) -> list[str]:
+def _complete(context: typer.Context, incomplete: str, look: _Look) -> list[str]:
     before = context.find_root().meta.get(WORDS, ())
     if before and before[-1] in _OTHER_VALUES:
         return []
     if before and before[-1] in _NAMESPACE:
-        look = _Asked.namespaces
+        look = _NameLookup.namespaces
     cut = os.environ.get(_CUT, "")
     try:
-        found = asyncio.run(_found(_options_of(context), cut + incomplete, look))
+        found = asyncio.run(_find_names(_options_of(context), cut + incomplete, look))
     except (SharedMemoryError, OSError):  # a line that is being typed is no place for complaints
         return []
     return [name.removeprefix(cut) for name in sorted(found)[:_MOST]]
@@ -112,31 +112,31 @@ def _options_of(context: typer.Context) -> Options:
     return Options(given.get("url"), given.get("namespace"), given.get("actor"), data_dir=given.get("data_dir"))
 
 
-async def _found(options: Options, incomplete: str, look: _Look) -> set[str]:
+async def _find_names(options: Options, incomplete: str, look: _Look) -> set[str]:
     try:
         async with asyncio.timeout(_PATIENCE_S):
             settings = await asyncio.to_thread(options.settings)
-            async with _reached(rightful(settings)) as line:
+            async with _connect(with_operator_access(settings)) as line:
                 if line is None:
                     return set()
-                identity = Identity(settings.namespace, settings.actor, policy=rightful(settings).access)
+                identity = Identity(settings.namespace, settings.actor, policy=with_operator_access(settings).access)
                 scope = Scope(KeySpace(settings.prefix, new_id()), identity)
-                return await look(_Asked(line, scope, incomplete))
+                return await look(_NameLookup(line, scope, incomplete))
     except TimeoutError:
         return set()
 
 
 @asynccontextmanager
-async def _reached(settings: Settings) -> AsyncIterator[Line | None]:
+async def _connect(settings: Settings) -> AsyncIterator[RedisClient | None]:
     """A line to the server in use; None where there is none yet."""
     url = settings.redis_url
     if url is None:
-        known = await embedded.status(settings.data_dir)
+        known = await server.status(settings.data_dir)
         url = known.url if known.running else None
     if url is None:
         yield None
         return
-    line = open_line(read_address(url, settings), settings, SystemClock())
+    line = open_client(parse_address(url, settings), settings, SystemClock())
     try:
         yield line
     finally:
@@ -149,7 +149,7 @@ _CUT = "_SHAREDMEM_COMPLETE_CUT"
 """Holds what stands before the last colon of the word that is completed, where the shell has cut it there."""
 
 
-def joined_at_colons(environment: MutableMapping[str, str]) -> None:
+def rejoin_words_at_colons(environment: MutableMapping[str, str]) -> None:
     """Undo that bash cuts `chat:team` into three words; of the last one it wants what follows the last colon."""
     if environment.get(_SHELL) != "complete_bash" or "COMP_WORDS" not in environment:
         return

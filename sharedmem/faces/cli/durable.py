@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from sharedmem.durable.durability import Durability
+from sharedmem.durable.admin import DurableAdmin
 from sharedmem.faces.cli.app import DURABLE, command, durable
-from sharedmem.faces.cli.output import ago, answer, cell, counted, duration, nothing, pairs, progress, said, size, table
-from sharedmem.faces.cli.session import Options, opened, options_of
+from sharedmem.faces.cli.output import (
+    cell,
+    empty_text,
+    fields_table,
+    format_age,
+    format_count,
+    format_duration,
+    format_size,
+    print_answer,
+    progress,
+    styled_text,
+    table,
+)
+from sharedmem.faces.cli.session import Options, open_store, options_of
 from sharedmem.models import Charges, DeadLetter, DurableLag, DurableStatus, Verification
 
 if TYPE_CHECKING:
@@ -30,8 +42,8 @@ _SOMETHING_IS_WRONG = 1
 def durable_status(context: typer.Context) -> None:
     """Show how the durable tier is and how far it is behind; exit code 1 when something is wrong with it."""
     options = options_of(context)
-    status = _asked(options, lambda tier, _: tier.status())
-    answer(options, status, lambda: _status_picture(status))
+    status = _with_tier(options, lambda tier, _: tier.status())
+    print_answer(options, status, lambda: _status_picture(status))
     if not status.reachable or status.problems:
         raise typer.Exit(_SOMETHING_IS_WRONG)
 
@@ -40,8 +52,8 @@ def durable_status(context: typer.Context) -> None:
 def durable_lag(context: typer.Context) -> None:
     """Show what waits in Redis for the durable tier, namespace by namespace."""
     options = options_of(context)
-    lags = _asked(options, lambda tier, _: tier.lags())
-    answer(options, lags, lambda: _lag_picture(lags))
+    lags = _with_tier(options, lambda tier, _: tier.lags())
+    print_answer(options, lags, lambda: _lag_picture(lags))
 
 
 @command("drain", None, group=durable, example="sharedmem durable drain --timeout 120")
@@ -52,8 +64,8 @@ def durable_drain(
 ) -> None:
     """Carry what waits to the durable tier, and return when it is there; exit code 7 when it cannot be done."""
     options = options_of(context)
-    _asked(options, lambda tier, _: tier.drain(namespace, timeout=timeout))
-    answer(options, True, lambda: said(("all of it is in the durable tier", "green")))
+    _with_tier(options, lambda tier, _: tier.drain(namespace, timeout=timeout))
+    print_answer(options, True, lambda: styled_text(("all of it is in the durable tier", "green")))
 
 
 @command("dead", None, group=durable, example="sharedmem durable dead --namespace research")
@@ -68,19 +80,19 @@ def durable_dead(
     options = options_of(context)
     if discard:
         ids = None if discard == ["all"] else discard
-        gone = _asked(options, lambda tier, name: tier.discard(name, ids))
-        answer(options, gone, lambda: said(counted(gone, "dead letter"), " given up"))
+        gone = _with_tier(options, lambda tier, name: tier.discard(name, ids))
+        print_answer(options, gone, lambda: styled_text(format_count(gone, "dead letter"), " given up"))
         return
-    letters = _asked(options, lambda tier, name: tier.dead_letters(name, limit=limit))
-    answer(options, letters, lambda: _letters_picture(letters))
+    letters = _with_tier(options, lambda tier, name: tier.dead_letters(name, limit=limit))
+    print_answer(options, letters, lambda: _dead_letters_picture(letters))
 
 
 @command("replay", None, group=durable, example="sharedmem durable replay --namespace research")
 def durable_replay(context: typer.Context) -> None:
     """Try all dead letters of the namespace again, oldest first."""
     options = options_of(context)
-    moved = _asked(options, lambda tier, name: tier.replay(name))
-    answer(options, moved, lambda: said(counted(moved, "dead letter"), " on the way again"))
+    moved = _with_tier(options, lambda tier, name: tier.replay(name))
+    print_answer(options, moved, lambda: styled_text(format_count(moved, "dead letter"), " on the way again"))
 
 
 @command("verify", None, group=durable, example="sharedmem durable verify research")
@@ -90,8 +102,8 @@ def durable_verify(context: typer.Context, namespaces: Namespaces = None) -> Non
     What is in the tier alone is as it should be, and what still waits for it is not compared.
     """
     options = options_of(context)
-    found = _asked(options, lambda tier, _: _verified(tier, namespaces))
-    answer(options, found, lambda: _verified_picture(found))
+    found = _with_tier(options, lambda tier, _: _verify_namespaces(tier, namespaces))
+    print_answer(options, found, lambda: _verified_picture(found))
     if any(one.differences for one in found):
         raise typer.Exit(_SOMETHING_IS_WRONG)
 
@@ -103,22 +115,22 @@ def restore(context: typer.Context, namespaces: Namespaces = None) -> None:
     Keys that are in Redis stay as they are. It need not be done: a key that is read is loaded by itself.
     """
     options = options_of(context)
-    restored = _asked(options, lambda tier, _: _restored(tier, namespaces))
-    answer(options, restored, lambda: _restored_picture(restored))
+    restored = _with_tier(options, lambda tier, _: _restore_namespaces(tier, namespaces))
+    print_answer(options, restored, lambda: _restored_picture(restored))
 
 
-def _asked(options: Options, ask: Callable[[Durability, str], Awaitable[T]]) -> T:
+def _with_tier(options: Options, ask: Callable[[DurableAdmin, str], Awaitable[T]]) -> T:
     """What the tier answers; `ask` is also given the chosen namespace."""
     settings = options.settings()
 
     async def work() -> T:
-        async with opened(settings) as (hub, _):
+        async with open_store(settings) as (hub, _):
             return await ask(hub.durable, settings.namespace)
 
     return asyncio.run(work())
 
 
-async def _verified(tier: Durability, namespaces: Sequence[str] | None) -> list[Verification]:
+async def _verify_namespaces(tier: DurableAdmin, namespaces: Sequence[str] | None) -> list[Verification]:
     found = []
     for namespace in namespaces or await tier.namespaces():
         with progress(f"comparing {namespace}") as done:
@@ -126,7 +138,7 @@ async def _verified(tier: Durability, namespaces: Sequence[str] | None) -> list[
     return found
 
 
-async def _restored(tier: Durability, namespaces: Sequence[str] | None) -> dict[str, int]:
+async def _restore_namespaces(tier: DurableAdmin, namespaces: Sequence[str] | None) -> dict[str, int]:
     restored = {}
     for namespace in namespaces or await tier.namespaces():
         with progress(f"restoring {namespace}") as done:
@@ -140,11 +152,13 @@ async def _restored(tier: Durability, namespaces: Sequence[str] | None) -> dict[
 def _status_picture(status: DurableStatus) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
 
-    health = said(("in reach", "green")) if status.reachable else said((f"away: {status.why}", "bold red"))
+    health = (
+        styled_text(("in reach", "green")) if status.reachable else styled_text((f"away: {status.why}", "bold red"))
+    )
     facts: list[tuple[str, object]] = [("where", status.url), ("id", status.id), ("state", health)]
-    facts += [("problem", said((problem, "bold red"))) for problem in status.problems]
+    facts += [("problem", styled_text((problem, "bold red"))) for problem in status.problems]
     facts += _charges(status.charges)
-    return Group(pairs(facts, title="durable tier"), "", _lag_picture(status.namespaces))
+    return Group(fields_table(facts, title="durable tier"), "", _lag_picture(status.namespaces))
 
 
 def _charges(charges: Charges) -> list[tuple[str, object]]:
@@ -153,32 +167,35 @@ def _charges(charges: Charges) -> list[tuple[str, object]]:
     if charges.request_units:
         rows.append(("charged", f"{charges.request_units:,.1f} RU"))
     if charges.throttled:
-        rows.append(("throttled", said((counted(charges.throttled, "time"), "yellow"))))
+        rows.append(("throttled", styled_text((format_count(charges.throttled, "time"), "yellow"))))
     return rows
 
 
 def _lag_picture(lags: Sequence[DurableLag]) -> RenderableType:
     if not lags:
-        return said(("nothing has changed lately", "dim"))
+        return styled_text(("nothing has changed lately", "dim"))
     numbers = ["waiting", "in hand", "dead letters"]
     picture = table("namespace", *numbers[:2], "oldest", numbers[2], "recovery", right=numbers)
     for lag in lags:
         style = "bold red" if lag.oldest > _LONG_S else "yellow" if lag.waiting else "green"
-        oldest = duration(lag.oldest) if lag.waiting else "-"
-        waiting, dead = said((f"{lag.waiting:,}", style)), said((f"{lag.dead:,}", "red" if lag.dead else "dim"))
-        recovery = said((lag.recovery, "dim" if lag.recovery == "complete" else "yellow"))
+        oldest = format_duration(lag.oldest) if lag.waiting else "-"
+        waiting, dead = (
+            styled_text((f"{lag.waiting:,}", style)),
+            styled_text((f"{lag.dead:,}", "red" if lag.dead else "dim")),
+        )
+        recovery = styled_text((lag.recovery, "dim" if lag.recovery == "complete" else "yellow"))
         picture.add_row(cell(lag.namespace), waiting, f"{lag.delivered:,}", oldest, dead, recovery)
     return picture
 
 
-def _letters_picture(letters: Sequence[DeadLetter]) -> RenderableType:
+def _dead_letters_picture(letters: Sequence[DeadLetter]) -> RenderableType:
     if not letters:
-        return nothing()
+        return empty_text()
     picture = table("id", "key", "type", "bytes", "refused", "why", right=["bytes"])
     for letter in letters:
         key = f"{letter.key} [{letter.element}]" if letter.element else letter.key or letter.name
-        why = said((letter.reason, "red"))
-        picture.add_row(letter.id, cell(key), letter.type or "?", size(letter.size), ago(letter.at), why)
+        why = styled_text((letter.reason, "red"))
+        picture.add_row(letter.id, cell(key), letter.type or "?", format_size(letter.size), format_age(letter.at), why)
     return picture
 
 
@@ -189,22 +206,22 @@ def _verified_picture(found: Sequence[Verification]) -> RenderableType:
     for one in found:
         if one.differences:
             parts.append(_differences_picture(one))
-        different = (counted(len(one.differences), "difference"), "bold red")
+        different = (format_count(len(one.differences), "difference"), "bold red")
         same = different if one.differences else ("the same", "green")
-        waits = f", {counted(one.waiting, 'key')} with changes under way" if one.waiting else ""
-        parts.append(said(f"{one.namespace}: ", counted(one.keys, "key"), ", ", same, waits))
-    return Group(*parts) if parts else nothing()
+        waits = f", {format_count(one.waiting, 'key')} with changes under way" if one.waiting else ""
+        parts.append(styled_text(f"{one.namespace}: ", format_count(one.keys, "key"), ", ", same, waits))
+    return Group(*parts) if parts else empty_text()
 
 
 def _differences_picture(found: Verification) -> Table:
     picture = table("key", "what", "in Redis", "in the tier", title=f"namespace {found.namespace}")
     for one in found.differences:
         key = f"{one.key} [{one.element}]" if one.element else one.key
-        picture.add_row(cell(key), said((one.what, "red")), cell(one.redis), cell(one.tier))
+        picture.add_row(cell(key), styled_text((one.what, "red")), cell(one.redis), cell(one.tier))
     return picture
 
 
 def _restored_picture(restored: dict[str, int]) -> RenderableType:
     if not restored:
-        return nothing()
-    return pairs([(name, counted(count, "key")) for name, count in restored.items()], title="restored")
+        return empty_text()
+    return fields_table([(name, format_count(count, "key")) for name, count in restored.items()], title="restored")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sharedmem.faces.cli.app import MEMORY, command
-from sharedmem.faces.cli.output import answer, cell, pairs, table
-from sharedmem.faces.cli.session import options_of, rightful
+from sharedmem.faces.cli.output import cell, fields_table, print_answer, table
+from sharedmem.faces.cli.session import options_of, with_operator_access
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from sharedmem.hub.embedding import Embedded
+    from sharedmem.hub.embeddings import EmbeddedTexts
 
 _NUMBERS_SHOWN = 4
 
@@ -26,15 +26,15 @@ def embed(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="What to turn into vectors.")],
 ) -> None:
     """Show the vectors of texts, who made them, what they cost, and how near they are to the first."""
-    from sharedmem.hub.embedding import embed_by_hand  # noqa: PLC0415  few commands need vectors
+    from sharedmem.hub.embeddings import embed_texts  # noqa: PLC0415  few commands need vectors
 
     options = options_of(context)
     settings = options.settings()
-    embedded = asyncio.run(embed_by_hand(rightful(settings), settings.namespace, texts))
-    answer(options, embedded, lambda: _picture(embedded, texts))
+    embedded = asyncio.run(embed_texts(with_operator_access(settings), settings.namespace, texts))
+    print_answer(options, embedded, lambda: _picture(embedded, texts))
 
 
-def _picture(embedded: Embedded, texts: list[str]) -> RenderableType:
+def _picture(embedded: EmbeddedTexts, texts: list[str]) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
 
     cost = "unknown" if embedded.cost_usd is None else f"{embedded.cost_usd:.3g} USD"
@@ -44,10 +44,10 @@ def _picture(embedded: Embedded, texts: list[str]) -> RenderableType:
         ("cost", cost),
         ("cached", f"{embedded.cached:,} of {len(set(texts)):,}"),
     ]
-    return Group(pairs(rows, title=embedded.name), _vectors(embedded, texts))
+    return Group(fields_table(rows, title=embedded.name), _vectors(embedded, texts))
 
 
-def _vectors(embedded: Embedded, texts: list[str]) -> Table:
+def _vectors(embedded: EmbeddedTexts, texts: list[str]) -> Table:
     picture = table("text", "nearness", "vector", right=["nearness"])
     first = embedded.vectors[0]
     for text, vector in zip(texts, embedded.vectors, strict=True):

@@ -1,29 +1,120 @@
-"""Commands that change or check a knowledge graph: graph add, undo, merge, unmerge, check, delete."""
+"""Commands on knowledge graphs: add, undo, merge, check, delete, and ask, entity, history, path, as-of, stats, draw."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
-from sharedmem.errors import InvalidError
-from sharedmem.faces.cli import graph_pictures as pictures
+from sharedmem.api import graph as table_of
+from sharedmem.errors import InvalidError, NotFoundError
+from sharedmem.faces.cli import graph_output as pictures
 from sharedmem.faces.cli.app import command, graph
-from sharedmem.faces.cli.graph_words import Group, Name, episodes_of, moment
-from sharedmem.faces.cli.output import answer, counted, progress, said
-from sharedmem.faces.cli.session import Options, opened, options_of, perform
-from sharedmem.faces.operations import graph as table_of
-from sharedmem.models import Episode, EpisodeResult, GraphCheck, Record
+from sharedmem.faces.cli.output import (
+    empty_text,
+    format_count,
+    is_interactive,
+    print_answer,
+    progress,
+    styled_text,
+    write_line,
+)
+from sharedmem.faces.cli.session import Options, open_store, options_of, perform
+from sharedmem.models import Episode, EpisodeResult, GraphCheck, GraphDrawing, Record
+from sharedmem.visualization.graph_diagrams import as_dot, as_mermaid
+from sharedmem.visualization.graph_page import as_html
+
+Group = Annotated[str, typer.Option("--group", "-g", help="Whose graph, such as tenant:session.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of an entity.")]
+AsOf = Annotated[str | None, typer.Option(help="As it was in the world then (ISO 8601; UTC without a zone).")]
+KnownAt = Annotated[str | None, typer.Option(help="As it was known then (ISO 8601; UTC without a zone).")]
+_MOMENTS = ("occurred_at", "recorded_at")
+
+
+def parse_moment(option: str, word: str | None) -> datetime | None:
+    """A moment in ISO 8601; without a zone it is UTC.
+
+    Raises:
+        InvalidError: it is none.
+    """
+    if word is None:
+        return None
+    try:
+        found = datetime.fromisoformat(word)
+    except ValueError:
+        raise InvalidError(option, word, "give a date such as 2024-03-01, or 2024-03-01T12:00+01:00") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def parse_times(as_of: str | None, known_at: str | None) -> dict[str, datetime | None]:
+    """The two times of a request.
+
+    Raises:
+        InvalidError: one of them is none.
+    """
+    return {"as_of": parse_moment("as-of", as_of), "known_at": parse_moment("known-at", known_at)}
+
+
+def read_episodes(file: Path, group: str) -> list[Episode]:
+    """The episodes of a file with a JSON object a line, each with the fields of an `Episode`, for one group.
+
+    Raises:
+        NotFoundError: there is no such file.
+        InvalidError: it cannot be read, or a line is no episode of this group.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise NotFoundError("file", str(file)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidError("file", str(file), f"it cannot be read: {error}") from error
+    return [_parse_episode(number, line, group) for number, line in _read_lines(text)]
+
+
+def _read_lines(text: str) -> Iterator[tuple[int, str]]:
+    # JSON may hold the line ends that `splitlines` knows besides line feeds.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, line
+
+
+def _parse_episode(number: int, line: str, group: str) -> Episode:
+    fields = _parse_object(number, line)
+    if fields.setdefault("group_id", group) != group:
+        raise InvalidError(f"line {number}", fields["group_id"], f"it is of another group than {group!r}")
+    for name in _MOMENTS:
+        if isinstance(fields.get(name), str):
+            fields[name] = parse_moment(f"line {number}: {name}", fields[name])
+    try:
+        return Episode.model_validate(fields)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise InvalidError(f"line {number}: {place}", problem["input"], problem["msg"].lower()) from None
+
+
+def _parse_object(number: int, line: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise InvalidError(f"line {number}", line, 'give a JSON object, such as {"content": "Ada lives in Oslo"}')
+    return fields
+
 
 _AT_ONCE = 32
 """Episodes between two moves of the bar."""
 
 
-class Filed(Record):
+class AddedEpisodes(Record):
     """What became of a file of episodes."""
 
     episodes: int = 0
@@ -56,13 +147,23 @@ def graph_add(  # each field is an option
     if file is not None:
         if text is not None:
             raise InvalidError("text", text, "give a text or --file, not both")
-        done = _file_added(options, episodes_of(file, group))
-        answer(options, done, lambda: pictures.filed_picture(done.episodes, done.repeated, done.facts, done.closed))
+        done = _add_episodes(options, read_episodes(file, group))
+        print_answer(
+            options,
+            done,
+            lambda: pictures.added_episodes_picture(done.episodes, done.repeated, done.facts, done.closed),
+        )
         return
-    fields = {"id": id_ or "", "occurred_at": moment("at", at), "source": source, "session": session, "user": user}
-    episode = Episode.model_validate({"content": _given_text(text), "group_id": group, **fields})
+    fields = {
+        "id": id_ or "",
+        "occurred_at": parse_moment("at", at),
+        "source": source,
+        "session": session,
+        "user": user,
+    }
+    episode = Episode.model_validate({"content": _read_text(text), "group_id": group, **fields})
     result = perform(options, table_of.GRAPH_ADD, table_of.GraphAdd(episode=episode))
-    answer(options, result, lambda: pictures.added_picture(result))
+    print_answer(options, result, lambda: pictures.added_picture(result))
 
 
 @command("undo", None, group=graph, example="sharedmem graph undo first-call --group acme:ada")
@@ -74,8 +175,8 @@ def graph_undo(
 ) -> None:
     """Take back all that an episode said, and open again exactly what it had closed; what was known stays known."""
     options = options_of(context)
-    result = perform(options, table_of.GRAPH_UNDO, table_of.OnEpisode(group_id=group, episode_id=episode))
-    answer(options, result, lambda: pictures.undone_picture(result))
+    result = perform(options, table_of.GRAPH_UNDO, table_of.GraphEpisodeRequest(group_id=group, episode_id=episode))
+    print_answer(options, result, lambda: pictures.undone_picture(result))
 
 
 @command("merge", None, group=graph, example="sharedmem graph merge Lovelace Ada --group acme:ada")
@@ -91,15 +192,15 @@ def graph_merge(
     options = options_of(context)
     request = table_of.GraphMerge(group_id=group, source=source, into=into, reason=reason)
     merge = perform(options, table_of.GRAPH_MERGE, request)
-    answer(options, merge, lambda: pictures.merge_picture(merge))
+    print_answer(options, merge, lambda: pictures.merge_picture(merge))
 
 
 @command("unmerge", None, group=graph, example="sharedmem graph unmerge Lovelace --group acme:ada")
 def graph_unmerge(context: typer.Context, name: Name, *, group: Group) -> None:
     """Take an entity that was merged apart again."""
     options = options_of(context)
-    merge = perform(options, table_of.GRAPH_UNMERGE, table_of.OnEntity(group_id=group, entity=name))
-    answer(options, merge, lambda: pictures.merge_picture(merge))
+    merge = perform(options, table_of.GRAPH_UNMERGE, table_of.EntityRequest(group_id=group, entity=name))
+    print_answer(options, merge, lambda: pictures.merge_picture(merge))
 
 
 @command("check", None, group=graph, example="sharedmem graph check --group acme:ada")
@@ -115,13 +216,13 @@ def graph_check(
     options = options_of(context)
 
     async def work() -> GraphCheck:
-        async with opened(settings) as (_, store):
+        async with open_store(settings) as (_, store):
             with progress("checking", noun="episodes") as told:
-                return await store.graph.check(group_id=group, repair=repair, progress=_counting(told))
+                return await store.graph.check(group_id=group, repair=repair, progress=_progress_callback(told))
 
     settings = options.settings()
     found = asyncio.run(work())
-    answer(options, found, lambda: pictures.check_picture(found))
+    print_answer(options, found, lambda: pictures.check_picture(found))
     if not found.is_clean:
         raise typer.Exit(1)
 
@@ -136,33 +237,33 @@ def graph_delete(
     """Delete a graph with everything in it: episodes, entities, facts and their history."""
     options = options_of(context)
     if not yes:
-        _confirm(options, group)
-    gone = perform(options, table_of.GRAPH_DELETE, table_of.OnGroup(group_id=group))
-    answer(options, gone, lambda: said((counted(gone, "record"), "green"), " deleted"))
+        _confirm_delete(options, group)
+    gone = perform(options, table_of.GRAPH_DELETE, table_of.GraphGroupRequest(group_id=group))
+    print_answer(options, gone, lambda: styled_text((format_count(gone, "record"), "green"), " deleted"))
 
 
-def _counting(told: Callable[[int], None] | None) -> Callable[[int, int], None] | None:
+def _progress_callback(told: Callable[[int], None] | None) -> Callable[[int, int], None] | None:
     """A bar that counts what was read; how much there is, nobody knows before."""
     return None if told is None else lambda done, _: told(done)
 
 
-def _given_text(text: str | None) -> str:
+def _read_text(text: str | None) -> str:
     given = sys.stdin.read().rstrip("\n") if text in {None, "-"} and not sys.stdin.isatty() else text
     if not given:
         raise InvalidError("text", given, "say what happened, or pipe it in")
     return given
 
 
-def _file_added(options: Options, episodes: list[Episode]) -> Filed:
+def _add_episodes(options: Options, episodes: list[Episode]) -> AddedEpisodes:
     """Add episodes a few at a time, with a bar; what was added before an error stays."""
 
-    async def work() -> Filed:
-        done = Filed()
-        async with opened(settings) as (_, store):
+    async def work() -> AddedEpisodes:
+        done = AddedEpisodes()
+        async with open_store(settings) as (_, store):
             with progress("adding", total=len(episodes), noun="episodes") as told:
                 for first in range(0, len(episodes), _AT_ONCE):
                     request = table_of.GraphAddMany(episodes=episodes[first : first + _AT_ONCE])
-                    done = _counted(done, await table_of.GRAPH_ADD_MANY.run(store, request))
+                    done = _add_counts(done, await table_of.GRAPH_ADD_MANY.run(store, request))
                     if told is not None:
                         told(done.episodes)
         return done
@@ -171,8 +272,8 @@ def _file_added(options: Options, episodes: list[Episode]) -> Filed:
     return asyncio.run(work())
 
 
-def _counted(done: Filed, results: list[EpisodeResult]) -> Filed:
-    return Filed(
+def _add_counts(done: AddedEpisodes, results: list[EpisodeResult]) -> AddedEpisodes:
+    return AddedEpisodes(
         episodes=done.episodes + len(results),
         repeated=done.repeated + sum(one.repeated for one in results),
         facts=done.facts + sum(len(one.facts) for one in results),
@@ -181,10 +282,198 @@ def _counted(done: Filed, results: list[EpisodeResult]) -> Filed:
     )
 
 
-def _confirm(options: Options, group: str) -> None:
+def _confirm_delete(options: Options, group: str) -> None:
     if not sys.stdin.isatty():
         raise InvalidError("group", group, "nobody is there to confirm it; say --yes")
-    stats = perform(options, table_of.GRAPH_STATS, table_of.OnGroup(group_id=group))
-    what = f"{counted(stats.episodes, 'episode')} and {counted(stats.facts + stats.past_facts, 'fact')}"
+    stats = perform(options, table_of.GRAPH_STATS, table_of.GraphGroupRequest(group_id=group))
+    what = f"{format_count(stats.episodes, 'episode')} and {format_count(stats.facts + stats.past_facts, 'fact')}"
     if not typer.confirm(f"Delete {what} of group {group}?", err=True):
         raise typer.Exit(1)
+
+
+FORMATS = ("mermaid", "dot", "html")
+
+
+class RenderedGraph(Record):
+    """A picture that was written into a file."""
+
+    file: str
+    entities: int
+    facts: int
+    truncated: bool
+
+
+@command("ask", None, group=graph, example='sharedmem graph ask "where does Ada live?" --group acme:ada --explain')
+def graph_ask(  # noqa: PLR0913  # each option narrows the question
+    context: typer.Context,
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
+    *,
+    group: Group,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
+    limit: Annotated[int, typer.Option("--limit", "-k", help="Show at most that many.")] = 20,
+    depth: Annotated[int, typer.Option(help="Steps that are gone from the entities that the question names.")] = 2,
+    session: Annotated[str | None, typer.Option(help="Only episodes of this conversation.")] = None,
+    past: Annotated[bool, typer.Option("--past", help="Facts that do not hold any more, too.")] = False,
+    prompt: Annotated[bool, typer.Option("--prompt", help="As one text for a model; --json gives the items.")] = False,
+    max_tokens: Annotated[int, typer.Option(help="How long the text for a model may be.", min=1)] = 1_000,
+    explain: Annotated[bool, typer.Option("--explain", help="Show why each was found.")] = False,
+) -> None:
+    """Show what is worth knowing for a question, with where it comes from; no model is asked."""
+    options = options_of(context)
+    fields = {"group_id": group, "query": question, "k": limit, "depth": depth, "session": session}
+    request = table_of.GraphAsk.model_validate(
+        fields | parse_times(as_of, known_at) | {"include_past": past, "explain": explain}
+    )
+    found = perform(options, table_of.GRAPH_ASK, request)
+    if prompt and not options.json:
+        write_line(found.as_prompt(max_tokens))
+    else:
+        print_answer(options, found, lambda: pictures.context_picture(found))
+
+
+@command("entity", None, group=graph, example="sharedmem graph entity Ada --group acme:ada --as-of 2024-06-01")
+def graph_entity(
+    context: typer.Context, name: Name, *, group: Group, as_of: AsOf = None, known_at: KnownAt = None
+) -> None:
+    """Show an entity and what holds of it, now or at another time."""
+    options = options_of(context)
+    fields = {"group_id": group, "entity": name}
+    told = perform(
+        options, table_of.GRAPH_ENTITY, table_of.EntityAtRequest.model_validate(fields | parse_times(as_of, known_at))
+    )
+    print_answer(options, told, lambda: pictures.entity_picture(told))
+
+
+@command("history", None, group=graph, example="sharedmem graph history Ada --group acme:ada")
+def graph_history(
+    context: typer.Context,
+    name: Name,
+    *,
+    group: Group,
+    limit: Annotated[int, typer.Option("--limit", "-k", help="Show at most that many versions.")] = 1_000,
+) -> None:
+    """Show every version of every fact of an entity: when it was true, and when that was known."""
+    options = options_of(context)
+    request = table_of.GraphHistory(group_id=group, entity=name, limit=limit)
+    facts = perform(options, table_of.GRAPH_HISTORY, request)
+    print_answer(options, facts, lambda: pictures.history_picture(facts))
+
+
+@command("path", None, group=graph, example="sharedmem graph path Ada Oslo --group acme:ada")
+def graph_path(
+    context: typer.Context,
+    a: Annotated[str, typer.Argument(metavar="A", help="Name or id of an entity.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Name or id of another one.")],
+    *,
+    group: Group,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
+) -> None:
+    """Show a shortest way along facts from one entity to another."""
+    options = options_of(context)
+    fields = {"group_id": group, "a": a, "b": b}
+    steps = perform(
+        options, table_of.GRAPH_PATH, table_of.GraphPath.model_validate(fields | parse_times(as_of, known_at))
+    )
+    print_answer(options, steps, lambda: pictures.path_picture(steps))
+
+
+@command("as-of", None, group=graph, example="sharedmem graph as-of 2024-06-01 --group acme:ada")
+def graph_as_of(
+    context: typer.Context,
+    when: Annotated[str, typer.Argument(metavar="WHEN", help="A date or a moment (ISO 8601); UTC without a zone.")],
+    *,
+    group: Group,
+    known_at: KnownAt = None,
+    limit: Annotated[int, typer.Option("--limit", "-k", help="Show at most that many.")] = 100,
+    after: Annotated[str, typer.Option(help="Go on behind this page.")] = "",
+) -> None:
+    """Show all that was true at a moment, as it is known now or was known at another one."""
+    options = options_of(context)
+    fields = {"group_id": group, "when": parse_moment("when", when), "known_at": parse_moment("known-at", known_at)}
+    request = table_of.GraphAsOf.model_validate(fields | {"limit": limit, "after": after})
+    page = perform(options, table_of.GRAPH_AS_OF, request)
+    print_answer(options, page, lambda: pictures.facts_picture(page.items, cursor=page.cursor))
+
+
+@command("stats", None, group=graph, example="sharedmem graph stats --group acme:ada")
+def graph_stats(context: typer.Context, *, group: Group) -> None:
+    """Show what a graph holds."""
+    options = options_of(context)
+    stats = perform(options, table_of.GRAPH_STATS, table_of.GraphGroupRequest(group_id=group))
+    print_answer(options, stats, lambda: pictures.stats_picture(stats))
+
+
+@command("episodes", None, group=graph, example="sharedmem graph episodes --group acme:ada")
+def graph_episodes(
+    context: typer.Context,
+    *,
+    group: Group,
+    session: Annotated[str | None, typer.Option(help="Only of this conversation.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-k", help="Show at most that many.")] = 20,
+    after: Annotated[str, typer.Option(help="Go on behind this page.")] = "",
+) -> None:
+    """Show episodes, oldest first, page by page."""
+    options = options_of(context)
+    request = table_of.GraphEpisodes(group_id=group, session=session, limit=limit, after=after)
+    page = perform(options, table_of.GRAPH_EPISODES, request)
+    print_answer(options, page, lambda: pictures.episodes_picture(page.items, page.cursor))
+
+
+@command("groups", None, group=graph, example="sharedmem graph groups")
+def graph_groups(context: typer.Context) -> None:
+    """Show which groups of the namespace have a graph."""
+    options = options_of(context)
+    groups = perform(options, table_of.GRAPH_GROUPS, table_of.GraphGroupsRequest())
+    print_answer(options, groups, lambda: pictures.groups_picture(groups))
+
+
+@command("draw", None, group=graph, example="sharedmem graph draw --group acme:ada --format mermaid")
+def graph_draw(  # each option says what to draw, or how
+    context: typer.Context,
+    *,
+    group: Group,
+    entity: Annotated[str | None, typer.Option(help="Draw what lies around this entity; else everything.")] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help="mermaid, dot (Graphviz), or html: a page with sliders for both times.")
+    ] = "mermaid",
+    out: Annotated[Path | None, typer.Option(help="Write it into this file.")] = None,
+    as_of: Annotated[str | None, typer.Option(help="Only what held then; not for html, which shows all times.")] = None,
+    depth: Annotated[int, typer.Option(help="Steps around the entity.")] = 2,
+    limit: Annotated[int, typer.Option("--limit", "-k", help="Draw at most that many facts.")] = 500,
+) -> None:
+    """Draw a graph as a diagram, or as a page that shows it at any time; --json gives what pictures are made from."""
+    options = options_of(context)
+    at = parse_moment("as-of", as_of)
+    _check_drawing(options, format_, out, at)
+    request = table_of.GraphDraw(group_id=group, entity=entity, depth=depth, limit=limit)
+    drawing = perform(options, table_of.GRAPH_DRAW, request)
+    if out is not None:
+        out.write_text(_render_graph(drawing, format_, at), encoding="utf-8")
+        done = RenderedGraph(
+            file=str(out), entities=len(drawing.entities), facts=len(drawing.facts), truncated=drawing.truncated
+        )
+        what = f"{format_count(done.facts, 'fact')}{', a part of the graph' if done.truncated else ''}"
+        print_answer(options, done, lambda: styled_text(("drawn: ", "green"), f"{what} into {out}"))
+    elif options.json:
+        print_answer(options, drawing, empty_text)
+    else:
+        write_line(_render_graph(drawing, format_, at).rstrip("\n"))
+
+
+def _check_drawing(options: Options, format_: str, out: Path | None, at: datetime | None) -> None:
+    if format_ not in FORMATS:
+        raise InvalidError("format", format_, f"give one of {', '.join(FORMATS)}")
+    if format_ != "html":
+        return
+    if at is not None:
+        raise InvalidError("as-of", at.isoformat(), "a page shows all times; go there with its slider")
+    if out is None and is_interactive(options):
+        raise InvalidError("format", format_, "a page is nothing for a terminal; say --out FILE.html, then open it")
+
+
+def _render_graph(drawing: GraphDrawing, format_: str, at: datetime | None) -> str:
+    if format_ == "html":
+        return as_html(drawing)
+    return as_dot(drawing, at) if format_ == "dot" else as_mermaid(drawing, at)

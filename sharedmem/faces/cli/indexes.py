@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from sharedmem.faces.cli.app import command, index
-from sharedmem.faces.cli.output import answer, cell, counted, nothing, progress, said, size, table
-from sharedmem.faces.cli.session import Options, opened, options_of
+from sharedmem.faces.cli.output import (
+    cell,
+    empty_text,
+    format_count,
+    format_size,
+    print_answer,
+    progress,
+    styled_text,
+    table,
+)
+from sharedmem.faces.cli.session import Options, open_store, options_of
 from sharedmem.hub import Hub
 from sharedmem.models import IndexStatus
 
@@ -25,16 +34,16 @@ Family = Annotated[str, typer.Option(help="What the index holds: memory or cache
 def index_list(context: typer.Context) -> None:
     """Show every search index: what it holds, and whether it is well."""
     options = options_of(context)
-    found = _work(options, lambda hub, _: hub.index.all())
-    answer(options, found, lambda: _picture(found))
+    found = _with_hub(options, lambda hub, _: hub.index.all())
+    print_answer(options, found, lambda: _picture(found))
 
 
 @command("check", None, group=index, example="sharedmem --namespace research index check")
 def index_check(context: typer.Context) -> None:
     """Tell what is wrong with the search of the namespace; exit code 1 when something is."""
     options = options_of(context)
-    problems = _work(options, lambda hub, namespace: hub.index.check(namespace))
-    answer(options, problems, lambda: _problems_picture(problems))
+    problems = _with_hub(options, lambda hub, namespace: hub.index.check(namespace))
+    print_answer(options, problems, lambda: _problems_picture(problems))
     if problems:
         raise typer.Exit(1)
 
@@ -46,11 +55,11 @@ def index_promote(context: typer.Context, family: Family = "memory") -> None:
 
     async def promoted(hub: Hub, namespace: str) -> list[IndexStatus]:
         with progress("promoting", noun="documents") as bar:
-            await hub.index.promote(namespace, family=family, progress=_told(bar))
+            await hub.index.promote(namespace, family=family, progress=_progress_callback(bar))
         return await hub.index.all()
 
-    found = _work(options, promoted)
-    answer(options, found, lambda: _picture(found))
+    found = _with_hub(options, promoted)
+    print_answer(options, found, lambda: _picture(found))
 
 
 @command("rebuild", None, group=index, example="sharedmem --namespace research index rebuild")
@@ -69,23 +78,23 @@ def index_rebuild(
 
     async def rebuilt(hub: Hub, namespace: str) -> list[IndexStatus]:
         with progress("rebuilding", noun="documents") as bar:
-            await hub.index.rebuild(None if shared else namespace, family=family, progress=_told(bar))
+            await hub.index.rebuild(None if shared else namespace, family=family, progress=_progress_callback(bar))
         return await hub.index.all()
 
-    found = _work(options, rebuilt)
-    answer(options, found, lambda: _picture(found))
+    found = _with_hub(options, rebuilt)
+    print_answer(options, found, lambda: _picture(found))
 
 
-def _work(options: Options, do: Callable[[Hub, str], Awaitable[T]]) -> T:
+def _with_hub(options: Options, do: Callable[[Hub, str], Awaitable[T]]) -> T:
     async def work() -> T:
-        async with opened(settings) as (hub, _):
+        async with open_store(settings) as (hub, _):
             return await do(hub, settings.namespace)
 
     settings = options.settings()
     return asyncio.run(work())
 
 
-def _told(bar: Callable[[int], None] | None) -> Callable[[int, int], None] | None:
+def _progress_callback(bar: Callable[[int], None] | None) -> Callable[[int, int], None] | None:
     if bar is None:
         return None
     return lambda done, _: bar(done)
@@ -95,28 +104,28 @@ def _picture(found: list[IndexStatus]) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
 
     if not found:
-        return nothing()
+        return empty_text()
     picture = table("holds", "of", "documents", "size", "by", "embedder", right=["documents", "size"])
     for one in found:
         failed = (f", {one.failures:,} failed", "red") if one.failures else ""
         picture.add_row(
             one.family,
-            cell(", ".join(one.namespaces)) if one.namespaces else said(("shared", "dim")),
-            said(f"{one.documents:,}", failed),
-            size(one.bytes),
+            cell(", ".join(one.namespaces)) if one.namespaces else styled_text(("shared", "dim")),
+            styled_text(f"{one.documents:,}", failed),
+            format_size(one.bytes),
             f"{one.algorithm}, being built" if one.indexing else one.algorithm,
-            cell(one.model) if one.model else said(("none", "dim")),
+            cell(one.model) if one.model else styled_text(("none", "dim")),
         )
     problems = [
         problem if one.name in problem else f"{one.name}: {problem}" for one in found for problem in one.problems
     ]
-    return Group(picture, *(said(("! ", "yellow"), problem) for problem in problems))
+    return Group(picture, *(styled_text(("! ", "yellow"), problem) for problem in problems))
 
 
 def _problems_picture(problems: list[str]) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  likewise
 
     if not problems:
-        return said(("well", "green"))
-    lines = (said(("! ", "yellow"), problem) for problem in problems)
-    return Group(said((counted(len(problems), "problem"), "yellow")), *lines)
+        return styled_text(("well", "green"))
+    lines = (styled_text(("! ", "yellow"), problem) for problem in problems)
+    return Group(styled_text((format_count(len(problems), "problem"), "yellow")), *lines)

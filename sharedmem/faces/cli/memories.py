@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from pydantic import ValidationError
 
+from sharedmem.api import memory as table_of
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.faces.cli.app import MEMORY, command, memories, threads
 from sharedmem.faces.cli.output import (
-    ago,
-    answer,
     body,
     cell,
-    counted,
-    duration,
-    harmless,
-    nothing,
-    pairs,
-    said,
-    size,
+    empty_text,
+    escape_control,
+    fields_table,
+    format_age,
+    format_count,
+    format_duration,
+    format_size,
+    print_answer,
+    styled_text,
     table,
 )
 from sharedmem.faces.cli.session import options_of, perform
-from sharedmem.faces.operations import memory as table_of
 from sharedmem.models import (
     AddResult,
     Hit,
@@ -78,7 +78,7 @@ def remember(  # noqa: PLR0913  # each field is an option
     dedup: Annotated[bool, typer.Option(help="Whether it is merged into a memory that says the same.")] = True,
 ) -> None:
     """Remember a fact, unless it is known already."""
-    given = _given_text(text)
+    given = _read_text(text)
     fields: dict[str, Any] = {
         "id": id_ or "",
         "memory": given,
@@ -92,8 +92,10 @@ def remember(  # noqa: PLR0913  # each field is an option
         "messages": [{"role": "user", "name": speaker, "content": given}] if speaker else [],
     }
     options = options_of(context)
-    result = perform(options, table_of.MEMORY_ADD, table_of.MemoryAdd(item=_checked(MemoryItem, fields), dedup=dedup))
-    answer(options, result, lambda: _added_picture(result))
+    result = perform(
+        options, table_of.MEMORY_ADD, table_of.MemoryAdd(item=_build_request(MemoryItem, fields), dedup=dedup)
+    )
+    print_answer(options, result, lambda: _added_picture(result))
 
 
 @command("recall", MEMORY, example='sharedmem recall "when does the lease end?" --explain')
@@ -117,10 +119,10 @@ def recall(  # noqa: PLR0913  # each filter is an option
     """Show what is remembered that answers a question, best first."""
     fields = {"query": query, "limit": limit, "mode": mode, "threshold": threshold, "diversity": diversity}
     filters = _filter(user, agent, thread, category, tag, memory_type, since)
-    request = _checked(table_of.MemorySearch, fields | {"explain": explain, "filters": filters})
+    request = _build_request(table_of.MemorySearch, fields | {"explain": explain, "filters": filters})
     options = options_of(context)
     found = perform(options, table_of.MEMORY_SEARCH, request)
-    answer(options, found, lambda: _recalled_picture(found))
+    print_answer(options, found, lambda: _hits_picture(found))
 
 
 @command("list", None, group=memories, example="sharedmem memories list --category office")
@@ -142,33 +144,33 @@ def memories_list(  # noqa: PLR0913  # likewise
     options = options_of(context)
     request = table_of.MemoryList(filters=filters, limit=limit, cursor=cursor)
     page = perform(options, table_of.MEMORY_LIST, request)
-    answer(options, page, lambda: _page_picture(page))
+    print_answer(options, page, lambda: _page_picture(page))
 
 
 @command("show", None, group=memories, example="sharedmem memories show lease")
 def memories_show(context: typer.Context, id_: Id) -> None:
     """Show everything that is known of a memory."""
     options = options_of(context)
-    item = perform(options, table_of.MEMORY_GET, table_of.OnMemory(id=id_))
+    item = perform(options, table_of.MEMORY_GET, table_of.MemoryRequest(id=id_))
     if item is None:
         raise NotFoundError("memory", id_, f"`sharedmem memories history {id_}` may know what became of it")
-    answer(options, item, lambda: _item_picture(item))
+    print_answer(options, item, lambda: _item_picture(item))
 
 
 @command("history", None, group=memories, example="sharedmem memories history lease")
 def memories_history(context: typer.Context, id_: Id) -> None:
     """Show what a memory was before, newest first: what was merged into it, changed, deleted."""
     options = options_of(context)
-    versions = perform(options, table_of.MEMORY_HISTORY, table_of.OnMemory(id=id_))
-    answer(options, versions, lambda: _history_picture(versions))
+    versions = perform(options, table_of.MEMORY_HISTORY, table_of.MemoryRequest(id=id_))
+    print_answer(options, versions, lambda: _history_picture(versions))
 
 
 @command("forget", None, group=memories, example="sharedmem memories forget lease")
 def memories_forget(context: typer.Context, id_: Id) -> None:
     """Forget a memory; `memories undo` brings it back while its history stays."""
     options = options_of(context)
-    gone = perform(options, table_of.MEMORY_DELETE, table_of.OnMemory(id=id_))
-    answer(options, gone, lambda: said(("forgotten", "green")) if gone else nothing())
+    gone = perform(options, table_of.MEMORY_DELETE, table_of.MemoryRequest(id=id_))
+    print_answer(options, gone, lambda: styled_text(("forgotten", "green")) if gone else empty_text())
 
 
 @command("undo", None, group=memories, example="sharedmem memories undo lease")
@@ -180,7 +182,7 @@ def memories_undo(
     """Take back a merge, a change or a deletion."""
     options = options_of(context)
     item = perform(options, table_of.MEMORY_UNDO, table_of.MemoryUndo(id=id_, version=version))
-    answer(options, item, lambda: said(("undone: ", "green"), item.memory))
+    print_answer(options, item, lambda: styled_text(("undone: ", "green"), item.memory))
 
 
 @command("stats", None, group=memories, example="sharedmem memories stats")
@@ -194,16 +196,16 @@ def memories_stats(
     """Show how many memories there are, of which types and categories."""
     filters = _filter(user, agent, thread, category, None, None, None)
     options = options_of(context)
-    stats = perform(options, table_of.MEMORY_STATS, table_of.OnMemories(filters=filters))
-    answer(options, stats, lambda: _stats_picture(stats))
+    stats = perform(options, table_of.MEMORY_STATS, table_of.MemoriesRequest(filters=filters))
+    print_answer(options, stats, lambda: _stats_picture(stats))
 
 
 @command("stats", None, group=threads, example="sharedmem thread stats main")
 def thread_stats(context: typer.Context, thread: Thread) -> None:
     """Show what a thread holds, and who takes part."""
     options = options_of(context)
-    stats = perform(options, table_of.THREAD_STATS, table_of.OnThread(thread_id=thread))
-    answer(options, stats, lambda: _thread_picture(stats))
+    stats = perform(options, table_of.THREAD_STATS, table_of.ThreadRequest(thread_id=thread))
+    print_answer(options, stats, lambda: _thread_picture(stats))
 
 
 @command("summary", None, group=threads, example="sharedmem thread summary main --turns 50")
@@ -216,10 +218,10 @@ def thread_summary(
     options = options_of(context)
     request = table_of.ThreadSummarize(thread_id=thread, max_turns=turns)
     summary = perform(options, table_of.THREAD_SUMMARY, request)
-    answer(options, summary, lambda: body(summary) if summary else nothing())
+    print_answer(options, summary, lambda: body(summary) if summary else empty_text())
 
 
-def _given_text(text: str | None) -> str:
+def _read_text(text: str | None) -> str:
     given = sys.stdin.read().rstrip("\n") if text in {None, "-"} and not sys.stdin.isatty() else text
     if not given:
         raise InvalidError("text", given, "say what to remember, or pipe it in")
@@ -244,10 +246,10 @@ def _filter(  # what the options above say
         "memory_type": memory_type,
         "since": since.astimezone() if since else None,
     }
-    return _checked(MemoryFilter, fields)
+    return _build_request(MemoryFilter, fields)
 
 
-def _checked(kind: type[Given], fields: dict[str, Any]) -> Given:
+def _build_request(kind: type[Given], fields: dict[str, Any]) -> Given:
     """A request made of options.
 
     Raises:
@@ -261,11 +263,11 @@ def _checked(kind: type[Given], fields: dict[str, Any]) -> Given:
         raise InvalidError(str(problem["loc"][0]), problem["input"], advice) from None
 
 
-def _memories(count: int) -> str:
+def _format_memory_count(count: int) -> str:
     return "1 memory" if count == 1 else f"{count:,} memories"
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= _LONGEST else f"{flat[: _LONGEST - 1]}…"
 
@@ -273,28 +275,31 @@ def _short(text: str) -> str:
 def _added_picture(result: AddResult) -> RenderableType:
     if result.merged:
         alike = "" if result.similarity is None else f", similarity {result.similarity:.2f}"
-        return said(("known: ", "yellow"), f"merged into {result.id}{alike}")
+        return styled_text(("known: ", "yellow"), f"merged into {result.id}{alike}")
     waiting = "" if result.embedded else "; its embedding waits for the provider, its words are found"
-    return said(("remembered: ", "green"), result.id, (waiting, "dim"))
+    return styled_text(("remembered: ", "green"), result.id, (waiting, "dim"))
 
 
-def _recalled_picture(found: table_of.Recalled) -> RenderableType:
+def _hits_picture(found: table_of.MemorySearchReply) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
 
     if not found.hits:
-        return Group(nothing(), *_degraded_picture(found))
-    picture = _blocks()
+        return Group(empty_text(), *_degraded_picture(found))
+    picture = _two_column_grid()
     strongest = max((abs(signal.contribution) for hit in found.hits for signal in _signals(hit)), default=0.0)
     for hit in found.hits:
         reasons = [_reasons_picture(_signals(hit), strongest)] if hit.why is not None else []
-        picture.add_row(said((f"{hit.score:.3f}", "cyan")), Group(_told(hit.item), _whereabouts(hit.item), *reasons))
+        picture.add_row(
+            styled_text((f"{hit.score:.3f}", "cyan")),
+            Group(_memory_text(hit.item), _memory_details(hit.item), *reasons),
+        )
         if reasons:
             picture.add_row()
     cost = [] if found.hits[0].why is None else [_cost_picture(found)]
     return Group(picture, *_degraded_picture(found), *cost)
 
 
-def _blocks() -> Table:
+def _two_column_grid() -> Table:
     from rich.table import Table  # noqa: PLC0415  likewise
 
     picture = Table.grid(padding=(0, 2, 0, 0))
@@ -303,16 +308,22 @@ def _blocks() -> Table:
     return picture
 
 
-def _told(item: MemoryItem) -> Text:
-    return said((f"{harmless(item.author)}: ", "bold") if item.author else "", cell(_short(item.memory)))
+def _memory_text(item: MemoryItem) -> Text:
+    return styled_text((f"{escape_control(item.author)}: ", "bold") if item.author else "", cell(_shorten(item.memory)))
 
 
-def _whereabouts(item: MemoryItem) -> Text:
+def _memory_details(item: MemoryItem) -> Text:
     """Its id first, since that is what people copy."""
     kind = [] if item.memory_type == "long-term" else [item.memory_type]
     tags = [f"#{tag}" for tag in item.tags]
-    facts = [ago(item.timestamp), f"thread {item.thread_id}", *kind, *([item.category] if item.category else []), *tags]
-    return said((item.id, "dim cyan"), (f"  {harmless(', '.join(facts))}", "dim"))
+    facts = [
+        format_age(item.timestamp),
+        f"thread {item.thread_id}",
+        *kind,
+        *([item.category] if item.category else []),
+        *tags,
+    ]
+    return styled_text((item.id, "dim cyan"), (f"  {escape_control(', '.join(facts))}", "dim"))
 
 
 def _signals(hit: Hit) -> tuple[Signal, ...]:
@@ -326,36 +337,36 @@ def _reasons_picture(signals: Sequence[Signal], strongest: float) -> Table:
     picture = Table.grid(padding=(0, 2, 0, 0))
     for signal in signals:
         length = round(_BAR * abs(signal.contribution) / strongest) if strongest else 0
-        bar = said(("━" * length, "green" if signal.contribution > 0 else "red"))
-        picture.add_row(signal.name, said((_how(signal), "dim")), f"{signal.contribution:+.3f}", bar)
+        bar = styled_text(("━" * length, "green" if signal.contribution > 0 else "red"))
+        picture.add_row(signal.name, styled_text((_signal_text(signal), "dim")), f"{signal.contribution:+.3f}", bar)
     return picture
 
 
-def _how(signal: Signal) -> str:
+def _signal_text(signal: Signal) -> str:
     if signal.rank is not None:
         return f"{signal.score:.3f}, place {signal.rank}, weight {signal.weight:g}"
     return "lent by turns beside it" if signal.name == "neighbours" else f"times {signal.score:.3g}"
 
 
-def _degraded_picture(found: table_of.Recalled) -> list[Text]:
-    return [said(("searched by words alone: ", "yellow"), found.degraded)] if found.degraded else []
+def _degraded_picture(found: table_of.MemorySearchReply) -> list[Text]:
+    return [styled_text(("searched by words alone: ", "yellow"), found.degraded)] if found.degraded else []
 
 
-def _cost_picture(found: table_of.Recalled) -> RenderableType:
+def _cost_picture(found: table_of.MemorySearchReply) -> RenderableType:
     cost = found.cost
-    spent = f"{counted(cost.round_trips, 'round trip')}, {cost.milliseconds:.1f} ms, {counted(cost.tokens, 'token')}"
-    return said(("cost: ", "dim"), spent)
+    trips, tokens = format_count(cost.round_trips, "round trip"), format_count(cost.tokens, "token")
+    return styled_text(("cost: ", "dim"), f"{trips}, {cost.milliseconds:.1f} ms, {tokens}")
 
 
 def _page_picture(page: table_of.MemoryPage) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  likewise
 
     if not page.items:
-        return nothing()
-    blocks = [block for item in page.items for block in (_told(item), _whereabouts(item))]
-    shown = f"{len(page.items):,} of {_memories(page.total)}"
+        return empty_text()
+    blocks = [block for item in page.items for block in (_memory_text(item), _memory_details(item))]
+    shown = f"{len(page.items):,} of {_format_memory_count(page.total)}"
     more = f"; the next: --cursor {page.cursor}" if page.cursor else ""
-    return Group(*blocks, said((shown + more, "dim")))
+    return Group(*blocks, styled_text((shown + more, "dim")))
 
 
 def _item_picture(item: MemoryItem) -> RenderableType:
@@ -364,24 +375,29 @@ def _item_picture(item: MemoryItem) -> RenderableType:
     facts = item.model_dump(exclude_none=True, exclude_defaults=True, exclude={"memory", "hash", "embedding"})
     if facts.get("content") == item.memory:
         del facts["content"]
-    return Group(said((harmless(item.memory), "bold")), pairs((name, _fact(value)) for name, value in facts.items()))
+    return Group(
+        styled_text((escape_control(item.memory), "bold")),
+        fields_table((name, _format_field(value)) for name, value in facts.items()),
+    )
 
 
-def _fact(value: object) -> object:
+def _format_field(value: object) -> object:
     if isinstance(value, datetime):
-        return f"{value.isoformat(' ', 'seconds')}, {ago(value)}"
+        return f"{value.isoformat(' ', 'seconds')}, {format_age(value)}"
     return ", ".join(map(str, value)) if isinstance(value, tuple) and not isinstance(value[0], dict) else value
 
 
 def _history_picture(versions: list[MemoryVersion]) -> RenderableType:
     if not versions:
-        return nothing()
+        return empty_text()
     styles = {"added": "green", "deleted": "red", "merged": "yellow"}
     picture = table("version", "change", "when", "by", "memory", right=["version"])
     for one in versions:
-        text = _short(one.item.memory) if one.merged_text is None else f"+ {_short(one.merged_text)}"
-        change = said((one.change, styles.get(one.change, "cyan")))
-        picture.add_row(cell(one.version), change, said((ago(one.at), "dim")), cell(one.actor), cell(text))
+        text = _shorten(one.item.memory) if one.merged_text is None else f"+ {_shorten(one.merged_text)}"
+        change = styled_text((one.change, styles.get(one.change, "cyan")))
+        picture.add_row(
+            cell(one.version), change, styled_text((format_age(one.at), "dim")), cell(one.actor), cell(text)
+        )
     return picture
 
 
@@ -389,16 +405,16 @@ def _stats_picture(stats: MemoryStats) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  likewise
 
     if not stats.count:
-        return nothing()
-    merged = counted(stats.duplicates_merged, "duplicate")
-    numbers = pairs([("memories", f"{stats.count:,}"), ("size", size(stats.bytes)), ("merged", merged)])
+        return empty_text()
+    merged = format_count(stats.duplicates_merged, "duplicate")
+    numbers = fields_table([("memories", f"{stats.count:,}"), ("size", format_size(stats.bytes)), ("merged", merged)])
     return Group(numbers, "", _counts("type", stats.by_type), "", _counts("category", stats.by_category))
 
 
 def _counts(heading: str, counts: Mapping[str, int]) -> Table:
     picture = table(heading, "memories", right=["memories"])
     for name, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])):
-        picture.add_row(cell(name) if name else said(("none", "dim")), f"{count:,}")
+        picture.add_row(cell(name) if name else styled_text(("none", "dim")), f"{count:,}")
     return picture
 
 
@@ -406,16 +422,16 @@ def _thread_picture(stats: ThreadStats) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  likewise
 
     if not stats.turn_count:
-        return nothing()
+        return empty_text()
     length = ""
     if stats.first_turn_at and stats.last_turn_at:
-        length = duration((stats.last_turn_at - stats.first_turn_at).total_seconds())
-    numbers = pairs(
+        length = format_duration((stats.last_turn_at - stats.first_turn_at).total_seconds())
+    numbers = fields_table(
         [
             ("turns", f"{stats.turn_count:,}"),
             ("tokens", f"{stats.total_tokens:,}"),
-            ("first", ago(stats.first_turn_at) if stats.first_turn_at else "-"),
-            ("last", ago(stats.last_turn_at) if stats.last_turn_at else "-"),
+            ("first", format_age(stats.first_turn_at) if stats.first_turn_at else "-"),
+            ("last", format_age(stats.last_turn_at) if stats.last_turn_at else "-"),
             ("over", length or "-"),
         ]
     )

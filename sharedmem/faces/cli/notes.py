@@ -1,8 +1,9 @@
-"""Commands on notes that conversations became: notes add, find, show, restore; evolution, fsck, archive, forget."""
+"""Commands on notes and on tasks of synthesis: notes add/find/show/restore, evolution, fsck, archive, forget, task."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,12 +12,21 @@ import orjson
 import typer
 from pydantic import TypeAdapter, ValidationError
 
+from sharedmem.api import synthesis as table_of
 from sharedmem.errors import InvalidError
-from sharedmem.faces.cli import notes_pictures as pictures
-from sharedmem.faces.cli.app import MEMORY, command, notes
-from sharedmem.faces.cli.output import answer, counted, is_for_people, progress, rows_of, said, write_line
-from sharedmem.faces.cli.session import Options, opened, options_of, perform
-from sharedmem.faces.operations import synthesis as table_of
+from sharedmem.faces.cli import notes_output as pictures
+from sharedmem.faces.cli.app import MEMORY, command, notes, tasks
+from sharedmem.faces.cli.output import (
+    format_count,
+    is_interactive,
+    list_table,
+    print_answer,
+    print_note,
+    progress,
+    styled_text,
+    write_line,
+)
+from sharedmem.faces.cli.session import Options, open_store, options_of, perform
 from sharedmem.models import GraphCheck, GraphFormat, NoteCheck, Recall, Record, SynthesisMessage, SynthesisTask
 
 App = Annotated[str, typer.Option("--app", help="The app whose notes they are.")]
@@ -24,7 +34,7 @@ MemoryId = Annotated[str, typer.Argument(metavar="ID", help="Id of the note.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 
 
-class DrawnChain(Record):
+class RenderedChain(Record):
     """Where a drawing is."""
 
     file: str
@@ -60,16 +70,16 @@ def notes_add(
 ) -> None:
     """Make a note of a conversation, and settle it with what is known already."""
     options = options_of(context)
-    request = table_of.AddMemory(app_id=app, user_id=user, session_id=session, messages=_messages(file))
+    request = table_of.AddMemoryRequest(app_id=app, user_id=user, session_id=session, messages=_read_messages(file))
 
     async def work() -> SynthesisTask:
-        async with opened(settings) as (_, store):
+        async with open_store(settings) as (_, store):
             task = await table_of.SYNTHESIS_ADD_MEMORY.run(store, request)
             return await store.synthesis.wait(task.task_id, timeout=wait) if wait else task
 
     settings = options.settings()
     task = asyncio.run(work())
-    answer(options, task, lambda: pictures.task_picture(task))
+    print_answer(options, task, lambda: pictures.task_picture(task))
 
 
 @command("find", None, group=notes, example='sharedmem notes find "delivery address" --app shop')
@@ -92,47 +102,51 @@ def notes_find(  # each field is an option
         app_id=app, query=query, user_id=user, session_id=session, n_results=limit, recall=policy
     )
     hits = perform(options, table_of.SYNTHESIS_QUERY_MEMORY, request)
-    answer(options, hits, lambda: pictures.hits_picture(hits))
+    print_answer(options, hits, lambda: pictures.hits_picture(hits))
 
 
 @command("apps", None, group=notes, example="sharedmem notes apps")
 def notes_apps(context: typer.Context) -> None:
     """Show the apps that have notes; `notes` alone does the same."""
     options = options_of(context)
-    names = perform(options, table_of.SYNTHESIS_APPS, table_of.OfApps())
-    answer(options, names, lambda: rows_of(names, first=1))
+    names = perform(options, table_of.SYNTHESIS_APPS, table_of.AppsRequest())
+    print_answer(options, names, lambda: list_table(names, first=1))
 
 
 @command("show", None, group=notes, example="sharedmem notes show note-1 --app shop")
 def notes_show(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
     """Show one note, whatever its status."""
     options = options_of(context)
-    found = perform(options, table_of.SYNTHESIS_GET_MEMORY, table_of.OnNote(app_id=app, memory_id=memory_id))
-    answer(options, found, lambda: pictures.note_picture(found))
+    found = perform(options, table_of.SYNTHESIS_GET_MEMORY, table_of.NoteRequest(app_id=app, memory_id=memory_id))
+    print_answer(options, found, lambda: pictures.note_picture(found))
 
 
 @command("restore", None, group=notes, example="sharedmem notes restore note-1 --app shop")
 def notes_restore(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
     """Make an earlier version the current one; the present one stays in the chain."""
     options = options_of(context)
-    now = perform(options, table_of.SYNTHESIS_RESTORE_MEMORY, table_of.OnNote(app_id=app, memory_id=memory_id))
-    answer(options, now, lambda: pictures.note_picture(now))
+    now = perform(options, table_of.SYNTHESIS_RESTORE_MEMORY, table_of.NoteRequest(app_id=app, memory_id=memory_id))
+    print_answer(options, now, lambda: pictures.note_picture(now))
 
 
 @command("unarchive", None, group=notes, example="sharedmem notes unarchive note-1 --app shop")
 def notes_unarchive(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
     """Bring the chain of a note that was put away back."""
     options = options_of(context)
-    now = perform(options, table_of.SYNTHESIS_UNARCHIVE, table_of.OnNote(app_id=app, memory_id=memory_id))
-    answer(options, now, lambda: pictures.note_picture(now))
+    now = perform(options, table_of.SYNTHESIS_UNARCHIVE, table_of.NoteRequest(app_id=app, memory_id=memory_id))
+    print_answer(options, now, lambda: pictures.note_picture(now))
 
 
 @command("rm", None, group=notes, example="sharedmem notes rm note-1 --app shop")
 def notes_rm(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
     """Mark a note as deleted; `forget` erases for good."""
     options = options_of(context)
-    done = perform(options, table_of.SYNTHESIS_DELETE_MEMORY, table_of.OnNote(app_id=app, memory_id=memory_id))
-    answer(options, done, lambda: said(("deleted", "green")) if done else said(("nothing to delete", "yellow")))
+    done = perform(options, table_of.SYNTHESIS_DELETE_MEMORY, table_of.NoteRequest(app_id=app, memory_id=memory_id))
+    print_answer(
+        options,
+        done,
+        lambda: styled_text(("deleted", "green")) if done else styled_text(("nothing to delete", "yellow")),
+    )
 
 
 @command("evolution", MEMORY, example="sharedmem evolution note-1 --app shop")
@@ -151,10 +165,10 @@ def evolution(
     if format_ is None and out is None:
         ask = table_of.TraverseChain(app_id=app, memory_id=memory_id, direction="both")
         chain = perform(options, table_of.SYNTHESIS_TRAVERSE_MEMORY_EVOLUTION_CHAIN, ask)
-        answer(options, chain, lambda: pictures.chain_picture(chain))
+        print_answer(options, chain, lambda: pictures.chain_picture(chain))
         return
     form: GraphFormat = format_ or ("html" if out is not None and out.suffix == ".html" else "mermaid")
-    if form == "html" and out is None and is_for_people(options):
+    if form == "html" and out is None and is_interactive(options):
         raise InvalidError("format", form, "a page is nothing for a terminal; say --out FILE.html, then open it")
     drawing = perform(
         options,
@@ -165,8 +179,8 @@ def evolution(
         write_line(drawing.text.rstrip("\n"))
         return
     out.write_text(drawing.text, encoding="utf-8")
-    done = DrawnChain(file=str(out), format=form)
-    answer(options, done, lambda: said(("drawn: ", "green"), f"{memory_id} into {out}"))
+    done = RenderedChain(file=str(out), format=form)
+    print_answer(options, done, lambda: styled_text(("drawn: ", "green"), f"{memory_id} into {out}"))
 
 
 @command("fsck", MEMORY, example="sharedmem fsck --app shop")
@@ -183,7 +197,7 @@ def fsck(
     options = options_of(context)
 
     async def work() -> NamespaceCheck | NoteCheck:
-        async with opened(settings) as (_, store):
+        async with open_store(settings) as (_, store):
             with progress("checking", noun="notes") as told:
                 if app is not None:
                     return await store.synthesis.fsck(app_id=app, repair=repair, progress=told)
@@ -196,9 +210,9 @@ def fsck(
     settings = options.settings()
     found = asyncio.run(work())
     if isinstance(found, NoteCheck):
-        answer(options, found, lambda: pictures.check_picture(found))
+        print_answer(options, found, lambda: pictures.check_picture(found))
     else:
-        answer(options, found, lambda: pictures.checks_picture(found.notes, found.graphs))
+        print_answer(options, found, lambda: pictures.checks_picture(found.notes, found.graphs))
     if not found.is_clean:
         raise typer.Exit(1)
 
@@ -208,7 +222,7 @@ def archive(context: typer.Context, *, app: App, dry_run: DryRun = False) -> Non
     """Put chains away that are older than the threshold and that nobody needs; they can still be read."""
     options = options_of(context)
     report = perform(options, table_of.SYNTHESIS_ARCHIVE, table_of.ArchiveNotes(app_id=app, dry_run=dry_run))
-    answer(options, report, lambda: pictures.archive_picture(report))
+    print_answer(options, report, lambda: pictures.archive_picture(report))
 
 
 @command("forget", MEMORY, example="sharedmem forget --app shop --user ada --dry-run")
@@ -223,23 +237,23 @@ def forget(
     """Erase notes, their messages, archives and waiting tasks for good."""
     options = options_of(context)
     if not (yes or dry_run):
-        _confirm(options, app, user)
+        _confirm_forget(options, app, user)
     request = table_of.ForgetNotes(app_id=app, user_id=user, dry_run=dry_run)
     report = perform(options, table_of.SYNTHESIS_FORGET, request)
-    answer(options, report, lambda: pictures.forget_picture(report))
+    print_answer(options, report, lambda: pictures.forget_picture(report))
 
 
-def _confirm(options: Options, app: str, user: str | None) -> None:
+def _confirm_forget(options: Options, app: str, user: str | None) -> None:
     if not sys.stdin.isatty():
         raise InvalidError("app", app, "nobody is there to confirm it; say --yes, or look first with --dry-run")
     request = table_of.ForgetNotes(app_id=app, user_id=user, dry_run=True)
     found = perform(options, table_of.SYNTHESIS_FORGET, request)
     whose = "every user" if user is None else user
-    if not typer.confirm(f"Erase {counted(found.notes, 'note')} of {whose} in app {app} for good?", err=True):
+    if not typer.confirm(f"Erase {format_count(found.notes, 'note')} of {whose} in app {app} for good?", err=True):
         raise typer.Exit(1)
 
 
-def _messages(file: Path | None) -> list[SynthesisMessage]:
+def _read_messages(file: Path | None) -> list[SynthesisMessage]:
     if file is None and sys.stdin.isatty():
         raise InvalidError("file", None, "name a JSON file, or pipe one in")
     try:
@@ -254,3 +268,66 @@ def _messages(file: Path | None) -> list[SynthesisMessage]:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the whole"
         raise InvalidError("file", str(file or "-"), f"{place}: {first['msg']}") from error
+
+
+TaskId = Annotated[str, typer.Argument(metavar="ID", help="What adding answered.")]
+
+
+@command("show", None, group=tasks, example="sharedmem task show 01J9 --wait 30")
+def task_show(
+    context: typer.Context,
+    task_id: TaskId,
+    wait: Annotated[float, typer.Option(help="Seconds to wait until it is done or has failed.")] = 0.0,
+) -> None:
+    """How far a task is, and what came out of it."""
+    options = options_of(context)
+
+    async def work() -> SynthesisTask:
+        async with open_store(settings) as (_, store):
+            return await store.synthesis.wait(task_id, timeout=wait)
+
+    settings = options.settings()
+    found = asyncio.run(work())
+    print_answer(options, found, lambda: pictures.task_picture(found))
+
+
+@command("list", None, group=tasks, example="sharedmem task list")
+def task_list(
+    context: typer.Context, limit: Annotated[int, typer.Option(help="How many of each state.")] = 100
+) -> None:
+    """The tasks under way, those that wait, and those that have failed."""
+    options = options_of(context)
+    found = perform(options, table_of.SYNTHESIS_LIST_TASKS, table_of.ListTasks(limit=limit))
+    print_answer(options, found, lambda: pictures.tasks_picture(found))
+
+
+@command("retry", None, group=tasks, example="sharedmem task retry 01J9")
+def task_retry(context: typer.Context, task_id: TaskId) -> None:
+    """Try a task that has failed again."""
+    options = options_of(context)
+    done = perform(options, table_of.SYNTHESIS_RETRY_TASK, table_of.SynthesisTaskRequest(task_id=task_id))
+    print_answer(
+        options,
+        done,
+        lambda: styled_text(("waits again", "green")) if done else styled_text(("no such failed task", "yellow")),
+    )
+
+
+@command("work", None, group=tasks, example="sharedmem task work")
+def task_work(context: typer.Context) -> None:
+    """Work on the tasks of the namespace until Ctrl-C; tasks under way may end."""
+    settings = options_of(context).settings()
+
+    async def work() -> None:
+        async with open_store(settings) as (_, store):
+            loop, told = asyncio.get_running_loop(), asyncio.Event()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, told.set)
+            store.synthesis.start()
+            print_note(
+                f"working on {settings.namespace}, {settings.synthesis_concurrency} tasks at a time; Ctrl-C ends it"
+            )
+            await told.wait()
+            await store.synthesis.drain()
+
+    asyncio.run(work())

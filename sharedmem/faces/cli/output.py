@@ -24,14 +24,14 @@ _MOST_COLUMNS = 6
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def is_for_people(options: Options) -> bool:
+def is_interactive(options: Options) -> bool:
     """Whether standard output is a terminal that was not asked for JSON."""
     return sys.stdout.isatty() and not options.json
 
 
-def answer(options: Options, data: object, picture: Callable[[], RenderableType]) -> None:
+def print_answer(options: Options, data: object, picture: Callable[[], RenderableType]) -> None:
     """Answer with data for a program, or with a picture, which is only made when a person looks."""
-    if is_for_people(options):
+    if is_interactive(options):
         console().print(picture())
     else:
         write_line(json_text(data))
@@ -50,13 +50,13 @@ def console(*, beside: bool = False) -> Console:
     return Console(stderr=beside, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Say something to the person at the terminal, if there is one."""
     if sys.stderr.isatty():
         console(beside=True).print(text, style="dim")
 
 
-def power_name(power: str) -> str:
+def capability_name(power: str) -> str:
     """What people call a power of the server: graphs as such need no module, FalkorDB does."""
     return "FalkorDB" if power == "graph" else power.replace("_", " ")
 
@@ -83,7 +83,7 @@ def progress(title: str, *, total: int | None = None, noun: str = "keys") -> Ite
 # -- pictures -------------------------------------------------------------------------------------
 
 
-def said(*parts: str | tuple[str, str] | Text) -> Text:
+def styled_text(*parts: str | tuple[str, str] | Text) -> Text:
     """A sentence, with parts that have a style."""
     from rich.text import Text  # noqa: PLC0415  likewise
 
@@ -104,7 +104,7 @@ def table(*headings: str, title: str | None = None, right: Iterable[str] = ()) -
     return picture
 
 
-def pairs(rows: Iterable[tuple[str, object]], *, title: str | None = None) -> Table:
+def fields_table(rows: Iterable[tuple[str, object]], *, title: str | None = None) -> Table:
     """Names and values below each other, without lines around, so that they can be copied."""
     from rich.table import Table  # noqa: PLC0415  likewise
 
@@ -122,7 +122,7 @@ def cell(value: object) -> Text:
     from rich.text import Text  # noqa: PLC0415  likewise
 
     if isinstance(value, str):
-        return Text(harmless(value))
+        return Text(escape_control(value))
     ready = plain(value)
     styles = {bool: "magenta", int: "cyan", float: "cyan", type(None): "dim"}
     return Text(json_text(ready), style=styles.get(type(ready), "green" if isinstance(value, datetime) else ""))
@@ -137,31 +137,31 @@ def body(value: object) -> RenderableType:
     return JSON(json_text(value), indent=2)
 
 
-def nothing() -> Text:
+def empty_text() -> Text:
     """What stands where there is nothing to show."""
-    return said(("nothing there", "dim"))
+    return styled_text(("nothing there", "dim"))
 
 
-def rows_of(values: Sequence[Any], *, first: int) -> Table | Text:
+def list_table(values: Sequence[Any], *, first: int) -> Table | Text:
     """A list as a table; items that are mappings with the same few names get a column for each name."""
     if not values:
-        return nothing()
+        return empty_text()
     names = list(values[0]) if isinstance(values[0], Mapping) else []
     alike = all(isinstance(item, Mapping) and list(item) == names for item in values)
     uniform = alike and 0 < len(names) <= _MOST_COLUMNS
     picture = table("#", *map(str, names if uniform else ["value"]), right=["#"])
     for number, item in enumerate(values, start=first):
         cells = [cell(item[name]) for name in names] if uniform else [cell(item)]
-        picture.add_row(said((str(number), "dim")), *cells)
+        picture.add_row(styled_text((str(number), "dim")), *cells)
     return picture
 
 
-def harmless(text: str) -> str:
+def escape_control(text: str) -> str:
     """A text that cannot command the terminal: control characters but line feeds and tabs are shown."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     """Bytes in the unit in which they read best."""
     amount = float(count)
     for unit in _UNITS[:-1]:
@@ -171,12 +171,12 @@ def size(count: int) -> str:
     return f"{amount:.1f} {_UNITS[-1]}"
 
 
-def counted(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """`1 key`, `2,000 keys`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds in the two largest units that matter: `2 d 3 h`, `45 s`."""
     left, parts = round(seconds), []
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
@@ -186,9 +186,9 @@ def duration(seconds: float) -> str:
     return " ".join(parts[:2]) or "0 s"
 
 
-def ago(moment: datetime | None) -> str:
+def format_age(moment: datetime | None) -> str:
     """How long ago that was."""
     if moment is None:
         return "at an unknown time"
     seconds = (datetime.now(UTC) - moment).total_seconds()
-    return "just now" if seconds < 1 else f"{duration(seconds)} ago"
+    return "just now" if seconds < 1 else f"{format_duration(seconds)} ago"

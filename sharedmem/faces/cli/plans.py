@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sharedmem.api import decisions as table_of
 from sharedmem.faces.cli.app import command, plans
-from sharedmem.faces.cli.output import ago, answer, cell, counted, nothing, pairs, rows_of, said, table
+from sharedmem.faces.cli.output import (
+    cell,
+    empty_text,
+    fields_table,
+    format_age,
+    format_count,
+    list_table,
+    print_answer,
+    styled_text,
+    table,
+)
 from sharedmem.faces.cli.session import options_of, perform
-from sharedmem.faces.operations import decisions as table_of
 from sharedmem.models import ExecutionRecord, ExecutionStats, PlanRecord
 
 if TYPE_CHECKING:
@@ -31,7 +41,7 @@ def plans_list(
     """Show the newest plans, newest first."""
     options = options_of(context)
     found = perform(options, table_of.PLAN_LIST, table_of.PlanList(session=session, symbol=symbol, limit=limit))
-    answer(options, found, lambda: _plans_picture(found))
+    print_answer(options, found, lambda: _plans_picture(found))
 
 
 @command("check", None, group=plans, example='sharedmem plans check desk BTC BUY "the trend is strong"')
@@ -49,23 +59,23 @@ def plans_check(
         session=session, symbol=symbol, action=action, reasoning=reasoning, time_window_sec=window
     )
     found = perform(options, table_of.PLAN_CHECK, request)
-    answer(options, found, lambda: _duplicate_picture(found))
+    print_answer(options, found, lambda: _duplicate_picture(found))
 
 
 @command("stats", None, group=plans, example="sharedmem plans stats desk")
 def plans_stats(context: typer.Context, session: Session, symbol: OfSymbol = None) -> None:
     """Show how executions went."""
     options = options_of(context)
-    stats = perform(options, table_of.EXECUTION_STATS, table_of.StatsOf(session=session, symbol=symbol))
-    answer(options, stats, lambda: _stats_picture(stats))
+    stats = perform(options, table_of.EXECUTION_STATS, table_of.ExecutionStatsRequest(session=session, symbol=symbol))
+    print_answer(options, stats, lambda: _stats_picture(stats))
 
 
 @command("open", None, group=plans, example="sharedmem plans open desk")
 def plans_open(context: typer.Context, session: Session) -> None:
     """Show the executions that wait for an end: running, orphaned and unknown ones."""
     options = options_of(context)
-    found = perform(options, table_of.EXECUTION_OPEN, table_of.OnDecisionSession(session=session))
-    answer(options, found, lambda: _executions_picture(found))
+    found = perform(options, table_of.EXECUTION_OPEN, table_of.DecisionSessionRequest(session=session))
+    print_answer(options, found, lambda: _executions_picture(found))
 
 
 @command("resolve", None, group=plans, example="sharedmem plans resolve desk c18188c2 success --order-id o-123")
@@ -84,51 +94,55 @@ def plans_resolve(
         session=session, plan_hash=plan, status=status, order_id=order_id, order_size_usdt=order_size, error=error
     )
     record = perform(options, table_of.EXECUTION_RESOLVE, request)
-    answer(options, record, lambda: said(record.plan_hash, (" has ", "dim"), (record.state, _STYLES[record.state])))
+    print_answer(
+        options, record, lambda: styled_text(record.plan_hash, (" has ", "dim"), (record.state, _STYLES[record.state]))
+    )
 
 
 @command("sessions", None, group=plans, example="sharedmem plans sessions")
 def plans_sessions(context: typer.Context) -> None:
     """Show the sessions that have plans."""
     options = options_of(context)
-    names = perform(options, table_of.PLAN_SESSIONS, table_of.OnDecisions())
-    answer(options, names, lambda: rows_of(names, first=1))
+    names = perform(options, table_of.PLAN_SESSIONS, table_of.DecisionsRequest())
+    print_answer(options, names, lambda: list_table(names, first=1))
 
 
-def _moment(timestamp_ms: int) -> str:
-    return ago(datetime.fromtimestamp(timestamp_ms / 1000, UTC))
+def _format_moment(timestamp_ms: int) -> str:
+    return format_age(datetime.fromtimestamp(timestamp_ms / 1000, UTC))
 
 
 def _plans_picture(found: list[PlanRecord]) -> RenderableType:
     if not found:
-        return nothing()
+        return empty_text()
     picture = table("plan", "symbol", "action", "confidence", "saved", "reasoning", right=["confidence"])
     for plan in found:
         name = cell(plan.plan_hash)
         words = (cell(plan.symbol), cell(plan.action), cell(plan.confidence))
-        picture.add_row(name, *words, said((_moment(plan.timestamp_ms), "dim")), cell(plan.reasoning))
+        picture.add_row(name, *words, styled_text((_format_moment(plan.timestamp_ms), "dim")), cell(plan.reasoning))
     return picture
 
 
 def _duplicate_picture(found: table_of.Duplicate) -> RenderableType:
     if found.plan is None:
-        return said(("new: ", "green"), "no such plan was saved in that time")
-    return said(("duplicate ", "yellow"), f"of {found.plan.plan_hash}, saved {_moment(found.plan.timestamp_ms)}")
+        return styled_text(("new: ", "green"), "no such plan was saved in that time")
+    return styled_text(
+        ("duplicate ", "yellow"), f"of {found.plan.plan_hash}, saved {_format_moment(found.plan.timestamp_ms)}"
+    )
 
 
 def _executions_picture(found: list[ExecutionRecord]) -> RenderableType:
     if not found:
-        return nothing()
+        return empty_text()
     picture = table("plan", "symbol", "action", "state", "attempt", "by", "when", "order", "error", right=["attempt"])
     for record in found:
         picture.add_row(
             cell(record.plan_hash),
             cell(record.symbol),
             cell(record.action),
-            said((record.state, _STYLES[record.state])),
+            styled_text((record.state, _STYLES[record.state])),
             cell(record.attempt),
             cell(record.actor),
-            said((_moment(record.timestamp_ms), "dim")),
+            styled_text((_format_moment(record.timestamp_ms), "dim")),
             cell(record.order_id),
             cell(record.error),
         )
@@ -139,14 +153,14 @@ def _stats_picture(stats: ExecutionStats) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
 
     ended = stats.successful_executions + stats.failed_executions
-    numbers = pairs(
+    numbers = fields_table(
         [
             ("executions", stats.total_executions),
             ("succeeded", stats.successful_executions),
             ("failed", stats.failed_executions),
             ("unknown", stats.total_executions - ended),
             ("win rate", f"{stats.win_rate:.1%}"),
-            ("prevented", counted(stats.duplicates_prevented, "duplicate")),
+            ("prevented", format_count(stats.duplicates_prevented, "duplicate")),
         ]
     )
     return Group(numbers, "", _executions_picture(stats.recent_executions))

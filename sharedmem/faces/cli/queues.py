@@ -6,17 +6,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sharedmem.api import Operation
+from sharedmem.api import coordination as table_of
 from sharedmem.errors import NotFoundError
 from sharedmem.faces.cli import completion
 from sharedmem.faces.cli.app import command, queues
-from sharedmem.faces.cli.keys import Value
-from sharedmem.faces.cli.output import ago, answer, body, cell, counted, duration, nothing, pairs, rows_of, said, table
+from sharedmem.faces.cli.data import Value
+from sharedmem.faces.cli.output import (
+    body,
+    cell,
+    empty_text,
+    fields_table,
+    format_age,
+    format_count,
+    format_duration,
+    list_table,
+    print_answer,
+    styled_text,
+    table,
+)
 from sharedmem.faces.cli.session import options_of, perform
 from sharedmem.faces.cli.values import read_value
-from sharedmem.faces.operations import Operation
-from sharedmem.faces.operations import queues as table_of
 from sharedmem.models import QueuedTask, QueueStats, Task, TaskOutcome
-from sharedmem.models.tasks import QueueLine
+from sharedmem.models.coordination import QueueLine
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,7 +68,9 @@ def queue_put(
         queue=name, payload=read_value(value), priority=priority, delay=delay, id=dedup_id, unique_for=unique_for
     )
     put = perform(options, table_of.QUEUE_PUT, request)
-    answer(options, put, lambda: said((put.id, "cyan"), (" is put" if put.is_new else " was there already", "dim")))
+    print_answer(
+        options, put, lambda: styled_text((put.id, "cyan"), (" is put" if put.is_new else " was there already", "dim"))
+    )
 
 
 @command("claim", None, group=queues, example="sharedmem queue claim jobs --wait 10")
@@ -78,7 +92,7 @@ def queue_claim(
         raise NotFoundError("a ready task of queue", name, "put one, or wait for one with --wait")
     if ack:
         perform(options, table_of.QUEUE_ACK, table_of.TaskAck(queue=name, id=task.id, token=task.token))
-    answer(options, _shown(task), lambda: _task_picture(name, task, is_done=ack))
+    print_answer(options, _task_fields(task), lambda: _task_picture(name, task, is_done=ack))
 
 
 @command("ack", None, group=queues, example="sharedmem queue ack jobs 1795245066123456 1795245066123999")
@@ -96,7 +110,7 @@ def queue_ack(
     outcome = None if result is None else read_value(result)
     request = table_of.TaskAck(queue=name, id=task_id, token=token, result=outcome)
     perform(options, table_of.QUEUE_ACK, request)
-    answer(options, True, lambda: said((task_id, "cyan"), (" is done", "dim")))
+    print_answer(options, True, lambda: styled_text((task_id, "cyan"), (" is done", "dim")))
 
 
 @command("retry", None, group=queues, example="sharedmem queue retry jobs 1795245066123456 1795245066123999 --delay 60")
@@ -114,7 +128,7 @@ def queue_retry(
     request = table_of.TaskRetry(queue=name, id=task_id, token=token, error=reason, delay=delay, attempt=attempt)
     again = perform(options, table_of.QUEUE_RETRY, request)
     told = (" is tried again", "dim") if again else (" is a dead letter: that was the last attempt", "red")
-    answer(options, again, lambda: said((task_id, "cyan"), told))
+    print_answer(options, again, lambda: styled_text((task_id, "cyan"), told))
 
 
 @command("fail", None, group=queues, example="sharedmem queue fail jobs 1795245066123456 1795245066123999 --error bad")
@@ -122,7 +136,7 @@ def queue_fail(context: typer.Context, name: Name, task_id: TaskId, token: Token
     """Lay a task with the dead letters, however many attempts are left."""
     options = options_of(context)
     perform(options, table_of.QUEUE_FAIL, table_of.TaskFail(queue=name, id=task_id, token=token, error=reason))
-    answer(options, True, lambda: said((task_id, "cyan"), (" is a dead letter", "red")))
+    print_answer(options, True, lambda: styled_text((task_id, "cyan"), (" is a dead letter", "red")))
 
 
 @command("result", None, group=queues, example="sharedmem queue result jobs 1795245066123456 --wait 30")
@@ -131,23 +145,23 @@ def queue_result(context: typer.Context, name: Name, task_id: TaskId, wait: Wait
     options = options_of(context)
     request = table_of.TaskResult(queue=name, id=task_id, wait=wait)
     outcome = perform(options, table_of.QUEUE_RESULT, request)
-    answer(options, outcome, lambda: _outcome_picture(outcome))
+    print_answer(options, outcome, lambda: _outcome_picture(outcome))
 
 
 @command("list", None, group=queues, example="sharedmem queue list")
 def queue_list(context: typer.Context) -> None:
     """Show the queues of the namespace; `queue` alone does the same."""
     options = options_of(context)
-    names = perform(options, table_of.QUEUE_LIST, table_of.OfQueues())
-    answer(options, names, lambda: rows_of(names, first=1))
+    names = perform(options, table_of.QUEUE_LIST, table_of.QueuesRequest())
+    print_answer(options, names, lambda: list_table(names, first=1))
 
 
 @command("stats", None, group=queues, example="sharedmem queue stats jobs")
 def queue_stats(context: typer.Context, name: Name) -> None:
     """Show what is in a queue, and what has happened in it."""
     options = options_of(context)
-    stats = perform(options, table_of.QUEUE_STATS, table_of.OnQueue(queue=name))
-    answer(options, stats, lambda: _stats_picture(stats))
+    stats = perform(options, table_of.QUEUE_STATS, table_of.QueueRequest(queue=name))
+    print_answer(options, stats, lambda: _stats_picture(stats))
 
 
 @command("peek", None, group=queues, example="sharedmem queue peek jobs --state claimed")
@@ -161,7 +175,7 @@ def queue_peek(
     options = options_of(context)
     request = table_of.TaskPeek(queue=name, n=limit, state=state)
     tasks = perform(options, table_of.QUEUE_PEEK, request)
-    answer(options, tasks, lambda: _tasks_picture(tasks))
+    print_answer(options, tasks, lambda: _tasks_picture(tasks))
 
 
 @command("dead", None, group=queues, example="sharedmem queue dead jobs --redrive-all")
@@ -176,46 +190,50 @@ def queue_dead(
     """Show the dead letters with their errors, or do something about them and tell for how many."""
     options = options_of(context)
     if redrive_all:
-        _tell(context, perform(options, table_of.QUEUE_REDRIVE_ALL, table_of.OnQueue(queue=name)), "tried again")
+        _print_count(
+            context, perform(options, table_of.QUEUE_REDRIVE_ALL, table_of.QueueRequest(queue=name)), "tried again"
+        )
     elif redrive is not None:
-        _tell(context, _one(context, table_of.QUEUE_REDRIVE, name, redrive), "tried again")
+        _print_count(context, _change_dead_letter(context, table_of.QUEUE_REDRIVE, name, redrive), "tried again")
     elif discard is not None:
-        _tell(context, _one(context, table_of.QUEUE_DISCARD, name, discard), "forgotten")
+        _print_count(context, _change_dead_letter(context, table_of.QUEUE_DISCARD, name, discard), "forgotten")
     else:
         letters = perform(options, table_of.QUEUE_DEAD, table_of.TaskDead(queue=name, n=limit))
-        answer(options, letters, lambda: _tasks_picture(letters))
+        print_answer(options, letters, lambda: _tasks_picture(letters))
 
 
 @command("pause", None, group=queues, example="sharedmem queue pause jobs")
 def queue_pause(context: typer.Context, name: Name) -> None:
     """Hand out no more tasks; tells whether that is news."""
     options = options_of(context)
-    news = perform(options, table_of.QUEUE_PAUSE, table_of.OnQueue(queue=name))
-    answer(options, news, lambda: said(name, (" is paused" if news else " was paused already", "yellow")))
+    news = perform(options, table_of.QUEUE_PAUSE, table_of.QueueRequest(queue=name))
+    print_answer(options, news, lambda: styled_text(name, (" is paused" if news else " was paused already", "yellow")))
 
 
 @command("resume", None, group=queues, example="sharedmem queue resume jobs")
 def queue_resume(context: typer.Context, name: Name) -> None:
     """Hand out tasks again; tells whether that is news."""
     options = options_of(context)
-    news = perform(options, table_of.QUEUE_RESUME, table_of.OnQueue(queue=name))
-    answer(options, news, lambda: said(name, (" goes on" if news else " was not paused", "green")))
+    news = perform(options, table_of.QUEUE_RESUME, table_of.QueueRequest(queue=name))
+    print_answer(options, news, lambda: styled_text(name, (" goes on" if news else " was not paused", "green")))
 
 
 # -- what they share ------------------------------------------------------------------------------
 
 
-def _one(context: typer.Context, operation: Operation[table_of.OnTask, bool], name: str, task_id: str) -> int:
-    if not perform(options_of(context), operation, table_of.OnTask(queue=name, id=task_id)):
+def _change_dead_letter(
+    context: typer.Context, operation: Operation[table_of.QueuedTaskRequest, bool], name: str, task_id: str
+) -> int:
+    if not perform(options_of(context), operation, table_of.QueuedTaskRequest(queue=name, id=task_id)):
         raise NotFoundError("dead letter", task_id, "`queue dead` shows those there are")
     return 1
 
 
-def _tell(context: typer.Context, count: int, done: str) -> None:
-    answer(options_of(context), count, lambda: said((counted(count, "task"), "cyan"), f" {done}"))
+def _print_count(context: typer.Context, count: int, done: str) -> None:
+    print_answer(options_of(context), count, lambda: styled_text((format_count(count, "task"), "cyan"), f" {done}"))
 
 
-def _shown(task: Task) -> dict[str, Any]:
+def _task_fields(task: Task) -> dict[str, Any]:
     return {name: getattr(task, name) for name in Task.model_fields if name not in _LOCAL}
 
 
@@ -225,35 +243,35 @@ def _shown(task: Task) -> dict[str, Any]:
 def _task_picture(name: str, task: Task, *, is_done: bool) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
 
-    facts = pairs(
+    facts = fields_table(
         [
             ("task", task.id),
             ("attempt", f"{task.attempt} of {task.max_attempts}"),
-            ("put", f"by {task.put_by} {ago(task.put_at)}"),
+            ("put", f"by {task.put_by} {format_age(task.put_at)}"),
             *([("error before", task.error)] if task.error else []),
         ]
     )
     ending = "is done" if is_done else f"sharedmem queue ack {name} {task.id} {task.token}"
-    return Group(facts, body(task.payload), said((ending, "dim")))
+    return Group(facts, body(task.payload), styled_text((ending, "dim")))
 
 
 def _outcome_picture(outcome: TaskOutcome) -> RenderableType:
     if outcome.is_done:
         return body(outcome.value)
-    return said((outcome.state, "red" if outcome.state == "dead" else "yellow"), f"  {outcome.error or ''}")
+    return styled_text((outcome.state, "red" if outcome.state == "dead" else "yellow"), f"  {outcome.error or ''}")
 
 
 def _tasks_picture(tasks: list[QueuedTask]) -> RenderableType:
     if not tasks:
-        return nothing()
+        return empty_text()
     picture = table("task", "priority", "attempts", "worker", "put", "error", "payload", right=["priority", "attempts"])
     for task in tasks:
         picture.add_row(
             cell(task.id),
             cell(task.priority),
-            said(f"{task.attempts} of {task.max_attempts}"),
+            styled_text(f"{task.attempts} of {task.max_attempts}"),
             cell(task.worker or ""),
-            said((ago(task.put_at), "dim")),
+            styled_text((format_age(task.put_at), "dim")),
             cell(task.error or ""),
             cell(task.payload),
         )
@@ -262,15 +280,15 @@ def _tasks_picture(tasks: list[QueuedTask]) -> RenderableType:
 
 def _stats_picture(stats: QueueStats) -> RenderableType:
     state = ("paused", "yellow") if stats.paused else ("open", "green")
-    age = "" if stats.oldest_age is None else f"the oldest for {duration(stats.oldest_age)}"
+    age = "" if stats.oldest_age is None else f"the oldest for {format_duration(stats.oldest_age)}"
     happened = stats.counters
-    return pairs(
+    return fields_table(
         [
-            ("state", said(state)),
-            ("ready", said((str(stats.ready), "cyan"), f"  {age}")),
+            ("state", styled_text(state)),
+            ("ready", styled_text((str(stats.ready), "cyan"), f"  {age}")),
             ("delayed", stats.delayed),
             ("claimed", stats.claimed),
-            ("dead", said((str(stats.dead), "red" if stats.dead else "cyan"))),
+            ("dead", styled_text((str(stats.dead), "red" if stats.dead else "cyan"))),
             ("workers waiting", stats.workers_waiting),
             ("so far", f"{happened.put} put, {happened.done} done, {happened.retried} retried"),
             ("", f"{happened.recovered} recovered, {happened.dead} dead, {happened.discarded} discarded"),

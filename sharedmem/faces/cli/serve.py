@@ -1,36 +1,45 @@
-"""Commands that let others in: serve grpc."""
+"""Commands that run servers until Ctrl-C: serve rest, serve grpc, metrics (for Prometheus)."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sharedmem.config import Settings
+from sharedmem.errors import InvalidError, SharedMemoryError
 from sharedmem.faces.auth import Bearer
-from sharedmem.faces.cli.app import command, serve
-from sharedmem.faces.cli.output import answer, pairs
+from sharedmem.faces.cli.app import SERVER, command, serve
+from sharedmem.faces.cli.output import fields_table, print_answer
 from sharedmem.faces.cli.session import Options, options_of
-from sharedmem.faces.tokens import admission_of
+from sharedmem.faces.cli.workers import WorkerProcesses
+from sharedmem.faces.listen_address import ListenAddress
+from sharedmem.faces.token_registry import admission_of
 from sharedmem.hub import Hub
 from sharedmem.models import Record
+from sharedmem.runtime import get_logger
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sharedmem.faces.grpc import Endpoint
+    from sharedmem.faces.grpc import GrpcAddress
+    from sharedmem.faces.rest import RestOptions
 
-_PORT = 50_051
+
+_GRPC_PORT = 50_051
 _MESSAGE_BYTES = 4_194_304
 
 
-class Serving(Record):
+class ServingGrpc(Record):
     """Where a face is, and who may come."""
 
     target: str
@@ -47,7 +56,7 @@ def serve_grpc(
     host: Annotated[str, typer.Option(help="Address to listen at; others than loopback need tokens and TLS.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = _PORT,
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = _GRPC_PORT,
     tokens: Annotated[
         list[str] | None,
         typer.Option(help="Who may call: `registry`, or a YAML or JSON file of tokens; may be repeated."),
@@ -65,9 +74,9 @@ def serve_grpc(
     """Serve decisions, episodes, messages and changes over gRPC until Ctrl-C."""
     # The core of grpc writes to standard error by itself; what matters of that stands in our sentences.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from sharedmem.faces.grpc import Endpoint  # noqa: PLC0415  an extra; it says itself how to get it
+    from sharedmem.faces.grpc import GrpcAddress  # noqa: PLC0415  an extra; it says itself how to get it
 
-    endpoint = Endpoint(
+    endpoint = GrpcAddress(
         host=host,
         port=port,
         tls_cert_file=tls_cert,
@@ -76,10 +85,10 @@ def serve_grpc(
         max_message_bytes=max_message_bytes,
         trust_network=trust_network,
     )
-    asyncio.run(_serve(options_of(context), endpoint, tokens or []))
+    asyncio.run(_run_grpc(options_of(context), endpoint, tokens or []))
 
 
-async def _serve(options: Options, endpoint: Endpoint, tokens: list[str]) -> None:
+async def _run_grpc(options: Options, endpoint: GrpcAddress, tokens: list[str]) -> None:
     from sharedmem.faces.grpc import MemoryServer  # noqa: PLC0415  as above
 
     settings = options.settings()
@@ -88,20 +97,20 @@ async def _serve(options: Options, endpoint: Endpoint, tokens: list[str]) -> Non
     # A file that cannot be read is told before a server is started or joined.
     admission = admission_of(hub, tokens)
     async with hub, MemoryServer(hub, endpoint, tokens=admission, everyone=everyone) as server:
-        serving = Serving(
+        serving = ServingGrpc(
             target=server.target,
             tls=endpoint.is_tls(),
             tokens=" and ".join(tokens) or None,
             memory=hub.url,
             namespace=settings.namespace,
         )
-        with told_to_end() as told:
-            answer(options, serving, lambda: _picture(serving))
+        with stop_on_signals() as told:
+            print_answer(options, serving, lambda: _grpc_picture(serving))
             await told.wait()
 
 
 @contextmanager
-def told_to_end(*, holds_on: bool = False) -> Iterator[asyncio.Event]:
+def stop_on_signals(*, holds_on: bool = False) -> Iterator[asyncio.Event]:
     """Hear signals to end while a block runs: the first sets the event; behind the block they do not wait any more.
 
     Args:
@@ -123,7 +132,7 @@ def told_to_end(*, holds_on: bool = False) -> Iterator[asyncio.Event]:
             signal.signal(number, handler)
 
 
-def _picture(serving: Serving) -> Table:
+def _grpc_picture(serving: ServingGrpc) -> Table:
     who = "everybody on this machine" if serving.tokens is None else f"the tokens of {serving.tokens}"
     client = f'async with MemoryClient("{serving.target}"{", token=..." if serving.tokens else ""}) as memory: ...'
     rows: list[tuple[str, object]] = [
@@ -134,4 +143,190 @@ def _picture(serving: Serving) -> Table:
         ("others", f"{'' if serving.tls else 'grpcurl -plaintext '}{serving.target} list"),
         ("stop", "Ctrl-C: calls under way may end, watchers are told to come back"),
     ]
-    return pairs(rows, title="gRPC is served")
+    return fields_table(rows, title="gRPC is served")
+
+
+_REST_PORT = 8420
+_MIB = 1024 * 1024
+_MOST_WORKERS = 256
+_log = get_logger("serve")
+
+
+class ServingRest(Record):
+    """Where the service is, and who may come."""
+
+    url: str
+    tls: bool
+    tokens: str | None
+    """Whose tokens are known; None when everybody who reaches it is taken for the actor of this command line."""
+    memory: str
+    namespace: str
+    workers: int
+
+
+@command("rest", None, group=serve, example="sharedmem serve rest --tokens registry")
+def serve_rest(  # noqa: PLR0913, PLR0917  each is an option
+    context: typer.Context,
+    host: Annotated[str, typer.Option(help="Address to listen at; others than loopback need tokens and TLS.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = _REST_PORT,
+    tokens: Annotated[
+        list[str] | None,
+        typer.Option(help="Who may call: `registry`, or a YAML or JSON file of tokens; may be repeated."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes that answer, one for each core.")] = 1,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the certificate, with its chain.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
+    max_body_mib: Annotated[int, typer.Option(help="Longer bodies are refused.")] = 4,
+    cors: Annotated[
+        list[str] | None, typer.Option(help="Origin of pages that browsers may let in; may be repeated.")
+    ] = None,
+    trust_network: Annotated[
+        bool, typer.Option("--trust-network", help="Let other machines in without tokens or TLS.")
+    ] = False,
+    listening_at: Annotated[int | None, typer.Option("--fd", hidden=True)] = None,
+) -> None:
+    """Serve everything over HTTP until Ctrl-C: REST with server-sent events, described by /openapi.json."""
+    from sharedmem.faces.rest import RestOptions, quick_loop  # noqa: PLC0415  an extra; it says itself how to get it
+
+    if not 1 <= workers <= _MOST_WORKERS:
+        raise InvalidError("workers", workers, f"give 1 to {_MOST_WORKERS}")
+    address = ListenAddress(
+        host=host, port=port, tls_cert_file=tls_cert, tls_key_file=tls_key, trust_network=trust_network
+    )
+    terms = RestOptions(max_body_bytes=max_body_mib * _MIB, cors_origins=tuple(cors or ()))
+    options = options_of(context)
+    if workers > 1:
+        address.check(has_tokens=bool(tokens))
+        asyncio.run(_run_workers(options, address, tokens or [], workers))
+        return
+    with asyncio.Runner(loop_factory=quick_loop()) as runner:
+        runner.run(_run_rest(options, address, tokens or [], terms, listening_at))
+
+
+async def _run_rest(
+    options: Options, address: ListenAddress, tokens: list[str], terms: RestOptions, listening_at: int | None
+) -> None:
+    from sharedmem.faces.rest import RestServer, create_app  # noqa: PLC0415  as above
+
+    settings = options.settings()
+    hub = Hub.open(settings=settings)
+    # A file that cannot be read is told before a server is started or joined.
+    admission = admission_of(hub, tokens)
+    given = None if listening_at is None else socket.socket(fileno=listening_at)
+    async with hub:
+        app = create_app(hub, admission=admission or "open_to_all", terms=terms)
+        async with RestServer(app, address, has_tokens=bool(tokens), listening=given) as server:
+            await _resume_tasks(hub, settings.namespace)
+            with stop_on_signals(holds_on=listening_at is not None) as told:
+                if listening_at is None:
+                    serving = _describe_rest(options, server.address, tokens, memory=hub.url, workers=1)
+                    print_answer(options, serving, lambda: _rest_picture(serving))
+                await told.wait()
+
+
+async def _run_workers(options: Options, address: ListenAddress, tokens: list[str], workers: int) -> None:
+    """Several processes on one port: the system shares callers out among them."""
+    from sharedmem.faces.rest.server import check_access, open_socket  # noqa: PLC0415  as above
+
+    settings = options.settings()
+    hub = Hub.open(settings=settings)
+    # What each process would refuse is told once, before any is started.
+    admission_of(hub, tokens)
+    check_access(settings, has_tokens=bool(tokens))
+    await asyncio.to_thread(address.check_files)
+    # The embedded server is started once, and stays while this process has it.
+    async with hub:
+        with open_socket(address) as shared:
+            real = replace(address, port=shared.getsockname()[1])
+            async with WorkerProcesses(shared, size=workers):
+                serving = _describe_rest(options, real, tokens, memory=hub.url, workers=workers)
+                with stop_on_signals() as told:
+                    print_answer(options, serving, lambda: _rest_picture(serving))
+                    await told.wait()
+
+
+async def _resume_tasks(hub: Hub, namespace: str) -> None:
+    """Go on with tasks of synthesis that an earlier process has left."""
+    try:
+        found = {namespace, *await hub.namespaces()}
+        for name in sorted(found):
+            synthesis = hub.store(name).synthesis
+            if await synthesis.tasks(limit=1):
+                synthesis.start()
+    except SharedMemoryError as error:
+        # The service answers all the same; the next call that adds a memory begins with what has waited.
+        _log.warning("tasks of synthesis that wait were not begun: %s", error)
+
+
+def _describe_rest(
+    options: Options, address: ListenAddress, tokens: list[str], *, memory: str, workers: int
+) -> ServingRest:
+    return ServingRest(
+        url=f"{'https' if address.is_tls() else 'http'}://{address.address}",
+        tls=address.is_tls(),
+        tokens=" and ".join(tokens) or None,
+        memory=memory,
+        namespace=options.settings().namespace,
+        workers=workers,
+    )
+
+
+def _rest_picture(serving: ServingRest) -> Table:
+    who = "everybody on this machine" if serving.tokens is None else f"the tokens of {serving.tokens}"
+    token = ' -H "Authorization: Bearer $TOKEN"' if serving.tokens else ""
+    rows: list[tuple[str, object]] = [
+        ("listens at", f"{serving.url}, {'with' if serving.tls else 'without'} TLS, {serving.workers} process(es)"),
+        ("lets in", who),
+        ("memory", f"{serving.memory}, namespace {serving.namespace}" if serving.tokens is None else serving.memory),
+        ("try", f"curl{token} {serving.url}/health"),
+        ("described", f"{serving.url}/openapi.json"),
+        ("stop", "Ctrl-C: calls under way may end, streams are told to come back"),
+    ]
+    return fields_table(rows)
+
+
+@command("metrics", SERVER, example="sharedmem metrics --once")
+def metrics(
+    context: typer.Context,
+    port: Annotated[
+        int, typer.Option(help="Port on which Prometheus asks; 0 takes a free one.", min=0, max=65535)
+    ] = 9001,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    every: Annotated[float, typer.Option(help="Seconds between two looks at the server.", min=0.1)] = 15.0,
+    once: Annotated[bool, typer.Option("--once", help="Print them once instead of serving them.")] = False,
+) -> None:
+    """Serve metrics of all namespaces for Prometheus until Ctrl-C.
+
+    They need prometheus-client: pip install 'sharedmem-hub[metrics]'.
+    """
+    asyncio.run(_run_metrics(options_of(context).settings(), host=host, port=port, every_s=every, once=once))
+
+
+async def _run_metrics(settings: Settings, *, host: str, port: int, every_s: float, once: bool) -> None:
+    from sharedmem.faces.metrics import Exporter  # noqa: PLC0415  an extra; it says how to get it
+
+    # Counting needs no vectors, and has to see every namespace.
+    async with Hub.open(settings=settings.replace(access="open")) as hub:
+        exporter = Exporter(hub, host=host, port=port)
+        if once:
+            await exporter.refresh()
+            typer.echo(exporter.text(), nl=False)
+            return
+        await exporter.open()
+        typer.echo(f"metrics at {exporter.address}", err=True)
+        try:
+            await _until_stopped(exporter.run(every_s=every_s))
+        finally:
+            exporter.close()
+
+
+async def _until_stopped(work: Coroutine[None, None, None]) -> None:
+    task = asyncio.create_task(work)
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):  # not every system has signals on its loop
+            loop.add_signal_handler(sign, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await task

@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sharedmem.config import Settings, masked
+from sharedmem.embedded import server as embedded_server
+from sharedmem.embedded.server import EmbeddedServer, ServerStatus
 from sharedmem.faces.cli.app import SERVER, command
-from sharedmem.faces.cli.output import answer, duration, note, pairs, power_name, said, size
-from sharedmem.faces.cli.session import Options, opened, options_of
-from sharedmem.hub.assembly import check_embedded_allowed
+from sharedmem.faces.cli.output import (
+    capability_name,
+    fields_table,
+    format_duration,
+    format_size,
+    print_answer,
+    print_note,
+    styled_text,
+)
+from sharedmem.faces.cli.session import Options, open_store, options_of
+from sharedmem.hub.composition import check_embedded_allowed
 from sharedmem.models import Health, Powers, Record
-from sharedmem.wire import embedded
-from sharedmem.wire.embedded import EmbeddedServer, ServerStatus
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,9 +49,11 @@ def up(
     options = options_of(context)
     settings = options.settings()
     status = asyncio.run(_up(settings if port is None else settings.replace(embedded_port=port)))
-    answer(options, status, lambda: _up_picture(status))
+    print_answer(options, status, lambda: _up_picture(status))
     if settings.redis_url is not None:
-        note(f"other commands use {masked(settings.redis_url)} (from {settings.origin('redis_url')}), not this server")
+        print_note(
+            f"other commands use {masked(settings.redis_url)} (from {settings.origin('redis_url')}), not this server"
+        )
 
 
 async def _up(settings: Settings) -> ServerStatus:
@@ -55,8 +65,8 @@ async def _up(settings: Settings) -> ServerStatus:
         port=settings.embedded_port,
     )
     try:
-        await asyncio.to_thread(embedded.hold, settings.data_dir)
-        return await embedded.status(settings.data_dir)
+        await asyncio.to_thread(embedded_server.hold, settings.data_dir)
+        return await embedded_server.status(settings.data_dir)
     finally:
         await server.leave()
 
@@ -66,12 +76,14 @@ def down(context: typer.Context) -> None:
     """Stop the embedded server, whoever uses it; the data stay on disk."""
     options = options_of(context)
     stopped = asyncio.run(_down(options.settings()))
-    answer(options, stopped, lambda: said("stopped; the data stay on disk" if stopped else "it was not running"))
+    print_answer(
+        options, stopped, lambda: styled_text("stopped; the data stay on disk" if stopped else "it was not running")
+    )
 
 
 async def _down(settings: Settings) -> bool:
-    await asyncio.to_thread(embedded.release, settings.data_dir)
-    return await embedded.stop(settings.data_dir)
+    await asyncio.to_thread(embedded_server.release, settings.data_dir)
+    return await embedded_server.stop(settings.data_dir)
 
 
 @command("status", SERVER, example="sharedmem status --json")
@@ -79,15 +91,15 @@ def status(context: typer.Context) -> None:
     """Tell which server is in use, how it is and what it can do; starts nothing."""
     options = options_of(context)
     report = asyncio.run(_report(options))
-    answer(options, report, lambda: _report_picture(report))
+    print_answer(options, report, lambda: _report_picture(report))
 
 
 async def _report(options: Options) -> Report:
     settings = options.settings()
-    known = await embedded.status(settings.data_dir) if settings.redis_url is None else None
+    known = await embedded_server.status(settings.data_dir) if settings.redis_url is None else None
     if known is not None and not known.running:
         return Report(embedded=known, url=known.url, health=None, powers=None, namespaces=[])
-    async with opened(settings) as (hub, _):
+    async with open_store(settings) as (hub, _):
         health, namespaces = await hub.health(), await hub.namespaces()
         return Report(embedded=known, url=hub.url, health=health, powers=hub.powers, namespaces=namespaces)
 
@@ -102,7 +114,7 @@ def _up_picture(status: ServerStatus) -> RenderableType:
         ("shell", "sharedmem set hello world && sharedmem get hello"),
         ("stop", "sharedmem down"),
     ]
-    return pairs(rows, title="The shared memory is up")
+    return fields_table(rows, title="The shared memory is up")
 
 
 def _report_picture(report: Report) -> RenderableType:
@@ -113,23 +125,23 @@ def _report_picture(report: Report) -> RenderableType:
     if health is not None:
         rows += [
             ("answers in", f"{health.latency_ms:.2f} ms"),
-            ("memory", size(health.used_memory_bytes)),
-            ("up for", duration(health.uptime_s)),
+            ("memory", format_size(health.used_memory_bytes)),
+            ("up for", format_duration(health.uptime_s)),
             ("clients", str(health.connected_clients)),
         ]
     if report.powers is not None:
         rows += [("persistence", report.powers.persistence), *_power_rows(report.powers)]
         rows.append(("namespaces", ", ".join(report.namespaces) or "none yet"))
-    return pairs(rows)
+    return fields_table(rows)
 
 
 def _which(report: Report) -> RenderableType:
     kind = "embedded" if report.embedded else "remote"
     if report.health is None:
-        return said(f"{kind}, ", ("does not run", "yellow"), "; the next command starts it")
+        return styled_text(f"{kind}, ", ("does not run", "yellow"), "; the next command starts it")
     version = f"{report.health.server} {report.health.version}"
     mode = f", {report.powers.mode}" if report.powers and not report.embedded else ""
-    return said(f"{kind}, ", ("runs", "green"), f": {version}{mode}")
+    return styled_text(f"{kind}, ", ("runs", "green"), f": {version}{mode}")
 
 
 def _stays(known: ServerStatus) -> str:
@@ -140,7 +152,9 @@ def _stays(known: ServerStatus) -> str:
 
 def _power_rows(powers: Powers) -> list[tuple[str, object]]:
     names = ("search", "json_documents", "graph", "vector_sets")
-    there = [power_name(name) for name in names if name not in powers.missing]
-    lacking = [power_name(name) for name in powers.missing]
-    rows: list[tuple[str, object]] = [("can", said((", ".join(there) or "plain Redis", "green")))]
-    return [*rows, ("cannot", said((", ".join(lacking), "yellow"), "; see sharedmem doctor"))] if lacking else rows
+    there = [capability_name(name) for name in names if name not in powers.missing]
+    lacking = [capability_name(name) for name in powers.missing]
+    rows: list[tuple[str, object]] = [("can", styled_text((", ".join(there) or "plain Redis", "green")))]
+    return (
+        [*rows, ("cannot", styled_text((", ".join(lacking), "yellow"), "; see sharedmem doctor"))] if lacking else rows
+    )

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import typer
 
+from sharedmem.api import Operation
 from sharedmem.config import Settings
-from sharedmem.faces.operations import Operation
 from sharedmem.hub import Hub
 from sharedmem.models import Record
 from sharedmem.store import SharedMemoryStore
@@ -47,20 +47,20 @@ def options_of(context: typer.Context) -> Options:
     return options
 
 
-def rightful(settings: Settings) -> Settings:
+def with_operator_access(settings: Settings) -> Settings:
     """The settings to open a hub with: who names no actor is the operator of the place, and may do everything."""
     return settings.replace(access="open") if settings.actor is None else settings
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[tuple[Hub, SharedMemoryStore]]:
+async def open_store(settings: Settings) -> AsyncIterator[tuple[Hub, SharedMemoryStore]]:
     """The hub, and the store of the chosen namespace and actor.
 
     Raises:
         UnavailableError, UnsupportedError, ConfigError: as entering a `Hub`.
         InvalidError: the namespace or actor is no name.
     """
-    async with Hub.open(settings=rightful(settings)) as hub:
+    async with Hub.open(settings=with_operator_access(settings)) as hub:
         yield hub, hub.store(settings.namespace, actor=settings.actor)
 
 
@@ -68,7 +68,7 @@ def perform(options: Options, operation: Operation[Request, Answer], request: Re
     """Run one row of the table; raises what the store raises."""
 
     async def work() -> Answer:
-        async with opened(settings) as (_, store):
+        async with open_store(settings) as (_, store):
             return await operation.run(store, request)
 
     settings = options.settings()

@@ -17,12 +17,12 @@ import typer
 
 from sharedmem.clock import SystemClock
 from sharedmem.errors import InvalidError
-from sharedmem.faces.auth import Bearer, Entry, Rate, add_entry, new_token, read_entries, remove_entry
+from sharedmem.faces.auth import Bearer, Rate, TokenEntry, add_entry, new_token, read_entries, remove_entry
 from sharedmem.faces.cli.app import command
 from sharedmem.faces.cli.app import tokens as group
-from sharedmem.faces.cli.output import ago, answer, cell, nothing, pairs, said, table
-from sharedmem.faces.cli.session import Options, options_of, rightful
-from sharedmem.faces.tokens import CACHED_S, REGISTRY, Registry
+from sharedmem.faces.cli.output import cell, empty_text, fields_table, format_age, print_answer, styled_text, table
+from sharedmem.faces.cli.session import Options, options_of, with_operator_access
+from sharedmem.faces.token_registry import CACHED_S, REGISTRY, TokenRegistry
 from sharedmem.hub import Hub
 from sharedmem.models import Record
 
@@ -109,16 +109,16 @@ def create(  # noqa: PLR0913, PLR0917  # each is an option
         grants=grant or (),
         operator=operator,
     )
-    allowed, expires = _rate(rate, burst), _expiry(expires_in)
+    allowed, expires = _parse_rate(rate, burst), _parse_expiry(expires_in)
     if file is not None:
         secret, entry = new_token(bearer, label=label, rate=allowed, created=SystemClock().now(), expires=expires)
         add_entry(file, entry)
     else:
-        secret, entry = _asked(
+        secret, entry = _with_registry(
             options, lambda registry: registry.create(bearer, label=label, rate=allowed, expires=expires)
         )
     made = NewToken(token=secret, id=entry.id, entry=entry.written(), kept_in=str(file or REGISTRY))
-    answer(options, made, lambda: _made_picture(made, entry))
+    print_answer(options, made, lambda: _made_picture(made, entry))
 
 
 @command("list", None, group=group, example="sharedmem token list")
@@ -126,12 +126,12 @@ def list_(context: typer.Context, file: _File = None) -> None:
     """Show the tokens of all namespaces, or of --namespace, with when each was last used; never the tokens."""
     options = options_of(context)
     if file is not None:
-        known: list[tuple[Entry, datetime | None]] = [(entry, None) for entry in read_entries(file)]
+        known: list[tuple[TokenEntry, datetime | None]] = [(entry, None) for entry in read_entries(file)]
     else:
-        known = [(one.entry, one.used) for one in _asked(options, lambda registry: registry.listed())]
+        known = [(one.entry, one.used) for one in _with_registry(options, lambda registry: registry.listed())]
     now = SystemClock().now()
-    shown = [_listed(*one, now) for one in known if options.namespace in {None, one[0].namespace}]
-    answer(options, shown, lambda: _list_picture(shown))
+    shown = [_list_entry(*one, now) for one in known if options.namespace in {None, one[0].namespace}]
+    print_answer(options, shown, lambda: _list_picture(shown))
 
 
 @command("revoke", None, group=group, example="sharedmem token revoke 3f9a1c55e0d2")
@@ -145,26 +145,26 @@ def revoke(
     if file is not None:
         gone, within = remove_entry(file, name), None
     else:
-        gone, within = _asked(options, lambda registry: registry.revoke(name)), CACHED_S
+        gone, within = _with_registry(options, lambda registry: registry.revoke(name)), CACHED_S
     done = RevokedToken(id=gone.id, namespace=gone.namespace, actor=gone.actor, within=within)
-    answer(options, done, lambda: _revoked_picture(done))
+    print_answer(options, done, lambda: _revoked_picture(done))
 
 
-def _asked(options: Options, ask: Callable[[Registry], Awaitable[T]]) -> T:
+def _with_registry(options: Options, ask: Callable[[TokenRegistry], Awaitable[T]]) -> T:
     async def work() -> T:
-        async with Hub.open(settings=rightful(options.settings())) as hub:
-            return await ask(Registry(hub))
+        async with Hub.open(settings=with_operator_access(options.settings())) as hub:
+            return await ask(TokenRegistry(hub))
 
     return asyncio.run(work())
 
 
-def _rate(text: str | None, burst: int | None) -> Rate | None:
+def _parse_rate(text: str | None, burst: int | None) -> Rate | None:
     if text is None and burst is not None:
         raise InvalidError("burst", burst, "it goes with --rate, such as 100/s")
     return None if text is None else Rate.of(text, burst=burst)
 
 
-def _expiry(text: str | None) -> datetime | None:
+def _parse_expiry(text: str | None) -> datetime | None:
     if text is None:
         return None
     found = _SPAN.fullmatch(text)
@@ -173,7 +173,7 @@ def _expiry(text: str | None) -> datetime | None:
     return SystemClock().now() + timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
-def _listed(entry: Entry, used: datetime | None, now: datetime) -> ListedToken:
+def _list_entry(entry: TokenEntry, used: datetime | None, now: datetime) -> ListedToken:
     return ListedToken(
         id=entry.id,
         label=entry.label,
@@ -192,7 +192,7 @@ def _listed(entry: Entry, used: datetime | None, now: datetime) -> ListedToken:
 # -- pictures -------------------------------------------------------------------------------------
 
 
-def _made_picture(made: NewToken, entry: Entry) -> Table:
+def _made_picture(made: NewToken, entry: TokenEntry) -> Table:
     rows: list[tuple[str, object]] = [
         ("token", made.token),
         ("stands for", f"{entry.actor or 'all'} in namespace {entry.namespace}"),
@@ -202,23 +202,23 @@ def _made_picture(made: NewToken, entry: Entry) -> Table:
     ]
     if entry.expires is not None:
         rows.append(("good until", entry.expires.isoformat(" ", "seconds")))
-    return pairs(rows, title="A new token")
+    return fields_table(rows, title="A new token")
 
 
 def _list_picture(shown: list[ListedToken]) -> RenderableType:
     if not shown:
-        return nothing()
+        return empty_text()
     picture = table("id", "label", "namespace", "actor", "rate", "expires", "used")
     for one in shown:
         until = "never" if one.expires is None else one.expires.isoformat(" ", "minutes")
         picture.add_row(
-            said((one.id, "cyan")),
+            styled_text((one.id, "cyan")),
             cell(one.label),
             cell(one.namespace),
             cell(one.actor or "(all)"),
             cell(one.rate or "-"),
-            said(("expired", "red")) if one.expired else cell(until),
-            said((ago(one.used) if one.used else "never", "dim")),
+            styled_text(("expired", "red")) if one.expired else cell(until),
+            styled_text((format_age(one.used) if one.used else "never", "dim")),
         )
     return picture
 
@@ -226,4 +226,4 @@ def _list_picture(shown: list[ListedToken]) -> RenderableType:
 def _revoked_picture(done: RevokedToken) -> Table:
     when = "when they are started again" if done.within is None else f"within {done.within:g} s"
     who = f"{done.actor or 'all'} in namespace {done.namespace}"
-    return pairs([("id", done.id), ("stood for", who), ("servers refuse it", when)], title="Taken back")
+    return fields_table([("id", done.id), ("stood for", who), ("servers refuse it", when)], title="Taken back")

@@ -35,7 +35,7 @@ def read_value(word: str) -> Any:
         return _content(sys.stdin.buffer.read())
     if word.startswith("@@"):
         return word[1:]
-    return _content(_file(Path(word[1:]))) if word.startswith("@") else _parsed(word)
+    return _content(_file(Path(word[1:]))) if word.startswith("@") else _parse_json(word)
 
 
 def _file(path: Path) -> bytes:
@@ -52,10 +52,10 @@ def _content(raw: bytes) -> Any:
         text = raw.decode()
     except UnicodeDecodeError:
         return raw
-    return _parsed(text)
+    return _parse_json(text)
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_json)
     except json.JSONDecodeError as error:
@@ -92,7 +92,7 @@ def plain(value: object) -> Any:
         case Mapping():
             return {str(name): plain(item) for name, item in value.items()}
         case set() | frozenset():
-            return [plain(item) for item in in_order(value)]
+            return [plain(item) for item in sort_members(value)]
         case list() | tuple():
             return [plain(item) for item in value]
     return plain(value.tolist()) if hasattr(value, "tolist") else _leaf(value)
@@ -111,7 +111,7 @@ def _leaf(value: object) -> Any:
     return str(value)
 
 
-def in_order(members: Collection[Any]) -> list[Any]:
+def sort_members(members: Collection[Any]) -> list[Any]:
     """The members of a set, always in the same order: numbers, then the rest by type and text."""
     numbers = sorted(member for member in members if isinstance(member, int | float))
     others = (member for member in members if not isinstance(member, int | float))

@@ -15,7 +15,6 @@ except ImportError as error:
     raise UnsupportedError("the gRPC face", "pip install 'sharedmem-hub[grpc]'") from error
 
 from sharedmem.faces.grpc.client import MemoryClient
-from sharedmem.faces.grpc.endpoint import Endpoint
-from sharedmem.faces.grpc.server import MemoryServer
+from sharedmem.faces.grpc.server import GrpcAddress, MemoryServer
 
-__all__ = ["Endpoint", "MemoryClient", "MemoryServer"]
+__all__ = ["GrpcAddress", "MemoryClient", "MemoryServer"]

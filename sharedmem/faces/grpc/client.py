@@ -1,28 +1,186 @@
-"""The client: the decisions, episodes, messages and changes of a store, from the other end of a gRPC channel."""
+"""The gRPC client: decisions, episodes, messages and changes of a store over one channel."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
+import grpc.aio
 import orjson
 from google.protobuf.message import Message
 
 from sharedmem.clock import Clock, SystemClock, from_microseconds
 from sharedmem.errors import InvalidError, UnavailableError, UsageError
-from sharedmem.faces.grpc.channel import MAX_REPLY_BYTES, Line, Protection
+from sharedmem.faces.grpc.contract import METHODS, SERVICE
 from sharedmem.faces.grpc.decisions import RemoteDecisions
+from sharedmem.faces.grpc.errors import raise_sharedmem_error
 from sharedmem.faces.grpc.v1 import memory_pb2 as pb
+from sharedmem.faces.listen_address import is_loopback, read_pem
 from sharedmem.models import Change, Gap
-from sharedmem.process_bound import Home, ProcessBound
-from sharedmem.tasks import Background
-from sharedmem.telemetry import Counters
+from sharedmem.runtime import Counters
+from sharedmem.runtime.background import Background
+from sharedmem.runtime.process_bound import EventLoopBinding, ProcessBound
 
 Reply = TypeVar("Reply", bound=Message)
+MAX_REPLY_BYTES = 64 * 1024 * 1024
+# These look and change nothing, so that to repeat them does no harm. Of the others grpc repeats only what has
+# demonstrably never reached the server.
+READS = (
+    *("GetRecentPlans", "CheckDuplicate", "CheckExecuted", "GetOpenExecutions", "GetExecutionStats"),
+    *("ListSessions", "Retrieve"),
+)
+_RETRIES = {
+    "maxAttempts": 4,
+    "initialBackoff": "0.1s",
+    "maxBackoff": "1s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
+_SERVICE_CONFIG = {
+    "methodConfig": [{"name": [{"service": SERVICE, "method": name} for name in READS], "retryPolicy": _RETRIES}]
+}
+
+
+@dataclass(frozen=True)
+class ChannelSecurity:
+    """How a channel is protected.
+
+    Args:
+        tls: None encrypts unless the server is on this machine.
+        ca_file: PEM file of the authorities that may have signed the server; None takes those that grpc brings.
+        cert_file: PEM file of the client's own certificate, where the server asks for one.
+        key_file: PEM file of its key.
+    """
+
+    tls: bool | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+    def credentials(self, target: str) -> grpc.ChannelCredentials | None:
+        """What grpc needs for TLS to this server; None without TLS. Reads files.
+
+        Raises:
+            ConfigError: a file cannot be read, or holds no PEM.
+        """
+        files = (self.ca_file, self.key_file, self.cert_file)
+        wanted = self.tls if self.tls is not None else any(files) or not _is_local(target)
+        if not wanted:
+            return None
+        names = ("tls_ca_file", "tls_key_file", "tls_cert_file")
+        contents = [read_pem(name, path) if path else None for name, path in zip(names, files, strict=True)]
+        return grpc.ssl_channel_credentials(*contents)
+
+
+class GrpcChannel:
+    """A channel to one server, made when it is opened.
+
+    Args:
+        target: `host:port`, or any other name that grpc knows.
+        token: shown with every call.
+        credentials: for TLS.
+        timeout_s: seconds after which a call that has not answered is given up.
+        max_reply_bytes: longer answers are refused.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        token: str | None,
+        credentials: grpc.ChannelCredentials | None,
+        timeout_s: float,
+        max_reply_bytes: int,
+    ) -> None:
+        self.target = target
+        self._timeout_s = timeout_s
+        self._metadata = () if token is None else (("authorization", f"Bearer {_check_token(token)}"),)
+        options = _options(max_reply_bytes)
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(target, options)
+        else:
+            self._channel = grpc.aio.secure_channel(target, credentials, options)
+
+    async def ask(self, name: str, request: Message, gives: type[Reply]) -> Reply:
+        """Make a call that answers once.
+
+        Raises:
+            SharedMemoryError: as the server raised it, or as `raise_sharedmem_error` says.
+        """
+        method = METHODS[name]
+        call: Any = self._channel.unary_unary(method.path, _serialized, gives.FromString)
+        try:
+            answer: Reply = await call(request, timeout=self._timeout_s, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise_sharedmem_error(error, name, self.target)
+        except grpc.aio.UsageError as error:
+            raise _closed_error(self.target) from error
+        return answer
+
+    async def follow(self, name: str, request: Message, gives: type[Reply]) -> AsyncGenerator[Reply, None]:
+        """Make a call that goes on answering.
+
+        Raises:
+            SharedMemoryError: as `ask`.
+        """
+        method = METHODS[name]
+        open_stream: Any = self._channel.unary_stream(method.path, _serialized, gives.FromString)
+        try:
+            call = open_stream(request, metadata=self._metadata)
+        except grpc.aio.UsageError as error:
+            raise _closed_error(self.target) from error
+        try:
+            async for answer in call:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise_sharedmem_error(error, name, self.target)
+        finally:
+            call.cancel()
+
+    async def close(self) -> None:
+        """Break off what is under way, and leave."""
+        await self._channel.close()
+
+
+def _options(max_reply_bytes: int) -> list[tuple[str, int | str]]:
+    return [
+        ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
+        ("grpc.max_receive_message_length", max_reply_bytes),
+        # A server that comes back is found within two seconds; grpc would wait up to two minutes.
+        ("grpc.min_reconnect_backoff_ms", 200),
+        ("grpc.initial_reconnect_backoff_ms", 200),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+        # A watcher of a quiet namespace notices when the server is gone without a word.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+    ]
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _check_token(token: str) -> str:
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise InvalidError("token", "***", "give it just as `sharedmem token create` has shown it")
+    return token
+
+
+def _is_local(target: str) -> bool:
+    """Whether the server is on this machine by its very name."""
+    return target.startswith("unix:") or is_loopback(target.rpartition("/")[2].rpartition(":")[0])
+
+
+def _closed_error(target: str) -> UsageError:
+    return UsageError(f"the client of {target}", "it is closed; use it inside of: async with MemoryClient(...)")
+
+
 _PAUSE_S = 0.25
 
 
@@ -62,14 +220,14 @@ class MemoryClient(ProcessBound):
         self._target = target
         self._token = token
         files = (Path(file) if file else None for file in (tls_ca_file, tls_cert_file, tls_key_file))
-        self._protection = Protection(tls, *files)
+        self._protection = ChannelSecurity(tls, *files)
         self._timeout_s = timeout
         self._retry_for_s = retry_for
         self._max_message_bytes = max_message_bytes
         self._clock: Clock = SystemClock()
         self._background = Background(Counters())
-        self._line: Line | None = None
-        self._home: Home | None = None
+        self._line: GrpcChannel | None = None
+        self._home: EventLoopBinding | None = None
         self._decisions = RemoteDecisions(self._ask, self._clock, self._background)
         self._episodes = RemoteEpisodes(self)
 
@@ -97,7 +255,7 @@ class MemoryClient(ProcessBound):
             InvalidError: JSON cannot hold it.
             AccessDeniedError, UnavailableError: as every call.
         """
-        request = pb.PublishRequest(channel=_text("channel", channel), message_json=_json("message", message))
+        request = pb.PublishRequest(channel=_check_text("channel", channel), message_json=_to_json("message", message))
         return (await self._ask("Publish", request, pb.PublishResponse)).receivers
 
     async def watch(self, pattern: str = "*", *, since: str | int | None = None) -> AsyncIterator[Change]:
@@ -116,10 +274,10 @@ class MemoryClient(ProcessBound):
             UnavailableError: the server stayed away for longer than `retry_for`; go on from the last cursor.
             AccessDeniedError, InvalidError: as `store.watch`.
         """
-        place = _Place("" if since is None else str(since))
+        place = _FeedPosition("" if since is None else str(since))
         while True:
             try:
-                async with aclosing(self._changes(_text("pattern", pattern), place)) as changes:
+                async with aclosing(self._changes(_check_text("pattern", pattern), place)) as changes:
                     async for change in changes:
                         yield change
             except UnavailableError:
@@ -127,14 +285,14 @@ class MemoryClient(ProcessBound):
                     raise
                 await self._clock.sleep(_PAUSE_S)
 
-    async def _changes(self, pattern: str, place: _Place) -> AsyncGenerator[Change, None]:
+    async def _changes(self, pattern: str, place: _FeedPosition) -> AsyncGenerator[Change, None]:
         """The changes from a place on, for as long as the stream lasts."""
         steps = self._opened().follow("Watch", pb.WatchRequest(pattern=pattern, cursor=place.cursor), pb.WatchResponse)
         async with aclosing(steps):
             async for step in steps:
                 place.reach(step.cursor)
                 if not step.HasField("started"):
-                    yield _change(step)
+                    yield _parse_change(step)
 
     async def close(self) -> None:
         """End what is under way, and leave the server."""
@@ -146,7 +304,7 @@ class MemoryClient(ProcessBound):
     async def _ask(self, name: str, request: Message, gives: type[Reply]) -> Reply:
         return await self._opened().ask(name, request, gives)
 
-    def _opened(self) -> Line:
+    def _opened(self) -> GrpcChannel:
         if self._line is None or self._home is None:
             problem = "it is not open; use it inside of: async with MemoryClient(...) as memory"
             raise UsageError("this client", problem)
@@ -155,8 +313,8 @@ class MemoryClient(ProcessBound):
 
     async def __aenter__(self) -> Self:
         credentials = await asyncio.to_thread(self._protection.credentials, self._target)
-        self._home = Home("this client")
-        self._line = Line(
+        self._home = EventLoopBinding("this client")
+        self._line = GrpcChannel(
             self._target,
             token=self._token,
             credentials=credentials,
@@ -174,7 +332,7 @@ class MemoryClient(ProcessBound):
         return f"<MemoryClient of {self._target}, {'open' if self._line else 'closed'}>"
 
 
-class _Place:
+class _FeedPosition:
     """Where a watcher is in the feed, and how long its server has been away."""
 
     def __init__(self, cursor: str) -> None:
@@ -213,7 +371,7 @@ class RemoteEpisodes:
             InvalidError: the name is none, or JSON cannot hold the event.
             AccessDeniedError, UnavailableError: as every call.
         """
-        request = pb.StoreRequest(session_id=_text("session", session), event_json=_json("event", event))
+        request = pb.StoreRequest(session_id=_check_text("session", session), event_json=_to_json("event", event))
         return (await self._ask("Store", request, pb.StoreResponse)).events
 
     async def summarize_episode(self, session: str) -> str | None:
@@ -223,7 +381,7 @@ class RemoteEpisodes:
             InvalidError: the name is none.
             AccessDeniedError, UnavailableError: as every call.
         """
-        request = pb.SummarizeRequest(session_id=_text("session", session))
+        request = pb.SummarizeRequest(session_id=_check_text("session", session))
         reply = await self._ask("Summarize", request, pb.SummarizeResponse)
         return reply.summary if reply.HasField("summary") else None
 
@@ -241,12 +399,12 @@ class RemoteEpisodes:
         """
         if isinstance(k, bool) or not isinstance(k, int) or not 0 < k < 2**31:
             raise InvalidError("k", k, "give a whole number from one up")
-        filters_json = _json("filters", dict(filters)) if filters else ""
-        request = pb.RetrieveRequest(query=_text("query", query), k=k, filters_json=filters_json)
+        filters_json = _to_json("filters", dict(filters)) if filters else ""
+        request = pb.RetrieveRequest(query=_check_text("query", query), k=k, filters_json=filters_json)
         return list((await self._ask("Retrieve", request, pb.RetrieveResponse)).events)
 
 
-def _change(step: pb.WatchResponse) -> Change:
+def _parse_change(step: pb.WatchResponse) -> Change:
     if step.HasField("gap"):
         return Gap(
             key=step.gap.namespace,
@@ -267,7 +425,7 @@ def _change(step: pb.WatchResponse) -> Change:
     )
 
 
-def _text(field: str, text: str) -> str:
+def _check_text(field: str, text: str) -> str:
     """The text.
 
     Raises:
@@ -280,7 +438,7 @@ def _text(field: str, text: str) -> str:
     return text
 
 
-def _json(field: str, value: object) -> str:
+def _to_json(field: str, value: object) -> str:
     try:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError as error:

@@ -1,4 +1,4 @@
-"""The contract in Python: the methods of memory.proto, and its messages beside our records."""
+"""The gRPC contract in Python: the methods of memory.proto, and conversion between messages and records."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from google.protobuf.message_factory import GetMessageClass
 from sharedmem.faces.grpc.v1.memory_pb2 import DESCRIPTOR
 from sharedmem.models import Record
 
-Kept = TypeVar("Kept", bound=Record)
-Sent = TypeVar("Sent", bound=Message)
+RecordT = TypeVar("RecordT", bound=Record)
+MessageT = TypeVar("MessageT", bound=Message)
 
 _SERVICE = DESCRIPTOR.services_by_name["MemoryService"]
 SERVICE: str = _SERVICE.full_name
@@ -44,28 +44,28 @@ METHODS = {
 """Every method, by name."""
 
 
-def message_of(kind: type[Sent], record: Record) -> Sent:
+def message_of(kind: type[MessageT], record: Record) -> MessageT:
     """A record as the message that has its fields; what is None is absent."""
     return kind(**record.model_dump(exclude_none=True))
 
 
-def record_of(kind: type[Kept], message: Message) -> Kept:
+def record_of(kind: type[RecordT], message: Message) -> RecordT:
     """A message as the record that has its fields; what is absent is None."""
-    return kind.model_validate(_plain(message))
+    return kind.model_validate(_message_fields(message))
 
 
-def _plain(message: Message) -> dict[str, object]:
+def _message_fields(message: Message) -> dict[str, object]:
     return {
-        field.name: _value(message, field.name)
+        field.name: _field_value(message, field.name)
         for field in message.DESCRIPTOR.fields
         if not field.has_presence or message.HasField(field.name)
     }
 
 
-def _value(message: Message, name: str) -> object:
+def _field_value(message: Message, name: str) -> object:
     value = getattr(message, name)
     if isinstance(value, Message):
-        return _plain(value)
+        return _message_fields(value)
     if isinstance(value, str | int | float | bytes):
         return value
-    return [_plain(item) if isinstance(item, Message) else item for item in value]
+    return [_message_fields(item) if isinstance(item, Message) else item for item in value]

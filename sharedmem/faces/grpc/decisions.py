@@ -1,4 +1,4 @@
-"""The decision log at the other end: the calls of `store.decisions`, with the same checks before anything is sent."""
+"""The decision log over gRPC: the calls of store.decisions, with the same checks before a request is sent."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Protocol, TypeVar
 from google.protobuf.message import Message
 
 from sharedmem.clock import Clock
-from sharedmem.coordination.ground import check_lease_ms
-from sharedmem.errors import InvalidError
-from sharedmem.faces.grpc.contract import record_of
-from sharedmem.faces.grpc.v1 import memory_pb2 as pb
-from sharedmem.knowledge.drafts import (
+from sharedmem.coordination.context import check_lease_ms
+from sharedmem.decisions.execution_claims import Execution, hold_execution
+from sharedmem.decisions.executions import TakeoverPolicy
+from sharedmem.decisions.validation import (
     check_confidence,
     check_decision,
     check_fence,
@@ -22,20 +21,21 @@ from sharedmem.knowledge.drafts import (
     check_plan,
     check_window_ms,
     check_word,
-    draft,
+    prepare_plan,
 )
-from sharedmem.knowledge.executing import Execution, claimed
-from sharedmem.knowledge.executions import Policy
+from sharedmem.errors import InvalidError
+from sharedmem.faces.grpc.contract import record_of
+from sharedmem.faces.grpc.v1 import memory_pb2 as pb
 from sharedmem.models import ExecutionClaim, ExecutionRecord, ExecutionStats, PlanRecord, SaveResult
-from sharedmem.tasks import Background
-from sharedmem.wire.keys import check_name
+from sharedmem.redis.keys import check_name
+from sharedmem.runtime.background import Background
 
 Reply = TypeVar("Reply", bound=Message)
 _WINDOW_S = 300.0
 _LARGEST_FENCE = 2**63 - 1
 
 
-class Ask(Protocol):
+class UnaryCall(Protocol):
     """How a call is made."""
 
     def __call__(self, name: str, request: Message, gives: type[Reply], /) -> Awaitable[Reply]:
@@ -48,7 +48,7 @@ class RemoteDecisions:
     What the calls do, take, answer and raise stands at the calls of `store.decisions` with the same names.
     """
 
-    def __init__(self, ask: Ask, clock: Clock, background: Background) -> None:
+    def __init__(self, ask: UnaryCall, clock: Clock, background: Background) -> None:
         self._ask = ask
         self._clock = clock
         self._background = background
@@ -101,17 +101,17 @@ class RemoteDecisions:
         return reply.is_duplicate, record_of(PlanRecord, reply.plan) if reply.HasField("plan") else None
 
     async def begin_execution(
-        self, session: str, plan_hash: str, *, lease: float = 30.0, policy: Policy = "never"
+        self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
     ) -> ExecutionClaim:
         """Claim the execution of a plan before doing it; of racing executors exactly one gets it."""
         check_lease_ms(lease)
-        request = pb.BeginExecutionRequest(**_named(session, plan_hash), lease_sec=lease, policy=_policy(policy))
+        request = pb.BeginExecutionRequest(**_plan_key(session, plan_hash), lease_sec=lease, policy=_policy(policy))
         return record_of(ExecutionClaim, await self._ask("BeginExecution", request, pb.ExecutionClaim))
 
     async def renew(self, session: str, plan_hash: str, fence: int, *, lease: float = 30.0) -> ExecutionClaim:
         """Prolong a claim while the work goes on."""
         check_lease_ms(lease)
-        request = pb.RenewExecutionRequest(**_named(session, plan_hash), fence=_fence(fence), lease_sec=lease)
+        request = pb.RenewExecutionRequest(**_plan_key(session, plan_hash), fence=_fence(fence), lease_sec=lease)
         return record_of(ExecutionClaim, await self._ask("RenewExecution", request, pb.ExecutionClaim))
 
     async def finish(
@@ -129,7 +129,7 @@ class RemoteDecisions:
         """Record how a claimed execution ended."""
         check_outcome(status, executed, order_id, order_size_usdt, error)
         request = pb.FinishExecutionRequest(
-            **_named(session, plan_hash),
+            **_plan_key(session, plan_hash),
             fence=_fence(fence),
             status=status,
             executed=executed,
@@ -157,7 +157,7 @@ class RemoteDecisions:
         """Record the one execution of a plan, also without a claim: the first to mark it wins."""
         check_outcome(status, executed, order_id, order_size_usdt, error)
         request = pb.MarkExecutedRequest(
-            **_named(session, plan_hash),
+            **_plan_key(session, plan_hash),
             symbol=check_word("symbol", symbol),
             action=check_word("action", action),
             confidence=check_confidence(confidence),
@@ -184,7 +184,7 @@ class RemoteDecisions:
         """Say how an orphaned or unknown execution ended, after looking at the exchange."""
         check_outcome(status, executed, order_id, order_size_usdt, error)
         request = pb.ResolveExecutionRequest(
-            **_named(session, plan_hash),
+            **_plan_key(session, plan_hash),
             status=status,
             executed=executed,
             order_id=order_id,
@@ -195,7 +195,7 @@ class RemoteDecisions:
 
     async def check_executed(self, session: str, plan_hash: str) -> tuple[bool, ExecutionRecord | None]:
         """Whether a plan was executed, or is being executed, in whatever state that is."""
-        request = pb.CheckExecutedRequest(**_named(session, plan_hash))
+        request = pb.CheckExecutedRequest(**_plan_key(session, plan_hash))
         reply = await self._ask("CheckExecuted", request, pb.CheckExecutedResponse)
         return reply.executed, record_of(ExecutionRecord, reply.execution) if reply.HasField("execution") else None
 
@@ -212,10 +212,10 @@ class RemoteDecisions:
 
     @asynccontextmanager
     async def executing(
-        self, session: str, plan_hash: str, *, lease: float = 30.0, policy: Policy = "never"
+        self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
     ) -> AsyncIterator[Execution]:
         """Claim an execution for the length of the block, and renew the claim at a third of its lease."""
-        block = claimed(self, self._clock, self._background, session, plan_hash, lease=lease, policy=policy)
+        block = hold_execution(self, self._clock, self._background, session, plan_hash, lease=lease, policy=policy)
         async with block as execution:
             yield execution
 
@@ -231,7 +231,7 @@ class RemoteDecisions:
 
 
 def _plan(session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str) -> pb.SavePlanRequest:
-    checked = draft(check_name("session", session), symbol, action, confidence, reasoning, method)
+    checked = prepare_plan(check_name("session", session), symbol, action, confidence, reasoning, method)
     return pb.SavePlanRequest(
         session_id=checked.session,
         symbol=checked.symbol,
@@ -242,7 +242,7 @@ def _plan(session: str, symbol: str, action: str, confidence: float, reasoning: 
     )
 
 
-def _named(session: str, plan_hash: str) -> dict[str, str]:
+def _plan_key(session: str, plan_hash: str) -> dict[str, str]:
     return {"session_id": check_name("session", session), "plan_hash": check_plan(plan_hash)}
 
 
@@ -255,7 +255,7 @@ def _fence(fence: int) -> int:
     return min(check_fence(fence), _LARGEST_FENCE)
 
 
-def _policy(policy: Policy) -> Policy:
+def _policy(policy: TakeoverPolicy) -> TakeoverPolicy:
     if not isinstance(policy, str) or not policy:
         raise InvalidError("policy", policy, "say 'never' or 'takeover'")
     return policy

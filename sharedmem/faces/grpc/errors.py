@@ -48,7 +48,7 @@ def status_of(error: SharedMemoryError) -> grpc.StatusCode:
 def trailers_of(error: SharedMemoryError) -> Trailers:
     """The trailing metadata of an error."""
     trailers: list[tuple[str, str | bytes]] = [(CODE, error.code)]
-    facts = json.dumps(_facts(error)).encode()
+    facts = json.dumps(_error_fields(error)).encode()
     if len(facts) <= _LONGEST_FACTS:
         trailers.append((FACTS, facts))
     retry_after = getattr(error, "retry_after", None)
@@ -60,7 +60,7 @@ def trailers_of(error: SharedMemoryError) -> Trailers:
     return tuple(trailers)
 
 
-def raise_as_ours(error: AioRpcError, call: str, target: str) -> NoReturn:
+def raise_sharedmem_error(error: AioRpcError, call: str, target: str) -> NoReturn:
     """Raise the error that the server meant.
 
     Args:
@@ -75,11 +75,11 @@ def raise_as_ours(error: AioRpcError, call: str, target: str) -> NoReturn:
     code = trailers.get(CODE)
     known = _by_code().get(code) if isinstance(code, str) else None
     if known is not None:
-        raise _restored(known, error.details() or "", trailers) from error
-    raise _nearest(error, call, target) from error
+        raise _rebuild_error(known, error.details() or "", trailers) from error
+    raise _map_grpc_error(error, call, target) from error
 
 
-def _facts(error: SharedMemoryError) -> dict[str, object]:
+def _error_fields(error: SharedMemoryError) -> dict[str, object]:
     kinds = (str, int, float, tuple, type(None))
     return {name: value for name, value in vars(error).items() if name[0] != "_" and isinstance(value, kinds)}
 
@@ -91,18 +91,20 @@ def _trailers(metadata: Metadata | None) -> dict[str, str | bytes]:
 
 def _by_code() -> dict[str, type[SharedMemoryError]]:
     found: dict[str, type[SharedMemoryError]] = {}
-    for known in _family(SharedMemoryError):
+    for known in _subclasses(SharedMemoryError):
         found.setdefault(known.codes.code, known)
     return found
 
 
-def _family(root: type[SharedMemoryError]) -> Iterator[type[SharedMemoryError]]:
+def _subclasses(root: type[SharedMemoryError]) -> Iterator[type[SharedMemoryError]]:
     yield root
     for child in root.__subclasses__():
-        yield from _family(child)
+        yield from _subclasses(child)
 
 
-def _restored(known: type[SharedMemoryError], sentence: str, trailers: dict[str, str | bytes]) -> SharedMemoryError:
+def _rebuild_error(
+    known: type[SharedMemoryError], sentence: str, trailers: dict[str, str | bytes]
+) -> SharedMemoryError:
     # Its constructor would make the sentence anew, of parts that are inside of it already.
     facts = trailers.get(FACTS)
     told = json.loads(facts).items() if isinstance(facts, bytes) else ()
@@ -110,7 +112,7 @@ def _restored(known: type[SharedMemoryError], sentence: str, trailers: dict[str,
     return restored(known, (sentence,), fields)
 
 
-def _nearest(error: AioRpcError, call: str, target: str) -> SharedMemoryError:
+def _map_grpc_error(error: AioRpcError, call: str, target: str) -> SharedMemoryError:
     """What a refusal of grpc itself comes closest to."""
     status, details = error.code(), error.details() or "no details"
     server = f"{call} at {target}"

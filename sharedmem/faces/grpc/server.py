@@ -1,12 +1,13 @@
-"""The server: the service on a port, with health, reflection, and an end that leaves nobody in the dark."""
+"""The gRPC server: its address and TLS, health, reflection, graceful shutdown."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
+import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
@@ -14,13 +15,58 @@ from grpc_reflection.v1alpha import reflection
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.errors import ConfigError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, Bearer, Everyone
-from sharedmem.faces.endpoint import spelled
 from sharedmem.faces.grpc.contract import SERVICE
-from sharedmem.faces.grpc.endpoint import Endpoint
 from sharedmem.faces.grpc.service import MemoryService
+from sharedmem.faces.listen_address import ListenAddress, format_address, read_pem
 from sharedmem.hub import Hub
-from sharedmem.tasks import Background
-from sharedmem.telemetry import get_logger
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.background import Background
+
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+"""Room for the longest reasoning (1 MiB) and what goes with it, four times over."""
+_MOST_MESSAGE_BYTES = 256 * 1024 * 1024
+_LEAST_MESSAGE_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class GrpcAddress(ListenAddress):
+    """An address for gRPC, and who may come to it.
+
+    Args:
+        host, tls_cert_file, tls_key_file, tls_client_ca_file, trust_network: as `ListenAddress`.
+        port: 0 takes a free one.
+        max_message_bytes: longer requests are refused with RESOURCE_EXHAUSTED.
+    """
+
+    port: int = 50_051
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+
+    def check(self, *, has_tokens: bool) -> None:
+        """Refuse what cannot work, and what would let strangers in.
+
+        Raises:
+            ConfigError: a number is out of bounds, TLS is half given, or others could come in unasked.
+        """
+        if not _LEAST_MESSAGE_BYTES <= self.max_message_bytes <= _MOST_MESSAGE_BYTES:
+            wish = f"give {_LEAST_MESSAGE_BYTES} to {_MOST_MESSAGE_BYTES} bytes"
+            raise ConfigError("max_message_bytes", "argument", f"{self.max_message_bytes} is refused: {wish}")
+        super().check(has_tokens=has_tokens)
+
+    def credentials(self) -> grpc.ServerCredentials | None:
+        """What grpc needs for TLS; None without TLS. Reads files.
+
+        Raises:
+            ConfigError: a file cannot be read, holds no PEM, or the key is another certificate's.
+        """
+        if self.tls_cert_file is None or self.tls_key_file is None:
+            return None
+        self.check_files()
+        authorities = (
+            None if self.tls_client_ca_file is None else read_pem("tls_client_ca_file", self.tls_client_ca_file)
+        )
+        pair = (read_pem("tls_key_file", self.tls_key_file), read_pem("tls_cert_file", self.tls_cert_file))
+        return grpc.ssl_server_credentials([pair], authorities, authorities is not None)
+
 
 GRACE_S = 10.0
 _HEALTH_EVERY_S = 2.0
@@ -47,7 +93,7 @@ class MemoryServer:
     def __init__(
         self,
         hub: Hub,
-        endpoint: Endpoint | None = None,
+        endpoint: GrpcAddress | None = None,
         *,
         tokens: Admission | None = None,
         everyone: Bearer | None = None,
@@ -56,16 +102,16 @@ class MemoryServer:
         clock: Clock | None = None,
     ) -> None:
         self._hub = hub
-        self._endpoint = endpoint or Endpoint()
+        self._endpoint = endpoint or GrpcAddress()
         self._tokens = tokens
         self._admission = tokens or Everyone(everyone or Bearer(namespace="default"))
         self._grace_s = grace_s
         self._health_every_s = health_every_s
         self._clock = clock or SystemClock()
-        self._running: _Running | None = None
+        self._running: _RunningServer | None = None
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> GrpcAddress:
         """Where it listens; while it runs with its real port."""
         return self._endpoint
 
@@ -88,7 +134,7 @@ class MemoryServer:
             raise ConfigError("access", self._hub.settings.origin("access"), problem)
         credentials = await asyncio.to_thread(endpoint.credentials)
         await asyncio.to_thread(endpoint.check_free)
-        running = _Running(self._hub, MemoryService(self._hub, self._admission), endpoint)
+        running = _RunningServer(self._hub, MemoryService(self._hub, self._admission), endpoint)
         port = running.listen(endpoint, credentials)
         await self._tell_health(running)
         await running.server.start()
@@ -114,12 +160,12 @@ class MemoryServer:
         running.service.end_streams()
         await running.server.stop(self._grace_s)
 
-    async def _follow_health(self, running: _Running) -> None:
+    async def _follow_health(self, running: _RunningServer) -> None:
         while True:
             await self._clock.sleep(self._health_every_s)
             await self._tell_health(running)
 
-    async def _tell_health(self, running: _Running) -> None:
+    async def _tell_health(self, running: _RunningServer) -> None:
         """Tell whoever checks whether Redis answers, and the log when that changes."""
         answers = await self._redis_answers()
         if answers != running.answers:
@@ -146,7 +192,7 @@ class MemoryServer:
 
     def __repr__(self) -> str:
         who = repr(self._tokens) if self._tokens else "everybody"
-        return f"<MemoryServer {spelled(self._endpoint.host, self._endpoint.port)} for {who}>"
+        return f"<MemoryServer {format_address(self._endpoint.host, self._endpoint.port)} for {who}>"
 
 
 _STATUS = {
@@ -155,10 +201,10 @@ _STATUS = {
 }
 
 
-class _Running:
+class _RunningServer:
     """The parts of a server that listens."""
 
-    def __init__(self, hub: Hub, service: MemoryService, endpoint: Endpoint) -> None:
+    def __init__(self, hub: Hub, service: MemoryService, endpoint: GrpcAddress) -> None:
         self.service = service
         self.answers = True
         self.health = health.aio.HealthServicer()
@@ -168,7 +214,7 @@ class _Running:
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self.server)
 
-    def listen(self, endpoint: Endpoint, credentials: grpc.ServerCredentials | None) -> int:
+    def listen(self, endpoint: GrpcAddress, credentials: grpc.ServerCredentials | None) -> int:
         """Take the port; returns which one it is.
 
         Raises:
@@ -182,7 +228,7 @@ class _Running:
             raise UnavailableError(f"listening at {endpoint.address}", str(error)) from error
 
 
-def _options(endpoint: Endpoint) -> list[tuple[str, int]]:
+def _options(endpoint: GrpcAddress) -> list[tuple[str, int]]:
     return [
         # Two servers on one port would each answer half of the calls.
         ("grpc.so_reuseport", 0),

@@ -12,9 +12,8 @@ try:
 except ImportError as error:
     raise UnsupportedError("the Prometheus exporter", "pip install 'sharedmem-hub[metrics]'") from error
 
+from sharedmem.faces.metrics.collectors import METRICS, HubCollector, Totals, TotalsCollector, read_totals
 from sharedmem.faces.metrics.exporter import Exporter
-from sharedmem.faces.metrics.families import METRICS, HubCollector, ShownTotals
-from sharedmem.faces.metrics.totals import Totals, totals_of
 
-__all__ = ["METRICS", "Exporter", "HubCollector", "ShownTotals", "Totals", "totals_of"]
+__all__ = ["METRICS", "Exporter", "HubCollector", "Totals", "TotalsCollector", "read_totals"]
 del _client

@@ -9,10 +9,9 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
 from sharedmem.errors import ConfigError, SharedMemoryError
-from sharedmem.faces.metrics.families import HubCollector, ShownTotals
-from sharedmem.faces.metrics.totals import Totals, totals_of
+from sharedmem.faces.metrics.collectors import HubCollector, Totals, TotalsCollector, read_totals
 from sharedmem.hub import Hub
-from sharedmem.telemetry import get_logger
+from sharedmem.runtime import get_logger
 
 _log = get_logger("metrics")
 
@@ -48,7 +47,7 @@ class Exporter:
             UnavailableError: the server cannot be reached.
         """
         self._began = time.monotonic()
-        self._latest = await totals_of(self._hub)
+        self._latest = await read_totals(self._hub)
         try:
             self._server, _ = start_http_server(self._port, self._host, self._registry())
         except OSError as error:
@@ -63,7 +62,7 @@ class Exporter:
     async def refresh(self) -> None:
         """Read again; while the server stays away `sharedmem_up` is 0."""
         try:
-            self._latest = await totals_of(self._hub)
+            self._latest = await read_totals(self._hub)
         except SharedMemoryError as error:
             _log.warning("the server does not answer: %s", error)
             self._latest = None
@@ -77,7 +76,7 @@ class Exporter:
     def _registry(self) -> CollectorRegistry:
         registry = CollectorRegistry()
         registry.register(HubCollector(self._hub.counters))
-        registry.register(ShownTotals(lambda: self._latest, lambda: time.monotonic() - self._began))
+        registry.register(TotalsCollector(lambda: self._latest, lambda: time.monotonic() - self._began))
         return registry
 
     def close(self) -> None:

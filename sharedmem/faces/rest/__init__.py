@@ -15,8 +15,8 @@ except ImportError as error:
     raise UnsupportedError("the REST face", "pip install 'sharedmem-hub[server]'") from error
 
 from sharedmem.faces.rest.app import create_app, lifespan_of
-from sharedmem.faces.rest.call import Call, Endpoint, Handler
+from sharedmem.faces.rest.context import Call, Endpoint, Handler
+from sharedmem.faces.rest.options import RestOptions
 from sharedmem.faces.rest.server import RestServer, quick_loop
-from sharedmem.faces.rest.terms import Terms
 
-__all__ = ["Call", "Endpoint", "Handler", "RestServer", "Terms", "create_app", "lifespan_of", "quick_loop"]
+__all__ = ["Call", "Endpoint", "Handler", "RestOptions", "RestServer", "create_app", "lifespan_of", "quick_loop"]

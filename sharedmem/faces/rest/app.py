@@ -14,23 +14,21 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sharedmem.api import OPERATIONS
 from sharedmem.errors import ConfigError
 from sharedmem.faces.auth import Admission, Bearer
-from sharedmem.faces.operations import OPERATIONS
-from sharedmem.faces.rest.answering import endpoint_of
-from sharedmem.faces.rest.call import Call, Endpoint, Gate
-from sharedmem.faces.rest.description import PATH, Description
-from sharedmem.faces.rest.events import Streams
-from sharedmem.faces.rest.guards import Guards
-from sharedmem.faces.rest.health import Health
-from sharedmem.faces.rest.limits import Turnstile
-from sharedmem.faces.rest.openapi import described, document
-from sharedmem.faces.rest.opening import HubOpening
-from sharedmem.faces.rest.problems import NoSuchPathError, problem, status_problem
+from sharedmem.faces.rest.archives import ArchiveEndpoints
+from sharedmem.faces.rest.context import Call, Endpoint, Gate
+from sharedmem.faces.rest.events import EventEndpoints
+from sharedmem.faces.rest.handlers import endpoint_of
+from sharedmem.faces.rest.health import HealthEndpoints
+from sharedmem.faces.rest.middleware import RequestMiddleware
+from sharedmem.faces.rest.openapi import PATH, OpenApiEndpoints, build_document, describe_operation
+from sharedmem.faces.rest.options import RestOptions
+from sharedmem.faces.rest.problems import NoSuchPathError, problem_response, status_problem
+from sharedmem.faces.rest.rate_limits import RateLimitGate
 from sharedmem.faces.rest.routes import ROUTES
-from sharedmem.faces.rest.service import Front, Service
-from sharedmem.faces.rest.streams import Carrier
-from sharedmem.faces.rest.terms import Terms
+from sharedmem.faces.rest.service import HubOpening, RestService, ServiceMiddleware
 from sharedmem.hub import Hub
 
 TITLE = "sharedmem"
@@ -46,7 +44,7 @@ def create_app(
     hub: Hub,
     *,
     admission: Admission | Literal["open_to_all"] | None = None,
-    terms: Terms | None = None,
+    terms: RestOptions | None = None,
     gate: Gate | None = None,
     endpoints: Iterable[Endpoint] = (),
     metrics_text: MetricsText | None = None,
@@ -71,10 +69,10 @@ def create_app(
     """
     if admission is None:
         raise ConfigError("admission", "argument", _NO_ADMISSION)
-    admits = _Settled(hub) if isinstance(admission, str) else admission
+    admits = _SettingsAdmission(hub) if isinstance(admission, str) else admission
     opening = HubOpening(hub) if opens_hub else None
-    service = Service(hub, admits, terms or Terms(), gate or _turnstile(hub), opening=opening)
-    offered = (*_operations(), *Streams(admits).endpoints(), *Carrier().endpoints(), *endpoints)
+    service = RestService(hub, admits, terms or RestOptions(), gate or _rate_limit_gate(hub), opening=opening)
+    offered = (*_operations(), *EventEndpoints(admits).endpoints(), *ArchiveEndpoints().endpoints(), *endpoints)
     service.offer(offered)
     app = FastAPI(
         title=TITLE,
@@ -93,22 +91,22 @@ def create_app(
 @cache
 def _operations() -> tuple[Endpoint, ...]:
     # They know no hub, and making them takes a while.
-    return tuple(endpoint_of(row, ROUTES[name], described) for name, row in OPERATIONS.items())
+    return tuple(endpoint_of(row, ROUTES[name], describe_operation) for name, row in OPERATIONS.items())
 
 
-def _turnstile(hub: Hub) -> Gate:
-    known: list[Turnstile] = []
+def _rate_limit_gate(hub: Hub) -> Gate:
+    known: list[RateLimitGate] = []
 
     async def gate(call: Call) -> Mapping[str, str]:
         if not known:
             # The hub may have been opened only after the application was made.
-            known.append(Turnstile(hub))
+            known.append(RateLimitGate(hub))
         return await known[0](call)
 
     return gate
 
 
-class _Settled:
+class _SettingsAdmission:
     """Takes every caller for the actor of the hub's settings, which are known when it is open."""
 
     def __init__(self, hub: Hub) -> None:
@@ -122,12 +120,12 @@ class _Settled:
         return self._bearer
 
 
-def _lifespan(service: Service) -> Any:
-    return lambda _: _running(service)
+def _lifespan(service: RestService) -> Any:
+    return lambda _: _run_service(service)
 
 
 @asynccontextmanager
-async def _running(service: Service) -> AsyncIterator[None]:
+async def _run_service(service: RestService) -> AsyncIterator[None]:
     await service.start()
     try:
         yield
@@ -146,13 +144,13 @@ def lifespan_of(app: FastAPI) -> AbstractAsyncContextManager[None]:
     Raises (when entered):
         UnavailableError, ConfigError, UnsupportedError: as entering a `Hub`.
     """
-    service: Service = app.state.service
-    return _running(service)
+    service: RestService = app.state.service
+    return _run_service(service)
 
 
-def _guard(app: FastAPI, service: Service) -> None:
+def _guard(app: FastAPI, service: RestService) -> None:
     # The one added last stands in front.
-    app.add_middleware(Front, service=service)
+    app.add_middleware(ServiceMiddleware, service=service)
     if service.terms.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -168,20 +166,28 @@ def _guard(app: FastAPI, service: Service) -> None:
             ],
             expose_headers=_EXPOSED,
         )
-    app.add_middleware(Guards)
+    app.add_middleware(RequestMiddleware)
 
     async def refused(_: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        return problem(NoSuchPathError()) if status == 404 else status_problem(status, getattr(error, "headers", None))
+        return (
+            problem_response(NoSuchPathError())
+            if status == 404
+            else status_problem(status, getattr(error, "headers", None))
+        )
 
     app.add_exception_handler(HTTPException, refused)
 
 
 def _add_information(
-    app: FastAPI, service: Service, offered: Iterable[Endpoint], metrics_text: MetricsText | None
+    app: FastAPI, service: RestService, offered: Iterable[Endpoint], metrics_text: MetricsText | None
 ) -> None:
-    app.openapi = lambda: document(app, offered)  # type: ignore[method-assign]  # FastAPI's own way to have one's own
-    description = Description(app.title, app.openapi)
-    answered = {**Health(service, metrics_text).handlers(), PATH: description.document, "/docs": description.page}
+    app.openapi = lambda: build_document(app, offered)  # type: ignore[method-assign]  # FastAPI's own way to have one's own
+    description = OpenApiEndpoints(app.title, app.openapi)
+    answered = {
+        **HealthEndpoints(service, metrics_text).handlers(),
+        PATH: description.document,
+        "/docs": description.page,
+    }
     for path, handler in answered.items():
         app.add_api_route(path, handler, methods=["GET"], include_in_schema=False)

@@ -17,17 +17,16 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sharedmem.data.feed import checked_cursor
+from sharedmem.api import FEEDS
+from sharedmem.api.store import ChangeWatch
+from sharedmem.data.change_feed import parse_cursor
 from sharedmem.errors import InternalError, LimitedError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, TokenRefusedError
-from sharedmem.faces.operations import FEEDS
-from sharedmem.faces.operations.store import ChangeWatch
-from sharedmem.faces.rest.answers import json_bytes
-from sharedmem.faces.rest.call import Call, Endpoint
-from sharedmem.faces.rest.piping import Pipe, ending, reader_left
-from sharedmem.faces.rest.problems import FieldsError, problem
+from sharedmem.faces.rest.context import Call, Endpoint
+from sharedmem.faces.rest.problems import FieldsError, problem_response
+from sharedmem.faces.rest.responses import StreamSender, cancel_on_exit, json_bytes, wait_for_disconnect
 from sharedmem.models import Change, Gap, Message, Missed
-from sharedmem.telemetry import get_logger
+from sharedmem.runtime import get_logger
 
 CHANGES, MESSAGES = "/changes", "/channels/{channel}/messages"
 _TYPE = "text/event-stream"
@@ -38,7 +37,7 @@ _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 _logger = get_logger("rest.events")
 
 
-class Event(NamedTuple):
+class ServerSentEvent(NamedTuple):
     """One event of a stream."""
 
     name: str
@@ -53,7 +52,7 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Manners:
+class EventStreamOptions:
     """How streams behave.
 
     Args:
@@ -70,7 +69,7 @@ class Manners:
     most_each: int = 100
 
 
-class Streams:
+class EventEndpoints:
     """The streams of one service.
 
     Args:
@@ -78,9 +77,9 @@ class Streams:
         manners: how they behave.
     """
 
-    def __init__(self, admission: Admission, manners: Manners | None = None) -> None:
+    def __init__(self, admission: Admission, manners: EventStreamOptions | None = None) -> None:
         self._admission = admission
-        self._manners = manners or Manners()
+        self._manners = manners or EventStreamOptions()
         self._running: Counter[str] = Counter()
 
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -100,9 +99,9 @@ class Streams:
         asked = _query(call, {"pattern", "since"})
         pattern, since = asked.get("pattern", "*"), call.header(_LAST_SEEN) or asked.get("since")
         newest = await call.store.cursor(pattern)
-        cursor = newest if since is None else checked_cursor(since)
+        cursor = newest if since is None else parse_cursor(since)
         feed = FEEDS["change.watch"].run(call.store, ChangeWatch(pattern=pattern, since=cursor))
-        events = _told_changes(cast("AsyncGenerator[Change, None]", feed), cursor)
+        events = _change_events(cast("AsyncGenerator[Change, None]", feed), cursor)
         return self._stream(call, events, AsyncExitStack())
 
     async def messages(self, call: Call) -> Response:
@@ -117,19 +116,19 @@ class Streams:
         # Entered here, so that a refusal is an answer of its own, and who gets the headers is subscribed.
         messages = await held.enter_async_context(call.store.subscription(channel))
         try:
-            return self._stream(call, _told_messages(messages, channel), held)
+            return self._stream(call, _message_events(messages, channel), held)
         except BaseException:
             await held.aclose()
             raise
 
-    def _stream(self, call: Call, events: AsyncGenerator[Event, None], held: AsyncExitStack) -> Response:
+    def _stream(self, call: Call, events: AsyncGenerator[ServerSentEvent, None], held: AsyncExitStack) -> Response:
         if self._running.total() >= self._manners.most or self._running[call.caller] >= self._manners.most_each:
             raise LimitedError("too many streams are open here", _CLOSING_PATIENCE_S)
         held.push_async_callback(events.aclose)
-        return EventStream(call, events, held, streams=self)
+        return EventStreamResponse(call, events, held, streams=self)
 
     @property
-    def manners(self) -> Manners:
+    def manners(self) -> EventStreamOptions:
         """How the streams behave."""
         return self._manners
 
@@ -167,11 +166,16 @@ def _query(call: Call, known: set[str]) -> Mapping[str, str]:
     return query
 
 
-class EventStream(Response):
+class EventStreamResponse(Response):
     """A response that goes on until its reader leaves, the service ends, or the token is taken back."""
 
     def __init__(
-        self, call: Call, events: AsyncGenerator[Event, None], held: AsyncExitStack, *, streams: Streams
+        self,
+        call: Call,
+        events: AsyncGenerator[ServerSentEvent, None],
+        held: AsyncExitStack,
+        *,
+        streams: EventEndpoints,
     ) -> None:
         super().__init__(headers=_HEADERS, media_type=_TYPE)
         del self.headers["content-length"]
@@ -181,17 +185,17 @@ class EventStream(Response):
         """Send the stream."""
         with self._streams.counted(self._call.caller):
             async with self._held:
-                await self._sent(Pipe(send), scope, receive)
+                await self._sent(StreamSender(send), scope, receive)
 
-    async def _sent(self, pipe: Pipe, scope: Scope, receive: Receive) -> None:
+    async def _sent(self, pipe: StreamSender, scope: Scope, receive: Receive) -> None:
         await pipe.begin(self.status_code, self.raw_headers)
         if scope["method"] == "HEAD":
             await pipe.end()
             return
         async with (
-            ending(self._pump(pipe)) as pump,
-            ending(reader_left(receive)) as left,
-            ending(self._call.closing.wait()) as closing,
+            cancel_on_exit(self._pump(pipe)) as pump,
+            cancel_on_exit(wait_for_disconnect(receive)) as left,
+            cancel_on_exit(self._call.closing.wait()) as closing,
         ):
             farewell = await self._until_over(pipe, {pump, left, closing})
         if farewell is not None:
@@ -200,12 +204,12 @@ class EventStream(Response):
                     await pipe.put(farewell.spelled())
                     await pipe.end()
 
-    async def _pump(self, pipe: Pipe) -> None:
+    async def _pump(self, pipe: StreamSender) -> None:
         await pipe.put(b"retry: %d\n\n" % _AGAIN_MS)
         async for event in self._events:
             await pipe.put(event.spelled())
 
-    async def _until_over(self, pipe: Pipe, tasks: set[asyncio.Future[Any]]) -> Event | None:
+    async def _until_over(self, pipe: StreamSender, tasks: set[asyncio.Future[Any]]) -> ServerSentEvent | None:
         """What to tell the reader at the end; None when nobody reads any more."""
         loop = asyncio.get_running_loop()
         while True:
@@ -213,9 +217,9 @@ class EventStream(Response):
                 tasks, timeout=self._streams.manners.tick_s, return_when=asyncio.FIRST_COMPLETED
             )
             if done:
-                return _farewell(done, is_closing=self._call.closing.is_set())
+                return _closing_event(done, is_closing=self._call.closing.is_set())
             if (refusal := await self._streams.refusal(self._call)) is not None:
-                return Event("problem", _told(refusal))
+                return ServerSentEvent("problem", _problem_body(refusal))
             if pipe.busy_since is None:
                 await pipe.idle()
             elif loop.time() - pipe.busy_since > self._streams.manners.stalled_s:
@@ -223,36 +227,38 @@ class EventStream(Response):
                 return None
 
 
-def _farewell(done: set[asyncio.Future[Any]], *, is_closing: bool) -> Event | None:
+def _closing_event(done: set[asyncio.Future[Any]], *, is_closing: bool) -> ServerSentEvent | None:
     if is_closing:
-        return Event("closing", {"again_in_ms": _AGAIN_MS, "why": "this server ends; come back with your last id"})
+        return ServerSentEvent(
+            "closing", {"again_in_ms": _AGAIN_MS, "why": "this server ends; come back with your last id"}
+        )
     error = next((failed for task in done if (failed := task.exception()) is not None), None)
     if isinstance(error, SharedMemoryError):
-        return Event("problem", _told(error))
+        return ServerSentEvent("problem", _problem_body(error))
     if error is not None and not isinstance(error, OSError):
         _logger.error("a stream failed", exc_info=error)
-        return Event("problem", _told(InternalError("the stream failed")))
+        return ServerSentEvent("problem", _problem_body(InternalError("the stream failed")))
     return None
 
 
-def _told(error: SharedMemoryError) -> object:
+def _problem_body(error: SharedMemoryError) -> object:
     """What a refusal of its own would have said."""
-    told: object = orjson.loads(problem(error).body)
+    told: object = orjson.loads(problem_response(error).body)
     return told
 
 
-async def _told_changes(feed: AsyncGenerator[Change, None], cursor: str) -> AsyncGenerator[Event, None]:
+async def _change_events(feed: AsyncGenerator[Change, None], cursor: str) -> AsyncGenerator[ServerSentEvent, None]:
     # Now the caller knows from where on nothing is missed, even if it leaves before the first change.
-    yield Event("started", {"cursor": cursor}, cursor)
+    yield ServerSentEvent("started", {"cursor": cursor}, cursor)
     async with aclosing(feed):
         async for change in feed:
-            yield Event("gap" if isinstance(change, Gap) else "change", change, change.cursor)
+            yield ServerSentEvent("gap" if isinstance(change, Gap) else "change", change, change.cursor)
 
 
-async def _told_messages(messages: AsyncIterator[Message], channel: str) -> AsyncGenerator[Event, None]:
-    yield Event("started", {"channel": channel})
+async def _message_events(messages: AsyncIterator[Message], channel: str) -> AsyncGenerator[ServerSentEvent, None]:
+    yield ServerSentEvent("started", {"channel": channel})
     async for message in messages:
-        yield Event("missed" if isinstance(message, Missed) else "message", message)
+        yield ServerSentEvent("missed" if isinstance(message, Missed) else "message", message)
 
 
 # -- OpenAPI --------------------------------------------------------------------------------------

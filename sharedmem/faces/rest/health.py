@@ -1,4 +1,4 @@
-"""Health: whether the service lives, whether it can be sent callers, and what does not work just now."""
+"""Health endpoints: liveness, readiness, what does not work at the moment, and metrics."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sharedmem.errors import SharedMemoryError, UnsupportedError
-from sharedmem.faces.rest.answers import answer
-from sharedmem.faces.rest.problems import problem
-from sharedmem.faces.rest.service import Service
-from sharedmem.telemetry import BUCKETS_S, Counters, Labels
+from sharedmem.faces.rest.problems import problem_response
+from sharedmem.faces.rest.responses import json_response
+from sharedmem.faces.rest.service import RestService
+from sharedmem.runtime import BUCKETS_S, Counters, Labels
 
 _PATIENCE_S = 2.0
 # However often somebody asks, the servers behind are asked once in so many seconds.
@@ -27,7 +27,7 @@ _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 Check = dict[str, Any]
 
 
-class Health:
+class HealthEndpoints:
     """Answers those who watch the service.
 
     Args:
@@ -35,7 +35,7 @@ class Health:
         metrics_text: gives what Prometheus is told; None tells the counts of this process.
     """
 
-    def __init__(self, service: Service, metrics_text: Callable[[], Awaitable[str]] | None = None) -> None:
+    def __init__(self, service: RestService, metrics_text: Callable[[], Awaitable[str]] | None = None) -> None:
         self._service = service
         self._metrics_text = metrics_text
         self._known: dict[str | None, tuple[float, dict[str, Check]]] = {}
@@ -55,7 +55,7 @@ class Health:
 
     async def information(self, request: Request) -> Response:
         """What this is, and where its parts are."""
-        return answer(
+        return json_response(
             {
                 "name": request.app.title,
                 "version": request.app.version,
@@ -69,7 +69,7 @@ class Health:
 
     async def live(self, request: Request) -> Response:  # noqa: ARG002  # every endpoint is given one
         """Whether the process answers at all."""
-        return answer({"status": "alive"})
+        return json_response({"status": "alive"})
 
     async def ready(self, request: Request) -> Response:
         """Whether callers can be sent here: 503 without Redis or when it ends.
@@ -81,11 +81,11 @@ class Health:
         is_closing = self._service.closing.is_set()
         is_up = checks["redis"]["ok"] and not is_closing
         if bearer is None:
-            return answer({"status": "up" if is_up else "down"}, 200 if is_up else 503)
+            return json_response({"status": "up" if is_up else "down"}, 200 if is_up else 503)
         if not is_up:
-            return answer({"status": "closing" if is_closing else "unavailable", "checks": checks}, 503)
+            return json_response({"status": "closing" if is_closing else "unavailable", "checks": checks}, 503)
         degraded = [name for name, check in checks.items() if not check["ok"]]
-        return answer({"status": "degraded" if degraded else "ready", "degraded": degraded, "checks": checks})
+        return json_response({"status": "degraded" if degraded else "ready", "degraded": degraded, "checks": checks})
 
     async def metrics(self, request: Request) -> Response:
         """What Prometheus reads: of the namespace of the token that is shown; with that of an operator of all."""
@@ -98,7 +98,7 @@ class Health:
             else:
                 text = await self._metrics_text()
         except SharedMemoryError as error:
-            return problem(error)
+            return problem_response(error)
         return Response(text, media_type=_TEXT)
 
     async def _checks(self, namespace: str | None) -> dict[str, Check]:

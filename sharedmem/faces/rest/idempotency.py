@@ -1,4 +1,4 @@
-"""Idempotency: a POST with an `Idempotency-Key` is done once, and its answer told as often as it is asked for."""
+"""Idempotency: a POST with an Idempotency-Key runs once; repeats receive the stored response."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from sharedmem.errors import LockHeldError, ResultNotKeptError
-from sharedmem.faces.rest.call import Call, Handler
+from sharedmem.faces.rest.context import Call, Handler
 from sharedmem.faces.rest.problems import AnswerNotKeptError, FieldsError, ReusedKeyError, UnderWayError
 
 HEADER = "idempotency-key"
@@ -25,7 +25,7 @@ class _FailedError(Exception):
         self.cause = cause
 
 
-async def once(call: Call, answer: Handler) -> Response:
+async def run_once(call: Call, answer: Handler) -> Response:
     """The answer to a call that has an `Idempotency-Key`; what fails is not kept and may be tried again.
 
     Two round trips more than the call itself, one when the answer is there already. Large answers lie in the blob
@@ -45,7 +45,7 @@ async def once(call: Call, answer: Handler) -> Response:
         nonlocal ran
         ran = True
         try:
-            return _kept(await answer(call), digest)
+            return _stored_response(await answer(call), digest)
         except Exception as error:
             raise _FailedError(error) from error
 
@@ -78,6 +78,6 @@ async def _digest(call: Call) -> str:
     return told.hexdigest()
 
 
-def _kept(response: Response, digest: str) -> dict[str, Any]:
+def _stored_response(response: Response, digest: str) -> dict[str, Any]:
     headers = {name: value for name, value in response.headers.items() if name != "content-length"}
     return {"digest": digest, "status": response.status_code, "headers": headers, "body": bytes(response.body)}

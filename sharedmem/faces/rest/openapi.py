@@ -1,26 +1,114 @@
-"""The description of the service: OpenAPI 3.1, made of the table of operations."""
+"""The OpenAPI 3.1 document, built from the table of operations, with its examples and its endpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, cast
+import asyncio
+import gzip
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 
+import orjson
 from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
+from starlette.requests import Request
+from starlette.responses import Response
 
-from sharedmem.faces.operations import Operation
-from sharedmem.faces.rest.binding import Binding, Spelling
-from sharedmem.faces.rest.call import Endpoint
-from sharedmem.faces.rest.examples import example_of
-from sharedmem.faces.rest.paging import MOST, USUAL
+from sharedmem.api import Operation
+from sharedmem.faces.rest.context import Endpoint
+from sharedmem.faces.rest.pagination import DEFAULT_LIMIT, MAX_LIMIT
 from sharedmem.faces.rest.problems import MEDIA_TYPE
+from sharedmem.faces.rest.request_binding import Binding, Spelling
 from sharedmem.faces.rest.routes import PREFIX, TAGS, Route
+
+_OF_FIELDS: Mapping[str, Any] = MappingProxyType(
+    {
+        "key": "plan",
+        "keys": ["plan", "chat:team-alpha:topic"],
+        "value": {"step": 3, "owner": "planner"},
+        "values": {"colour": "green"},
+        "ttl": 3600,
+        "field": "colour",
+        "fields": ["colour"],
+        "source": "todo",
+        "destination": "done",
+        "channel": "news",
+        "message": {"text": "The build is green."},
+        "session": "desk-1",
+        "event": {"role": "user", "content": "Where is my parcel?"},
+        "query": "when does the lease end?",
+        "symbol": "BTC",
+        "action": "BUY",
+        "confidence": 0.8,
+        "reasoning": "The trend is strong.",
+        "plan_hash": "9f86d081",
+        "fence": 41,
+        "status": "success",
+        "executed": True,
+        "name": "index",
+        "limit": 100,
+        "per": 60,
+        "queue": "mail",
+        "id": "7f3a",
+        "token": 41,
+        "payload": {"to": "ada@example.org"},
+        "payloads": [{"to": "ada@example.org"}],
+        "error": "the address does not exist",
+        "item": {"memory": "The lease ends in May.", "category": "office"},
+        "items": [{"memory": "The lease ends in May.", "category": "office"}],
+        "changes": {"memory": "The lease ends in June."},
+        "thread_id": "main",
+        "prompt": "What is the capital of Norway?",
+        "response": "Oslo",
+        "episode": {
+            "id": "first",
+            "group_id": "acme:ada",
+            "content": "Ada lives in Oslo.",
+            "occurred_at": "2020-01-01T00:00:00Z",
+        },
+        "group_id": "acme:ada",
+        "entity": "Ada",
+        "episode_id": "first",
+        "when": "2021-01-01T00:00:00Z",
+        "a": "Ada",
+        "b": "Oslo",
+        "into": "Oslo",
+        "app_id": "support",
+        "user_id": "ada",
+        "memory_id": "note-7f3a",
+        "task_id": "7f3a",
+        "new_status": "archived",
+        "rules": {"rules": [{"statuses": ["deleted"], "max_age_days": 30}]},
+        "messages": [
+            {"role": "user", "content": "My parcel 4711 has not come."},
+            {"role": "assistant", "content": "It is at the depot; it comes on Friday."},
+        ],
+    }
+)
+"""By the name of a field."""
+_EPISODE = _OF_FIELDS["episode"]
+_ELSEWHERE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "set.add": {"values": ["red", "green"]},
+        "set.remove": {"values": ["red"]},
+        "graph.add_many": {"episodes": [_EPISODE]},
+    }
+)
+"""By operation and field, where a name means something else."""
+
+
+def example_of(operation: str, field: str) -> Any:
+    """What a field looks like in the request of an operation; None when nobody has said so."""
+    return _ELSEWHERE.get(operation, {}).get(field, _OF_FIELDS.get(field))
+
 
 Schema = dict[str, Any]
 _DEFS = "#/components/schemas/{model}"
 _CURSOR: Schema = {"type": "string", "description": "The `next_cursor` of the page before."}
-_LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MOST, "default": USUAL}
+_LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
 _NEXT: Schema = {
     "anyOf": [{"type": "string"}, {"type": "null"}],
     "description": "Where the next page begins; null after the last one.",
@@ -68,7 +156,7 @@ _PROBLEM: Schema = {
 }
 
 
-def document(app: FastAPI, endpoints: Iterable[Endpoint]) -> Schema:
+def build_document(app: FastAPI, endpoints: Iterable[Endpoint]) -> Schema:
     """The whole description; made once.
 
     Args:
@@ -81,7 +169,7 @@ def document(app: FastAPI, endpoints: Iterable[Endpoint]) -> Schema:
         for endpoint in endpoints:
             told = dict(endpoint.document() if callable(endpoint.document) else endpoint.document)
             schemas |= told.pop("$defs", {})
-            paths.setdefault(PREFIX + endpoint.path, {})[endpoint.method.lower()] = _completed(endpoint, told)
+            paths.setdefault(PREFIX + endpoint.path, {})[endpoint.method.lower()] = _complete_operation(endpoint, told)
         app.openapi_schema = {
             "openapi": "3.1.0",
             "info": {"title": app.title, "version": app.version, "summary": "Shared memory for AI agents."},
@@ -91,13 +179,13 @@ def document(app: FastAPI, endpoints: Iterable[Endpoint]) -> Schema:
             "components": {
                 "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
                 "schemas": schemas,
-                "responses": _refusals(),
+                "responses": _error_responses(),
             },
         }
     return app.openapi_schema
 
 
-def described(row: Operation[Any, Any], route: Route, binding: Binding[Any]) -> Schema:
+def describe_operation(row: Operation[Any, Any], route: Route, binding: Binding[Any]) -> Schema:
     """The OpenAPI object of an operation; `$defs` holds the schemas it refers to.
 
     Args:
@@ -119,12 +207,12 @@ def described(row: Operation[Any, Any], route: Route, binding: Binding[Any]) -> 
     return told
 
 
-def _completed(endpoint: Endpoint, told: Schema) -> Schema:
+def _complete_operation(endpoint: Endpoint, told: Schema) -> Schema:
     in_path = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
     described_here = {one["name"] for one in told.get("parameters", []) if one["in"] == "path"}
     named = [_path_parameter(endpoint.name, name) for name in in_path if name not in described_here]
     responses = {str(status): reply for status, reply in told.get("responses", {}).items()}
-    refusals = {str(status): _refusal(status) for status in _REFUSALS}
+    refusals = {str(status): _error_response(status) for status in _REFUSALS}
     return told | {
         "operationId": endpoint.name,
         "parameters": [*named, *told.get("parameters", [])],
@@ -212,19 +300,19 @@ def _responses(row: Operation[Any, Any], route: Route, answered: Schema) -> dict
     if route.conditional:
         tag = {"ETag": {"schema": {"type": "string"}, "description": "The version, for If-Match."}}
         found[route.status]["headers"] = tag
-        found[412] = _refusal(412)
+        found[412] = _error_response(412)
         if route.method == "GET":
             found[304] = {"description": "The caller has this version already.", "headers": tag}
     if route.method not in {"GET", "DELETE"}:
-        found |= {status: _refusal(status) for status in _OF_BODIES}
+        found |= {status: _error_response(status) for status in _OF_BODIES}
     return found
 
 
-def _refusal(status: int) -> Schema:
+def _error_response(status: int) -> Schema:
     return {"$ref": f"#/components/responses/{status}"}
 
 
-def _refusals() -> Schema:
+def _error_responses() -> Schema:
     schema = {"$ref": "#/components/schemas/Problem"}
     return {
         str(status): {"description": why, "content": {MEDIA_TYPE: {"schema": schema}}}
@@ -250,3 +338,71 @@ def _answer_schema(row: Operation[Any, Any], route: Route) -> tuple[Schema, Sche
         "required": [*properties, "next_cursor"],
         "properties": properties | {"next_cursor": _NEXT},
     }, defs
+
+
+PATH = "/openapi.json"
+_JSON = "application/json"
+_MOST_ROOTS = 16
+
+
+class _EncodedDocument(NamedTuple):
+    """The description as bytes."""
+
+    tag: str
+    plain: bytes
+    packed: bytes
+
+
+class OpenApiEndpoints:
+    """Answers `/openapi.json` and `/docs`.
+
+    Args:
+        title: of the page.
+        made: makes the description; called once, in a thread.
+    """
+
+    def __init__(self, title: str, made: Callable[[], Mapping[str, Any]]) -> None:
+        self._title = title
+        self._made = made
+        self._spelled: dict[str, _EncodedDocument] = {}
+        self._spelling = asyncio.Lock()
+
+    async def document(self, request: Request) -> Response:
+        """The description; 304 for who has it, gzip for who takes that."""
+        spelled = await self._of(request.scope.get("root_path", ""))
+        headers = {"etag": spelled.tag, "cache-control": "no-cache", "vary": "accept-encoding"}
+        if spelled.tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        if _accepts_gzip(request.headers.get("accept-encoding", "")):
+            headers["content-encoding"] = "gzip"
+            return Response(spelled.packed, headers=headers, media_type=_JSON)
+        return Response(spelled.plain, headers=headers, media_type=_JSON)
+
+    async def page(self, request: Request) -> Response:
+        """The description for people; the page loads its scripts from elsewhere."""
+        return get_swagger_ui_html(openapi_url=request.scope.get("root_path", "") + PATH, title=self._title)
+
+    async def _of(self, root: str) -> _EncodedDocument:
+        if root in self._spelled:
+            return self._spelled[root]
+        async with self._spelling:
+            if root in self._spelled:
+                return self._spelled[root]
+            spelled = await asyncio.to_thread(self._spell, root)
+            if len(self._spelled) < _MOST_ROOTS:
+                self._spelled[root] = spelled
+            return spelled
+
+    def _spell(self, root: str) -> _EncodedDocument:
+        # Where the application is mounted, clients find the paths below its root.
+        told = dict(self._made()) | ({"servers": [{"url": root}]} if root else {})
+        plain = orjson.dumps(told)
+        return _EncodedDocument(f'"{hashlib.sha256(plain).hexdigest()[:32]}"', plain, gzip.compress(plain, mtime=0))
+
+
+def _accepts_gzip(accepted: str) -> bool:
+    for part in accepted.lower().split(","):
+        name, _, weight = part.strip().partition(";")
+        if name.strip() in {"gzip", "*"}:
+            return weight.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
+    return False

@@ -1,4 +1,4 @@
-"""Problems: each error as `application/problem+json` (RFC 9457), by the one table of errors."""
+"""Problems: each error as application/problem+json (RFC 9457), by the one table of errors."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class OverdueError(SharedMemoryError):
         super().__init__(f"no answer came within {within_s:g} s; it may have done its work: look before you repeat it")
 
 
-def problem(error: SharedMemoryError) -> Response:
+def problem_response(error: SharedMemoryError) -> Response:
     """An error as a response; its status, code and sentence are those of every face."""
     codes = error.codes
     sentence = _PRIVATE if isinstance(error, InternalError) or codes.code in _KEPT_BACK else error.message_for("token")

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sharedmem.errors import LimitedError
-from sharedmem.faces.auth import Bearer, Entry
+from sharedmem.faces.auth import Bearer, TokenEntry
 from sharedmem.hub import Hub
-from sharedmem.hub.admitting import credentials_of
-from sharedmem.telemetry import CpuMeter, Metered
+from sharedmem.hub.hub import token_storage_of
+from sharedmem.runtime import CpuMeter, Metered
 
 _T = TypeVar("_T")
 _HOUR_MS = 3_600_000
@@ -63,7 +63,7 @@ class CpuQuotas:
             UnavailableError: the bucket cannot be looked into.
         """
         quota_s = self._hub.settings.bulk_cpu_s
-        if not isinstance(bearer, Entry) or quota_s == 0:
+        if not isinstance(bearer, TokenEntry) or quota_s == 0:
             return await work
         account = self._account(bearer.sha256)
 
@@ -78,13 +78,13 @@ class CpuQuotas:
             raise
         return await Metered(work, account.meter, pay)
 
-    async def _pay(self, account: _Account, entry: Entry, quota_s: int) -> None:
+    async def _pay(self, account: _Account, entry: TokenEntry, quota_s: int) -> None:
         async with account.paying:
             while (owed_s := account.meter.seconds - account.paid_s) >= 0:
                 burst_ms = quota_s * 1000
                 # More than the whole quota is never in the bucket.
                 cost_ms = min(max(_BLOCK_MS, math.ceil(owed_s * 1000)), burst_ms)
-                taken = await credentials_of(self._hub).take(
+                taken = await token_storage_of(self._hub).take(
                     entry.namespace, f"{entry.id}.cpu", limit=burst_ms, per_ms=_HOUR_MS, burst=burst_ms, cost=cost_ms
                 )
                 if not taken.allowed:

@@ -1,4 +1,4 @@
-"""The server: an application on a port, with an end that leaves nobody in the dark."""
+"""The REST server: an application on a port (uvicorn), disconnection of slow clients, graceful shutdown."""
 
 from __future__ import annotations
 
@@ -8,17 +8,76 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, UnavailableError
-from sharedmem.faces.endpoint import Address
-from sharedmem.faces.rest.patience import PatientProtocol
-from sharedmem.faces.rest.service import Service
-from sharedmem.telemetry import get_logger
+from sharedmem.faces.listen_address import ListenAddress
+from sharedmem.faces.rest.service import RestService
+from sharedmem.runtime import get_logger
+
+HEAD_WITHIN_S = 15.0
+READ_WITHIN_S = 60.0
+MOST_HEAD_BYTES = 256 * 1024
+
+# Whichever of its two parsers is installed.
+_UvicornProtocol: Any = AutoHTTPProtocol
+
+
+class SlowClientProtocol(_UvicornProtocol):  # type: ignore[misc]  # which class it is depends on what is installed
+    """One connection, whose heads of requests have to be here, and whose answers have to be read, in time."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Begin to wait for the first head."""
+        super().connection_made(transport)
+        self._head: asyncio.TimerHandle | None = self.loop.call_later(HEAD_WITHIN_S, transport.close)
+        self._head_bytes = 0
+        self._unread: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        """The reader takes less than it is sent: hang up, unless it goes on in time."""
+        super().pause_writing()
+        # Closing would wait for the reader too.
+        self._unread = self._unread or self.loop.call_later(READ_WITHIN_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The reader has taken what it was sent."""
+        self._read()
+        super().resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        """Go on waiting while a head is not complete."""
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is before and (before is None or before.response_complete):
+            self._head = self._head or self.loop.call_later(HEAD_WITHIN_S, self.transport.close)
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self.transport.close()
+        else:
+            self._head_bytes = 0
+            self._wait_no_more()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing any more."""
+        self._wait_no_more()
+        self._read()
+        super().connection_lost(exc)
+
+    def _read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _wait_no_more(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
 
 PORT = 8420
 GRACE_S = 10.0
@@ -42,22 +101,22 @@ class RestServer:
     def __init__(
         self,
         app: FastAPI,
-        address: Address | None = None,
+        address: ListenAddress | None = None,
         *,
         has_tokens: bool = False,
         listening: socket.socket | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
-        self._service: Service = app.state.service
+        self._service: RestService = app.state.service
         self._app = app
-        self._address = address or Address(port=PORT)
+        self._address = address or ListenAddress(port=PORT)
         self._has_tokens = has_tokens
         self._listening = listening
         self._grace_s = grace_s
         self._running: tuple[_Uvicorn, asyncio.Task[None]] | None = None
 
     @property
-    def address(self) -> Address:
+    def address(self) -> ListenAddress:
         """Where it listens; while it runs with its real port."""
         return self._address
 
@@ -77,7 +136,7 @@ class RestServer:
         self._address.check(has_tokens=self._has_tokens)
         check_access(self._service.hub.settings, has_tokens=self._has_tokens)
         await asyncio.to_thread(self._address.check_files)
-        sock = self._listening or listening(self._address)
+        sock = self._listening or open_socket(self._address)
         self._address = replace(self._address, port=sock.getsockname()[1])
         server = _Uvicorn(self._config())
         task = asyncio.create_task(server.serve(sockets=[sock]), name="rest server")
@@ -112,7 +171,7 @@ class RestServer:
         files = self._address
         return uvicorn.Config(
             self._app,
-            http=PatientProtocol,
+            http=SlowClientProtocol,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -157,7 +216,7 @@ def quick_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvicorn.Config("", log_config=None).get_loop_factory()
 
 
-def listening(address: Address) -> socket.socket:
+def open_socket(address: ListenAddress) -> socket.socket:
     """A socket that listens at an address.
 
     Raises:
@@ -168,19 +227,19 @@ def listening(address: Address) -> socket.socket:
         # With its protocol named, asyncio sends small answers at once instead of after 40 ms (Nagle's algorithm).
         sock = socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
-        raise _cannot(address, error) from error
+        raise _listen_error(address, error) from error
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(place)
         sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
-        raise _cannot(address, error) from error
+        raise _listen_error(address, error) from error
     sock.setblocking(False)
     return sock
 
 
-def _cannot(address: Address, error: OSError) -> ConfigError:
+def _listen_error(address: ListenAddress, error: OSError) -> ConfigError:
     field = "host" if isinstance(error, socket.gaierror) else "port"
     return ConfigError(field, "argument", f"cannot listen at {address.address}: {error.strerror}; choose another")
 

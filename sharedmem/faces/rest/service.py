@@ -1,4 +1,4 @@
-"""The service: lets a caller in, finds the endpoint, and tells errors as problems."""
+"""The REST service: open the hub, authenticate the caller, route to the endpoint, map errors to problems."""
 
 from __future__ import annotations
 
@@ -11,18 +11,54 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
-from sharedmem.faces.auth import Admission, Bearer, Entry, TokenRefusedError
-from sharedmem.faces.rest.call import Call, Endpoint, Gate
-from sharedmem.faces.rest.opening import HubOpening
-from sharedmem.faces.rest.paths import Paths, raw_path_of
-from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, RequestError, problem
+from sharedmem.faces.auth import Admission, Bearer, TokenEntry, TokenRefusedError
+from sharedmem.faces.rest.backpressure import CallQueues, UnreadResponses
+from sharedmem.faces.rest.context import Call, Endpoint, Gate
+from sharedmem.faces.rest.options import RestOptions
+from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, RequestError, problem_response
 from sharedmem.faces.rest.quotas import CpuQuotas
+from sharedmem.faces.rest.router import Router, raw_path_of
 from sharedmem.faces.rest.routes import PREFIX
-from sharedmem.faces.rest.terms import Terms
-from sharedmem.faces.rest.turns import Turns, Unread
 from sharedmem.hub import Hub
+from sharedmem.runtime import Counters, get_logger
 from sharedmem.store import SharedMemoryStore
-from sharedmem.telemetry import Counters, get_logger
+
+
+class HubOpening:
+    """Opens a hub once, and closes it.
+
+    Args:
+        hub: not open yet.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._opening = asyncio.Lock()
+        self._is_open = self._has_ended = False
+
+    async def open(self) -> None:
+        """Open the hub unless it is open; a failure is tried anew by the next call.
+
+        Raises:
+            UnavailableError: the server cannot be reached, or the application has ended.
+            ConfigError, UnsupportedError: as entering a `Hub`.
+        """
+        if self._is_open:
+            return
+        async with self._opening:
+            if self._has_ended:
+                raise UnavailableError("this server", "it shuts down; call again")
+            if not self._is_open:
+                await self._hub.__aenter__()
+                self._is_open = True
+
+    async def close(self) -> None:
+        """Close the hub, for good."""
+        async with self._opening:
+            self._has_ended, was_open, self._is_open = True, self._is_open, False
+            if was_open:
+                await self._hub.close()
+
 
 _MOST_STORES = 1024
 _BACK_AFTER_S = 0.5
@@ -30,7 +66,7 @@ _ONLY_ONCE = (b"authorization", b"content-type", b"content-length", b"idempotenc
 _logger = get_logger("rest")
 
 
-class Service:
+class RestService:
     """Answers everything below `/api/v1`.
 
     Args:
@@ -45,7 +81,7 @@ class Service:
         self,
         hub: Hub,
         admission: Admission,
-        terms: Terms,
+        terms: RestOptions,
         gate: Gate | None = None,
         *,
         opening: HubOpening | None = None,
@@ -58,14 +94,14 @@ class Service:
         self._opening = opening
         self._tenants: dict[str, Counters] = {}
         self._quotas = CpuQuotas(hub)
-        self._turns = Turns()
-        self._unread = Unread()
-        self._paths = Paths(())
+        self._turns = CallQueues()
+        self._unread = UnreadResponses()
+        self._paths = Router(())
         self._stores: dict[Bearer, SharedMemoryStore] = {}
 
     def offer(self, endpoints: Iterable[Endpoint]) -> None:
         """Answer these from now on, and nothing else."""
-        self._paths = Paths(endpoints)
+        self._paths = Router(endpoints)
 
     async def start(self) -> None:
         """Open the hub, if that is left to the service; also a call does so.
@@ -119,13 +155,13 @@ class Service:
         try:
             return await self._answer(Request(scope, receive))
         except SharedMemoryError as error:
-            return problem(error)
+            return problem_response(error)
         except ClientDisconnect:
             # Nobody reads it.
             return Response(status_code=400)
         except Exception as error:
             _logger.exception("request %s: %s %s failed", REQUEST_ID.get(), scope["method"], scope["path"])
-            return problem(InternalError(f"{scope['path']} failed: {error!r}"))
+            return problem_response(InternalError(f"{scope['path']} failed: {error!r}"))
 
     async def _answer(self, request: Request) -> Response:
         _check_headers(request.scope["headers"])
@@ -154,19 +190,19 @@ class Service:
             hub=self.hub,
             store=self._store(bearer),
             bearer=bearer,
-            caller=bearer.sha256 if isinstance(bearer, Entry) else "everyone",
+            caller=bearer.sha256 if isinstance(bearer, TokenEntry) else "everyone",
             params=params,
             terms=self.terms,
             closing=self.closing,
             quotas=self._quotas,
         )
-        if isinstance(bearer, Entry):
+        if isinstance(bearer, TokenEntry):
             self._unread.check(call.caller)
         headers: Mapping[str, str] = {} if self._gate is None else await self._gate(call)
         try:
             response = await self._in_time(endpoint, call)
         except SharedMemoryError as error:
-            response = problem(error)
+            response = problem_response(error)
         if headers:
             response.headers.update(headers)
         return self._unread.counted(call.caller, response)
@@ -176,7 +212,7 @@ class Service:
         try:
             async with asyncio.timeout(limit) as within:
                 if endpoint.waits:
-                    return await _unless_left(endpoint, call)
+                    return await _cancel_on_disconnect(endpoint, call)
                 async with self._turns.of(call.caller, endpoint.name) as line:
                     work = endpoint.handler(call)
                     response = await (call.quotas.run(call.bearer, work) if endpoint.is_bulk else work)
@@ -196,7 +232,7 @@ class Service:
         return store
 
 
-class Front:
+class ServiceMiddleware:
     """Hands what is below `/api/v1` to the service, and all else to the application.
 
     It stands before the router of the application, whose dependency machinery an operation does not need.
@@ -206,7 +242,7 @@ class Front:
         service: the service.
     """
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    def __init__(self, app: ASGIApp, service: RestService) -> None:
         self._app = app
         self._service = service
 
@@ -219,7 +255,7 @@ class Front:
         await response(scope, receive, send)
 
 
-async def _unless_left(endpoint: Endpoint, call: Call) -> Response:
+async def _cancel_on_disconnect(endpoint: Endpoint, call: Call) -> Response:
     """The answer of an endpoint that waits: nobody should be given a task or a lock that has left meanwhile.
 
     Raises:
@@ -227,7 +263,7 @@ async def _unless_left(endpoint: Endpoint, call: Call) -> Response:
     """
     await call.body()
     work = asyncio.ensure_future(endpoint.handler(call))
-    left = asyncio.ensure_future(_leaving(call.request.receive))
+    left = asyncio.ensure_future(_wait_for_disconnect(call.request.receive))
     closing = asyncio.ensure_future(call.closing.wait())
     try:
         await asyncio.wait({work, left, closing}, return_when=asyncio.FIRST_COMPLETED)
@@ -242,7 +278,7 @@ async def _unless_left(endpoint: Endpoint, call: Call) -> Response:
         await asyncio.wait({work, left, closing})
 
 
-async def _leaving(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -1,4 +1,4 @@
-"""Records found by looking at each of them, for servers without a query engine."""
+"""The exact index: compare a query with every record, for servers without a query engine."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Literal, TypeVar
 from sharedmem.clock import Clock
 from sharedmem.errors import InvalidError
 from sharedmem.models import IndexStatus
-from sharedmem.search.analysis import prefix_of
-from sharedmem.search.exact.asking import (
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.vectors import Vector, check_vector
+from sharedmem.search.exact.mirror import Mirror
+from sharedmem.search.exact.queries import (
     best_by_meaning,
     best_by_words,
     check_filter,
     count_by,
-    page_of,
-    passing,
+    matching_rows,
+    record_page,
 )
-from sharedmem.search.exact.following import Follower
-from sharedmem.search.exact.mirror import Mirror
+from sharedmem.search.exact.replication import MirrorReplicator
 from sharedmem.search.filters import ALL, Every
-from sharedmem.search.protocol import Candidate, Family, Found, IndexProgress, Page, Query
-from sharedmem.wire.keys import KeySpace
-from sharedmem.wire.line import Line
-from sharedmem.wire.vectors import Vector, check_vector
+from sharedmem.search.protocol import IndexHit, IndexProgress, IndexQuery, IndexResult, RecordFamily, RecordPage
+from sharedmem.text.analysis import namespace_term_prefix
 
 T = TypeVar("T")
 MOST_NAMESPACES = 64
@@ -49,15 +49,15 @@ class ExactIndex:
         clock: by which records end.
     """
 
-    def __init__(self, line: Line, keyspace: KeySpace, family: Family, clock: Clock) -> None:
+    def __init__(self, line: RedisClient, keyspace: KeySpace, family: RecordFamily, clock: Clock) -> None:
         self._line = line
         self._keyspace = keyspace
         self._family = family
         self._clock = clock
-        self._followers: OrderedDict[str, Follower] = OrderedDict()
+        self._followers: OrderedDict[str, MirrorReplicator] = OrderedDict()
 
     @property
-    def family(self) -> Family:
+    def family(self) -> RecordFamily:
         """What it finds."""
         return self._family
 
@@ -69,11 +69,11 @@ class ExactIndex:
     async def ensure(self, namespace: str) -> None:
         """Nothing to do: the first search loads the namespace."""
 
-    async def search(self, namespace: str, query: Query) -> Found:
+    async def search(self, namespace: str, query: IndexQuery) -> IndexResult:
         """See `Index.search`. One round trip, or a few when something has changed."""
         return (await self.search_each(namespace, [query]))[0]
 
-    async def search_each(self, namespace: str, queries: Sequence[Query]) -> list[Found]:
+    async def search_each(self, namespace: str, queries: Sequence[IndexQuery]) -> list[IndexResult]:
         """See `Index.search_each`. Round trips as `search`."""
         asks = [self._asking(namespace, query) for query in queries]
         if not asks:
@@ -83,33 +83,33 @@ class ExactIndex:
         # Read before the search: what is taken in meanwhile is found, but was not surely seen.
         version = follower.version
         found = await self._ask(follower, lambda mirror: [ask(mirror) for ask in asks])
-        return [Found(text, near, version, trips) for text, near in found]
+        return [IndexResult(text, near, version, trips) for text, near in found]
 
-    async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> Found:
+    async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> IndexResult:
         """See `Index.nearest`. Round trips as `search`."""
         return (await self.nearest_each(namespace, [vector], filters=filters, k=k))[0]
 
     async def nearest_each(
         self, namespace: str, vectors: Sequence[Vector], *, filters: Every = ALL, k: int = 10
-    ) -> list[Found]:
+    ) -> list[IndexResult]:
         """See `Index.nearest_each`. Round trips as `search`."""
         if k < 1:
             raise InvalidError("candidates", k, "ask for at least one")
         checked = [check_vector("vector", vector, self._family.dimension) for vector in vectors]
         check_filter(self._family, filters)
 
-        def ask(mirror: Mirror) -> list[list[Candidate]]:
-            mask = passing(mirror, filters)
+        def ask(mirror: Mirror) -> list[list[IndexHit]]:
+            mask = matching_rows(mirror, filters)
             return [best_by_meaning(mirror, vector, mask, k) for vector in checked]
 
         follower = self._follower(namespace)
         trips = await follower.catch_up()
         version = follower.version
-        return [Found([], near, version, trips) for near in await self._ask(follower, ask)]
+        return [IndexResult([], near, version, trips) for near in await self._ask(follower, ask)]
 
     async def matching(
         self, namespace: str, filters: Every, *, newest: str | None = None, offset: int = 0, limit: int = 100
-    ) -> Page:
+    ) -> RecordPage:
         """See `Index.matching`. Round trips as `search`."""
         known = self._family.numbers
         if newest is not None and newest not in known:
@@ -118,7 +118,8 @@ class ExactIndex:
             raise InvalidError("offset" if offset < 0 else "limit", min(offset, limit), "begin at 0")
         check_filter(self._family, filters)
         return await self._asked(
-            namespace, lambda mirror: page_of(mirror, passing(mirror, filters), newest, offset=offset, limit=limit)
+            namespace,
+            lambda mirror: record_page(mirror, matching_rows(mirror, filters), newest, offset=offset, limit=limit),
         )
 
     async def counts(self, namespace: str, filters: Every, tag: str) -> dict[str, int]:
@@ -126,7 +127,7 @@ class ExactIndex:
         if tag not in self._family.tags:
             raise InvalidError("tag", tag, f"the tags of {self._family.name} are {', '.join(self._family.tags)}")
         check_filter(self._family, filters)
-        return await self._asked(namespace, lambda mirror: count_by(mirror, passing(mirror, filters), tag))
+        return await self._asked(namespace, lambda mirror: count_by(mirror, matching_rows(mirror, filters), tag))
 
     async def promote(self, namespace: str, *, progress: IndexProgress | None = None) -> None:
         """Nothing to do: each namespace has its own mirror."""
@@ -155,18 +156,18 @@ class ExactIndex:
         """Let go of the namespace's mirror."""
         self._followers.pop(namespace, None)
 
-    def _asking(self, namespace: str, query: Query) -> Callable[[Mirror], tuple[list[Candidate], list[Candidate]]]:
+    def _asking(self, namespace: str, query: IndexQuery) -> Callable[[Mirror], tuple[list[IndexHit], list[IndexHit]]]:
         """What answers a query (by words, by meaning) from a mirror."""
         if query.candidates < 1:
             raise InvalidError("candidates", query.candidates, "ask for at least one")
         vector = None if query.vector is None else check_vector("vector", query.vector, self._family.dimension)
-        prefix = prefix_of(namespace)
+        prefix = namespace_term_prefix(namespace)
         # What is no word is found nowhere.
         terms = [prefix + term for term in query.terms if term.isascii()]
         check_filter(self._family, query.filters)
 
-        def ask(mirror: Mirror) -> tuple[list[Candidate], list[Candidate]]:
-            mask = passing(mirror, query.filters)
+        def ask(mirror: Mirror) -> tuple[list[IndexHit], list[IndexHit]]:
+            mask = matching_rows(mirror, query.filters)
             text = best_by_words(mirror, terms, mask, query.candidates, commonest=query.commonest)
             near = [] if vector is None else best_by_meaning(mirror, vector, mask, query.candidates)
             return text, near
@@ -175,10 +176,10 @@ class ExactIndex:
 
     # -- mirrors ------------------------------------------------------------------------------
 
-    def _follower(self, namespace: str) -> Follower:
+    def _follower(self, namespace: str) -> MirrorReplicator:
         follower = self._followers.get(namespace)
         if follower is None:
-            follower = Follower(self._line, self._keyspace, self._family, namespace, self._clock)
+            follower = MirrorReplicator(self._line, self._keyspace, self._family, namespace, self._clock)
             self._followers[namespace] = follower
         self._followers.move_to_end(namespace)
         self._make_room()
@@ -195,7 +196,7 @@ class ExactIndex:
         await follower.catch_up()
         return await self._ask(follower, ask)
 
-    async def _ask(self, follower: Follower, ask: Callable[[Mirror], T]) -> T:
+    async def _ask(self, follower: MirrorReplicator, ask: Callable[[Mirror], T]) -> T:
         mirror = follower.mirror
 
         def guarded() -> T:

@@ -1,18 +1,112 @@
-"""The records of one namespace, mirrored in memory so that they can be searched."""
+"""The records of one namespace, mirrored in memory as growing columns."""
 
 from __future__ import annotations
 
 import math
 import threading
+from array import array
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sharedmem.search.exact.columns import Column, Mask, Postings, Slots
-from sharedmem.search.exact.record import Record
-from sharedmem.search.protocol import Family
+from sharedmem.search.exact.record import MirroredRecord
+from sharedmem.search.protocol import RecordFamily
+
+Mask: TypeAlias = NDArray[np.bool_]
+RowNumbers: TypeAlias = NDArray[np.int64]
+
+_FIRST_ROWS = 64
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+class Column(Generic[_Number]):
+    """Numbers of one kind, one or several a row.
+
+    Args:
+        kind: what a number is.
+        width: numbers a row; 0 for a plain column.
+    """
+
+    def __init__(self, kind: type[_Number], width: int | None = None) -> None:
+        self._shape = () if width is None else (width,)
+        self._rows: NDArray[_Number] = np.zeros((_FIRST_ROWS, *self._shape), dtype=kind)
+        self._count = 0
+
+    @property
+    def rows(self) -> NDArray[_Number]:
+        """What it holds: a view, good until the next row is added."""
+        return self._rows[: self._count]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self._rows.nbytes
+
+    def add(self, row: Any) -> None:
+        """Put a row at the end."""
+        if self._count == len(self._rows):
+            grown = np.zeros((2 * self._count, *self._shape), dtype=self._rows.dtype)
+            grown[: self._count] = self._rows
+            self._rows = grown
+        self._rows[self._count] = row
+        self._count += 1
+
+    def keep(self, slots: RowNumbers) -> None:
+        """Keep these rows alone, in this order."""
+        self._rows = self._rows[slots] if len(slots) else np.zeros((_FIRST_ROWS, *self._shape), dtype=self._rows.dtype)
+        self._count = len(slots)
+
+
+class Postings:
+    """Which rows hold a word or a value, and how often: each as one integer, row * 65536 + times."""
+
+    _TIMES_BITS = 16
+    _MOST_TIMES = 2**_TIMES_BITS - 1
+
+    def __init__(self) -> None:
+        self._lists: dict[bytes | str, array[int]] = {}
+
+    def __iter__(self) -> Any:
+        return iter(self._lists)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, about."""
+        return sum(8 * len(numbers) + 150 for numbers in self._lists.values())
+
+    def add(self, name: bytes | str, slot: int, times: int = 1) -> None:
+        """Say that a row, newer than all before, holds it that many times."""
+        numbers = self._lists.get(name)
+        if numbers is None:
+            numbers = self._lists[name] = array("q")
+        numbers.append((slot << self._TIMES_BITS) + min(times, self._MOST_TIMES))
+
+    def of(self, name: bytes | str) -> tuple[RowNumbers, RowNumbers]:
+        """(rows that hold it, how often each does)."""
+        numbers = self._lists.get(name)
+        if numbers is None:
+            return _NO_POSTINGS, _NO_POSTINGS
+        packed = np.frombuffer(numbers, dtype=np.int64)
+        return packed >> self._TIMES_BITS, packed & self._MOST_TIMES
+
+    def keep(self, moved: RowNumbers) -> None:
+        """Give each row its new place; those with a negative one are gone."""
+        for name in list(self._lists):
+            slots, times = self.of(name)
+            places = moved[slots]
+            stays = places >= 0
+            packed = (places[stays] << self._TIMES_BITS) + times[stays]
+            if len(packed):
+                self._lists[name] = array("q", packed.tobytes())
+            else:
+                del self._lists[name]
+
+
+_NO_POSTINGS: RowNumbers = np.zeros(0, dtype=np.int64)
+
 
 _MOST_DEAD = 256
 _ABOUT_BYTES_OF_A_RECORD = 250
@@ -28,7 +122,7 @@ class Mirror:
         family: what the records are.
     """
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: RecordFamily) -> None:
         self.family = family
         self.guard = threading.Lock()
         self.ids: list[str] = []
@@ -88,7 +182,7 @@ class Mirror:
         lists = sum(postings.nbytes for postings in (self.words, *self.tags.values()))
         return self._vectors.nbytes + columns + lists + _ABOUT_BYTES_OF_A_RECORD * len(self.ids)
 
-    def put(self, record: Record, now_s: float) -> None:
+    def put(self, record: MirroredRecord, now_s: float) -> None:
         """Take a record in; one with the same id gives way.
 
         Args:
@@ -145,7 +239,7 @@ class Mirror:
         moved[stays] = np.arange(len(stays))
         self._keep(stays, moved)
 
-    def _keep(self, stays: Slots, moved: Slots) -> None:
+    def _keep(self, stays: RowNumbers, moved: RowNumbers) -> None:
         self.ids = [self.ids[slot] for slot in stays]
         self.facts = [self.facts[slot] for slot in stays]
         self._slots = {id_: slot for slot, id_ in enumerate(self.ids)}

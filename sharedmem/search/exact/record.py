@@ -1,4 +1,4 @@
-"""A record as an index needs it, read from its hash."""
+"""A record as the exact index needs it, read from its hash."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sharedmem.search.protocol import Family
-from sharedmem.search.tags import parted
-from sharedmem.wire.keys import KeySpace
-from sharedmem.wire.replies import Command, Reply
-from sharedmem.wire.vectors import Vector, from_half, unit
+from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.replies import Command, Reply
+from sharedmem.redis.vectors import Vector, from_half, normalize
+from sharedmem.search.protocol import RecordFamily
+from sharedmem.search.tags import split_tags
 
 COMMANDS_EACH = 2
 """Commands that reading one record takes."""
 _NO_SUCH_KEY = -2
 
 
-class Record(NamedTuple):
+class MirroredRecord(NamedTuple):
     """What is indexed of one record."""
 
     id: str
@@ -37,14 +37,14 @@ class Record(NamedTuple):
     """Whether its vector could not be read."""
 
 
-def reading(keyspace: KeySpace, family: Family, namespace: str, id_: str) -> tuple[Command, Command]:
+def read_commands(keyspace: KeySpace, family: RecordFamily, namespace: str, id_: str) -> tuple[Command, Command]:
     """The commands that read one record."""
     key = keyspace.record(family.name, namespace, id_)
     return ("HMGET", key, "terms", "vector", "facts", *family.tags, *family.numbers), ("PTTL", key)
 
 
-def read(family: Family, id_: str, fields: Reply, lives_ms: Reply) -> Record | None:
-    """A record from the replies to `reading`; None when there is none, or some other client has put no hash there."""
+def parse_record(family: RecordFamily, id_: str, fields: Reply, lives_ms: Reply) -> MirroredRecord | None:
+    """A record from the replies to `read_commands`; None when there is none, or the key holds no hash."""
     assert isinstance(lives_ms, int)
     if not isinstance(fields, list):
         return None
@@ -52,37 +52,37 @@ def read(family: Family, id_: str, fields: Reply, lives_ms: Reply) -> Record | N
     if lives_ms == _NO_SUCH_KEY:
         return None
     terms, packed, facts = texts[:3]
-    vector = _vector(packed, family.dimension) if packed else None
-    return Record(
+    vector = _parse_vector(packed, family.dimension) if packed else None
+    return MirroredRecord(
         id=id_,
         terms=(terms or b"").split(),
         vector=vector if vector is not None and vector.any() else None,
         facts=facts or b"",
-        tags=[_values(tag) for tag in texts[3 : 3 + len(family.tags)]],
-        numbers=[_number(number) for number in texts[3 + len(family.tags) :]],
+        tags=[_parse_tags(tag) for tag in texts[3 : 3 + len(family.tags)]],
+        numbers=[_parse_number(number) for number in texts[3 + len(family.tags) :]],
         lives_ms=lives_ms if lives_ms >= 0 else None,
         is_damaged=bool(packed) and vector is None,
     )
 
 
-def _vector(packed: bytes, dimension: int) -> Vector | None:
+def _parse_vector(packed: bytes, dimension: int) -> Vector | None:
     if len(packed) != 2 * dimension:
         return None
     vector = from_half(packed)
-    return unit(vector) if np.isfinite(vector).all() else None
+    return normalize(vector) if np.isfinite(vector).all() else None
 
 
-def _values(tag: bytes | None) -> list[str]:
-    return list(dict.fromkeys(parted((tag or b"").decode(errors="replace"))))
+def _parse_tags(tag: bytes | None) -> list[str]:
+    return list(dict.fromkeys(split_tags((tag or b"").decode(errors="replace"))))
 
 
-def _number(text: bytes | None) -> float:
+def _parse_number(text: bytes | None) -> float:
     try:
         return float(text or "nan")
     except ValueError:
         return math.nan
 
 
-def pairs(replies: Sequence[Reply]) -> list[tuple[Reply, Reply]]:
+def reply_pairs(replies: Sequence[Reply]) -> list[tuple[Reply, Reply]]:
     """Replies two by two."""
     return list(zip(replies[::2], replies[1::2], strict=True))

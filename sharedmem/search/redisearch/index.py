@@ -1,4 +1,4 @@
-"""Records found by the server's query engine: by words and by meaning in one round trip."""
+"""The RediSearch index: by words and by meaning in one round trip."""
 
 from __future__ import annotations
 
@@ -12,47 +12,70 @@ import numpy as np
 from sharedmem.config import Settings
 from sharedmem.errors import InvalidError, UnavailableError
 from sharedmem.models import IndexStatus
-from sharedmem.search.analysis import prefix_of
-from sharedmem.search.common import telling
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.errors import public_error
+from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.replies import Argument, Command, Reply, ServerError
+from sharedmem.redis.service_keys import decoding
+from sharedmem.redis.vectors import Vector, check_vector, to_half
+from sharedmem.search.bm25 import without_frequent_terms
 from sharedmem.search.filters import ALL, Every
-from sharedmem.search.protocol import Candidate, Family, Found, IndexProgress, Page, Query
-from sharedmem.search.redisearch.holders import Holders
-from sharedmem.search.redisearch.layout import Layout, read_facts
-from sharedmem.search.redisearch.overview import Overview
-from sharedmem.search.redisearch.placement import Place, Placement
-from sharedmem.search.redisearch.rendering import (
+from sharedmem.search.protocol import IndexHit, IndexProgress, IndexQuery, IndexResult, RecordFamily, RecordPage
+from sharedmem.search.redisearch.index_router import IndexLocation, IndexRouter
+from sharedmem.search.redisearch.layout import IndexLayout, parse_index_info
+from sharedmem.search.redisearch.query_builder import (
     NO_FILTER,
-    Rendered,
-    best_by_word,
-    by_filters,
-    by_meaning,
-    by_value,
-    by_words,
-    holders_of,
-    narrowed,
-    policy_of,
-    rendered,
+    RenderedFilter,
+    count_by_value,
+    count_documents_with,
+    hybrid_policy,
+    render_filter,
+    search_by_filter,
+    search_by_vector,
+    search_by_words,
+    top_score_query,
+    within_namespace,
 )
 from sharedmem.search.redisearch.replies import (
-    counted,
-    is_spoiled,
+    has_zero_distance,
     named_hits,
     near_hits,
     newest_version,
+    parse_counts,
     scored_hits,
     top_score,
 )
-from sharedmem.search.redisearch.server import IndexServer, is_missing
-from sharedmem.search.redisearch.worn import Words, Worn, worn_among
-from sharedmem.wire.faults import translate
-from sharedmem.wire.keys import KeySpace
-from sharedmem.wire.line import Line
-from sharedmem.wire.replies import Argument, Command, Reply, ServerError
-from sharedmem.wire.service_keys import decoding
-from sharedmem.wire.vectors import Vector, check_vector, to_half
+from sharedmem.search.redisearch.score_overflow import OverflowGuard, ScoredTerms, overflowed_terms
+from sharedmem.search.redisearch.server import IndexOverview, IndexServer, is_missing
+from sharedmem.text.analysis import namespace_term_prefix
+
+_FREQUENCY_TTL_S = 60.0
+_MOST_FREQUENCIES = 10_000
+
+
+class DocumentFrequencyCache:
+    """What is remembered of the words of queries."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[int, float]] = {}
+
+    def unknown(self, terms: Sequence[str], now: float) -> list[str]:
+        """Those that are to be counted."""
+        return [term for term in terms if self._counts.get(term, (0, 0.0))[1] < now]
+
+    def learn(self, terms: Sequence[str], counts: Sequence[int], now: float) -> None:
+        """Remember for a while how many records hold each."""
+        if len(self._counts) > _MOST_FREQUENCIES:
+            self._counts.clear()
+        self._counts |= {term: (count, now + _FREQUENCY_TTL_S) for term, count in zip(terms, counts, strict=True)}
+
+    def of(self, terms: Sequence[str]) -> dict[str, int]:
+        """How many records hold each, as it was last counted."""
+        return {term: self._counts.get(term, (0, 0.0))[0] for term in terms}
+
 
 _MOST_TRIES = 5
-_PATIENCE = 5
+_TIMEOUT_FACTOR = 5
 """Times as long as a search may take, a search waits for an index that is being built."""
 _MOST_REMEMBERED = 1000
 _REMEMBERED_S = 60.0
@@ -60,14 +83,14 @@ _REMEMBERED_S = 60.0
 T = TypeVar("T")
 
 
-class _Legs(NamedTuple):
+class _QueryPlan(NamedTuple):
     """The searches of one query."""
 
     terms: list[str]
-    words: Words
+    words: ScoredTerms
     """The same, those apart that add nothing to a score."""
     vector: bytes | None
-    filters: Rendered
+    filters: RenderedFilter
     policy: str
     limit: int
     uncounted: tuple[str, ...] = ()
@@ -91,27 +114,31 @@ class RediSearchIndex:
         on_cluster: whether the server is a cluster, on which each namespace has its own index.
     """
 
-    def __init__(self, line: Line, keyspace: KeySpace, family: Family, settings: Settings, *, on_cluster: bool) -> None:
+    def __init__(
+        self, line: RedisClient, keyspace: KeySpace, family: RecordFamily, settings: Settings, *, on_cluster: bool
+    ) -> None:
         self._line = line
         self._keyspace = keyspace
         self._family = family
         self._timeout = ("TIMEOUT", settings.search_timeout_ms)
         self._timeout_s = settings.search_timeout_ms / 1000
         self._on_cluster = on_cluster
-        self._layout = Layout(keyspace, family)
-        self._server = IndexServer(line, self._layout, patience_s=_PATIENCE * self._timeout_s, on_cluster=on_cluster)
-        self._placement = Placement(
+        self._layout = IndexLayout(keyspace, family)
+        self._server = IndexServer(
+            line, self._layout, patience_s=_TIMEOUT_FACTOR * self._timeout_s, on_cluster=on_cluster
+        )
+        self._placement = IndexRouter(
             line, keyspace, family, settings, server=self._server, layout=self._layout, on_cluster=on_cluster
         )
-        self._overview = Overview(
+        self._overview = IndexOverview(
             line, keyspace, family, server=self._server, layout=self._layout, on_cluster=on_cluster
         )
-        self._worn = Worn()
-        self._holders = Holders()
-        self._matched: dict[tuple[str, Rendered], tuple[int, float]] = {}
+        self._worn = OverflowGuard()
+        self._holders = DocumentFrequencyCache()
+        self._matched: dict[tuple[str, RenderedFilter], tuple[int, float]] = {}
 
     @property
-    def family(self) -> Family:
+    def family(self) -> RecordFamily:
         """What it finds."""
         return self._family
 
@@ -124,57 +151,59 @@ class RediSearchIndex:
         """See `Index.ensure`. No round trip once a namespace was seen on this connection."""
         await self._placement.of(namespace)
 
-    async def search(self, namespace: str, query: Query) -> Found:
+    async def search(self, namespace: str, query: IndexQuery) -> IndexResult:
         """See `Index.search`. Where a namespace is searched is found out once a connection, and not counted."""
         return (await self.search_each(namespace, [query]))[0]
 
-    async def search_each(self, namespace: str, queries: Sequence[Query]) -> list[Found]:
+    async def search_each(self, namespace: str, queries: Sequence[IndexQuery]) -> list[IndexResult]:
         """See `Index.search_each`. One round trip; more where one query needs more, see `search`."""
         if not queries:
             return []
-        asked: list[_Legs] = []
+        asked: list[_QueryPlan] = []
         spent = 0
         for query in queries:
-            legs, more = await self._legs(namespace, query)
+            legs, more = await self._plan_query(namespace, query)
             asked.append(legs)
             spent += more
         return [
-            await self._beyond_worn(namespace, legs, found)
+            await self._retry_without_overflowed(namespace, legs, found)
             for legs, found in zip(asked, await self._once(namespace, asked, spent), strict=True)
         ]
 
-    async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> Found:
+    async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> IndexResult:
         """See `Index.nearest`."""
-        return await self.search(namespace, Query(vector=vector, filters=filters, candidates=k))
+        return await self.search(namespace, IndexQuery(vector=vector, filters=filters, candidates=k))
 
     async def nearest_each(
         self, namespace: str, vectors: Sequence[Vector], *, filters: Every = ALL, k: int = 10
-    ) -> list[Found]:
+    ) -> list[IndexResult]:
         """See `Index.nearest_each`. One round trip; more where vectors of zeros are in the way, see `nearest`."""
         if k < 1:
             raise InvalidError("candidates", k, "ask for at least one")
-        wanted = rendered(filters, self._family)
+        wanted = render_filter(filters, self._family)
         policy, spent = await self._policy(namespace, filters)
         asked = [self._as_bytes(vector) for vector in vectors]
         log, home = self._keyspace.record_log(self._family.name, namespace), self._home(namespace)
 
-        def commands(place: Place) -> list[Command]:
+        def commands(place: IndexLocation) -> list[Command]:
             here = self._within(namespace, wanted, place)
-            near = (by_meaning(one, here, k=k, policy=policy) for one in asked if one is not None)
+            near = (search_by_vector(one, here, k=k, policy=policy) for one in asked if one is not None)
             return [("ZRANGE", log, 0, 0, "REV", "WITHSCORES"), *(self._searching(place, one) for one in near)]
 
         (newest, *replies), trips = await self._asked(namespace, commands)
         with decoding(log):
             version, spent = newest_version(newest), spent + trips
         answers = iter(replies)
-        found = [Found([], [] if one is None else near_hits(next(answers), home), version, spent) for one in asked]
-        if not any(is_spoiled(reply, len(near_hits(reply, home))) for reply in replies):
+        found = [
+            IndexResult([], [] if one is None else near_hits(next(answers), home), version, spent) for one in asked
+        ]
+        if not any(has_zero_distance(reply, len(near_hits(reply, home))) for reply in replies):
             return found
         return [await self.nearest(namespace, vector, filters=filters, k=k) for vector in vectors]
 
     async def matching(
         self, namespace: str, filters: Every, *, newest: str | None = None, offset: int = 0, limit: int = 100
-    ) -> Page:
+    ) -> RecordPage:
         """See `Index.matching`. One round trip."""
         if newest is not None and newest not in self._family.numbers:
             raise InvalidError(
@@ -183,7 +212,7 @@ class RediSearchIndex:
         if offset < 0 or limit < 0:
             raise InvalidError("offset" if offset < 0 else "limit", min(offset, limit), "begin at 0")
 
-        wanted = rendered(filters, self._family)
+        wanted = render_filter(filters, self._family)
         return await self._page(namespace, wanted, newest=newest, offset=offset, limit=limit)
 
     async def counts(self, namespace: str, filters: Every, tag: str) -> dict[str, int]:
@@ -191,14 +220,14 @@ class RediSearchIndex:
         if tag not in self._family.tags:
             raise InvalidError("tag", tag, f"the tags of {self._family.name} are {', '.join(self._family.tags)}")
 
-        wanted = rendered(filters, self._family)
+        wanted = render_filter(filters, self._family)
 
-        def commands(place: Place) -> list[Command]:
-            query = by_value(self._within(namespace, wanted, place), tag)
+        def commands(place: IndexLocation) -> list[Command]:
+            query = count_by_value(self._within(namespace, wanted, place), tag)
             return [("FT.AGGREGATE", place.searched, *query, *self._timeout)]
 
         replies, _ = await self._asked(namespace, commands)
-        return counted(replies[0])
+        return parse_counts(replies[0])
 
     async def promote(self, namespace: str, *, progress: IndexProgress | None = None) -> None:
         """See `Index.promote`. Records are indexed beside, leave the shared index, and are indexed once more."""
@@ -218,36 +247,38 @@ class RediSearchIndex:
 
     # -- asking -------------------------------------------------------------------------------
 
-    async def _legs(self, namespace: str, query: Query) -> tuple[_Legs, int]:
+    async def _plan_query(self, namespace: str, query: IndexQuery) -> tuple[_QueryPlan, int]:
         """(the searches that answer a query, round trips that it took to decide on them)."""
         if query.candidates < 1:
             raise InvalidError("candidates", query.candidates, "ask for at least one")
-        every = _prefixed(query.terms, namespace)
-        terms = telling(self._holders.of(every), query.commonest)
-        uncounted = () if query.commonest is None or len(every) < 2 else tuple(self._holders.unknown(every, _now()))
+        every = _prefix_terms(query.terms, namespace)
+        terms = without_frequent_terms(self._holders.of(every), query.commonest)
+        uncounted = (
+            () if query.commonest is None or len(every) < 2 else tuple(self._holders.unknown(every, _loop_time()))
+        )
         vector = self._as_bytes(query.vector)
-        wanted = rendered(query.filters, self._family)
+        wanted = render_filter(query.filters, self._family)
         policy, spent = await self._policy(namespace, query.filters) if vector else ("", 0)
-        words = self._worn.parted(terms, _now())
-        return _Legs(terms, words, vector, wanted, policy, query.candidates, uncounted), spent
+        words = self._worn.split_overflowed(terms, _loop_time())
+        return _QueryPlan(terms, words, vector, wanted, policy, query.candidates, uncounted), spent
 
-    async def _beyond_worn(self, namespace: str, legs: _Legs, found: Found) -> Found:
+    async def _retry_without_overflowed(self, namespace: str, legs: _QueryPlan, found: IndexResult) -> IndexResult:
         """What was found; found anew if there were worn words among these that nobody knew."""
-        if not found.text or not self._worn.is_suspicious(namespace, found.text[0].score, _now()):
+        if not found.text or not self._worn.is_suspicious(namespace, found.text[0].score, _loop_time()):
             return found
-        if not await self._find_worn(namespace, legs.words.scoring):
+        if not await self._find_overflowed(namespace, legs.words.scoring):
             return found._replace(round_trips=found.round_trips + 1)
-        again = legs._replace(uncounted=(), words=self._worn.parted(legs.terms, _now()))
+        again = legs._replace(uncounted=(), words=self._worn.split_overflowed(legs.terms, _loop_time()))
         return (await self._once(namespace, [again], found.round_trips + 1))[0]
 
-    async def _once(self, namespace: str, asked: Sequence[_Legs], spent: int) -> list[Found]:
+    async def _once(self, namespace: str, asked: Sequence[_QueryPlan], spent: int) -> list[IndexResult]:
         log = self._keyspace.record_log(self._family.name, namespace)
         uncounted = list(dict.fromkeys(term for legs in asked for term in legs.uncounted))
 
-        def commands(place: Place) -> list[Command]:
+        def commands(place: IndexLocation) -> list[Command]:
             each = (self._searches(namespace, legs, place) for legs in asked)
             here = self._within(namespace, NO_FILTER, place)
-            counts = (self._searching(place, holders_of(term, here)) for term in uncounted)
+            counts = (self._searching(place, count_documents_with(term, here)) for term in uncounted)
             return [("ZRANGE", log, 0, 0, "REV", "WITHSCORES"), *chain.from_iterable(each), *counts]
 
         (newest, *replies), trips = await self._asked(namespace, commands)
@@ -255,26 +286,26 @@ class RediSearchIndex:
             version, spent, answers = newest_version(newest), spent + trips, iter(replies)
         # In the order in which they were asked: the words of a query before its meaning.
         read = [self._read(namespace, legs, answers) for legs in asked]
-        self._holders.learn(uncounted, [top_score(reply)[0] for reply in answers], _now())
+        self._holders.learn(uncounted, [top_score(reply)[0] for reply in answers], _loop_time())
         return [
             (await self._once(namespace, [legs._replace(directed=True, uncounted=())], spent))[0]
             if was_spoiled
-            else Found(text, near, version, spent)
+            else IndexResult(text, near, version, spent)
             for legs, (text, near, was_spoiled) in zip(asked, read, strict=True)
         ]
 
-    def _searches(self, namespace: str, legs: _Legs, place: Place) -> Iterator[Command]:
+    def _searches(self, namespace: str, legs: _QueryPlan, place: IndexLocation) -> Iterator[Command]:
         here = self._within(namespace, legs.filters, place)
         if legs.has_words:
-            words = by_words(*legs.words, here, scorer=self._server.scorer, limit=legs.limit)
+            words = search_by_words(*legs.words, here, scorer=self._server.scorer, limit=legs.limit)
             yield self._searching(place, words)
         if legs.vector:
-            near = by_meaning(legs.vector, here, k=legs.limit, policy=legs.policy, directed=legs.directed)
+            near = search_by_vector(legs.vector, here, k=legs.limit, policy=legs.policy, directed=legs.directed)
             yield self._searching(place, near)
 
     def _read(
-        self, namespace: str, legs: _Legs, answers: Iterator[Reply]
-    ) -> tuple[list[Candidate], list[Candidate], bool]:
+        self, namespace: str, legs: _QueryPlan, answers: Iterator[Reply]
+    ) -> tuple[list[IndexHit], list[IndexHit], bool]:
         """(hits by words, hits by meaning, whether vectors of zeros were in the way)."""
         home = self._home(namespace)
         text = scored_hits(next(answers), home) if legs.has_words else []
@@ -282,26 +313,28 @@ class RediSearchIndex:
             return text, [], False
         reply = next(answers)
         near = near_hits(reply, home)
-        return text, near, not legs.directed and is_spoiled(reply, len(near))
+        return text, near, not legs.directed and has_zero_distance(reply, len(near))
 
-    async def _find_worn(self, namespace: str, terms: list[str]) -> bool:
+    async def _find_overflowed(self, namespace: str, terms: list[str]) -> bool:
         """Whether there are worn words among these; they are remembered."""
 
-        def commands(place: Place) -> list[Command]:
+        def commands(place: IndexLocation) -> list[Command]:
             here = self._within(namespace, NO_FILTER, place)
-            each = (self._searching(place, best_by_word(term, here, scorer=self._server.scorer)) for term in terms)
+            each = (self._searching(place, top_score_query(term, here, scorer=self._server.scorer)) for term in terms)
             return [("FT.INFO", place.searched), *each]
 
         (facts, *replies), _ = await self._asked(namespace, commands)
-        documents = read_facts(facts).documents
-        worn = worn_among(terms, replies, documents)
+        documents = parse_index_info(facts).documents
+        worn = overflowed_terms(terms, replies, documents)
         if worn:
-            self._worn.remember(worn, _now())
+            self._worn.remember(worn, _loop_time())
         else:
-            self._worn.found_none(namespace, documents, _now())
+            self._worn.note_plausible(namespace, documents, _loop_time())
         return bool(worn)
 
-    async def _asked(self, namespace: str, commands: Callable[[Place], list[Command]]) -> tuple[list[Reply], int]:
+    async def _asked(
+        self, namespace: str, commands: Callable[[IndexLocation], list[Command]]
+    ) -> tuple[list[Reply], int]:
         """(replies, round trips) of commands that go to wherever the namespace is searched.
 
         Raises:
@@ -309,7 +342,7 @@ class RediSearchIndex:
         """
         for trip in range(1, _MOST_TRIES + 1):
             place = await self._placement.of(namespace)
-            began = _now()
+            began = _loop_time()
             try:
                 *replies, named = await self._line.read_many(
                     [*commands(place), ("GET", self._placement.key(namespace))]
@@ -317,12 +350,12 @@ class RediSearchIndex:
             except ServerError as error:
                 if not is_missing(error):
                     raise self._public(error) from error
-                self._placement.doubt(namespace)
+                self._placement.forget_location(namespace)
                 continue
             if named == place.named:
                 self._check_time(began)
                 return replies, trip
-            self._placement.doubt(namespace)
+            self._placement.forget_location(namespace)
         raise UnavailableError(f"search in {namespace!r}", "its index moves again and again; try again in a moment")
 
     async def _policy(self, namespace: str, filters: Every) -> tuple[str, int]:
@@ -333,10 +366,10 @@ class RediSearchIndex:
         place = await self._placement.of(namespace)
         if place.algorithm == "FLAT":
             return "", 0
-        wanted = rendered(filters.of_tags(), self._family)
+        wanted = render_filter(filters.of_tags(), self._family)
         if not wanted.text:
-            return policy_of(None), 0
-        now = _now()
+            return hybrid_policy(None), 0
+        now = _loop_time()
         matching, until = self._matched.get((namespace, wanted), (0, 0.0))
         spent = int(until < now)
         if spent:
@@ -344,22 +377,24 @@ class RediSearchIndex:
             if len(self._matched) >= _MOST_REMEMBERED:
                 self._matched.clear()
             self._matched[namespace, wanted] = matching, now + _REMEMBERED_S
-        return policy_of(matching), spent
+        return hybrid_policy(matching), spent
 
-    async def _page(self, namespace: str, wanted: Rendered, *, newest: str | None, offset: int, limit: int) -> Page:
-        def commands(place: Place) -> list[Command]:
+    async def _page(
+        self, namespace: str, wanted: RenderedFilter, *, newest: str | None, offset: int, limit: int
+    ) -> RecordPage:
+        def commands(place: IndexLocation) -> list[Command]:
             here = self._within(namespace, wanted, place)
-            query = by_filters(here, newest=newest, offset=offset if limit else 0, limit=limit)
+            query = search_by_filter(here, newest=newest, offset=offset if limit else 0, limit=limit)
             return [self._searching(place, query)]
 
         replies, _ = await self._asked(namespace, commands)
         return named_hits(replies[0], self._home(namespace))
 
-    def _searching(self, place: Place, query: tuple[Argument, ...]) -> Command:
+    def _searching(self, place: IndexLocation, query: tuple[Argument, ...]) -> Command:
         return ("FT.SEARCH", place.searched, *query, *self._timeout)
 
-    def _within(self, namespace: str, wanted: Rendered, place: Place) -> Rendered:
-        return narrowed(wanted, namespace) if place.named is None else wanted
+    def _within(self, namespace: str, wanted: RenderedFilter, place: IndexLocation) -> RenderedFilter:
+        return within_namespace(wanted, namespace) if place.named is None else wanted
 
     def _home(self, namespace: str) -> bytes:
         return self._keyspace.records(self._family.name, namespace).encode()
@@ -381,7 +416,7 @@ class RediSearchIndex:
 
     def _check_time(self, began: float) -> None:
         # Such a server answers what it has found until then, and does not say so.
-        if not self._server.fails_on_timeout and _now() - began >= self._timeout_s:
+        if not self._server.fails_on_timeout and _loop_time() - began >= self._timeout_s:
             raise self._too_slow()
 
     def _too_slow(self) -> UnavailableError:
@@ -392,7 +427,7 @@ class RediSearchIndex:
     def _public(self, error: ServerError) -> Exception:
         if "timeout limit" in error.text.lower():
             return self._too_slow()
-        return translate(error, self._line.address)
+        return public_error(error, self._line.address)
 
     async def _translated(self, work: Awaitable[T]) -> T:
         try:
@@ -401,11 +436,11 @@ class RediSearchIndex:
             raise self._public(error) from error
 
 
-def _now() -> float:
+def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _prefixed(terms: tuple[str, ...], namespace: str) -> list[str]:
+def _prefix_terms(terms: tuple[str, ...], namespace: str) -> list[str]:
     """The words as they lie in the namespace's records; what is no word is found nowhere."""
-    prefix = prefix_of(namespace)
+    prefix = namespace_term_prefix(namespace)
     return [prefix + term for term in terms if term.isascii() and term.isalnum() and term == term.lower()]

@@ -10,10 +10,10 @@ import re
 from typing import Any, Literal, NamedTuple
 
 from sharedmem.errors import ConfigError
-from sharedmem.search.protocol import SEPARATOR, Family
-from sharedmem.search.redisearch.replies import pairs
-from sharedmem.wire.keys import KeySpace
-from sharedmem.wire.replies import Argument, Command, Reply
+from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.replies import Argument, Command, Reply
+from sharedmem.search.protocol import SEPARATOR, RecordFamily
+from sharedmem.search.redisearch.replies import parse_pairs
 
 Algorithm = Literal["FLAT", "HNSW"]
 FIRST_BUILD = 1
@@ -26,7 +26,7 @@ _OWN_ONLY = 'exists(@pool) && exists(@ns) && !contains(@ns, "}}") && startswith(
 _HNSW_OPTIONS = ("M", 16, "EF_RUNTIME", 100)
 
 
-class Spec(NamedTuple):
+class IndexSpec(NamedTuple):
     """One index: how it is called, and what it holds."""
 
     name: str
@@ -36,7 +36,7 @@ class Spec(NamedTuple):
     """Whether several namespaces share it."""
 
 
-class Facts(NamedTuple):
+class IndexInfo(NamedTuple):
     """What the server tells of an index."""
 
     name: str
@@ -60,7 +60,7 @@ class Facts(NamedTuple):
     failed_why: str
 
 
-class Name(NamedTuple):
+class IndexName(NamedTuple):
     """What the name of an index says."""
 
     model: str
@@ -69,7 +69,7 @@ class Name(NamedTuple):
     build: int
 
 
-class Layout:
+class IndexLayout:
     """How the indexes of one family are laid out.
 
     Args:
@@ -77,24 +77,26 @@ class Layout:
         family: what is indexed.
     """
 
-    def __init__(self, keyspace: KeySpace, family: Family) -> None:
+    def __init__(self, keyspace: KeySpace, family: RecordFamily) -> None:
         self._keyspace = keyspace
         self._family = family
         self.alias = f"{keyspace.shared_index(family.name)}{_ALIAS}"
         """Under which the shared index is searched."""
 
-    def shared(self, build: int = FIRST_BUILD) -> Spec:
+    def shared(self, build: int = FIRST_BUILD) -> IndexSpec:
         """The index that small namespaces share."""
         family = self._family.name
-        return Spec(f"{self._keyspace.shared_index(family)}{self._tail(build)}", self._keyspace.family(family), True)
+        return IndexSpec(
+            f"{self._keyspace.shared_index(family)}{self._tail(build)}", self._keyspace.family(family), True
+        )
 
-    def own(self, namespace: str, build: int = FIRST_BUILD) -> Spec:
+    def own(self, namespace: str, build: int = FIRST_BUILD) -> IndexSpec:
         """A namespace's own index."""
         family = self._family.name
         head = self._keyspace.own_index(family, namespace)
-        return Spec(f"{head}{self._tail(build)}", self._keyspace.records(family, namespace), False)
+        return IndexSpec(f"{head}{self._tail(build)}", self._keyspace.records(family, namespace), False)
 
-    def creation(self, spec: Spec, algorithm: Algorithm) -> Command:
+    def creation(self, spec: IndexSpec, algorithm: Algorithm) -> Command:
         """The command that makes an index."""
         only = ("FILTER", self._filter(spec)) if spec.shares else ()
         head = ("FT.CREATE", spec.name, "ON", "HASH", "PREFIX", 1, spec.prefix, *only, "NOOFFSETS", "NOHL")
@@ -103,13 +105,13 @@ class Layout:
         words = ("terms", "TEXT", "NOSTEM", *tags, *numbers, *self._vector(algorithm))
         return (*head, "STOPWORDS", 0, "SCHEMA", *words)
 
-    def read_name(self, name: str) -> Name | None:
+    def read_name(self, name: str) -> IndexName | None:
         """What the name of one of the family's indexes says; None if it is none of ours."""
         tail = f":{':'.join(name.rsplit(':', 4)[1:])}"
         found = _NAME.fullmatch(tail)
         if found is None:
             return None
-        return Name(found["model"], int(found["dimension"]), int(found["schema"]), int(found["build"]))
+        return IndexName(found["model"], int(found["dimension"]), int(found["schema"]), int(found["build"]))
 
     def is_ours(self, name: str) -> bool:
         """Whether an index of that name would be one that this family makes."""
@@ -117,7 +119,7 @@ class Layout:
         wanted = (self._slug(), self._family.dimension, self._family.schema_version)
         return said is not None and said[:3] == wanted
 
-    def check(self, facts: Facts, spec: Spec) -> None:
+    def check(self, facts: IndexInfo, spec: IndexSpec) -> None:
         """Refuse an index that is not what this family wants.
 
         Raises:
@@ -131,7 +133,7 @@ class Layout:
                     setting, f"index {facts.name}", f"it has {what} {there}, this hub wants {wanted}; {advice}"
                 )
 
-    def _rebuilding(self, spec: Spec) -> str:
+    def _rebuilding(self, spec: IndexSpec) -> str:
         """The command line that builds an index anew."""
         namespace = spec.prefix.partition("{")[2].rpartition("}")[0]
         family = "" if self._family.name == "memory" else f" --family {self._family.name}"
@@ -144,7 +146,9 @@ class Layout:
             return ""
         return self._family.model if said.model == self._slug() else said.model.removeprefix(_NO_MODEL)
 
-    def _compared(self, facts: Facts, said: Name | None, spec: Spec) -> list[tuple[str, object, object, str]]:
+    def _compared(
+        self, facts: IndexInfo, said: IndexName | None, spec: IndexSpec
+    ) -> list[tuple[str, object, object, str]]:
         family = self._family
         rows: list[tuple[str, object, object, str]] = []
         # Who searches by words alone can use any index.
@@ -165,7 +169,7 @@ class Layout:
             ("the filter", facts.filter, self._filter(spec), "search index"),
         ]
 
-    def _filter(self, spec: Spec) -> str:
+    def _filter(self, spec: IndexSpec) -> str:
         return _OWN_ONLY.format(head=spec.prefix) if spec.shares else ""
 
     def _fields(self) -> frozenset[tuple[str, str]]:
@@ -190,20 +194,20 @@ class Layout:
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self._family.model)
 
 
-def read_facts(reply: Reply) -> Facts:
+def parse_index_info(reply: Reply) -> IndexInfo:
     """What `FT.INFO` tells."""
-    told = pairs(reply)
-    attributes = [pairs([word for word in row if not isinstance(word, list)]) for row in told["attributes"]]
+    told = parse_pairs(reply)
+    attributes = [parse_pairs([word for word in row if not isinstance(word, list)]) for row in told["attributes"]]
     vector: dict[str, Any] = next((row for row in attributes if row.get("type") == b"VECTOR"), {})
-    definition = pairs(told["index_definition"])
-    errors = pairs(told.get("Index Errors", []))
-    return Facts(
+    definition = parse_pairs(told["index_definition"])
+    errors = parse_pairs(told.get("Index Errors", []))
+    return IndexInfo(
         name=told["index_name"].decode(),
         documents=int(float(told["num_docs"])),
         failures=int(float(told["hash_indexing_failures"])),
         indexing=bool(int(float(told["indexing"]))),
         percent=float(told["percent_indexed"]),
-        bytes=_bytes(told),
+        bytes=_index_bytes(told),
         algorithm="HNSW" if vector.get("algorithm") == b"HNSW" else "FLAT",
         dimension=int(vector.get("dim", 0)),
         metric=vector.get("distance_metric", b"").decode(),
@@ -215,7 +219,7 @@ def read_facts(reply: Reply) -> Facts:
     )
 
 
-def _bytes(told: dict[str, Any]) -> int:
+def _index_bytes(told: dict[str, Any]) -> int:
     sizes = (told.get("total_index_memory_sz_mb"), told.get("vector_index_sz_mb"))
     found = [float(size) for size in sizes if size is not None]
     return round(sum(size for size in found if size == size) * 1_048_576)  # noqa: PLR0124  # leaves out what is no number

@@ -1,16 +1,18 @@
-"""What indexes are asked of the server beside searching: to be made, looked at, waited for and dropped."""
+"""Create, drop, wait for and inspect indexes on the server."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from sharedmem.errors import SharedMemoryError, UnavailableError
-from sharedmem.search.protocol import IndexProgress
-from sharedmem.search.redisearch.layout import Algorithm, Facts, Layout, Spec, read_facts
-from sharedmem.wire.faults import translate
-from sharedmem.wire.line import Line
-from sharedmem.wire.replies import Argument, Reply, ServerError
+from sharedmem.errors import ConfigError, SharedMemoryError, UnavailableError
+from sharedmem.models import IndexStatus
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.errors import public_error
+from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.replies import Argument, Reply, ServerError
+from sharedmem.search.protocol import IndexProgress, RecordFamily
+from sharedmem.search.redisearch.layout import Algorithm, IndexInfo, IndexLayout, IndexSpec, parse_index_info
 
 _STANDSTILL_S = 300.0
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.02, 1.0
@@ -34,7 +36,7 @@ class IndexServer:
         on_cluster: whether there are several servers, whose settings are left alone.
     """
 
-    def __init__(self, line: Line, layout: Layout, *, patience_s: float, on_cluster: bool) -> None:
+    def __init__(self, line: RedisClient, layout: IndexLayout, *, patience_s: float, on_cluster: bool) -> None:
         self._line = line
         self._layout = layout
         self._patience_s = patience_s
@@ -58,26 +60,26 @@ class IndexServer:
             if is_missing(error):
                 raise
             self.scorer = _OLDER_SCORER
-        self.fails_on_timeout = not self._on_cluster and await self._told_to_fail()
+        self.fails_on_timeout = not self._on_cluster and await self._fail_on_timeout()
 
-    async def facts(self, name: str) -> Facts | None:
+    async def facts(self, name: str) -> IndexInfo | None:
         """What there is to know of an index, or None if there is none. One round trip.
 
         Raises:
-            UnavailableError, AccessDeniedError, ConfigError: as `Line.call`.
+            UnavailableError, AccessDeniedError, ConfigError: as `RedisClient.call`.
         """
         try:
-            return read_facts(await self.ask("FT.INFO", name))
+            return parse_index_info(await self.ask("FT.INFO", name))
         except ServerError as error:
             if is_missing(error):
                 return None
-            raise translate(error, self._line.address) from error
+            raise public_error(error, self._line.address) from error
 
-    async def make(self, spec: Spec, algorithm: Algorithm) -> None:
+    async def make(self, spec: IndexSpec, algorithm: Algorithm) -> None:
         """Make an index, if it is not there. One round trip.
 
         Raises:
-            UnavailableError, AccessDeniedError, ConfigError: as `Line.call`.
+            UnavailableError, AccessDeniedError, ConfigError: as `RedisClient.call`.
         """
         await self._do(self._layout.creation(spec, algorithm), but="already exists")
 
@@ -94,7 +96,7 @@ class IndexServer:
         reply = await self._line.call("FT._LIST")
         return [name.decode() for name in reply if isinstance(name, bytes)] if isinstance(reply, list) else []
 
-    async def built(self, name: str) -> Facts:
+    async def built(self, name: str) -> IndexInfo:
         """Wait, for a while, until the server has looked at all documents.
 
         Raises:
@@ -102,12 +104,12 @@ class IndexServer:
         """
         deadline = asyncio.get_running_loop().time() + self._patience_s
 
-        def is_over(_: Facts) -> bool:
+        def is_over(_: IndexInfo) -> bool:
             return asyncio.get_running_loop().time() > deadline
 
         return await self._wait(name, is_over, lambda _: None)
 
-    async def built_at_last(self, name: str, *, total: int, progress: IndexProgress | None) -> Facts:
+    async def built_at_last(self, name: str, *, total: int, progress: IndexProgress | None) -> IndexInfo:
         """Wait until the server has looked at all documents, as long as it goes on.
 
         Raises:
@@ -116,7 +118,7 @@ class IndexServer:
         clock = asyncio.get_running_loop()
         seen, since = (-1.0, -1, -1), clock.time()
 
-        def stands_still(facts: Facts) -> bool:
+        def stands_still(facts: IndexInfo) -> bool:
             nonlocal seen, since
             # Of a graph with a hundred thousand vectors the percentage alone stands still for minutes.
             now = (facts.percent, facts.documents, facts.bytes)
@@ -124,7 +126,7 @@ class IndexServer:
                 seen, since = now, clock.time()
             return clock.time() - since > _STANDSTILL_S
 
-        def tell(facts: Facts) -> None:
+        def tell(facts: IndexInfo) -> None:
             if progress:
                 progress(min(facts.documents, total), total)
 
@@ -134,7 +136,9 @@ class IndexServer:
         """Send one command, whose refusal comes as a `ServerError`."""
         return await self._line.call(*args)
 
-    async def _wait(self, name: str, is_over: Callable[[Facts], bool], tell: Callable[[Facts], None]) -> Facts:
+    async def _wait(
+        self, name: str, is_over: Callable[[IndexInfo], bool], tell: Callable[[IndexInfo], None]
+    ) -> IndexInfo:
         pause_s = _FIRST_LOOK_S
         while True:
             facts = await self.facts(name)
@@ -157,9 +161,9 @@ class IndexServer:
             await self._line.call(*command)
         except ServerError as error:
             if but not in error.text:
-                raise translate(error, self._line.address) from error
+                raise public_error(error, self._line.address) from error
 
-    async def _told_to_fail(self) -> bool:
+    async def _fail_on_timeout(self) -> bool:
         # Redis 8 has it among its own settings; whoever may not set it sees by the time a search took.
         for command in (("FT.CONFIG", "SET", "ON_TIMEOUT", "fail"), ("CONFIG", "SET", "search-on-timeout", "fail")):
             try:
@@ -168,3 +172,107 @@ class IndexServer:
                 continue
             return True
         return False
+
+
+class IndexOverview:
+    """Looks at all indexes of a family.
+
+    Args:
+        line: the way to the server.
+        keyspace: spells keys.
+        family: of the records.
+        server: its indexes.
+        layout: how they are laid out.
+        on_cluster: whether indexes are spread over several servers.
+    """
+
+    def __init__(
+        self,
+        line: RedisClient,
+        keyspace: KeySpace,
+        family: RecordFamily,
+        *,
+        server: IndexServer,
+        layout: IndexLayout,
+        on_cluster: bool,
+    ) -> None:
+        self._line = line
+        self._keyspace = keyspace
+        self._family = family
+        self._server = server
+        self._layout = layout
+        self._on_cluster = on_cluster
+
+    async def statuses(self) -> list[IndexStatus]:
+        """One for each index. A round trip each, and on a cluster a scan of its keys."""
+        names = await (self._placed() if self._on_cluster else self._listed())
+        return [status for name in sorted(names) if (status := await self._status(name)) is not None]
+
+    async def _listed(self) -> list[str]:
+        shared = self._keyspace.shared_index(self._family.name)
+        return [
+            name
+            for name in await self._server.names()
+            if name.startswith(shared) or self._namespace_of(name) is not None
+        ]
+
+    async def _placed(self) -> list[str]:
+        found: set[str] = set()
+        # A star is a name that no namespace has, and here a glob for all of them.
+        async for keys in self._line.scan(self._keyspace.record_place(self._family.name, "*"), near=None):
+            for key in keys:
+                named = await self._line.call("GET", key)
+                found |= {named.decode()} if isinstance(named, bytes) else set()
+        return list(found)
+
+    async def _status(self, name: str) -> IndexStatus | None:
+        facts = await self._server.facts(name)
+        if facts is None:
+            return None
+        namespace = self._namespace_of(name)
+        said = self._layout.read_name(name)
+        return IndexStatus(
+            name=name,
+            family=self._family.name,
+            namespaces=() if namespace is None else (namespace,),
+            documents=facts.documents,
+            algorithm=facts.algorithm,
+            dimension=facts.dimension,
+            model=self._layout.model_of(name),
+            schema_version=said.schema_version if said else 0,
+            failures=facts.failures,
+            indexing=facts.indexing,
+            bytes=facts.bytes,
+            problems=tuple(await self._problems(facts, namespace)),
+        )
+
+    async def _problems(self, facts: IndexInfo, namespace: str | None) -> list[str]:
+        found = []
+        if facts.failures:
+            found.append(
+                f"the server could not index {facts.failures} records, such as {facts.failed_key!r}"
+                f" ({facts.failed_why}); they are not found until they are written anew"
+            )
+        if facts.indexing:
+            found.append(f"it is half built: {facts.percent:.0%} of its documents")
+        if not await self._is_searched(facts.name, namespace):
+            found.append("nobody searches it: a build that has not ended; `sharedmem index rebuild` goes on with it")
+        layout = self._layout
+        spec = layout.shared() if namespace is None else layout.own(namespace)
+        try:
+            layout.check(facts, spec)
+        except ConfigError as error:
+            found.append(str(error))
+        return found
+
+    async def _is_searched(self, name: str, namespace: str | None) -> bool:
+        if namespace is None:
+            current = await self._server.facts(self._layout.alias)
+            return current is not None and current.name == name
+        return await self._line.call("GET", self._keyspace.record_place(self._family.name, namespace)) == name.encode()
+
+    def _namespace_of(self, name: str) -> str | None:
+        """Whose own index of this family it is; None if it is none."""
+        namespace = name.partition("}:$")[0].partition(":{")[2]
+        head = self._keyspace.own_index(self._family.name, namespace)
+        return namespace if namespace and name.startswith(head) else None

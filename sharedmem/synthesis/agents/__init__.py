@@ -1,1 +1,1 @@
-"""Who reads conversations, judges conflicts and writes successors: a language model, or rules."""
+"""Agents that read conversations, judge conflicts and write successors: a language model, or rules."""

@@ -1,4 +1,4 @@
-"""Agents that ask a language model, and take nothing that was not asked for."""
+"""Agents that ask a language model."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from sharedmem.models import ConversationSummary, Note, Resolution, SynthesisMes
 from sharedmem.providers.chunks import count_tokens
 from sharedmem.providers.protocol import ChatMessage, LanguageModel
 from sharedmem.synthesis.agents import prompts
-from sharedmem.synthesis.outputs import (
+from sharedmem.synthesis.protocol import Consolidation
+from sharedmem.synthesis.schemas import (
+    AnswerT,
     ConflictOutput,
     ConflictVerdict,
     ConsolidatedOutput,
     EpisodicOutput,
-    Given,
     SummaryOutput,
-    says_something,
-    with_content,
+    has_words,
+    require_content,
 )
-from sharedmem.synthesis.protocol import Consolidation
 
 MOST_TOKENS = 60_000
 """Tokens of one question. A longer one is refused rather than cut: what is cut off nobody has read."""
@@ -59,10 +59,10 @@ class ModelAgents:
 
     async def fast_summary(self, messages: Sequence[SynthesisMessage]) -> ConversationSummary:
         """As `Agents.fast_summary`. One question, two if the first answer is empty."""
-        asked = _short_enough(prompts.fast_summary(messages))
+        asked = _check_prompt_size(prompts.fast_summary(messages))
         for _ in range(2):
             text = (await self._model.write(asked, max_tokens=_FAST_TOKENS)).strip()
-            if says_something(text):
+            if has_words(text):
                 return ConversationSummary(summary=text)
         raise InvalidError("answer", text, f"{self.name} gave no summary, twice; ask anew, or do without")
 
@@ -85,9 +85,9 @@ class ModelAgents:
         answer = await self._complete(prompts.consolidate(notes), ConsolidatedOutput)
         return Consolidation(answer.consolidated_memory.natural_memory_note.strip(), self.name)
 
-    async def _complete(self, asked: Sequence[ChatMessage], form: type[Given]) -> Given:
+    async def _complete(self, asked: Sequence[ChatMessage], form: type[AnswerT]) -> AnswerT:
         # Checked again: not every model reads its answers with the form's own reader.
-        return with_content(await self._model.complete(_short_enough(asked), form))
+        return require_content(await self._model.complete(_check_prompt_size(asked), form))
 
     def _resolution(self, note: Note, verdict: ConflictVerdict | None) -> Resolution:
         if verdict is None:
@@ -119,7 +119,7 @@ def _by_handle(answer: ConflictOutput, old: Mapping[str, Note]) -> dict[str, Con
     return verdicts
 
 
-def _short_enough(asked: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
+def _check_prompt_size(asked: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
     tokens = sum(count_tokens(message.content) for message in asked)
     if tokens <= MOST_TOKENS:
         return asked

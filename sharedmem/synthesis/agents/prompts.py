@@ -62,48 +62,50 @@ _CONSOLIDATE = (
 
 def episodic(messages: Sequence[SynthesisMessage]) -> list[ChatMessage]:
     """How they dealt with one another."""
-    return _asked(_EPISODIC, [_message(message) for message in messages])
+    return _chat_messages(_EPISODIC, [_message_line(message) for message in messages])
 
 
 def summary(messages: Sequence[SynthesisMessage]) -> list[ChatMessage]:
     """What it was about, in the form of a note."""
-    return _asked(_SUMMARY, [_message(message) for message in messages])
+    return _chat_messages(_SUMMARY, [_message_line(message) for message in messages])
 
 
 def fast_summary(messages: Sequence[SynthesisMessage]) -> list[ChatMessage]:
     """What it was about, as a text."""
-    return _asked(_FAST, [_message(message) for message in messages])
+    return _chat_messages(_FAST, [_message_line(message) for message in messages])
 
 
 def judge(new: Note, old: Mapping[str, Note]) -> list[ChatMessage]:
     """What becomes of older notes, by handle."""
-    lines = [_note(note, f"older note {handle}") for handle, note in old.items()]
-    return _asked(_JUDGE, [*lines, _note(new, "the new note")])
+    lines = [_note_line(note, f"older note {handle}") for handle, note in old.items()]
+    return _chat_messages(_JUDGE, [*lines, _note_line(new, "the new note")])
 
 
 def consolidate(notes: Sequence[Note]) -> list[ChatMessage]:
     """One note out of several, given oldest first and whole."""
-    return _asked(_CONSOLIDATE, [_note(note, f"note {place}") for place, note in enumerate(notes, start=1)])
+    return _chat_messages(
+        _CONSOLIDATE, [_note_line(note, f"note {place}") for place, note in enumerate(notes, start=1)]
+    )
 
 
-def _asked(task: str, lines: Sequence[bytes]) -> list[ChatMessage]:
+def _chat_messages(task: str, lines: Sequence[bytes]) -> list[ChatMessage]:
     data = b"\n".join([b"BEGIN DATA", *lines, b"END DATA"]).decode()
     return [ChatMessage(role="system", content=f"{task}\n\n{_DATA}"), ChatMessage(role="user", content=data)]
 
 
-def _message(message: SynthesisMessage) -> bytes:
+def _message_line(message: SynthesisMessage) -> bytes:
     said = {
         "role": message.role,
-        "name": _sendable(message.name or "") or None,
+        "name": _drop_surrogates(message.name or "") or None,
         "at": message.timestamp,
-        "content": _sendable(message.content),
+        "content": _drop_surrogates(message.content),
     }
     return orjson.dumps({name: value for name, value in said.items() if value is not None})
 
 
-def _note(note: Note, handle: str) -> bytes:
-    return orjson.dumps({"handle": handle, "at": note.created_at, "text": _sendable(note.memory_note)})
+def _note_line(note: Note, handle: str) -> bytes:
+    return orjson.dumps({"handle": handle, "at": note.created_at, "text": _drop_surrogates(note.memory_note)})
 
 
-def _sendable(text: str) -> str:
+def _drop_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()

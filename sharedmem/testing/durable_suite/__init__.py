@@ -12,15 +12,13 @@ Needs pytest and pytest-asyncio with `asyncio_mode = "auto"`. Each test works in
 stay: give it a database that goes away.
 """
 
-import sharedmem.testing.suites  # noqa: F401  # the door: it needs pytest
-from sharedmem.testing.durable_suite.bodies import BodyTests
-from sharedmem.testing.durable_suite.purges import LifeTests, PurgeTests
-from sharedmem.testing.durable_suite.puts import PutTests
-from sharedmem.testing.durable_suite.queries import QueryTests
-from sharedmem.testing.durable_suite.walks import WalkTests
+import sharedmem.testing.pytest_required  # noqa: F401  # the door: it needs pytest
+from sharedmem.testing.durable_suite.lifecycle import OpenCloseTests, PurgeTests
+from sharedmem.testing.durable_suite.queries import IterationTests, QueryTests
+from sharedmem.testing.durable_suite.records import BodyTests, PutTests
 
 __all__ = ["DurableSuite"]
 
 
-class DurableSuite(PutTests, BodyTests, QueryTests, WalkTests, PurgeTests, LifeTests):
+class DurableSuite(PutTests, BodyTests, QueryTests, IterationTests, PurgeTests, OpenCloseTests):
     """The whole of `Durable`; a backend's test class gives the fixture `durable`, an open one that it closes."""

@@ -31,13 +31,13 @@ def tombstone(key: str, stamp: int, /, **fields: object) -> DurableRecord:
     return head(key, stamp, **({"deleted": True, "floor": T + stamp, "body": ""} | fields))
 
 
-async def everything_of(durable: Durable, namespace: str, **choice: object) -> list[DurableRecord]:
+async def all_records_of(durable: Durable, namespace: str, **choice: object) -> list[DurableRecord]:
     """The records of all pages of a walk."""
     pages = durable.iterate(namespace, **choice)  # type: ignore[arg-type]  # handed through as the test wrote them
     return [record async for page in pages for record in page]
 
 
-def by_place(records: list[DurableRecord]) -> list[DurableRecord]:
+def sort_by_key(records: list[DurableRecord]) -> list[DurableRecord]:
     """In the order of key and element."""
     return sorted(records, key=lambda record: (record.key, record.element))
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from sharedmem.graph.graph import Graph
 from sharedmem.hub import Hub
-from sharedmem.knowledge.graph.graph import Graph
 from sharedmem.models import Fact
 from sharedmem.store import SharedMemoryStore
-from sharedmem.testing.store_suite.base import StoreFixtures
+from sharedmem.testing.store_fixtures import StoreFixtures
 
 GROUP = "acme:talk"
 OTHER = "acme:talk-2"
@@ -41,11 +41,11 @@ class GraphFixtures(StoreFixtures):
         await hub.store(f"{namespace}0").clear()
 
 
-def spoken(facts: Iterable[Fact]) -> list[str]:
+def fact_texts(facts: Iterable[Fact]) -> list[str]:
     """Facts as sentences, in order of their letters."""
     return sorted(fact.fact for fact in facts)
 
 
-def targets(facts: Iterable[Fact]) -> list[str]:
+def fact_targets(facts: Iterable[Fact]) -> list[str]:
     """Where facts lead to, in order of their letters."""
     return sorted(fact.target_name for fact in facts)

@@ -10,27 +10,25 @@ removes the records that it wrote; the index itself is removed by whoever made i
 `asyncio_mode = "auto"`.
 """
 
-import sharedmem.testing.suites  # noqa: F401  # the door: it needs pytest
-from sharedmem.testing.index_suite.base import Shelf, suite_family
-from sharedmem.testing.index_suite.filters import FilterTests
-from sharedmem.testing.index_suite.moving import MovingTests
-from sharedmem.testing.index_suite.pages import PageTests
-from sharedmem.testing.index_suite.ranking import RankingTests
-from sharedmem.testing.index_suite.scope import ScopeTests
-from sharedmem.testing.index_suite.searches import SearchTests
+import sharedmem.testing.pytest_required  # noqa: F401  # the door: it needs pytest
+from sharedmem.testing.index_suite.base import IndexedNamespace, suite_family
+from sharedmem.testing.index_suite.namespaces import IndexMigrationTests, IndexPageTests, NamespaceIsolationTests
+from sharedmem.testing.index_suite.search import IndexFilterTests, IndexRankingTests, IndexSearchTests
 
 __all__ = [
-    "FilterTests",
+    "IndexFilterTests",
+    "IndexMigrationTests",
+    "IndexPageTests",
+    "IndexRankingTests",
+    "IndexSearchTests",
     "IndexSuite",
-    "MovingTests",
-    "PageTests",
-    "RankingTests",
-    "ScopeTests",
-    "SearchTests",
-    "Shelf",
+    "IndexedNamespace",
+    "NamespaceIsolationTests",
     "suite_family",
 ]
 
 
-class IndexSuite(SearchTests, RankingTests, FilterTests, ScopeTests, PageTests, MovingTests):
+class IndexSuite(
+    IndexSearchTests, IndexRankingTests, IndexFilterTests, NamespaceIsolationTests, IndexPageTests, IndexMigrationTests
+):
     """The whole of it; a test class inherits it and gives the fixture `index`."""

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from sharedmem.clock import new_id
-from sharedmem.search.analysis import document_terms, prefix_of, query_terms
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.vectors import Vector, normalize, to_half
 from sharedmem.search.filters import ALL, Every
-from sharedmem.search.protocol import Candidate, Family, Index, Query
-from sharedmem.search.tags import joined
-from sharedmem.wire.keys import KeySpace
-from sharedmem.wire.line import Line
-from sharedmem.wire.vectors import Vector, to_half, unit
+from sharedmem.search.protocol import Index, IndexHit, IndexQuery, RecordFamily
+from sharedmem.search.tags import join_tags
+from sharedmem.text.analysis import document_terms, namespace_term_prefix, query_terms
 
 DIMENSION = 8
 TAGS = ("ns", "user", "tags")
@@ -50,19 +50,19 @@ return 1
 """
 
 
-def suite_family(model: str = "suite:model", dimension: int = DIMENSION) -> Family:
+def suite_family(model: str = "suite:model", dimension: int = DIMENSION) -> RecordFamily:
     """A family that nobody else has."""
-    return Family(f"suite-{new_id(6)}", TAGS, ("at", "size"), model, dimension)
+    return RecordFamily(f"suite-{new_id(6)}", TAGS, ("at", "size"), model, dimension)
 
 
 def direction(*numbers: float) -> Vector:
     """A unit vector that begins with these numbers; the others are zero."""
     vector = np.zeros(DIMENSION, np.float32)
     vector[: len(numbers)] = numbers
-    return unit(vector)
+    return normalize(vector)
 
 
-class Shelf:
+class IndexedNamespace:
     """The records of one family in one namespace, written as their owners write them: in one step with their log.
 
     Args:
@@ -72,7 +72,7 @@ class Shelf:
         namespace: whose.
     """
 
-    def __init__(self, line: Line, keyspace: KeySpace, family: Family, namespace: str) -> None:
+    def __init__(self, line: RedisClient, keyspace: KeySpace, family: RecordFamily, namespace: str) -> None:
         self._line = line
         self._keyspace = keyspace
         self._family = family
@@ -91,14 +91,14 @@ class Shelf:
         facts: bytes = b"facts",
     ) -> int:
         """Write a record whole; its version."""
-        prefix = prefix_of(self.namespace)
+        prefix = namespace_term_prefix(self.namespace)
         fields: dict[str, str | bytes | None] = {
             "terms": " ".join(prefix + term for term in document_terms(text)),
             "vector": None if vector is None else to_half(vector),
             "facts": facts,
             "ns": self.namespace,
-            "user": None if user is None else joined([user]),
-            "tags": joined(tags) or None,
+            "user": None if user is None else join_tags([user]),
+            "tags": join_tags(tags) or None,
             "at": None if at is None else repr(at),
         }
         self._ids.add(id_)
@@ -141,24 +141,24 @@ class Shelf:
         return self._keyspace.record(self._family.name, self.namespace, id_)
 
 
-Shelves: TypeAlias = Callable[[str], Shelf]
+OpenIndexedNamespace: TypeAlias = Callable[[str], IndexedNamespace]
 
 
 class IndexFixtures:
     """Shelves; `line`, `keyspace` and `index` come from who inherits."""
 
     @pytest.fixture
-    def suite_family(self) -> Family:
+    def suite_family(self) -> RecordFamily:
         """A family of this test alone."""
         return suite_family()
 
     @pytest.fixture
-    async def shelves(self, line: Line, keyspace: KeySpace, index: Index) -> AsyncIterator[Shelves]:
+    async def shelves(self, line: RedisClient, keyspace: KeySpace, index: Index) -> AsyncIterator[OpenIndexedNamespace]:
         """Gives the shelf of a namespace; they are all cleared afterwards."""
-        opened: dict[str, Shelf] = {}
+        opened: dict[str, IndexedNamespace] = {}
 
-        def shelf_of(namespace: str) -> Shelf:
-            return opened.setdefault(namespace, Shelf(line, keyspace, index.family, namespace))
+        def shelf_of(namespace: str) -> IndexedNamespace:
+            return opened.setdefault(namespace, IndexedNamespace(line, keyspace, index.family, namespace))
 
         yield shelf_of
         for shelf in opened.values():
@@ -166,22 +166,24 @@ class IndexFixtures:
             await shelf.clear()
 
     @pytest.fixture
-    def shelf(self, shelves: Shelves) -> Shelf:
+    def shelf(self, shelves: OpenIndexedNamespace) -> IndexedNamespace:
         """The shelf of one namespace."""
         return shelves("team")
 
 
-async def by_words(index: Index, shelf: Shelf, text: str, filters: Every = ALL, *, candidates: int = 100) -> list[str]:
+async def search_by_words(
+    index: Index, shelf: IndexedNamespace, text: str, filters: Every = ALL, *, candidates: int = 100
+) -> list[str]:
     """The ids that a search by words finds, best first."""
-    query = Query(terms=query_terms(text), filters=filters, candidates=candidates)
-    return ids((await index.search(shelf.namespace, query)).text)
+    query = IndexQuery(terms=query_terms(text), filters=filters, candidates=candidates)
+    return ids_of((await index.search(shelf.namespace, query)).text)
 
 
-async def by_meaning(index: Index, shelf: Shelf, vector: Vector, filters: Every = ALL) -> list[str]:
+async def search_by_vector(index: Index, shelf: IndexedNamespace, vector: Vector, filters: Every = ALL) -> list[str]:
     """The ids that a search by meaning finds, best first."""
-    return ids((await index.search(shelf.namespace, Query(vector=vector, filters=filters))).vector)
+    return ids_of((await index.search(shelf.namespace, IndexQuery(vector=vector, filters=filters))).vector)
 
 
-def ids(hits: Iterable[Candidate]) -> list[str]:
+def ids_of(hits: Iterable[IndexHit]) -> list[str]:
     """Their ids, in their order."""
     return [hit.id for hit in hits]

@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from support.chaos import ChaosProxy
+from support.chaos_proxy import ChaosProxy
 
-from chaos.faults import kill_server, logging_server, lose_replies, meanwhile
-from chaos.hubs import opened
+from chaos.faults import kill_server, logging_server, lose_replies, repeat_fault
+from chaos.hubs import open_hubs
 from chaos.scenario import Scenario, Trial
 from sharedmem import Barrier, BarrierError
 
@@ -43,19 +43,19 @@ class Barriers(Scenario):
         with logging_server() as server:
             async with (
                 ChaosProxy(server.url) as proxy,
-                opened(proxy.url, _HUBS, is_control=trial.is_control) as hubs,
+                open_hubs(proxy.url, _HUBS, is_control=trial.is_control) as hubs,
             ):
                 barriers = [hubs[party % _HUBS].store("meet").barrier("start", _PARTIES) for party in range(_PARTIES)]
                 rages = (
                     lose_replies(trial, proxy, b"EVALSHA"),
                     kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S),
                 )
-                async with meanwhile(*rages):
+                async with repeat_fault(*rages):
                     while not trial.is_over:
                         await _meet(trial, barriers, passed)
-                        trial.judge(misled(passed) if trial.is_control else [])
+                        trial.judge(find_broken_passages(passed) if trial.is_control else [])
         trial.did(len(passed))
-        trial.judge([] if trial.is_control else misled(passed))
+        trial.judge([] if trial.is_control else find_broken_passages(passed))
 
 
 async def _meet(trial: Trial, barriers: list[Barrier], passed: list[Passage]) -> None:
@@ -76,7 +76,7 @@ async def _meet(trial: Trial, barriers: list[Barrier], passed: list[Passage]) ->
             raise outcome
 
 
-def misled(passed: Iterable[Passage]) -> list[str]:
+def find_broken_passages(passed: Iterable[Passage]) -> list[str]:
     """What is wrong: somebody passed before all had come, or passed twice with one opening."""
     found, openings = [], defaultdict[int, list[Passage]](list)
     for passage in passed:

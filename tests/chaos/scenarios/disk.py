@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from support.bare_server import BareServer
+from support.redis_process import RedisProcess
 
-from chaos.batches import judged_batches
-from chaos.faults import meanwhile, restart
-from chaos.hubs import opened
+from chaos.faults import repeat_fault, restart
+from chaos.hubs import open_hubs
+from chaos.judged_batches import run_judged_batches
 from chaos.scenario import Scenario, SkippedError, Trial
 
 _HUBS, _MOST_LEFT_BYTES = 3, 40_000
@@ -31,12 +31,12 @@ again, and it is restarted where it has ended."
             raise SkippedError("the size of another process's files can be limited on Linux only")
         fsync = trial.dice.choice(("always", "everysec"))
         log: dict[str, Any] = {"appendonly": "no"} if trial.is_control else {"appendonly": "yes", "appendfsync": fsync}
-        with BareServer(auto_aof_rewrite_percentage=0, **log) as server:
-            async with opened(server.url, _HUBS, gives_up=True) as hubs, meanwhile(_fill(trial, server)):
-                await judged_batches(trial, hubs)
+        with RedisProcess(auto_aof_rewrite_percentage=0, **log) as server:
+            async with open_hubs(server.url, _HUBS, gives_up=True) as hubs, repeat_fault(_fill(trial, server)):
+                await run_judged_batches(trial, hubs)
 
 
-async def _fill(trial: Trial, server: BareServer) -> None:
+async def _fill(trial: Trial, server: RedisProcess) -> None:
     while True:
         await trial.pause(*_BEFORE_S)
         try:

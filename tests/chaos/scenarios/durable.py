@@ -10,10 +10,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
-from support.cosmos import Room, installed_emulator
+from support.cosmos_emulator import EmulatedDatabase, installed_emulator
 
+from chaos.redis_loss_rounds import Durability, HarmTier, Manner, run_loss_rounds
 from chaos.scenario import Scenario, SkippedError, Trial
-from chaos.storms import Durability, HarmTier, Manner, storms
 
 _HELD_S = (0.1, 1.0)
 _STEPS_IN_COSMOS = 25
@@ -31,7 +31,7 @@ class _DurableInFile(Scenario):
         async def lock(trial: Trial) -> None:
             await asyncio.to_thread(_hold, file, trial.dice.uniform(*_HELD_S))
 
-        await storms(trial, tier, plays=self.plays, harm_tier=lock)
+        await run_loss_rounds(trial, tier, plays=self.plays, harm_tier=lock)
 
 
 class DurableRules(_DurableInFile):
@@ -75,7 +75,7 @@ class DurableCosmos(Scenario):
             raise SkippedError(str(missing)) from missing
         try:
             room = emulator.room()
-            await storms(
+            await run_loss_rounds(
                 trial,
                 _named(room, trial.folder),
                 plays=(("know", "through"), ("once", "through"), ("know", "behind")),
@@ -86,12 +86,12 @@ class DurableCosmos(Scenario):
             await asyncio.to_thread(emulator.stop)
 
 
-def _named(room: Room, folder: Path) -> dict[str, Any]:
+def _named(room: EmulatedDatabase, folder: Path) -> dict[str, Any]:
     tier = {"durable_url": room.emulator.url, "cosmos_key": "a2V5", "cosmos_database": room.database}
     return tier | {"data_dir": str(folder)}
 
 
-def _failing(room: Room) -> HarmTier:
+def _failing(room: EmulatedDatabase) -> HarmTier:
     async def fail(trial: Trial) -> None:
         fault: dict[str, Any] = trial.dice.choice(
             (

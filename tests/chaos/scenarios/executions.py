@@ -8,14 +8,22 @@ import os
 import signal
 from contextlib import suppress
 
-from support.bare_server import BareServer
-from support.chaos import ChaosProxy
-from support.children import Child
-from support.executors import LEASE_S, NAMESPACE, Event, disorder, doubles, executor, parsed
-from support.faulty_hubs import persistent
+from support.agent_processes import AgentProcess
+from support.chaos_proxy import ChaosProxy
+from support.executor_processes import (
+    LEASE_S,
+    NAMESPACE,
+    ExecutorEvent,
+    find_double_starts,
+    find_order_violations,
+    parse_events,
+    start_executor,
+)
+from support.faulty_hubs import persistent_settings
+from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
-from chaos.faults import kill_server, logging_server, lose_replies, meanwhile, tell
+from chaos.faults import kill_server, logging_server, lose_replies, repeat_fault, send_server_command
 from chaos.scenario import Scenario, Trial
 from sharedmem import Hub
 
@@ -36,32 +44,32 @@ killed with kill -9."
     async def run(self, trial: Trial) -> None:
         with logging_server() as server:
             # A hub that is opened while the server is dead is told so: this one is there before.
-            async with ChaosProxy(server.url) as proxy, Hub.open(settings=persistent(server.url)) as hub:
+            async with ChaosProxy(server.url) as proxy, Hub.open(settings=persistent_settings(server.url)) as hub:
                 rages = (
                     lose_replies(trial, proxy, b"EVALSHA"),
                     kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S),
                 )
-                async with meanwhile(*rages):
+                async with repeat_fault(*rages):
                     await _rounds(trial, server, hub, proxy.url)
 
 
-async def _rounds(trial: Trial, server: BareServer, hub: Hub, url: str) -> None:
+async def _rounds(trial: Trial, server: RedisProcess, hub: Hub, url: str) -> None:
     for round_ in itertools.count():
-        await tell(server, "FLUSHALL")
+        await send_server_command(server, "FLUSHALL")
         trial.judge(_judged(await _round(trial, hub, url, round_), trial))
         if trial.is_over:
             break
 
 
-def _judged(history: list[Event], trial: Trial) -> list[str]:
+def _judged(history: list[ExecutorEvent], trial: Trial) -> list[str]:
     trial.did(len(history))
     if trial.is_control:
-        return doubles([event for event in history if event.session == "careless"])
+        return find_double_starts([event for event in history if event.session == "careless"])
     careful = [event for event in history if event.session != "careless"]
-    return doubles([event for event in careful if event.session == "never"]) + disorder(careful)
+    return find_double_starts([event for event in careful if event.session == "never"]) + find_order_violations(careful)
 
 
-async def _round(trial: Trial, hub: Hub, url: str, round_: int) -> list[Event]:
+async def _round(trial: Trial, hub: Hub, url: str, round_: int) -> list[ExecutorEvent]:
     sessions = ("careless",) if trial.is_control else ("never", "takeover")
     log = hub.store(NAMESPACE).decisions
     for session in sessions:
@@ -74,7 +82,7 @@ async def _round(trial: Trial, hub: Hub, url: str, round_: int) -> list[Event]:
 
     try:
         await crew.gather()
-        async with meanwhile(crew.suffer()):
+        async with repeat_fault(crew.suffer()):
             await wait_until(have_all_ended, description="all have ended", within_s=_PATIENCE_S)
     except AssertionError:
         trial.judge([f"round {round_}: not every plan had ended after {_PATIENCE_S:g} s"])
@@ -86,8 +94,8 @@ class _Crew:
 
     def __init__(self, trial: Trial, url: str) -> None:
         self._trial, self._url = trial, url
-        self._at_work: list[Child] = []
-        self._everyone: list[Child] = []
+        self._at_work: list[AgentProcess] = []
+        self._everyone: list[AgentProcess] = []
         self._told: list[asyncio.Task[list[list[str]]]] = []
 
     async def gather(self) -> None:
@@ -107,26 +115,26 @@ class _Crew:
             _signal(sleeper, signal.SIGCONT)
             self._trial.broke(2)
 
-    async def end(self) -> list[Event]:
+    async def end(self) -> list[ExecutorEvent]:
         """Kill them; what all of them did."""
         for child in self._at_work:
             child.kill()
         lines = [line for told in await asyncio.gather(*self._told) for line in told]
         for child in self._everyone:
             await child.end()
-        return parsed(lines)
+        return parse_events(lines)
 
-    async def _hire(self) -> Child:
+    async def _hire(self) -> AgentProcess:
         child = None
         while child is None:
             with suppress(AssertionError):  # it was to open its hub while the server was dead
-                child = await executor(self._url, self._trial.dice.randrange(10**9))
+                child = await start_executor(self._url, self._trial.dice.randrange(10**9))
         self._at_work.append(child)
         self._everyone.append(child)
         self._told.append(asyncio.create_task(child.rest()))
         return child
 
 
-def _signal(child: Child, number: signal.Signals) -> None:
+def _signal(child: AgentProcess, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.kill(child.pid, number)

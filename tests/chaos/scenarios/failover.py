@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from support.faulty_hubs import persistent
+from support.faulty_hubs import persistent_settings
 from support.topologies import SentinelGroup, sentinel_group
 from support.waiting import wait_until
 
-from chaos.faults import meanwhile
+from chaos.faults import repeat_fault
 from chaos.scenario import Scenario, Trial
 from sharedmem import Hub, SharedMemoryStore, UnavailableError
 
@@ -40,7 +40,7 @@ class Failover(Scenario):
 
     async def run(self, trial: Trial) -> None:
         while True:
-            async with sentinel_group() as group, Hub.open(settings=persistent(group.url)) as hub:
+            async with sentinel_group() as group, Hub.open(settings=persistent_settings(group.url)) as hub:
                 await _round(trial, group, hub)
             if trial.is_over:
                 break
@@ -48,7 +48,7 @@ class Failover(Scenario):
 
 async def _round(trial: Trial, group: SentinelGroup, hub: Hub) -> None:
     store, logs = hub.store("failover"), [Log() for _ in range(_WRITERS * _KEYS)]
-    async with meanwhile(*(_write(trial, store, logs, writer) for writer in range(_WRITERS))):
+    async with repeat_fault(*(_write(trial, store, logs, writer) for writer in range(_WRITERS))):
         await trial.pause(0.3, 1.0)
         had = [log.acknowledged for log in logs]
         if await asyncio.to_thread(group.catch_up) != 1:
@@ -68,7 +68,9 @@ async def _round(trial: Trial, group: SentinelGroup, hub: Hub) -> None:
         else:
             await _gone_on(trial, logs)
     found = [await store.read(f"k{number}") for number in range(len(logs))]
-    trial.judge([sentence for number, log in enumerate(logs) for sentence in lost(f"k{number}", log, found[number])])
+    trial.judge(
+        [sentence for number, log in enumerate(logs) for sentence in find_lost_writes(f"k{number}", log, found[number])]
+    )
 
 
 async def _write(trial: Trial, store: SharedMemoryStore, logs: Sequence[Log], writer: int) -> None:
@@ -95,7 +97,7 @@ async def _gone_on(trial: Trial, logs: Sequence[Log]) -> None:
         trial.judge([str(late)])
 
 
-def lost(key: str, log: Log, found: object) -> list[str]:
+def find_lost_writes(key: str, log: Log, found: object) -> list[str]:
     """What is wrong with a key: less than was replicated, something nobody wrote, or versions that fall."""
     sentences = []
     if log.replicated >= 0 and (not isinstance(found, int) or found < log.replicated):

@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from redis.exceptions import RedisError
-from support.bare_server import BareServer
-from support.chaos import ChaosProxy
-from support.faulty_hubs import persistent
-from support.following import following
+from support.chaos_proxy import ChaosProxy
+from support.closed_iterators import closed_at_exit
+from support.faulty_hubs import persistent_settings
+from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
-from chaos.faults import kill_server, logging_server, meanwhile
+from chaos.faults import kill_server, logging_server, repeat_fault
 from chaos.scenario import Scenario, Trial
 from sharedmem import Change, Gap, Hub, SharedMemoryStore
 
@@ -48,8 +48,8 @@ come back with their cursor, the server is killed with kill -9."
         with logging_server() as server:
             async with (
                 ChaosProxy(server.url) as proxy,
-                Hub.open(settings=persistent(server.url, change_log_length=_KEPT)) as hub,
-                Hub.open(settings=persistent(proxy.url, change_log_length=_KEPT)) as shaken,
+                Hub.open(settings=persistent_settings(server.url, change_log_length=_KEPT)) as hub,
+                Hub.open(settings=persistent_settings(proxy.url, change_log_length=_KEPT)) as shaken,
             ):
                 readers = [_Reader(trial, shaken.store(NAMESPACE), server) for _ in range(_READERS)]
                 rages = (
@@ -57,11 +57,11 @@ come back with their cursor, the server is killed with kill -9."
                     kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S),
                     *(reader.read() for reader in readers),
                 )
-                async with meanwhile(*rages):
+                async with repeat_fault(*rages):
                     written = await _write(trial, hub.store(NAMESPACE))
                     await _wait(trial, readers, written[-1])
         for reader in readers:
-            trial.judge(missed(written, reader.seen))
+            trial.judge(find_missed_changes(written, reader.seen))
 
 
 async def _write(trial: Trial, store: SharedMemoryStore) -> list[int]:
@@ -99,7 +99,7 @@ async def _reset(trial: Trial, proxy: ChaosProxy) -> None:
 class _Reader:
     """One who follows the feed with pauses, and what it was given."""
 
-    def __init__(self, trial: Trial, store: SharedMemoryStore, server: BareServer) -> None:
+    def __init__(self, trial: Trial, store: SharedMemoryStore, server: RedisProcess) -> None:
         self._trial, self._store, self._server = trial, store, server
         self.seen: list[Seen] = []
         self.is_slow = True
@@ -109,7 +109,7 @@ class _Reader:
         cursor = "0"
         while True:
             changes = self._plain(cursor) if self._trial.is_control else self._store.watch(since=cursor)
-            async with following(changes) as followed:
+            async with closed_at_exit(changes) as followed:
                 async for change in followed:
                     cursor = change.cursor
                     self.seen.append(Seen(change.version, isinstance(change, Gap)))
@@ -135,7 +135,7 @@ class _Reader:
             return client.xrange(f"sm:{{{NAMESPACE}}}:$changes", f"({cursor}", "+", count=20)
 
 
-def missed(written: Sequence[int], seen: Sequence[Seen]) -> list[str]:
+def find_missed_changes(written: Sequence[int], seen: Sequence[Seen]) -> list[str]:
     """What is wrong: a change came twice or out of order, or some are missing and no gap says so.
 
     Args:

@@ -7,17 +7,17 @@ import itertools
 from contextlib import AsyncExitStack
 from typing import Any
 
-from support.bare_server import BareServer
-from support.chaos import ChaosProxy
-from support.children import children
-from support.faulty_hubs import persistent
+from support.agent_processes import running_agents
+from support.chaos_proxy import ChaosProxy
+from support.faulty_hubs import persistent_settings
+from support.redis_process import RedisProcess
 
-from chaos.faults import meanwhile
+from chaos.faults import repeat_fault
 from chaos.graph_agents import CAREFUL, CARELESS, GROUP, NAMESPACE, SETTINGS
 from chaos.scenario import Scenario, Trial
 from sharedmem import Hub
-from sharedmem.wire.binaries import find_server
-from sharedmem.wire.scripts import scripts
+from sharedmem.embedded.binaries import find_server
+from sharedmem.redis.scripts.loader import scripts
 
 _PATIENCE_S, _MOST_DELAY_S = 60.0, 0.02
 _MOST_SHOWN, _PAIRS_OF_A_CONTROL = 5, 2
@@ -36,7 +36,7 @@ hide that, the record of one fact is removed, too."
     async def run(self, trial: Trial) -> None:
         modules = find_server().modules
         more: dict[str, Any] = {"loadmodule": modules["search"]} if "search" in modules else {}
-        with BareServer(**more) as server:
+        with RedisProcess(**more) as server:
             for _ in itertools.count():
                 await asyncio.to_thread(server.tell, "FLUSHALL")
                 async with ChaosProxy(server.url) as proxy:
@@ -45,15 +45,18 @@ hide that, the record of one fact is removed, too."
                     break
 
 
-async def _round(trial: Trial, server: BareServer, proxy: ChaosProxy) -> None:
+async def _round(trial: Trial, server: RedisProcess, proxy: ChaosProxy) -> None:
     how = CARELESS if trial.is_control else CAREFUL
     async with AsyncExitStack() as stack:
         urls = (server.url, proxy.url) * (_PAIRS_OF_A_CONTROL if trial.is_control else 1)
         seeds = [trial.dice.randrange(10**6) for _ in urls]
-        made = [children(1, how, url, seed, module="chaos.graph_agents") for url, seed in zip(urls, seeds, strict=True)]
+        made = [
+            running_agents(1, how, url, seed, module="chaos.graph_agents")
+            for url, seed in zip(urls, seeds, strict=True)
+        ]
         agents = [agent for one in made for agent in await stack.enter_async_context(one)]
         stack.enter_context(proxy.delayed(trial.dice.uniform(0.002, _MOST_DELAY_S)))
-        async with meanwhile(_lose_commits(trial, proxy)):
+        async with repeat_fault(_lose_commits(trial, proxy)):
             if not trial.is_control and trial.dice.random() < 0.3:
                 for _ in range(trial.dice.randrange(1, 10)):
                     await agents[1].line()
@@ -65,14 +68,14 @@ async def _round(trial: Trial, server: BareServer, proxy: ChaosProxy) -> None:
                     trial.did(sum(len(lines) for lines in told))
             except TimeoutError:
                 trial.judge([f"the processes had not ended after {_PATIENCE_S:g} s"])
-    async with Hub.open(settings=persistent(server.url, **SETTINGS)) as hub:
+    async with Hub.open(settings=persistent_settings(server.url, **SETTINGS)) as hub:
         if trial.is_control:
             await asyncio.to_thread(_forge, server)
         checked = await hub.store(NAMESPACE).graph.check(group_id=GROUP)
     trial.judge([f"seeds {seeds}: {problem}" for problem in checked.problems[:_MOST_SHOWN]])
 
 
-def _forge(server: BareServer) -> None:
+def _forge(server: RedisProcess) -> None:
     """Remove the record of a fact behind the graph's back."""
     with server.client() as client:
         client.unlink(next(client.scan_iter(match=f"*{{{NAMESPACE}}}:{GROUP}/f/*", count=1000)))

@@ -7,13 +7,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from support.chaos import ChaosProxy
-from support.faulty_hubs import impatient, persistent
-from support.history import Turn, check_turns
+from support.chaos_proxy import ChaosProxy
+from support.faulty_hubs import impatient_settings, persistent_settings
+from support.holder_history import HolderTurn, check_turns
 
-from chaos.batches import judged_batch
-from chaos.faults import logging_server, meanwhile
-from chaos.hubs import opened
+from chaos.faults import logging_server, repeat_fault
+from chaos.hubs import open_hubs
+from chaos.judged_batches import run_judged_batch
 from chaos.scenario import Scenario, Trial
 from sharedmem import Hub, LockLostError, Settings, SharedMemoryError, SharedMemoryStore
 
@@ -46,9 +46,9 @@ calls end in time."
         with logging_server() as server:
             async with (
                 ChaosProxy(server.url) as proxy,
-                opened(proxy.url, 2) as patient,
+                open_hubs(proxy.url, 2) as patient,
                 Hub.open(settings=_hasty_settings(proxy.url, is_control=trial.is_control)) as hasty,
-                Hub.open(settings=persistent(proxy.url, response_timeout_s=_PATIENT_S)) as very_patient,
+                Hub.open(settings=persistent_settings(proxy.url, response_timeout_s=_PATIENT_S)) as very_patient,
             ):
                 while not trial.is_over:
                     with proxy.delayed(_SLOW_S):
@@ -59,22 +59,22 @@ calls end in time."
 
 
 def _hasty_settings(url: str, *, is_control: bool) -> Settings:
-    return persistent(url) if is_control else impatient(url, connect_timeout_s=1.0)
+    return persistent_settings(url) if is_control else impatient_settings(url, connect_timeout_s=1.0)
 
 
 async def _slowly(trial: Trial, hubs: Sequence[Hub]) -> None:
     """Call at random, and contend for a lock meanwhile; both are judged, but not in the control of the other phase."""
     if trial.is_control:
         return
-    turns: list[Turn] = []
+    turns: list[HolderTurn] = []
     contenders = (_contend(hub.store("locks"), f"hub-{number}", turns) for number, hub in enumerate(hubs))
-    async with meanwhile(*contenders):
-        await judged_batch(trial, hubs, f"slow-{trial.counts['faults']}", calls=_SLOW_CALLS)
+    async with repeat_fault(*contenders):
+        await run_judged_batch(trial, hubs, f"slow-{trial.counts['faults']}", calls=_SLOW_CALLS)
     trial.judge(check_turns(turns))
     trial.did(len(turns))
 
 
-async def _contend(store: SharedMemoryStore, who: str, turns: list[Turn]) -> None:
+async def _contend(store: SharedMemoryStore, who: str, turns: list[HolderTurn]) -> None:
     while True:
         asked_at = time.monotonic()
         with suppress(LockLostError):
@@ -82,7 +82,7 @@ async def _contend(store: SharedMemoryStore, who: str, turns: list[Turn]) -> Non
                 got_at = time.monotonic()
                 await asyncio.sleep(_HELD_S)
                 seen_at = time.monotonic()
-                turns.append(Turn(who, lease.token, asked_at, got_at, seen_at if lease.is_held() else got_at))
+                turns.append(HolderTurn(who, lease.token, asked_at, got_at, seen_at if lease.is_held() else got_at))
 
 
 async def _hastily(trial: Trial, hub: Hub) -> None:

@@ -6,10 +6,10 @@ import asyncio
 import itertools
 from typing import Literal
 
-from support.chaos import ChaosProxy
+from support.chaos_proxy import ChaosProxy
 
-from chaos.faults import kill_server, logging_server, lose_replies, meanwhile
-from chaos.hubs import opened
+from chaos.faults import kill_server, logging_server, lose_replies, repeat_fault
+from chaos.hubs import open_hubs
 from chaos.scenario import Scenario, Trial
 from sharedmem import Hub
 
@@ -31,13 +31,13 @@ class Limits(Scenario):
         with logging_server() as server:
             async with (
                 ChaosProxy(server.url) as proxy,
-                opened(proxy.url, _HUBS, is_control=trial.is_control) as hubs,
+                open_hubs(proxy.url, _HUBS, is_control=trial.is_control) as hubs,
             ):
                 rages = (
                     lose_replies(trial, proxy, b"EVALSHA"),
                     kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S),
                 )
-                async with meanwhile(*rages):
+                async with repeat_fault(*rages):
                     await _rounds(trial, hubs)
 
 

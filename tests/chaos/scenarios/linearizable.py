@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from support.chaos import ChaosProxy
+from support.chaos_proxy import ChaosProxy
 
-from chaos.batches import judged_batches
-from chaos.faults import kill_server, logging_server, lose_replies, meanwhile
-from chaos.hubs import opened
+from chaos.faults import kill_server, logging_server, lose_replies, repeat_fault
+from chaos.hubs import open_hubs
+from chaos.judged_batches import run_judged_batches
 from chaos.scenario import Scenario, Trial
 
 _HUBS = 3
@@ -27,11 +27,11 @@ class Linearizable(Scenario):
         with logging_server() as server:
             async with (
                 ChaosProxy(server.url) as proxy,
-                opened(proxy.url, _HUBS, is_control=trial.is_control, gives_up=True) as hubs,
+                open_hubs(proxy.url, _HUBS, is_control=trial.is_control, gives_up=True) as hubs,
             ):
                 rages = (
                     lose_replies(trial, proxy, b"EVALSHA", b"GET"),
                     kill_server(trial, server, every_s=_KILL_EVERY_S),
                 )
-                async with meanwhile(*rages):
-                    await judged_batches(trial, hubs)
+                async with repeat_fault(*rages):
+                    await run_judged_batches(trial, hubs)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.bare_server import BareServer
-from support.faulty_hubs import persistent
+from support.faulty_hubs import persistent_settings
+from support.redis_process import RedisProcess
 
-from chaos.batches import judged_batches
-from chaos.faults import meanwhile, tell
-from chaos.hubs import opened
+from chaos.faults import repeat_fault, send_server_command
+from chaos.hubs import open_hubs
+from chaos.judged_batches import run_judged_batches
 from chaos.scenario import Scenario, Trial
 from sharedmem import Hub, SharedMemoryError
 
@@ -28,27 +28,27 @@ class Memory(Scenario):
 
     async def run(self, trial: Trial) -> None:
         policy = "allkeys-random" if trial.is_control else "noeviction"
-        with BareServer(maxmemory_policy=policy) as server:
-            reading = Hub.open(settings=persistent(server.url, retry_for_s=0.0))
-            async with opened(server.url, _HUBS, gives_up=True) as hubs, reading:
+        with RedisProcess(maxmemory_policy=policy) as server:
+            reading = Hub.open(settings=persistent_settings(server.url, retry_for_s=0.0))
+            async with open_hubs(server.url, _HUBS, gives_up=True) as hubs, reading:
                 if not trial.is_control:
                     await reading.store("reading").write("k", "there")
-                async with meanwhile(_fill(trial, server, reading)):
-                    await judged_batches(trial, hubs)
+                async with repeat_fault(_fill(trial, server, reading)):
+                    await run_judged_batches(trial, hubs)
 
 
-async def _fill(trial: Trial, server: BareServer, reading: Hub) -> None:
+async def _fill(trial: Trial, server: RedisProcess, reading: Hub) -> None:
     while True:
         await trial.pause(*_BEFORE_S)
-        told: Any = await tell(server, "MEMORY", "STATS")
+        told: Any = await send_server_command(server, "MEMORY", "STATS")
         used = dict(zip(told[::2], told[1::2], strict=True)) if isinstance(told, list) else told
-        await tell(server, "CONFIG", "SET", "maxmemory", int(used[b"total.allocated"]) - 1)
+        await send_server_command(server, "CONFIG", "SET", "maxmemory", int(used[b"total.allocated"]) - 1)
         try:
             await trial.pause(*_FULL_S)
             if not trial.is_control:
                 trial.judge(await _unread(reading))
         finally:
-            await tell(server, "CONFIG", "SET", "maxmemory", 0)
+            await send_server_command(server, "CONFIG", "SET", "maxmemory", 0)
         trial.broke()
         if trial.is_over:
             return

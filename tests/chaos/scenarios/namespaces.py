@@ -6,13 +6,13 @@ import asyncio
 import itertools
 from contextlib import suppress
 
-from support.chaos import ChaosProxy
-from support.clients import Client
-from support.faulty_hubs import persistent
+from support.chaos_proxy import ChaosProxy
+from support.faulty_hubs import persistent_settings
 from support.lincheck import Delete, Emptied, History, violations
+from support.random_clients import RandomClient
 
-from chaos.faults import kill_server, logging_server, lose_replies, meanwhile
-from chaos.hubs import opened
+from chaos.faults import kill_server, logging_server, lose_replies, repeat_fault
+from chaos.hubs import open_hubs
 from chaos.scenario import Scenario, Trial
 from sharedmem import Hub, SharedMemoryStore, UnavailableError
 
@@ -31,12 +31,12 @@ class Namespaces(Scenario):
 
     async def run(self, trial: Trial) -> None:
         with logging_server() as server:
-            async with ChaosProxy(server.url) as proxy, opened(proxy.url, _HUBS, is_control=False) as hubs:
+            async with ChaosProxy(server.url) as proxy, open_hubs(proxy.url, _HUBS, is_control=False) as hubs:
                 rages = (
                     lose_replies(trial, proxy, b"EVALSHA", b"GET"),
                     kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S),
                 )
-                async with meanwhile(*rages), Hub.open(settings=persistent(server.url)) as clearing:
+                async with repeat_fault(*rages), Hub.open(settings=persistent_settings(server.url)) as clearing:
                     await _batches(trial, hubs, clearing)
 
 
@@ -44,10 +44,10 @@ async def _batches(trial: Trial, hubs: list[Hub], clearing: Hub) -> None:
     for number in itertools.count():
         history, namespace = History(), f"batch-{number}"
         clients = [
-            Client(hub.store(namespace), history, trial.dice.randrange(10**9), keys=_KEYS, calls=_CALLS)
+            RandomClient(hub.store(namespace), history, trial.dice.randrange(10**9), keys=_KEYS, calls=_CALLS)
             for hub in itertools.islice(itertools.cycle(hubs), _CLIENTS)
         ]
-        async with meanwhile(_clear(trial, clearing.store(namespace), history)):
+        async with repeat_fault(_clear(trial, clearing.store(namespace), history)):
             await asyncio.gather(*(client.work() for client in clients))
         trial.did(len(history.operations))
         trial.judge([str(violation) for violation in await asyncio.to_thread(violations, history.operations)])

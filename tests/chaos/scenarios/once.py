@@ -6,10 +6,10 @@ import asyncio
 import itertools
 import signal
 
-from support.bare_server import BareServer
-from support.once_agents import LEASE_S, Agent, agents, violations
+from support.once_processes import LEASE_S, OnceAgent, once_violations, running_once_agents
+from support.redis_process import RedisProcess
 
-from chaos.faults import kill_server, logging_server, meanwhile, tell
+from chaos.faults import kill_server, logging_server, repeat_fault, send_server_command
 from chaos.scenario import Scenario, Trial
 
 _AGENTS, _KEYS, _PATIENCE_S = 5, 20, 60.0
@@ -30,19 +30,19 @@ class Once(Scenario):
             await _rounds(trial, server)
 
 
-async def _rounds(trial: Trial, server: BareServer) -> None:
+async def _rounds(trial: Trial, server: RedisProcess) -> None:
     for round_ in itertools.count():
-        await tell(server, "FLUSHALL")
+        await send_server_command(server, "FLUSHALL")
         await _round(trial, server, round_)
         if trial.is_over:
             break
 
 
-async def _round(trial: Trial, server: BareServer, round_: int) -> None:
+async def _round(trial: Trial, server: RedisProcess, round_: int) -> None:
     how = "hope" if trial.is_control else "once"
-    async with agents(_AGENTS, how, server.url, keys=_KEYS, seed=trial.dice.randrange(10**6)) as running:
+    async with running_once_agents(_AGENTS, how, server.url, keys=_KEYS, seed=trial.dice.randrange(10**6)) as running:
         # Only now: an agent that opens its hub while the server is dead is told so, and ends.
-        async with meanwhile(_harm(trial, running), kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S)):
+        async with repeat_fault(_harm(trial, running), kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S)):
             listening = asyncio.gather(*(agent.listen() for agent in running))
             try:
                 await asyncio.wait_for(listening, _PATIENCE_S)
@@ -50,10 +50,10 @@ async def _round(trial: Trial, server: BareServer, round_: int) -> None:
                 trial.judge([f"round {round_} had not ended after {_PATIENCE_S:g} s"])
         events = [event for agent in running for event in agent.events]
     trial.did(len(events))
-    trial.judge(violations(events))
+    trial.judge(once_violations(events))
 
 
-async def _harm(trial: Trial, running: list[Agent]) -> None:
+async def _harm(trial: Trial, running: list[OnceAgent]) -> None:
     """Pause agents for longer than a lease, and kill some; two survive."""
     may_die = list(running[2:])
     while True:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from support.bare_server import BareServer
-from support.chaos import ChaosProxy
-from support.faulty_hubs import persistent
-from support.queue_workers import NAMESPACE, Worker, faults_of
+from support.chaos_proxy import ChaosProxy
+from support.faulty_hubs import persistent_settings
+from support.queue_processes import NAMESPACE, WorkerProcess, find_queue_faults
+from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
-from chaos.bare_queue import BareQueue
-from chaos.faults import kill_server, logging_server, lose_replies, meanwhile
+from chaos.faults import kill_server, logging_server, lose_replies, repeat_fault
+from chaos.naive_queue import NaiveQueue
 from chaos.scenario import Scenario, Trial
 from sharedmem import Hub, TaskQueue
 
@@ -34,7 +34,7 @@ to who puts are lost, the server is killed with kill -9 (append-only file, alway
 
     async def run(self, trial: Trial) -> None:
         with logging_server() as server:
-            async with ChaosProxy(server.url) as proxy, Hub.open(settings=persistent(proxy.url)) as hub:
+            async with ChaosProxy(server.url) as proxy, Hub.open(settings=persistent_settings(proxy.url)) as hub:
                 queue = hub.store(NAMESPACE, actor="planner").queue("jobs", max_attempts=1000)
                 crew = _Crew(trial, server)
                 rages = (
@@ -44,14 +44,14 @@ to who puts are lost, the server is killed with kill -9 (append-only file, alway
                 )
                 try:
                     await crew.gather()
-                    async with meanwhile(*rages):
+                    async with repeat_fault(*rages):
                         put = await (_plain_batches if trial.is_control else _batches)(trial, queue, server)
                 finally:
                     await crew.end()
-                trial.judge(faults_of(put, [event for worker in crew.everyone for event in worker.events]))
+                trial.judge(find_queue_faults(put, [event for worker in crew.everyone for event in worker.events]))
 
 
-async def _batches(trial: Trial, queue: TaskQueue, _: BareServer) -> list[str]:
+async def _batches(trial: Trial, queue: TaskQueue, _: RedisProcess) -> list[str]:
     """Put tasks until the trial is over, and wait until all of them are done; returns their ids."""
 
     async def is_done() -> bool:
@@ -66,9 +66,9 @@ async def _batches(trial: Trial, queue: TaskQueue, _: BareServer) -> list[str]:
     return put
 
 
-async def _plain_batches(trial: Trial, _: TaskQueue, server: BareServer) -> list[str]:
+async def _plain_batches(trial: Trial, _: TaskQueue, server: RedisProcess) -> list[str]:
     put: list[str] = []
-    queue = BareQueue(server)
+    queue = NaiveQueue(server)
     while not trial.is_over or not put:
         put += await asyncio.to_thread(queue.put, len(put), _BATCH)
         await _wait(trial, queue.is_empty)
@@ -86,10 +86,10 @@ async def _wait(trial: Trial, is_done: Callable[[], bool | Awaitable[bool]]) -> 
 class _Crew:
     """Workers that are paused, killed and replaced."""
 
-    def __init__(self, trial: Trial, server: BareServer) -> None:
+    def __init__(self, trial: Trial, server: RedisProcess) -> None:
         self._trial, self._server = trial, server
-        self._workers: list[Worker] = []
-        self.everyone: list[Worker] = []
+        self._workers: list[WorkerProcess] = []
+        self.everyone: list[WorkerProcess] = []
 
     async def gather(self) -> None:
         for _ in range(_WORKERS):
@@ -114,7 +114,7 @@ class _Crew:
             await worker.kill()
 
     async def _hire(self) -> None:
-        module = "chaos.bare_queue" if self._trial.is_control else "support.queue_workers"
-        worker = await Worker.start(self._server.url, _VISIBILITY_S, module=module)
+        module = "chaos.naive_queue" if self._trial.is_control else "support.queue_processes"
+        worker = await WorkerProcess.start(self._server.url, _VISIBILITY_S, module=module)
         self._workers.append(worker)
         self.everyone.append(worker)

@@ -12,11 +12,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from support.bare_server import BareServer
-from support.chaos import ChaosProxy
-from support.faulty_hubs import persistent
+from support.chaos_proxy import ChaosProxy
+from support.faulty_hubs import persistent_settings
+from support.redis_process import RedisProcess
 
-from chaos.faults import logging_server, meanwhile
+from chaos.faults import logging_server, repeat_fault
 from chaos.scenario import Scenario, SkippedError, Trial
 from sharedmem import Hub, SharedMemoryStore
 
@@ -55,16 +55,16 @@ class Soak(Scenario):
         samples: list[Sample] = []
         with logging_server(auto_aof_rewrite_percentage=0) as server:
             async with ChaosProxy(server.url) as proxy:
-                settings = persistent(proxy.url, change_log_length=_KEPT_CHANGES)
+                settings = persistent_settings(proxy.url, change_log_length=_KEPT_CHANGES)
                 async with Hub.open(settings=settings) as hub:
                     rages = (_reset(trial, proxy), _measure(server, samples))
-                    async with meanwhile(*rages):
+                    async with repeat_fault(*rages):
                         callers = (
                             _work(trial, hub.store("soak", actor=f"a{caller}"), leaks) for caller in range(_CALLERS)
                         )
                         await asyncio.gather(*callers)
         _end(leaks)
-        trial.judge(grown(samples))
+        trial.judge(find_growth(samples))
 
 
 async def _work(trial: Trial, store: SharedMemoryStore, leaks: list[object]) -> None:
@@ -81,7 +81,7 @@ async def _work(trial: Trial, store: SharedMemoryStore, leaks: list[object]) -> 
             await store.append("list", number, max_length=10, ttl=_TTL_S)
         await store.rate_limit("calls", limit=100, per=1.0).take()
         await store.once(f"once-{number % 20}", lambda: "done", ttl=_TTL_S)
-        unsubscribe = await store.subscribe("news", _hear)
+        unsubscribe = await store.subscribe("news", _consume_messages)
         await store.publish("news", number)
         await unsubscribe()
         trial.did(12)
@@ -92,7 +92,7 @@ async def _work(trial: Trial, store: SharedMemoryStore, leaks: list[object]) -> 
             return
 
 
-def _hear(_: object) -> None:
+def _consume_messages(_: object) -> None:
     """Listen, and do nothing."""
 
 
@@ -102,14 +102,14 @@ async def _reset(trial: Trial, proxy: ChaosProxy) -> None:
         trial.broke(proxy.reset_all())
 
 
-async def _measure(server: BareServer, samples: list[Sample]) -> None:
+async def _measure(server: RedisProcess, samples: list[Sample]) -> None:
     while True:
         await asyncio.sleep(1 / _SAMPLES_A_SECOND)
         gc.collect()
         samples.append(await asyncio.to_thread(_sampled, server, len(asyncio.all_tasks())))
 
 
-def _sampled(server: BareServer, tasks: int) -> Sample:
+def _sampled(server: RedisProcess, tasks: int) -> Sample:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     told = dict(line.split(":", 1) for line in server.info("memory").decode().splitlines() if ":" in line)
     with server.client() as client:
@@ -133,7 +133,7 @@ def _end(leaks: list[object]) -> None:
             leak.close()
 
 
-def grown(samples: list[Sample]) -> list[str]:
+def find_growth(samples: list[Sample]) -> list[str]:
     """What has more in the last third of the samples than in the third before, beyond what is allowed."""
     if len(samples) < _LEAST_SAMPLES:
         return []

@@ -1,0 +1,93 @@
+"""What the benchmark of semantic memory works on: texts and vectors that cost nothing to make."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from zlib import crc32
+
+import numpy as np
+
+from sharedmem import Hub, MemoryItem, Settings
+from sharedmem.providers.protocol import Embeddings, Purpose
+from sharedmem.redis.vectors import Vector
+
+DIMENSION = 256
+USERS = 10
+QUERIES = 64
+_VOCABULARY = 5_000
+_WORDS = 24
+_SYLLABLES = ("ba", "ce", "di", "fo", "gu", "la", "me", "ni", "po", "ru", "sa", "te", "vi", "zo", "ke", "ha")
+
+
+class TableEmbedder:
+    """Vectors as if they were cached: looked up in a table by the text, so that nothing but the store is measured."""
+
+    name = "bench:table"
+    dimension = DIMENSION
+    is_remote = False
+
+    def __init__(self) -> None:
+        rows = np.random.default_rng(7).normal(size=(4096, DIMENSION)).astype(np.float32)
+        self._rows = rows / np.linalg.norm(rows, axis=1, keepdims=True) / np.sqrt(2)
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:  # noqa: ARG002  # both alike
+        """A vector for each text."""
+        return Embeddings(np.stack([self.vector(text) for text in texts]), 0)
+
+    def vector(self, text: str) -> Vector:
+        """The sum of two rows, about at right angles to each other: few texts share both."""
+        number = crc32(text.encode())
+        found: Vector = self._rows[number % 4096] + self._rows[number // 4096 % 4096]
+        return found
+
+    async def close(self) -> None:
+        """There is nothing to give back."""
+
+
+def words() -> list[str]:
+    """A vocabulary."""
+    chosen = random.Random(3)
+    return ["".join(chosen.choices(_SYLLABLES, k=chosen.randint(2, 4))) for _ in range(_VOCABULARY)]
+
+
+def text_of(number: int, vocabulary: Sequence[str]) -> str:
+    """A text that no other number has; few words are common, most are rare."""
+    chosen = random.Random(number)
+    told = [vocabulary[min(int(chosen.paretovariate(0.6)), _VOCABULARY) - 1] for _ in range(_WORDS)]
+    return f"{' '.join(told)} n{number}"
+
+
+def item_of(number: int, vocabulary: Sequence[str]) -> MemoryItem:
+    """A memory of one of ten users."""
+    return MemoryItem(
+        memory=text_of(number, vocabulary),
+        user_id=f"user-{number % USERS}",
+        thread_id=f"thread-{number % 100}",
+        category="note",
+        tags=("bench",),
+    )
+
+
+def queries(vocabulary: Sequence[str]) -> list[str]:
+    """Questions of a few words each."""
+    chosen = random.Random(11)
+    return [" ".join(chosen.choices(vocabulary[:800], k=8)) for _ in range(QUERIES)]
+
+
+def settings_of(url: str, size: int) -> Settings:
+    """What every side of a contest is opened with; the kind of index does not change while it is measured."""
+    hnsw_above = 20_000 if size > 40_000 else 1_000_000
+    return Settings(redis_url=url, durable_url="none", hnsw_above=hnsw_above)
+
+
+async def fill(url: str, namespace: str, count: int) -> None:
+    """Put memories into a namespace, which gets the index that its size calls for."""
+    vocabulary = words()
+    async with Hub.open(settings=settings_of(url, count), embedder=TableEmbedder()) as hub:
+        memory = hub.store(namespace).memory
+        for first in range(0, count, 5_000):
+            numbers = range(first, min(first + 5_000, count))
+            await memory.add_many([item_of(number, vocabulary) for number in numbers], dedup=False)
+        if count > hub.settings.promote_above:
+            await hub.index.promote(namespace)

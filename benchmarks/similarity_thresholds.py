@@ -1,0 +1,48 @@
+"""What a threshold of the semantic cache, or of dedup, lets through: the share of pairs that are taken for the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from retrieval_data import Pair
+
+from sharedmem.providers.wordllama import WordLlamaEmbedder
+from sharedmem.text.contradictions import find_contradiction
+
+THRESHOLDS = (0.98, 0.95, 0.9, 0.85, 0.8)
+
+
+class ThresholdRates(NamedTuple):
+    """What one threshold does."""
+
+    threshold: str
+    same: float
+    """Share of the pairs that are the same which it hits."""
+    different: float
+    """Share of the others which it hits: false hits."""
+    guarded: tuple[float, float]
+    """Both, where a guard may object."""
+
+
+async def rates_by_threshold(pairs: Sequence[Pair]) -> list[ThresholdRates]:
+    """The curve over thresholds, with the offline embedder."""
+    embedder = WordLlamaEmbedder()
+    left = (await embedder.embed([pair.a for pair in pairs])).vectors
+    right = (await embedder.embed([pair.b for pair in pairs])).vectors
+    similarity = np.einsum("ij,ij->i", left, right)
+    same = np.array([pair.same for pair in pairs])
+    passed = np.array([find_contradiction(pair.a, pair.b) is None for pair in pairs])
+    return [
+        ThresholdRates(
+            f"{threshold:.2f}",
+            *_shares(similarity >= threshold, same),
+            _shares((similarity >= threshold) & passed, same),
+        )
+        for threshold in THRESHOLDS
+    ]
+
+
+def _shares(hit: np.typing.NDArray[np.bool_], same: np.typing.NDArray[np.bool_]) -> tuple[float, float]:
+    return float(hit[same].mean()), float(hit[~same].mean())

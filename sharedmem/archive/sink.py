@@ -1,0 +1,277 @@
+"""Where an archive goes: document by document, each on the condition that nothing newer is there.
+
+What lasts goes into the durable store, where there is one, and its copies in Redis give way; the rest goes into Redis.
+A key's head waits for its elements, so that nobody reads half of what it holds. The same documents taken in again
+change nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+
+from pydantic import ValidationError
+
+from sharedmem.archive.endpoint import (
+    BLOB_PART,
+    DURABLE_KINDS,
+    SHARED_DATA_TYPES,
+    ArchivedBlobReference,
+    ArchiveEndpoint,
+    WriteResult,
+)
+from sharedmem.archive.redis_writer import RedisWriter
+from sharedmem.archive.snapshots import LeaveOut
+from sharedmem.archive.tier_writer import TierWriter
+from sharedmem.durable.liveness import has_expired
+from sharedmem.errors import InvalidError
+from sharedmem.models import DurableRecord
+from sharedmem.models.record import Record
+from sharedmem.redis.keys import SHARED_SCOPE, absolute_key, check_durable_key
+
+_BLOB = "blob"
+_KINDS = {b"s": "session", b"k": "knowledge"}
+_MOST_ELEMENTS = 500
+_MOST_BYTES = 1 << 20
+
+
+class TransferTally(Record):
+    """What became of documents."""
+
+    imported: int = 0
+    """They are there now."""
+    older: int = 0
+    """Something as new was there, or something that has no version, and stays."""
+    skipped: int = 0
+    """Their time was over, or they cannot be put there."""
+
+    @property
+    def documents(self) -> int:
+        """All of them."""
+        return self.imported + self.older + self.skipped
+
+    def with_more(self, landed: WriteResult, number: int) -> TransferTally:
+        """The same with so many more."""
+        return self.model_copy(update={landed: getattr(self, landed) + number})
+
+
+class ArchiveSink:
+    """Takes in documents of one namespace, the head of each key before its elements.
+
+    Args:
+        parts: where they go.
+        namespace: which.
+        base: stamp for what has none of its own (see `TierWriter`).
+        replace: see `RedisWriter`.
+        leave_out: told (key, why) of what cannot be put there.
+        tally: what became of documents before.
+    """
+
+    def __init__(
+        self,
+        parts: ArchiveEndpoint,
+        namespace: str,
+        *,
+        base: int,
+        leave_out: LeaveOut,
+        replace: bool = False,
+        tally: TransferTally | None = None,
+    ) -> None:
+        self.tally = tally or TransferTally()
+        """What became of the documents."""
+        self.keys = TransferTally()
+        """The same by keys."""
+        self._parts = parts
+        self._namespace = namespace
+        self._leave_out = leave_out
+        self._redis = RedisWriter(parts, namespace, replace=replace, tell=self._told) if parts.redis else None
+        durable = parts.durable
+        self._tier = TierWriter(parts, durable, base=base, tell=self._told, leave_out=leave_out) if durable else None
+        # The key that is being told.
+        self._head: DurableRecord | None = None
+        self._landing: RedisWriter | TierWriter | None = None
+        self._fate: WriteResult = "skipped"
+        self._waiting: list[DurableRecord] = []
+        self._bytes = self._elements = self._parts_told = 0
+        self._blob = bytearray()
+        # By key: the reference to bytes that were stored for it, and how many lines they took.
+        self._blobs: dict[str, tuple[str, int]] = {}
+        self._unused: list[tuple[str, str]] = []
+        self._kept: dict[str, str] = {}
+
+    async def take(self, records: Sequence[DurableRecord]) -> None:
+        """Take in some documents; they need not be there before `settle`.
+
+        Raises:
+            InvalidError: they are not of this namespace, or an element stands without its head.
+            UnavailableError, LimitedError, AccessDeniedError: a side cannot take them now.
+        """
+        for number, run in enumerate(_split_by_repeated_key(records)):
+            if number:
+                await self._close()
+                await self._settle()
+            await self._look_ahead(run)
+            for record in run:
+                await self._take(record)
+        await self._remove_unused()
+
+    async def settle(self) -> None:
+        """Return when all that was taken in is there.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: a side cannot take it now.
+        """
+        await self._close()
+        await self._settle()
+        await self._remove_unused()
+
+    async def _take(self, record: DurableRecord) -> None:
+        if record.namespace != self._namespace:
+            raise InvalidError("key", record.key, f"it is none of namespace {self._namespace!r}")
+        if record.type in SHARED_DATA_TYPES:
+            absolute_key(record.key, self._namespace, SHARED_SCOPE)
+        else:
+            check_durable_key(record.key)
+        if record.is_head:
+            await self._close()
+            await self._open(record)
+        else:
+            await self._element(record)
+
+    async def _settle(self) -> None:
+        for landing in (self._redis, self._tier):
+            if landing is not None:
+                await landing.settle()
+
+    # -- a key, from its head to its last element
+
+    async def _open(self, head: DurableRecord) -> None:
+        kind = self._kind(head)
+        self._head, self._fate, self._landing = head, "skipped", None
+        if head.deleted or has_expired(head, self._parts.now_ms):
+            return
+        self._landing = self._route(head, kind)
+        if self._landing is None or self._landing is not self._tier:
+            return
+        self._head = head.model_copy(update={"kind": kind})
+        if not self._tier.wants(head):
+            self._fate, self._landing = "older", None
+
+    def _kind(self, head: DurableRecord) -> str:
+        return head.kind if head.kind in DURABLE_KINDS else self._kept.get(head.key, self._parts.kind_of(head.key))
+
+    def _route(self, head: DurableRecord, kind: str) -> RedisWriter | TierWriter | None:
+        if kind in DURABLE_KINDS and self._tier is not None:
+            return self._tier
+        if head.type in SHARED_DATA_TYPES and self._redis is not None:
+            return self._redis
+        where = "a Redis server" if head.type in SHARED_DATA_TYPES else "a durable store"
+        self._leave_out(head.key, f"a {head.type} of kind {kind} needs {where}, which is not at that end")
+        return None
+
+    async def _element(self, record: DurableRecord) -> None:
+        head = self._head
+        if head is None or head.key != record.key:
+            raise InvalidError(
+                "document", f"{record.key} {record.element}", "the head of its key does not stand before"
+            )
+        if record.type == BLOB_PART:
+            self._parts_told += 1
+            self._blob += b64decode(record.body)
+            return
+        self._elements += 1
+        self._waiting.append(record)
+        self._bytes += len(record.body)
+        if len(self._waiting) >= _MOST_ELEMENTS or self._bytes >= _MOST_BYTES:
+            await self._pass_on(head)
+
+    async def _pass_on(self, head: DurableRecord) -> None:
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        if self._landing is not None and waiting:
+            await self._landing.elements(head, waiting, self._elements - len(waiting))
+
+    async def _close(self) -> None:
+        head, self._head = self._head, None
+        if head is None:
+            return
+        await self._pass_on(head)
+        if self._parts_told and self._landing is not None:
+            head = await self._with_blob(head, self._landing)
+        if self._landing is not None:
+            await self._landing.key(head, 1 + self._elements)
+        else:
+            self._told(head, 1 + self._elements + self._parts_told, self._fate)
+        self._elements = self._parts_told = 0
+        self._blob = bytearray()
+
+    # -- large values
+
+    async def _with_blob(self, head: DurableRecord, landing: RedisWriter | TierWriter) -> DurableRecord:
+        """The head with a reference to its bytes, which are stored."""
+        try:
+            reference = ArchivedBlobReference.model_validate_json(head.body)
+        except ValidationError as error:
+            raise InvalidError("value of key", head.key, "it is no reference to the bytes that follow it") from error
+        if len(self._blob) != reference.size or hashlib.sha256(self._blob).hexdigest() != reference.sha256:
+            raise InvalidError("value of key", head.key, "its bytes are not those that were written; copy it again")
+        if head.key in self._blobs:
+            await self._settle()
+        if self._parts.blobs is None or (isinstance(landing, RedisWriter) and not await landing.wants(head)):
+            if self._parts.blobs is None:
+                self._leave_out(head.key, "it is a large value, and there is no place for those at that end")
+            self._landing, self._fate = None, "skipped" if self._parts.blobs is None else "older"
+            return head
+        body = await self._parts.blobs.write(head.key, reference.codec.encode(), bytes(self._blob))
+        self._blobs[head.key] = body, self._parts_told
+        return head.model_copy(update={"body": body})
+
+    async def _remove_unused(self) -> None:
+        unused, self._unused = self._unused, []
+        for key, reference in unused:
+            if self._parts.blobs is not None:
+                await self._parts.blobs.remove(key, reference)
+
+    # -- what became of them
+
+    def _told(self, record: DurableRecord, documents: int, landed: WriteResult) -> None:
+        if record.is_head and record.key in self._blobs:
+            reference, parts = self._blobs.pop(record.key)
+            documents += parts
+            if landed != "imported":
+                self._unused.append((record.key, reference))
+        self.tally = self.tally.with_more(landed, documents)
+        if record.is_head:
+            self.keys = self.keys.with_more(landed, 1)
+
+    # -- what is known before
+
+    async def _look_ahead(self, records: Sequence[DurableRecord]) -> None:
+        heads = [record for record in records if record.is_head]
+        if self._tier is None or not heads:
+            return
+        self._kept = await self._kept_of(heads)
+        lasting = [head for head in heads if self._kind(head) in DURABLE_KINDS]
+        await self._tier.look(lasting, going_on=self._head.key if self._head is not None else "")
+
+    async def _kept_of(self, heads: Sequence[DurableRecord]) -> dict[str, str]:
+        """The kinds of keys that last there by argument, although nothing in the archive says so."""
+        keys = [head.key for head in heads if head.kind not in DURABLE_KINDS]
+        if self._parts.redis is None or not keys:
+            return {}
+        shore = self._parts.redis
+        letters = await shore.line.call("HMGET", shore.keyspace.kept(self._namespace), *keys)
+        found = zip(keys, letters if isinstance(letters, list) else [], strict=True)
+        return {key: _KINDS[letter] for key, letter in found if isinstance(letter, bytes) and letter in _KINDS}
+
+
+def _split_by_repeated_key(records: Sequence[DurableRecord]) -> Iterator[Sequence[DurableRecord]]:
+    """Parts in which each key is told once: what is known of a key before it is told the second time has changed."""
+    first, known = 0, set[str]()
+    for number, record in enumerate(records):
+        if record.is_head and record.key in known:
+            yield records[first:number]
+            first, known = number, set()
+        if record.is_head:
+            known.add(record.key)
+    yield records[first:]

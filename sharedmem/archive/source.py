@@ -1,0 +1,264 @@
+"""Where an archive comes from: what a namespace has in Redis, then what the durable store behind it has beyond that.
+
+A key that lasts is told by the store, which knows the versions of all that lies in it, unless Redis has a change of it
+that the store has not got yet. So a key may come twice; whoever takes both in keeps the newer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Sequence
+
+from pydantic import ValidationError
+
+from sharedmem.archive.endpoint import (
+    BLOB_PART,
+    DURABLE_KINDS,
+    SHARED_DATA_TYPES,
+    ArchivedBlobReference,
+    ArchiveEndpoint,
+    RedisEndpoint,
+)
+from sharedmem.archive.files import SourcePosition
+from sharedmem.archive.snapshots import LeaveOut, SnapshotReader, snapshot
+from sharedmem.durable.liveness import has_expired
+from sharedmem.durable.protocol import Durable
+from sharedmem.errors import InvalidError, NotFoundError
+from sharedmem.models import DurableRecord
+from sharedmem.redis.change_stream import as_list
+from sharedmem.redis.keys import LASTING_FAMILIES, SHARED_SCOPE, Target, absolute_key
+from sharedmem.runtime import in_thread
+
+_BLOB = "blob"
+_ELSEWHERE = {"memory": "; else use store.memory.export"}
+"""How else records are carried."""
+_PENDING, _DELETED = b"pending", b"deleted"
+_PART_BYTES = 786_432
+_AT_ONCE = 16
+_MOST_TRIES = 3
+
+Batch = tuple[SourcePosition | None, list[DurableRecord]]
+"""Documents, and where to go on after them; None where nobody can begin: a key's documents go on."""
+
+
+class ArchiveSource:
+    """Tells the documents of a namespace.
+
+    Args:
+        parts: where they are.
+        namespace: whose.
+        leave_out: told (key, why) of what cannot be told.
+    """
+
+    def __init__(self, parts: ArchiveEndpoint, namespace: str, leave_out: LeaveOut) -> None:
+        self._parts = parts
+        self._namespace = namespace
+        self._leave_out = leave_out
+
+    async def batches(self, position: SourcePosition) -> AsyncIterator[Batch]:
+        """All documents from a position on, a few MiB at a time.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: a side stayed away, or does not allow it.
+        """
+        if self._parts.redis is not None and position.phase == "redis":
+            async for batch in self._hot(self._parts.redis, position):
+                yield batch
+            await self._report_left_out_records(self._parts.redis)
+        if self._parts.durable is not None:
+            async for batch in self._cold(self._parts.durable, position):
+                yield batch
+
+    async def count(self) -> int | None:
+        """How many keys Redis has; None where there is no Redis. Pages of the server's scan."""
+        if self._parts.redis is None:
+            return None
+        line, keyspace = self._parts.redis.line, self._parts.redis.keyspace
+        near, found = keyspace.space(self._namespace).clock, 0
+        async for page in line.scan(keyspace.pattern(self._namespace), near=near, count=2000):
+            found += sum(not keyspace.is_service(key) for key in page)
+        return found
+
+    # -- what is in Redis
+
+    async def _hot(self, shore: RedisEndpoint, position: SourcePosition) -> AsyncIterator[Batch]:
+        pattern, near = shore.keyspace.pattern(self._namespace), shore.keyspace.space(self._namespace).clock
+        run = await shore.line.server_run_id(near)
+        cursor = position.cursor if run and position.server == run else "0"
+        while True:
+            cursor, keys = await shore.line.scan_from(pattern, near=near, cursor=cursor)
+            async for page in self._snapshots(shore).documents(await self._own(shore, self._named(shore, keys))):
+                async for piece in self._whole(page):
+                    yield None, piece
+            if cursor == "0":
+                yield SourcePosition(phase="tier"), []
+                return
+            yield SourcePosition(cursor=cursor, server=run), []
+
+    def _named(self, shore: RedisEndpoint, keys: Sequence[bytes]) -> list[Target]:
+        found = []
+        for key in keys:
+            if shore.keyspace.is_service(key):
+                continue
+            target = shore.keyspace.target(shore.keyspace.logical(key))
+            try:
+                absolute_key(target.key, self._namespace, SHARED_SCOPE)
+            except InvalidError as error:
+                self._leave_out(target.key, f"another client has made it: {error}")
+                continue
+            if target.physical == key:
+                found.append(target)
+            else:
+                self._leave_out(target.key, "another client has made it, under a name that is no text")
+        return found
+
+    async def _own(self, shore: RedisEndpoint, targets: Sequence[Target]) -> list[Target]:
+        """The keys of which Redis knows more than the durable store, or alone."""
+        if self._parts.durable is None or not targets:
+            return list(targets)
+        kept = shore.keyspace.kept(self._namespace)
+        states = await shore.line.read_many([("GET", shore.keyspace.state(target)) for target in targets])
+        by_argument = await shore.line.call("HMGET", kept, *(target.key for target in targets))
+        assert isinstance(by_argument, list)
+        free = asyncio.Semaphore(_AT_ONCE)
+
+        async def is_own(target: Target, state: object, letter: object, durable: Durable) -> bool:
+            lasts = letter is not None or self._parts.kind_of(target.key) in DURABLE_KINDS
+            if not lasts or (isinstance(state, bytes) and state.startswith(_PENDING)):
+                return True
+            async with free:
+                head = await durable.get(target.key)
+            return head is None or head.deleted or has_expired(head, self._parts.now_ms)
+
+        facts = zip(targets, states, by_argument, strict=True)
+        own = await asyncio.gather(*(is_own(*fact, self._parts.durable) for fact in facts))
+        return [target for target, is_mine in zip(targets, own, strict=True) if is_mine]
+
+    async def _report_left_out_records(self, shore: RedisEndpoint) -> None:
+        """Memories and graphs are told by the durable store, whose documents they are; without one they stay out."""
+        for family in LASTING_FAMILIES if self._parts.durable is None else ():
+            log = shore.keyspace.record_log(family, self._namespace)
+            if await shore.line.call("EXISTS", log) == 1:
+                why = f"what it holds is carried where a durable tier stands behind{_ELSEWHERE.get(family, '')}"
+                self._leave_out(f"{self._namespace}:${family}", why)
+
+    # -- what the durable store has
+
+    async def _cold(self, durable: Durable, position: SourcePosition) -> AsyncIterator[Batch]:
+        after = (position.key, position.element) if position.phase == "tier" and position.key else None
+        # In the middle of a key its head is behind us.
+        head = await durable.get(position.key) if after and position.element else None
+        async for page in durable.iterate(self._namespace, after=after):
+            states = await self._states([record for record in page if record.is_head])
+            # Elements that the page begins with belong to the key before; nothing may come between.
+            first = next((n for n, record in enumerate(page) if record.is_head), len(page))
+            told = [record for record in page[:first] if head is not None and self._counts(head, record)]
+            async for piece in self._whole(told):
+                yield None, piece
+            async for piece in self._ahead([key for key, state in states.items() if state.startswith(_PENDING)]):
+                yield None, piece
+            told = []
+            for record in page[first:]:
+                if record.is_head:
+                    head = None if record.key in states else record
+                if head is not None and self._counts(head, record):
+                    told.append(record)
+            async for piece in self._whole(told):
+                yield None, piece
+            yield SourcePosition(phase="tier", key=page[-1].key, element=page[-1].element), []
+
+    def _counts(self, head: DurableRecord, record: DurableRecord) -> bool:
+        if head.key != record.key or head.deleted or has_expired(head, self._parts.now_ms):
+            return False
+        return record.is_head or not (record.deleted or record.stamp < head.floor)
+
+    async def _states(self, heads: Sequence[DurableRecord]) -> dict[str, bytes]:
+        """The states of keys of which the durable store does not have the last change."""
+        if self._parts.redis is None or not heads:
+            return {}
+        keyspace = self._parts.redis.keyspace
+        states = [keyspace.state(keyspace.target(head.key)) for head in heads]
+        replies = await self._parts.redis.line.read_many([("MGET", *states)])
+        told = zip(heads, as_list(replies[0]), strict=True)
+        return {head.key: state for head, state in told if isinstance(state, bytes) and _is_ahead(head, state)}
+
+    async def _ahead(self, keys: Sequence[str]) -> AsyncIterator[list[DurableRecord]]:
+        """What Redis has of keys that were changed since it was read: they may have been left to the store then."""
+        if self._parts.redis is None or not keys:
+            return
+        keyspace = self._parts.redis.keyspace
+        async for page in self._snapshots(self._parts.redis).documents([keyspace.target(key) for key in keys]):
+            async for piece in self._whole(page):
+                yield piece
+
+    def _snapshots(self, shore: RedisEndpoint) -> SnapshotReader:
+        return SnapshotReader(shore.line, shore.keyspace, kind_of=self._parts.kind_of, leave_out=self._leave_out)
+
+    # -- large values
+
+    async def _whole(self, records: Sequence[DurableRecord]) -> AsyncIterator[list[DurableRecord]]:
+        """The same with the bytes of large values in place of references to them."""
+        if self._parts.blobs is None:
+            yield list(records)
+            return
+        plain: list[DurableRecord] = []
+        for record in records:
+            if record.codec != _BLOB:
+                plain.append(record)
+                continue
+            yield plain
+            plain = []
+            async for piece in self._parted(record):
+                yield piece
+        yield plain
+
+    async def _parted(self, head: DurableRecord) -> AsyncIterator[list[DurableRecord]]:
+        found = await self._with_bytes(head)
+        if found is None:
+            return
+        head, body = found
+        if body is None:
+            yield [head]
+            return
+        reference = ArchivedBlobReference.model_validate_json(head.body)
+        yield [head.model_copy(update={"body": reference.model_copy(update={"path": ""}).model_dump_json()})]
+        for number, first in enumerate(range(0, len(body), _PART_BYTES)):
+            text = await in_thread(b64encode, body[first : first + _PART_BYTES])
+            update = {"element": f"{number:08d}", "type": BLOB_PART, "codec": "base64", "body": text.decode()}
+            yield [head.model_copy(update={**update, "floor": 0, "created": 0, "expires": 0, "actor": ""})]
+
+    async def _with_bytes(self, head: DurableRecord) -> tuple[DurableRecord, bytes | None] | None:
+        """The head and its bytes; somebody may just have written the key anew."""
+        assert self._parts.blobs is not None
+        why = ""
+        for _ in range(_MOST_TRIES):
+            if head.codec != _BLOB:
+                return head, None
+            try:
+                return head, await self._parts.blobs.read(head.key, head.body)
+            except (NotFoundError, ValidationError) as error:
+                why = str(error)
+            fresh = await self._fresh(head)
+            if fresh is None:
+                return None
+            if fresh.body == head.body:
+                break
+            head = fresh
+        self._leave_out(head.key, f"its bytes cannot be read: {why}")
+        return None
+
+    async def _fresh(self, head: DurableRecord) -> DurableRecord | None:
+        if self._parts.redis is not None:
+            shore = self._parts.redis
+            found = await snapshot(
+                shore.line, shore.keyspace, shore.keyspace.target(head.key), kind_of=self._parts.kind_of
+            )
+            if found:
+                return found[0] if found[0].type == "value" else None
+        return None if self._parts.durable is None else await self._parts.durable.get(head.key)
+
+
+def _is_ahead(head: DurableRecord, state: bytes) -> bool:
+    # Of other types Redis cannot be asked here: their last changes are in the next export.
+    return state.startswith(_DELETED) or (state.startswith(_PENDING) and head.type in SHARED_DATA_TYPES)

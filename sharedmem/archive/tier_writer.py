@@ -1,0 +1,233 @@
+"""Landing in the durable store: elements first, then the heads, then what Redis has of the keys gives way.
+
+What was deleted since it was archived comes back as a new change: under its old version, but with a new stamp, which
+its tombstone cannot beat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from sharedmem.archive.endpoint import SHARED_DATA_TYPES, ArchiveEndpoint, RedisEndpoint, WriteResult
+from sharedmem.archive.snapshots import LeaveOut
+from sharedmem.durable.liveness import has_expired
+from sharedmem.durable.protocol import Durable
+from sharedmem.durable.record_recovery import RECOVERED_MARK
+from sharedmem.errors import UnavailableError
+from sharedmem.models import DurableRecord, Outcome
+from sharedmem.redis.durability import RULE_MODES
+from sharedmem.redis.keys import is_lasting_record
+from sharedmem.redis.scripts.durable import KeyDropKeys
+
+_VALUE = "value"
+# Instead of a stamp.
+_OWN, _NEW, _OVERTAKEN = 0, -1, -2
+_MOST_RECORDS = 200
+_MOST_BYTES = 1 << 20
+_AT_ONCE = 16
+_MOST_TRIES = 5
+_DROP_TIMEOUT_S = 10.0
+_PAUSE_S = 0.05
+_OUTCOMES: dict[Outcome, WriteResult] = {
+    Outcome.STORED: "imported",
+    Outcome.OLDER: "older",
+    Outcome.REFUSED: "skipped",
+}
+
+
+class TierWriter:
+    """Puts documents into a durable store.
+
+    Args:
+        parts: the store, and the server before it if there is one.
+        durable: the same store.
+        base: stamp of documents that have none of their own: they come from Redis, which knows none of structures.
+        tell: told (document, how many, what became of them).
+        leave_out: told (key, why) of what the store can never take.
+    """
+
+    def __init__(
+        self,
+        parts: ArchiveEndpoint,
+        durable: Durable,
+        *,
+        base: int,
+        tell: Callable[[DurableRecord, int, WriteResult], None],
+        leave_out: LeaveOut,
+    ) -> None:
+        self._parts = parts
+        self._durable = durable
+        self._base = base
+        self._tell = tell
+        self._leave_out = leave_out
+        self._elements: list[DurableRecord] = []
+        self._heads: list[DurableRecord] = []
+        self._bytes = 0
+        self._raised = 0
+        self._stamps: dict[str, int] = {}
+
+    async def look(self, heads: Sequence[DurableRecord], *, going_on: str) -> None:
+        """Find out what the store has of keys that are to be told next. One round trip a key, some at a time.
+
+        Args:
+            heads: of these keys.
+            going_on: a key that is not told to its end yet.
+        """
+        free = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(head: DurableRecord) -> DurableRecord | None:
+            async with free:
+                return await self._durable.get(head.key)
+
+        known = await asyncio.gather(*(one(head) for head in heads))
+        gone = await self._deletions([head.key for head in heads])
+        self._stamps = {key: stamp for key, stamp in self._stamps.items() if key == going_on}
+        for head, there in zip(heads, known, strict=True):
+            self._stamps[head.key] = self._stamp(head, there, gone.get(head.key, 0))
+        revived = [key for key, stamp in self._stamps.items() if stamp == _NEW]
+        if revived:
+            first = await self._new_stamps(heads[0].namespace, len(revived))
+            self._stamps |= {key: first + number for number, key in enumerate(revived)}
+
+    def wants(self, head: DurableRecord) -> bool:
+        """Whether a key would be taken, as far as is known."""
+        return self._stamps[head.key] != _OVERTAKEN
+
+    async def elements(self, head: DurableRecord, elements: Sequence[DurableRecord], before: int) -> None:  # noqa: ARG002  # only Redis has to count
+        """Take some elements."""
+        for one in elements:
+            self._elements.append(self._stamped(one, head))
+            self._bytes += len(one.body)
+        await self._settle_some()
+
+    async def key(self, head: DurableRecord, documents: int) -> None:  # noqa: ARG002  # likewise
+        """All of a key has been told."""
+        self._heads.append(self._stamped(head, head))
+        self._bytes += len(head.body)
+        await self._settle_some()
+
+    async def settle(self) -> None:
+        """Put what waits.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: the store or the server cannot take it now.
+        """
+        elements, self._elements = self._elements, []
+        heads, self._heads, self._bytes = self._heads, [], 0
+        await self._raise_clock([*elements, *heads])
+        await self._put(elements)
+        stored = await self._put(heads)
+        if self._parts.redis is not None:
+            await self._drop_redis_copies(self._parts.redis, stored)
+
+    async def _settle_some(self) -> None:
+        if self._bytes >= _MOST_BYTES or len(self._elements) + len(self._heads) >= _MOST_RECORDS:
+            await self.settle()
+
+    def _stamp(self, head: DurableRecord, known: DurableRecord | None, deleted: int) -> int:
+        """The stamp that all documents of a key get; `_OWN`, `_NEW`, or `_OVERTAKEN`: it is not taken."""
+        if known is not None and (known.deleted or has_expired(known, self._parts.now_ms)):
+            deleted = max(deleted, known.stamp)
+        elif known is not None and known.stamp > deleted:
+            if head.stamp:
+                # Their stamps decide, document by document, unless nothing of them could be seen.
+                is_over = known.floor > head.stamp or (head.type == _VALUE and known.stamp >= head.stamp)
+                return _OVERTAKEN if is_over else _OWN
+            # The items of a structure without stamps could not be told from those that are there.
+            return _OVERTAKEN if known.stamp > self._base else self._base
+        if deleted >= (head.stamp or self._base):
+            return _NEW
+        return _OWN if head.stamp else self._base
+
+    async def _deletions(self, keys: Sequence[str]) -> dict[str, int]:
+        """The stamps of deletions that the store has not heard of yet."""
+        if self._parts.redis is None or not keys:
+            return {}
+        shore = self._parts.redis
+        states = await shore.line.read_many([("GET", shore.keyspace.state(shore.keyspace.target(key))) for key in keys])
+        told = {key: state.split() for key, state in zip(keys, states, strict=True) if isinstance(state, bytes)}
+        return {key: int(words[1]) for key, words in told.items() if words[0] == b"deleted"}
+
+    async def _new_stamps(self, namespace: str, count: int) -> int:
+        if self._parts.redis is not None:
+            return await allocate_versions(self._parts, self._parts.redis, namespace, count=count)
+        microseconds = round(self._parts.clock.now().timestamp() * 1_000_000)
+        return max(microseconds, await self._durable.highest(namespace) + 1)
+
+    def _stamped(self, record: DurableRecord, head: DurableRecord) -> DurableRecord:
+        stamp = self._stamps[head.key]
+        update: dict[str, object] = {"kind": head.kind}
+        if stamp != _OWN:
+            update |= {"stamp": stamp, "version": record.version or stamp}
+            update |= {"floor": stamp} if record.is_head else {}
+        return record.model_copy(update=update)
+
+    async def _put(self, records: list[DurableRecord]) -> list[DurableRecord]:
+        if not records:
+            return []
+        stored = []
+        for record, put in zip(records, await self._durable.put(records), strict=True):
+            if put.outcome is Outcome.REFUSED:
+                self._leave_out(record.key, put.reason)
+            if put.outcome is Outcome.STORED:
+                stored.append(record)
+            self._tell(record, 1, _OUTCOMES[put.outcome])
+        return stored
+
+    async def _raise_clock(self, records: Sequence[DurableRecord]) -> None:
+        """No version that the store is about to have is handed out once more."""
+        highest = max((max(one.stamp, one.version) for one in records), default=0)
+        if self._parts.redis is None or highest <= self._raised:
+            return
+        shore, namespace = self._parts.redis, records[0].namespace
+        await allocate_versions(self._parts, shore, namespace, count=0, above=highest)
+        self._raised = highest
+
+    async def _drop_redis_copies(self, shore: RedisEndpoint, heads: Sequence[DurableRecord]) -> None:
+        free = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(head: DurableRecord) -> None:
+            async with free:
+                await self._drop(shore, head)
+
+        await asyncio.gather(*(one(head) for head in heads))
+        if any(is_lasting_record(head.key) for head in heads):
+            # Whoever brings them back next brings what the store has by now.
+            await shore.line.call("HDEL", shore.keyspace.kept(heads[0].namespace), RECOVERED_MARK)
+
+    async def _drop(self, shore: RedisEndpoint, head: DurableRecord) -> None:
+        if is_lasting_record(head.key):
+            return  # what comes back takes the place of what is older (lua/*_restore.lua)
+        target = shore.keyspace.target(head.key)
+        here = shore.keyspace.presence(target)
+        if head.type not in SHARED_DATA_TYPES and await shore.line.call("EXISTS", here) == 1:
+            return  # a session that is at work in Redis knows better
+        by_argument = "" if self._parts.kind_of(head.key) == head.kind else RULE_MODES.get(head.kind, "")
+        keys = KeyDropKeys(shore.keyspace.kept(head.namespace), shore.keyspace.state(target), here)
+        deadline = self._parts.clock.monotonic() + _DROP_TIMEOUT_S
+        while True:
+            answer = await shore.keeping.key_drop(keys, logical=head.key, kind=by_argument, stamp=head.stamp)
+            if answer != "pending" or self._parts.clock.monotonic() > deadline:
+                return
+            await self._parts.clock.sleep(_PAUSE_S)
+
+
+async def allocate_versions(
+    parts: ArchiveEndpoint, shore: RedisEndpoint, namespace: str, *, count: int, above: int = 0
+) -> int:
+    """The first of so many new versions of a namespace.
+
+    Raises:
+        UnavailableError: the server stayed away, or loses the namespace as often as it is joined.
+    """
+    space, joined = shore.keyspace.space(namespace), int(parts.join is not None)
+    for _ in range(_MOST_TRIES):
+        first = await shore.restoring.version_take(shore.owner(space), count=count, above=above, joined=joined)
+        if first is not None:
+            return first
+        await parts.joined(namespace, again=True)
+    raise UnavailableError(
+        f"namespace {namespace!r}",
+        "Redis lacks what the durable tier has of it, which cannot be restored now; try again",
+    )

@@ -1,0 +1,485 @@
+"""Export a namespace to a file or a stream, import it, or copy it to another place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable
+from datetime import UTC
+from pathlib import Path
+
+from sharedmem.archive.endpoint import ArchiveEndpoint
+from sharedmem.archive.files import (
+    ArchiveFooter,
+    ArchiveHeader,
+    ArchiveWriter,
+    SourcePosition,
+    VerifiedArchive,
+    extend_footer,
+    format_line,
+    read_checkpoint,
+    read_records,
+    verify_archive,
+    write_checkpoint,
+)
+from sharedmem.archive.frames import FRAME_BYTES, LinePosition, UnpackLimits, encode_frame
+from sharedmem.archive.progress import LeftOut, LeftOutReasons, Progress, ProgressStep
+from sharedmem.archive.sink import ArchiveSink, TransferTally
+from sharedmem.archive.source import ArchiveSource
+from sharedmem.errors import InternalError, InvalidError, NotFoundError
+from sharedmem.models import DurableRecord
+from sharedmem.models.record import Record
+from sharedmem.redis.keys import check_name
+from sharedmem.runtime import in_thread
+
+_NOTE_EVERY_S = 2.0
+
+
+class Exported(Record):
+    """A namespace in a file."""
+
+    namespace: str
+    file: str
+    documents: int
+    keys: int
+    digest: str
+    """SHA-256 over the documents, as in the file's last line."""
+    left_out: LeftOut
+
+
+class Imported(Record):
+    """A file in a namespace."""
+
+    namespace: str
+    file: str
+    documents: int
+    imported: int
+    older: int
+    """Documents that gave way to something as new, or without a version, which was there."""
+    skipped: int
+    """Documents whose time was over, or that cannot be put there."""
+    left_out: LeftOut
+
+
+class Copied(Record):
+    """A namespace of one place in another."""
+
+    namespace: str
+    documents: int
+    imported: int
+    older: int
+    skipped: int
+    left_out: LeftOut
+
+
+class ImportCheckpoint(Record):
+    """How far an import has come."""
+
+    digest: str
+    target: str
+    clock: int
+    frame: int
+    lines: int
+    tally: TransferTally
+
+
+class CopyCheckpoint(Record):
+    """How far a copy has come."""
+
+    source: str
+    target: str
+    done: tuple[Copied, ...] = ()
+    namespace: str = ""
+    position: SourcePosition = SourcePosition()
+    base: int = 0
+    documents: int = 0
+    clock: int = 0
+    tally: TransferTally = TransferTally()
+
+
+async def export(
+    parts: ArchiveEndpoint,
+    namespace: str,
+    file: Path,
+    *,
+    version: str,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write a namespace into an archive.
+
+    Values keep their versions, authors and times; large ones are written with their bytes. What agents agree by (locks,
+    queues, presence) is not written: it is of the moment. Keys that change meanwhile are written as they were at some
+    moment of it. A run that was stopped leaves `<file>.part` and `<file>.checkpoint`; the same call goes on from there.
+
+    Args:
+        parts: where the namespace is.
+        namespace: which.
+        file: where to; `.zst` at the end of its name compresses it.
+        version: of this sharedmem, for the file's first line.
+        replace: whether a file of that name gives way, once the new one is whole.
+        progress: told from time to time.
+
+    Raises:
+        NotFoundError: nothing was ever written to the namespace.
+        ConflictError: the file exists, or another process is writing it.
+        UnavailableError: a side stayed away, or the file cannot be written.
+        UnsupportedError: the library that compresses is not installed.
+    """
+    check_name("namespace", namespace)
+    if not await latest_version(parts, namespace):
+        raise NotFoundError("namespace", namespace, "nothing was ever written to it there; check its name")
+    await parts.joined(namespace)
+    await parts.drained(namespace)
+    clock, left_out = await latest_version(parts, namespace), LeftOutReasons()
+    moment = parts.clock.now().astimezone(UTC).isoformat()
+    header = ArchiveHeader(version=version, namespace=namespace, exported=moment, source=parts.url, clock=clock)
+    writer = ArchiveWriter(file, header, replace=replace)
+    source = ArchiveSource(parts, namespace, left_out)
+    try:
+        position = await writer.open()
+        total = await source.count() if progress else None
+        async for place, records in source.batches(position):
+            await writer.add(records, place)
+            if progress is not None:
+                progress(ProgressStep("exporting", namespace, writer.footer.keys, total, "keys"))
+        footer = await writer.finish()
+    finally:
+        await writer.leave()
+    return Exported(
+        namespace=namespace,
+        file=str(file),
+        documents=footer.documents,
+        keys=footer.keys,
+        digest=footer.digest,
+        left_out=left_out.told(),
+    )
+
+
+async def import_(
+    parts: ArchiveEndpoint,
+    file: Path,
+    *,
+    namespace: str | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
+    limits: UnpackLimits | None = None,
+) -> Imported:
+    """Put an archive back into its namespace.
+
+    First the file is read through: one that is cut or damaged changes nothing. A value comes in unless one with the
+    same or a higher version is there; a structure, a counter or another client's string, which have no version, if
+    nothing is there. What lasts goes into the durable store, if there is one, and is loaded when it is read. Importing
+    again changes nothing. A run that was stopped leaves `<file>.import`; the same call goes on from there.
+
+    Args:
+        parts: where to.
+        file: the archive.
+        namespace: refuse the archive of another one; None takes any.
+        replace: let structures, counters and other clients' strings in Redis give way to those of the archive.
+        progress: told from time to time.
+        limits: how much text the archive may stand for; None for one that the caller trusts.
+
+    Raises:
+        InvalidError: the file is no archive, cut, damaged, of another namespace, or larger unpacked than allowed.
+        UnsupportedError: a newer sharedmem has written it, or the library to unpack it is not installed.
+        NotFoundError, UnavailableError: it cannot be read, or a side cannot take it now.
+    """
+    checked = await verify_archive(file, _byte_progress(progress, file), limits=limits)
+    header, footer, _ = checked
+    if namespace not in {None, header.namespace}:
+        raise InvalidError("file", str(file), f"it is of namespace {header.namespace!r}, not of {namespace!r}")
+    await parts.joined(header.namespace)
+    left_out = LeftOutReasons()
+    beside = file.with_name(f"{file.name}.import")
+    note = await _valid_checkpoint(parts, checked, await asyncio.to_thread(read_checkpoint, beside, ImportCheckpoint))
+    base = max(header.clock, footer.highest)
+    tally = note.tally if note else None
+    sink = ArchiveSink(parts, header.namespace, base=base, leave_out=left_out, replace=replace, tally=tally)
+    await _Import(parts, file, beside, checked, sink, progress).run(
+        LinePosition(note.frame, note.lines) if note else LinePosition()
+    )
+    await parts.gathered(header.namespace)
+    if sink.tally.documents != footer.documents:
+        raise InternalError(f"of {footer.documents} documents of {file} {sink.tally.documents} were accounted for")
+    await asyncio.to_thread(beside.unlink, missing_ok=True)
+    return Imported(
+        namespace=header.namespace,
+        file=str(file),
+        documents=footer.documents,
+        **sink.tally.model_dump(),
+        left_out=left_out.told(),
+    )
+
+
+class _Import:
+    """One run of an import."""
+
+    def __init__(
+        self,
+        parts: ArchiveEndpoint,
+        file: Path,
+        beside: Path,
+        checked: VerifiedArchive,
+        sink: ArchiveSink,
+        progress: Progress | None,
+    ) -> None:
+        self._parts, self._file, self._beside, self._checked = parts, file, beside, checked
+        self._sink, self._progress = sink, progress
+        self._due = parts.clock.monotonic() + _NOTE_EVERY_S
+
+    async def run(self, start: LinePosition) -> None:
+        async for place, _, records in read_records(self._file, start):
+            head = self._next_head(records)
+            if head is not None:
+                await self._sink.take(records[:head])
+                await self._note(place._replace(lines=place.lines + head))
+            await self._sink.take(records[head or 0 :])
+            if self._progress is not None:
+                done, total = self._sink.tally.documents, self._checked.footer.documents
+                self._progress(ProgressStep("importing", self._checked.header.namespace, done, total, "documents"))
+        await self._sink.settle()
+
+    def _next_head(self, records: list[DurableRecord]) -> int | None:
+        """Where a note can be made, if it is time for one: all keys before are told to their end."""
+        if self._parts.clock.monotonic() < self._due:
+            return None
+        return next((number for number, record in enumerate(records) if record.is_head), None)
+
+    async def _note(self, place: LinePosition) -> None:
+        await self._sink.settle()
+        header, footer, _ = self._checked
+        note = ImportCheckpoint(
+            digest=footer.digest,
+            target=self._parts.url,
+            clock=await latest_version(self._parts, header.namespace),
+            frame=place.frame,
+            lines=place.lines,
+            tally=self._sink.tally,
+        )
+        await _save_checkpoint(self._beside, note)
+        self._due = self._parts.clock.monotonic() + _NOTE_EVERY_S
+
+
+async def copy(
+    source: ArchiveEndpoint,
+    target: ArchiveEndpoint,
+    namespaces: Iterable[str] | None = None,
+    *,
+    checkpoint: Path | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> list[Copied]:
+    """Stream namespaces from one place into another, as an export and an import would, without a file between.
+
+    Args:
+        source: where from: a server, a durable store, or both.
+        target: where to; likewise.
+        namespaces: which; None takes all.
+        checkpoint: a file that keeps how far it has come, so that the same call goes on after it was stopped.
+        replace: as in `import_`.
+        progress: told from time to time.
+
+    Raises:
+        InvalidError: source and target are the same, or a name is none.
+        UnavailableError, LimitedError, AccessDeniedError: a side stayed away, or does not allow it.
+    """
+    if source.url == target.url and await _server_id(source) == await _server_id(target):
+        raise InvalidError("target", target.url, "it is the source itself")
+    chosen = list(namespaces) if namespaces is not None else await list_namespaces(source)
+    note = await _load_checkpoint(source, target, checkpoint)
+    done = {one.namespace: one for one in note.done}
+    for name in chosen:
+        check_name("namespace", name)
+        if name in done:
+            continue
+        fresh = CopyCheckpoint(source=source.url, target=target.url, done=tuple(done.values()), namespace=name)
+        goes_on = note.namespace == name and note.clock <= await latest_version(target, name)
+        run = _Copy(source, target, note if goes_on else fresh, checkpoint, progress)
+        done[name] = await run.run(replace=replace)
+        await _save_checkpoint(checkpoint, fresh.model_copy(update={"done": tuple(done.values()), "namespace": ""}))
+    if checkpoint is not None:
+        await asyncio.to_thread(checkpoint.unlink, missing_ok=True)
+    return [done[name] for name in chosen]
+
+
+class _Copy:
+    """The copy of one namespace."""
+
+    def __init__(
+        self,
+        source: ArchiveEndpoint,
+        target: ArchiveEndpoint,
+        note: CopyCheckpoint,
+        checkpoint: Path | None,
+        progress: Progress | None,
+    ) -> None:
+        self._source, self._target, self._note = source, target, note
+        self._checkpoint, self._progress = checkpoint, progress
+        self._due = target.clock.monotonic() + _NOTE_EVERY_S
+
+    async def run(self, *, replace: bool) -> Copied:
+        name, left_out = self._note.namespace, LeftOutReasons()
+        await self._source.joined(name)
+        await self._source.drained(name)
+        await self._target.joined(name)
+        base = self._note.base or await latest_version(self._source, name)
+        source = ArchiveSource(self._source, name, left_out)
+        sink = ArchiveSink(self._target, name, base=base, leave_out=left_out, replace=replace, tally=self._note.tally)
+        total = await source.count() if self._progress else None
+        read, here = self._note.documents, None
+        async for position, records in source.batches(self._note.position):
+            if here is not None and records and records[0].is_head and self._is_due():
+                await sink.settle()
+                await self._keep(here, base, read, sink.tally)
+            here = position if records or position is not None else here
+            read += len(records)
+            await sink.take(records)
+            if self._progress is not None:
+                self._progress(ProgressStep("copying", name, read, total, "documents"))
+        await sink.settle()
+        await self._target.gathered(name)
+        if sink.tally.documents != read:
+            raise InternalError(f"of {read} documents of {name!r} {sink.tally.documents} were accounted for")
+        return Copied(namespace=name, documents=read, **sink.tally.model_dump(), left_out=left_out.told())
+
+    def _is_due(self) -> bool:
+        return self._target.clock.monotonic() >= self._due
+
+    async def _keep(self, position: SourcePosition, base: int, read: int, tally: TransferTally) -> None:
+        self._note = self._note.model_copy(
+            update={
+                "position": position,
+                "base": base,
+                "documents": read,
+                "clock": await latest_version(self._target, self._note.namespace),
+                "tally": tally,
+            }
+        )
+        await _save_checkpoint(self._checkpoint, self._note)
+        self._due = self._target.clock.monotonic() + _NOTE_EVERY_S
+
+
+async def list_namespaces(parts: ArchiveEndpoint) -> list[str]:
+    """The namespaces of a place, in order.
+
+    Raises:
+        UnavailableError, LimitedError, AccessDeniedError: it stayed away, or does not allow it.
+    """
+    found = set(await parts.durable.namespaces()) if parts.durable is not None else set()
+    if parts.redis is not None:
+        keyspace = parts.redis.keyspace
+        async for page in parts.redis.line.scan(keyspace.clocks(), near=None):
+            found |= {keyspace.logical(key).partition(":")[0] for key in page}
+    return sorted(found)
+
+
+async def latest_version(parts: ArchiveEndpoint, namespace: str) -> int:
+    """The last version of a namespace that a place knows of; 0 when there is none."""
+    if parts.redis is not None:
+        held = await parts.redis.line.call("GET", parts.redis.keyspace.space(namespace).clock)
+        if isinstance(held, bytes):
+            return int(held.split(b" ")[0])
+    return await parts.durable.highest(namespace) if parts.durable is not None else 0
+
+
+async def _server_id(parts: ArchiveEndpoint) -> object:
+    """What tells a server from others that are called the same, such as those of tests."""
+    return None if parts.redis is None else await parts.redis.line.call("GET", parts.redis.keyspace.layout)
+
+
+async def _valid_checkpoint(
+    parts: ArchiveEndpoint, checked: VerifiedArchive, note: ImportCheckpoint | None
+) -> ImportCheckpoint | None:
+    """The note of an earlier run, if it was of this file, and into a place that still has what it put there."""
+    if note is None or (note.digest, note.target) != (checked.footer.digest, parts.url):
+        return None
+    return note if note.clock <= await latest_version(parts, checked.header.namespace) else None
+
+
+async def _load_checkpoint(source: ArchiveEndpoint, target: ArchiveEndpoint, checkpoint: Path | None) -> CopyCheckpoint:
+    fresh = CopyCheckpoint(source=source.url, target=target.url)
+    note = None if checkpoint is None else await asyncio.to_thread(read_checkpoint, checkpoint, CopyCheckpoint)
+    return note if note is not None and (note.source, note.target) == (source.url, target.url) else fresh
+
+
+async def _save_checkpoint(beside: Path | None, note: Record) -> None:
+    """Without the note the next run begins anew, which does no harm."""
+    if beside is None:
+        return
+    try:
+        await asyncio.to_thread(write_checkpoint, beside, note)
+    except OSError:
+        return
+
+
+def _byte_progress(progress: Progress | None, file: Path) -> Callable[[int, int], None] | None:
+    if progress is None:
+        return None
+    return lambda read, size: progress(ProgressStep("checking", file.name, read, size, "bytes"))
+
+
+async def stream_archive(
+    parts: ArchiveEndpoint, namespace: str, *, version: str, compressed: bool = True
+) -> AsyncGenerator[bytes, None]:
+    """An archive of a namespace as it is made, some MiB of text at a time; without its last line it is cut.
+
+    Args:
+        parts: where the namespace is.
+        namespace: which.
+        version: of this sharedmem, for the first line.
+        compressed: zstd frames; else text.
+
+    Raises:
+        NotFoundError: nothing was ever written to the namespace; before anything is told.
+        UnavailableError: a side stayed away.
+        UnsupportedError: the library that compresses is not installed; before anything is told.
+    """
+    check_name("namespace", namespace)
+    if not await latest_version(parts, namespace):
+        raise NotFoundError("namespace", namespace, "nothing was ever written to it there; check its name")
+    await parts.joined(namespace)
+    await parts.drained(namespace)
+    moment = parts.clock.now().astimezone(UTC).isoformat()
+    clock = await latest_version(parts, namespace)
+    frames = _FrameBuilder(compressed=compressed)
+    yield await frames.frame(
+        [
+            format_line(
+                ArchiveHeader(version=version, namespace=namespace, exported=moment, source=parts.url, clock=clock)
+            )
+        ]
+    )
+    async for _, records in ArchiveSource(parts, namespace, LeftOutReasons()).batches(SourcePosition()):
+        if (frame := await frames.add(records)) is not None:
+            yield frame
+    yield await frames.last()
+
+
+class _FrameBuilder:
+    """Lines that are put together to frames of a good size."""
+
+    def __init__(self, *, compressed: bool) -> None:
+        # The name says how it is packed.
+        self._name = Path("stream.zst" if compressed else "stream")
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+        self._footer = ArchiveFooter()
+
+    async def add(self, records: list[DurableRecord]) -> bytes | None:
+        """Take in documents; returns a frame, once there is enough for one."""
+        lines = [format_line(record) for record in records]
+        self._footer = extend_footer(self._footer, lines, records)
+        self._waiting += lines
+        self._bytes += sum(map(len, lines))
+        if self._bytes < FRAME_BYTES:
+            return None
+        frame, self._waiting, self._bytes = await self.frame(self._waiting), [], 0
+        return frame
+
+    async def last(self) -> bytes:
+        """What is left, and the last line."""
+        return await self.frame([*self._waiting, format_line(self._footer)])
+
+    async def frame(self, lines: Iterable[bytes]) -> bytes:
+        """These lines as a frame."""
+        return await in_thread(encode_frame, self._name, b"".join(lines))

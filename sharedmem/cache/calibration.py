@@ -1,0 +1,217 @@
+"""Calibration: choose the similarity threshold of an embedder from labelled pairs of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import ceil, floor, isfinite
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+
+from sharedmem.errors import InvalidError
+from sharedmem.providers.protocol import Embedder
+from sharedmem.text.contradictions import find_contradiction
+
+THRESHOLDS = tuple(round(1 - 0.01 * step, 2) for step in range(31))
+"""From 1.0 down to 0.7: below it nobody would take two prompts for the same."""
+_STEPS = 1000
+"""Thresholds are told in thousandths."""
+_RULE_OF_THREE = 3
+# By the name of the embedder: the similarity at which, with guards, 0.5 % of 7,464 pairs of different questions were
+# taken for the same (docs/cache.md). Embedders that are not here go by the setting alone.
+_CALIBRATED = {
+    "wordllama:l2_supercat-64": 0.982,
+    "wordllama:l2_supercat-128": 0.979,
+    "wordllama:l2_supercat-256": 0.976,
+}
+
+
+class LabelledPair(NamedTuple):
+    """Two texts of which somebody knows whether they ask for the same."""
+
+    a: str
+    b: str
+    same: bool
+
+
+class ThresholdPoint(NamedTuple):
+    """What a threshold lets through: shares of the pairs with that label, 0 to 1."""
+
+    threshold: float
+    same_hit: float
+    different_hit: float
+    same_hit_guarded: float
+    different_hit_guarded: float
+
+
+class ThresholdAdvice(NamedTuple):
+    """The threshold to choose."""
+
+    threshold: float
+    same_hit: float
+    """Share of the pairs that ask for the same, found with guards at this threshold."""
+    different_hit: float
+    """Share of the other pairs, taken for the same with guards at this threshold."""
+    is_certain: bool
+    """Whether there are enough different pairs to speak of so small a share."""
+
+
+def calibrated_similarity(embedder: str) -> float:
+    """The similarity from which an embedder's vectors mean the same, as far as that was measured; else 0."""
+    return _CALIBRATED.get(embedder, 0.0)
+
+
+def threshold_curve(
+    pairs: Sequence[LabelledPair], similarities: Sequence[float], *, thresholds: Sequence[float] = THRESHOLDS
+) -> list[ThresholdPoint]:
+    """What each threshold lets through, without and with guards.
+
+    Args:
+        pairs: both kinds must be among them.
+        similarities: cosine similarity of each pair, in their order.
+        thresholds: at which to look.
+
+    Raises:
+        InvalidError: one kind of pair is missing, or a similarity is.
+    """
+    split = _PairsByLabel.of(pairs, similarities)
+    return [split.point(threshold) for threshold in thresholds]
+
+
+def advise_threshold(
+    pairs: Sequence[LabelledPair], similarities: Sequence[float], *, max_false_hits: float
+) -> ThresholdAdvice | None:
+    """The lowest threshold at which guards and threshold together let few enough different pairs through.
+
+    Args:
+        pairs, similarities: as `threshold_curve`.
+        max_false_hits: tolerated share of the different pairs, 0 to below 1.
+
+    Returns:
+        None when no threshold up to 1.0 keeps to it.
+
+    Raises:
+        InvalidError: as `threshold_curve`, or the share is out of range.
+    """
+    if isinstance(max_false_hits, bool) or not isinstance(max_false_hits, int | float) or not 0 <= max_false_hits < 1:
+        raise InvalidError("max_false_hits", max_false_hits, "give a share from 0 to below 1, such as 0.005")
+    split = _PairsByLabel.of(pairs, similarities)
+    threshold = split.lowest(floor(max_false_hits * len(split.different)))
+    if threshold > 1:
+        return None
+    point = split.point(threshold)
+    certain = len(split.different) * max_false_hits >= _RULE_OF_THREE
+    return ThresholdAdvice(threshold, point.same_hit_guarded, point.different_hit_guarded, certain)
+
+
+class _MeasuredPair(NamedTuple):
+    """A pair: how near its texts are, and whether a guard tells them apart."""
+
+    similarity: float
+    is_guarded: bool
+
+
+class _PairsByLabel(NamedTuple):
+    """Pairs by their label."""
+
+    same: list[_MeasuredPair]
+    different: list[_MeasuredPair]
+
+    @classmethod
+    def of(cls, pairs: Sequence[LabelledPair], similarities: Sequence[float]) -> _PairsByLabel:
+        if len(pairs) != len(similarities) or not all(map(isfinite, similarities)):
+            raise InvalidError(
+                "similarities", len(similarities), f"give a finite number for each of {len(pairs)} pairs"
+            )
+        judged = [
+            (_MeasuredPair(similarity, find_contradiction(pair.a, pair.b) is not None), pair.same)
+            for pair, similarity in zip(pairs, similarities, strict=True)
+        ]
+        split = cls([pair for pair, same in judged if same], [pair for pair, same in judged if not same])
+        if not split.same or not split.different:
+            label = "different" if split.same else "same"
+            raise InvalidError("pairs", len(pairs), f"there is none that is labelled {label}; both kinds are needed")
+        return split
+
+    def point(self, threshold: float) -> ThresholdPoint:
+        same = [pair for pair in self.same if pair.similarity >= threshold]
+        different = [pair for pair in self.different if pair.similarity >= threshold]
+        return ThresholdPoint(
+            threshold,
+            len(same) / len(self.same),
+            len(different) / len(self.different),
+            sum(not pair.is_guarded for pair in same) / len(self.same),
+            sum(not pair.is_guarded for pair in different) / len(self.different),
+        )
+
+    def lowest(self, allowed: int) -> float:
+        """The lowest threshold, in thousandths, that lets no more than so many different pairs through."""
+        let_through = sorted((pair.similarity for pair in self.different if not pair.is_guarded), reverse=True)
+        if len(let_through) <= allowed:
+            return min(THRESHOLDS)
+        nearest = let_through[allowed]
+        step = max(ceil(nearest * _STEPS), round(min(THRESHOLDS) * _STEPS))
+        return (step + (step / _STEPS <= nearest)) / _STEPS
+
+
+_BATCH = 128
+_LABELS = {0: False, 1: True}
+
+
+class LabelledPairs(NamedTuple):
+    """The pairs of a file."""
+
+    good: list[LabelledPair]
+    bad_lines: list[int]
+    """Numbers of the lines, from 1, that hold no pair."""
+
+
+def read_pairs(lines: Iterable[bytes]) -> LabelledPairs:
+    """The pairs of lines such as `{"a": "...", "b": "...", "same": true}`; blank lines do not count."""
+    pairs = LabelledPairs([], [])
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        pair = _parse_pair(line)
+        if pair is None:
+            pairs.bad_lines.append(number)
+        else:
+            pairs.good.append(pair)
+    return pairs
+
+
+async def pair_similarities(
+    embedder: Embedder, pairs: Sequence[LabelledPair], *, progress: Callable[[int], None] | None = None
+) -> list[float]:
+    """The cosine similarity of each pair's texts.
+
+    Args:
+        embedder: whose vectors are compared.
+        pairs: the texts.
+        progress: called with the number of pairs done.
+
+    Raises:
+        UnavailableError, LimitedError, ConfigError: as `Embedder.embed`.
+    """
+    found: list[float] = []
+    for start in range(0, len(pairs), _BATCH):
+        some = pairs[start : start + _BATCH]
+        texts = [pair.a for pair in some] + [pair.b for pair in some]
+        vectors = (await embedder.embed(texts, purpose="query")).vectors
+        found += np.einsum("ij,ij->i", vectors[: len(some)], vectors[len(some) :], dtype=np.float64).tolist()
+        if progress:
+            progress(len(found))
+    return found
+
+
+def _parse_pair(line: bytes) -> LabelledPair | None:
+    try:
+        told = orjson.loads(line)
+        a, b, same = told["a"], told["b"], told["same"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    if not isinstance(a, str) or not isinstance(b, str) or not a.strip() or not b.strip():
+        return None
+    label = _LABELS.get(same) if isinstance(same, int) else None
+    return None if label is None else LabelledPair(a, b, label)

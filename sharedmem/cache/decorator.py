@@ -1,0 +1,232 @@
+"""Cache the results of a function: concurrent callers with the same prompt share one call."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
+
+from sharedmem.cache.entries import CACHE, CacheQuery, cache_query, encode_cost
+from sharedmem.cache.repository import CacheHit, CacheRepository
+from sharedmem.coordination.once import Once
+from sharedmem.errors import InvalidError
+from sharedmem.redis.codec import encode_set_member
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.process_bound import ProcessBound
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Amount: TypeAlias = "float | Callable[[Any], float]"
+"""A number, or a function that makes it of an answer."""
+
+# Who waited is called at once and reads the answer from the cache: what `once` keeps need not last.
+_RESULT_TTL_S = 1.0
+_logger = get_logger("cache")
+
+
+@dataclass(frozen=True)
+class CachePolicy:
+    """How the calls of one function are cached; see `SemanticCache.cached`."""
+
+    prompt: Callable[..., str] | None
+    key: str | Callable[..., str] | None
+    ttl_ms: int
+    tags: tuple[str, ...]
+    model: str
+    prompt_version: str
+    least: float
+    cost: Amount
+    tokens: Amount
+    lease_s: float
+    wait_s: float | None
+
+
+class CacheDecorator(ProcessBound):
+    """Makes functions that are answered from a cache; made by `SemanticCache.cached`."""
+
+    def __init__(self, answers: CacheRepository, once: Once, plan: CachePolicy) -> None:
+        self._answers = answers
+        self._once = once
+        self._plan = plan
+
+    @overload
+    def __call__(self, fn: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    @overload
+    def __call__(self, fn: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    def __call__(self, fn: Callable[P, object]) -> Callable[P, Coroutine[Any, Any, Any]]:
+        """The function, answered from the cache where it can be."""
+        if not callable(fn):
+            raise InvalidError("fn", fn, "decorate a function or coroutine function: @store.cache.cached()")
+        reader = _ArgumentReader(self._plan, fn)
+
+        @wraps(fn)
+        async def answered(*args: P.args, **kwargs: P.kwargs) -> Any:
+            question = reader.question(args, kwargs)
+            call = _CachedCall(
+                self._answers, self._once, self._plan, question, lambda: _call_function(fn, *args, **kwargs)
+            )
+            return await call.answer()
+
+        return answered
+
+
+async def _call_function(fn: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
+    """What the function returns; one that is no coroutine function runs in a thread, so that others go on."""
+    if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004  # an object whose call is a coroutine
+        value = fn(*args, **kwargs)
+    else:
+        value = await asyncio.to_thread(fn, *args, **kwargs)
+    return await value if inspect.isawaitable(value) else value
+
+
+class _ArgumentReader:
+    """Reads the question out of a call's arguments."""
+
+    def __init__(self, plan: CachePolicy, fn: Callable[..., object]) -> None:
+        self._plan = plan
+        self._name = f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+        try:
+            self._signature = inspect.signature(fn)
+        except (ValueError, TypeError):
+            raise InvalidError("fn", fn, "its arguments cannot be seen; wrap it in a function of yours") from None
+
+    def question(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CacheQuery:
+        """What the call asks.
+
+        Raises:
+            InvalidError: there is no prompt, or what else the answer depends on cannot be told by its value.
+            TypeError: the function does not take these arguments.
+        """
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        plan, others = self._plan, dict(bound.arguments)
+        prompt = plan.prompt(*args, **kwargs) if plan.prompt else _first_text(others)
+        if plan.key is None:
+            key = self._name + (f" {_arguments_key(others)}" if others else "")
+        else:
+            key = plan.key if isinstance(plan.key, str) else plan.key(*args, **kwargs)
+        return cache_query(prompt, key=key, model=plan.model, prompt_version=plan.prompt_version, tags=plan.tags)
+
+
+def _first_text(arguments: dict[str, Any]) -> str:
+    """Take the first argument that is a text out of these."""
+    name = next((name for name, value in arguments.items() if isinstance(value, str)), None)
+    if name is None:
+        raise InvalidError("arguments", list(arguments), "none is a text; say cached(prompt=lambda ...: ...)")
+    return cast("str", arguments.pop(name))
+
+
+def _arguments_key(arguments: Mapping[str, Any]) -> str:
+    try:
+        coded = encode_set_member(arguments)
+    except InvalidError as error:
+        advice = f"{error}; say cached(key=...) with what the answer depends on"
+        raise InvalidError("arguments", list(arguments), advice) from error
+    return hashlib.blake2b(coded, digest_size=16).hexdigest()
+
+
+class _CachedCall:
+    """One call of such a function."""
+
+    def __init__(
+        self,
+        answers: CacheRepository,
+        once: Once,
+        plan: CachePolicy,
+        question: CacheQuery,
+        compute: Callable[[], Awaitable[Any]],
+    ) -> None:
+        self._answers = answers
+        self._once = once
+        self._plan = plan
+        self._question = question
+        self._compute = compute
+        self._outcome: list[Any] = []
+        self._failure: Exception | None = None
+        self._is_cut_off = False
+
+    async def answer(self) -> Any:
+        """The answer, from the cache, from who computes it already, or computed here.
+
+        Raises:
+            Exception: what the function raises; nothing of the cache's own.
+        """
+        if await self._found_by_now() or await self._found_near():
+            return self._outcome[0]
+        if self._is_cut_off:
+            return await self._compute()
+        return await self._answer_with_others()
+
+    async def _answer_with_others(self) -> Any:
+        """Compute, unless somebody else does."""
+        name = f"{CACHE}.{self._question.id}"
+        try:
+            await self._once.once(
+                name, self._take_turn, ttl=_RESULT_TTL_S, lease=self._plan.lease_s, wait=self._plan.wait_s
+            )
+        except Exception as error:
+            if error is self._failure:
+                raise
+            self._give_up("wait", error)
+        if not self._outcome:
+            await self._take_turn()
+        return self._outcome[0]
+
+    async def _take_turn(self) -> None:
+        """Compute and keep, unless somebody has just done so."""
+        if await self._found_by_now():
+            return
+        try:
+            value = await self._compute()
+        except Exception as error:
+            self._failure = error
+            raise
+        self._outcome.append(value)
+        self._answers.tell(None)
+        try:
+            await self._keep(value)
+        except Exception as error:  # noqa: BLE001  # nothing that keeps an answer from lasting takes it away
+            self._give_up("keep", error)
+
+    async def _found_by_now(self) -> bool:
+        """Whether the same prompt is answered."""
+        try:
+            _ = self._answers.may_read
+            found = await self._answers.same(self._question)
+        except Exception as error:  # noqa: BLE001  # what goes wrong in the cache must not fail the call
+            self._is_cut_off = True
+            self._give_up("look", error)
+            return False
+        return self._take(found)
+
+    async def _found_near(self) -> bool:
+        """Whether a prompt that means the same is answered; an index or an embedder may fail, or have a bug."""
+        try:
+            found = None if self._is_cut_off else await self._answers.near(self._question, self._plan.least)
+        except Exception as error:  # noqa: BLE001  # likewise
+            self._give_up("search", error)
+            return False
+        return self._take(found)
+
+    def _take(self, found: CacheHit | None) -> bool:
+        if found is None:
+            return False
+        self._outcome.append(found.answer.value())
+        self._answers.tell(found)
+        return True
+
+    async def _keep(self, value: object) -> None:
+        plan = self._plan
+        cost, tokens = (amount(value) if callable(amount) else amount for amount in (plan.cost, plan.tokens))
+        facts = encode_cost(cost, cast("int", tokens))
+        await self._answers.keep(self._question, value, ttl_ms=plan.ttl_ms, facts=facts)
+
+    def _give_up(self, doing: str, error: Exception) -> None:
+        self._answers.note(doing, error)
+        _logger.warning("the cache could not %s for a call, which goes on without: %s", doing, error)

@@ -1,0 +1,274 @@
+"""The repository of cached answers: find by the same or a similar prompt, store, and delete."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+from sharedmem.cache.calibration import calibrated_similarity
+from sharedmem.cache.entries import CACHE, FIELDS, CachedAnswer, CacheQuery, read_answer
+from sharedmem.cache.stats import CacheCounter
+from sharedmem.data.lifetimes import check_ttl_ms
+from sharedmem.errors import InvalidError
+from sharedmem.index_maintenance import IndexPromoter
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.models import CachedResult
+from sharedmem.providers.query_embedding import embed_query
+from sharedmem.redis.codec import encode_member
+from sharedmem.redis.errors import public_key_error
+from sharedmem.redis.replies import Command, ServerError
+from sharedmem.redis.scope import Scope
+from sharedmem.redis.scripts.cache import CachePutKeys, CacheScripts
+from sharedmem.redis.vectors import Vector, to_half
+from sharedmem.search.filters import Every
+from sharedmem.text.contradictions import find_contradiction
+
+T = TypeVar("T")
+PAGE = 500
+"""Answers that one round trip forgets, where there may be many."""
+_CANDIDATES = 3
+
+
+class CacheHit(NamedTuple):
+    """An answer that fits."""
+
+    answer: CachedAnswer
+    similarity: float
+    exact: bool
+
+
+class CacheRepository:
+    """The answers of one namespace, with the rights of one actor.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out keys within the actor's rights.
+    """
+
+    def __init__(self, minds: KnowledgeContext, scope: Scope) -> None:
+        self._minds = minds
+        self._scope = scope
+        self._namespace = scope.identity.namespace
+        self._caching = CacheScripts(minds.sender)
+
+    # -- rights, looked at once: they do not change
+
+    @cached_property
+    def may_read(self) -> bool:
+        """True.
+
+        Raises:
+            AccessDeniedError: this actor may not read the cache.
+        """
+        self._scope.common(CACHE, "read")
+        return True
+
+    @cached_property
+    def may_write(self) -> bool:
+        """True.
+
+        Raises:
+            AccessDeniedError: this actor may not write the cache.
+        """
+        self._scope.common(CACHE, "write")
+        return True
+
+    # -- finding
+
+    def least(self, threshold: float | None) -> float:
+        """The similarity from which meaning is near enough.
+
+        Raises:
+            InvalidError: the threshold is out of range.
+        """
+        if threshold is None:
+            return self._usual_similarity
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 < threshold <= 1:
+            raise InvalidError("threshold", threshold, "give a cosine similarity, above 0 to 1")
+        return float(threshold)
+
+    @cached_property
+    def _usual_similarity(self) -> float:
+        settings, embedder = self._minds.settings, self._minds.embedder
+        if embedder is None or "cache_similarity" in settings.model_fields_set:
+            return settings.cache_similarity
+        return max(settings.cache_similarity, calibrated_similarity(embedder.name))
+
+    async def same(self, question: CacheQuery) -> CacheHit | None:
+        """The answer to the same prompt. One round trip."""
+        answer = await self._answer(question.id)
+        fits = answer is not None and answer.tags.issuperset(question.tags)
+        return CacheHit(answer, 1.0, exact=True) if answer and fits else None
+
+    async def near(self, question: CacheQuery, least: float) -> CacheHit | None:
+        """The answer to the nearest prompt that means the same. One round trip, one more for a candidate."""
+        vector = await self._vector(question)
+        if vector is None:
+            return None
+        index = self._minds.answers
+        await index.ensure(self._namespace)
+        hits = await index.nearest(self._namespace, vector, filters=question.filters, k=_CANDIDATES)
+        # One after the other: nearly always the first one fits.
+        for hit in hits.vector:
+            if hit.score < least:
+                return None
+            answer = await self._answer(hit.id)
+            if answer is not None and not self._contradicts(question, answer):
+                return CacheHit(answer, min(hit.score, 1.0), exact=False)
+        return None
+
+    async def find(self, question: CacheQuery, least: float) -> CacheHit | None:
+        """The answer that fits, counted as a hit or a miss.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `SemanticCache.check`.
+        """
+        _ = self.may_read
+        found = await self.same(question) or await self.near(question, least)
+        self.tell(found)
+        return found
+
+    def tell(self, found: CacheHit | None) -> None:
+        """Count the outcome of a check."""
+        outcome = "miss" if found is None else "exact" if found.exact else "near"
+        self._minds.counters.increment("cache_checks", outcome=outcome)
+        if found is None:
+            self.tally.count("misses")
+            return
+        fields = ("hits", "exact_hits") if found.exact else ("hits",)
+        self.tally.count(*fields, saved_cost=found.answer.cost, saved_tokens=found.answer.tokens)
+
+    def result(self, found: CacheHit) -> CachedResult:
+        """What a caller is told."""
+        answer, similarity, exact = found
+        age_s = max(0.0, self._minds.clock.now().timestamp() - answer.made_s)
+        return CachedResult(
+            id=answer.id,
+            response=answer.value(),
+            similarity=similarity,
+            age_s=age_s,
+            prompt=answer.prompt,
+            exact=exact,
+        )
+
+    def _contradicts(self, question: CacheQuery, answer: CachedAnswer) -> bool:
+        guard = find_contradiction(question.prompt, answer.prompt)
+        if guard is None:
+            return False
+        self.tally.count("guarded")
+        self._minds.counters.increment("cache_guards", guard=guard)
+        return True
+
+    async def _vector(self, question: CacheQuery) -> Vector | None:
+        """The meaning of the prompt; None where it has none, or nobody can tell it now."""
+        if not question.has_meaning:
+            return None
+        meaning = await embed_query(self._minds.embedder_of(self._namespace), question.prompt)
+        if meaning.vector is None:
+            self._minds.counters.increment("cache_blind", reason=meaning.reason)
+        return meaning.vector
+
+    # -- keeping and forgetting
+
+    def ttl_ms(self, ttl: float | None) -> int:
+        """How long an answer is kept.
+
+        Raises:
+            InvalidError: it is no time.
+        """
+        return self._minds.settings.cache_ttl_s * 1000 if ttl is None else check_ttl_ms(ttl)
+
+    async def keep(self, question: CacheQuery, response: object, *, ttl_ms: int, facts: bytes) -> None:
+        """Keep an answer.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `SemanticCache.put`.
+        """
+        _ = self.may_write
+        coded = encode_member(response)
+        vector = await self._vector(question)
+        fields = question.fields(self._namespace, coded, facts, None if vector is None else to_half(vector))
+        call = self._caching.cache_put(
+            self._scope.home,
+            CachePutKeys(self._record(question.id), *self._lists(), self._part("place")),
+            self._scope.signature,
+            id_=question.id,
+            ttl_ms=ttl_ms,
+            fields=fields,
+        )
+        await self._translated(call)
+        IndexPromoter.of(self._minds, self._minds.answers, self._namespace).count_writes(1)
+
+    async def matching(self, filters: Every) -> list[str]:
+        """The ids of the answers that filters let through. One round trip for every 500."""
+        index = self._minds.answers
+        await index.ensure(self._namespace)
+        ids: list[str] = []
+        while True:
+            page = await index.matching(self._namespace, filters, offset=len(ids), limit=PAGE)
+            ids += page.ids
+            if not page.ids or len(ids) >= page.total:
+                return ids
+
+    async def drop(self, ids: Sequence[str]) -> int:
+        """Forget answers; returns how many of them were there. One round trip for every 500."""
+        dropped = 0
+        for start in range(0, len(ids), PAGE):
+            some = ids[start : start + PAGE]
+            keys = [*map(self._record, some), *self._lists()]
+            call = self._caching.cache_drop(self._scope.home, keys, self._scope.signature, ids=some)
+            dropped += await self._translated(call)
+        return dropped
+
+    async def oldest(self) -> list[str]:
+        """The ids of those that expire first, 500 at most."""
+        reply = await self._minds.line.call("ZRANGE", self._part("endings"), 0, PAGE - 1)
+        return [id_.decode() for id_ in reply if isinstance(id_, bytes)] if isinstance(reply, list) else []
+
+    # -- counting
+
+    @cached_property
+    def tally(self) -> CacheCounter:
+        """The counts, which all stores of the namespace share."""
+        return self._minds.shared(CacheCounter, self._namespace, lambda: CacheCounter(self._minds, self._namespace))
+
+    async def counted(self) -> tuple[dict[str, float], int]:
+        """(the counts, how many answers there are)."""
+        await self.tally.flush()
+        now_ms = round(self._minds.clock.now().timestamp() * 1000)
+        looks: list[Command] = [("HGETALL", self._part("stats")), ("ZCOUNT", self._part("endings"), now_ms, "+inf")]
+        counts, entries = await self._minds.line.read_many(looks)
+        assert isinstance(counts, list)
+        assert isinstance(entries, int)
+        texts = [part.decode() for part in counts if isinstance(part, bytes)]
+        return {name: float(text) for name, text in zip(texts[::2], texts[1::2], strict=True)}, entries
+
+    def note(self, doing: str, error: Exception) -> None:
+        """Count that the cache could not do its part of a call."""
+        self._minds.counters.increment("cache_failures", doing=doing, error=type(error).__name__)
+
+    # -- keys
+
+    async def _answer(self, id_: str) -> CachedAnswer | None:
+        call = self._minds.line.call("HMGET", self._record(id_), *FIELDS)
+        return read_answer(id_, await self._translated(call))
+
+    async def _translated(self, call: Awaitable[T]) -> T:
+        """The call's result; what the server refuses is told as people read it."""
+        try:
+            return await call
+        except ServerError as error:
+            key = f"{self._namespace}:${CACHE}"
+            raise public_key_error(
+                error, self._minds.line.address, key=key, held="foreign value", wanted="cache"
+            ) from error
+
+    def _record(self, id_: str) -> bytes:
+        return self._minds.keyspace.record(CACHE, self._namespace, id_)
+
+    def _lists(self) -> tuple[bytes, bytes, bytes]:
+        return self._part("log"), self._part("endings"), self._part("gone")
+
+    def _part(self, part: str) -> bytes:
+        return self._minds.keyspace.record_part(CACHE, self._namespace, part)

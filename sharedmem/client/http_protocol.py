@@ -1,0 +1,151 @@
+"""What both HTTP clients share: service URL, headers, checks of replies, retries."""
+
+from __future__ import annotations
+
+import random
+from importlib.util import find_spec
+from typing import NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import TypeAdapter, ValidationError
+
+from sharedmem.client.errors import raise_problem, unexpected_reply_error
+from sharedmem.client.routes import HttpRequest
+from sharedmem.clock import new_id
+from sharedmem.errors import InvalidError, SharedMemoryError, UnsupportedError
+from sharedmem.models import ConversationSummary, EvolutionGraph, Note, NoteHit, PoolStats, SynthesisTask
+
+T = TypeVar("T")
+DEFAULT_URL = "http://127.0.0.1:8420"
+_UNIX_SCHEME = "unix:"
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 1.0
+
+TASK: TypeAdapter[SynthesisTask] = TypeAdapter(SynthesisTask)
+NOTE: TypeAdapter[Note] = TypeAdapter(Note)
+NOTE_OR_NONE: TypeAdapter[Note | None] = TypeAdapter(Note | None)
+NOTES: TypeAdapter[list[Note]] = TypeAdapter(list[Note])
+HITS: TypeAdapter[list[NoteHit]] = TypeAdapter(list[NoteHit])
+BOOLEAN: TypeAdapter[bool] = TypeAdapter(bool)
+GRAPH: TypeAdapter[EvolutionGraph] = TypeAdapter(EvolutionGraph)
+SUMMARY: TypeAdapter[ConversationSummary | SynthesisTask] = TypeAdapter(ConversationSummary | SynthesisTask)
+POOL: TypeAdapter[PoolStats] = TypeAdapter(PoolStats)
+ANYTHING: TypeAdapter[object] = TypeAdapter(object)
+FINAL_STATES = frozenset({"done", "failed"})
+"""States of tasks that stay."""
+
+
+class ServiceUrl(NamedTuple):
+    """Where a service is."""
+
+    url: str
+    socket: str | None
+    """Path of a unix socket, through which the URL is asked."""
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return f"{_UNIX_SCHEME}{self.socket}" if self.socket else self.url
+
+
+def parse_service_url(base_url: str) -> ServiceUrl:
+    """Where a base URL leads.
+
+    Args:
+        base_url: `http://host:port`, `https://...`, or `unix:/path/of.sock`.
+
+    Raises:
+        InvalidError: it is none, or holds credentials.
+        UnsupportedError: the HTTP client is not installed.
+    """
+    if find_spec("httpx2") is None:
+        raise UnsupportedError("the client", "pip install 'sharedmem-hub[client]'")
+    if base_url.startswith(_UNIX_SCHEME):
+        path = base_url.removeprefix(_UNIX_SCHEME).removeprefix("//")
+        return ServiceUrl("http://localhost", path)
+    parts = urlsplit(base_url)
+    if "@" in parts.netloc:
+        raise InvalidError("base_url", "...", "leave credentials out of it; give the token as token=")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise InvalidError("base_url", base_url, "give it as http://host:port, https://host or unix:/path/of.sock")
+    return ServiceUrl(base_url.rstrip("/"), None)
+
+
+def base_headers(token: str | None) -> dict[str, str]:
+    """The headers of every request.
+
+    Raises:
+        InvalidError: the token can be none.
+    """
+    headers = {"Accept": "application/json"}
+    if token is None:
+        return headers
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise InvalidError("token", "***", "give it just as `sharedmem token` has shown it")
+    return headers | {"Authorization": f"Bearer {token}"}
+
+
+def request_headers(request: HttpRequest) -> dict[str, str]:
+    """The headers of one request; sent again, it has the same, and so is not done twice."""
+    if request.content is None:
+        return {}
+    headers = {"Content-Type": "application/json"}
+    return headers | {"Idempotency-Key": new_id(32)} if request.method == "POST" else headers
+
+
+def check_reply(status: int, content: bytes, *, server: str) -> bytes:
+    """The content of an answer that tells success.
+
+    Raises:
+        SharedMemoryError: it tells a problem.
+    """
+    if not 200 <= status < 300:
+        raise_problem(status, content, server=server)
+    return content or b"null"
+
+
+def parse_reply(content: bytes, gives: TypeAdapter[T], *, server: str, operation: str) -> T:
+    """What an answer says.
+
+    Raises:
+        InternalError: it is no answer to this operation.
+    """
+    try:
+        return gives.validate_json(content)
+    except ValidationError as error:
+        raise unexpected_reply_error(server, operation, error) from error
+
+
+class RetryState:
+    """When to send a request again.
+
+    Args:
+        retry_for_s: how long to go on.
+        now_s: the time now.
+    """
+
+    def __init__(self, retry_for_s: float, now_s: float) -> None:
+        self._ends_at = now_s + retry_for_s
+        self._longest = _FIRST_PAUSE_S
+
+    def pause_s(self, error: SharedMemoryError, now_s: float) -> float:
+        """Seconds to wait before the next try: as long as the server asks for, and some more, growing, by chance.
+
+        Raises:
+            SharedMemoryError: the error itself, when another try makes no sense or there is no time for it.
+        """
+        asked_s = getattr(error, "retry_after", None)
+        if not isinstance(asked_s, int | float):
+            raise error
+        spread = random.uniform(0, self._longest)  # noqa: S311  # spreads retries; no secret depends on it
+        # A server that was just not there says nothing of when to come again.
+        pause = spread if error.__cause__ is not None else max(asked_s, spread)
+        if now_s + pause > self._ends_at:
+            raise error
+        self._longest = min(self._longest * 2, _LONGEST_PAUSE_S)
+        return pause
+
+
+def next_poll_s(pause_s: float) -> float:
+    """Seconds until a task is looked after again; 0 means it was not looked after yet."""
+    return min(max(pause_s * 1.5, _FIRST_LOOK_S), _LONGEST_LOOK_S)

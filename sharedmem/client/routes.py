@@ -1,0 +1,148 @@
+"""Routes of operations: method and path of each, and how a request is built from its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import orjson
+from pydantic import BaseModel
+
+from sharedmem.errors import InvalidError, UnsupportedError
+
+PREFIX = "/api/v1"
+OPENAPI_PATH = "/openapi.json"
+_METHODS = ("get", "post", "put", "patch", "delete")
+_BODILESS = frozenset({"GET", "DELETE"})
+
+
+class ServiceRoute(NamedTuple):
+    """How an operation is asked for."""
+
+    method: str
+    path: str
+    """`{field}` is a field of the request."""
+    as_json: frozenset[str] = frozenset()
+    """Fields that stand in the query as JSON."""
+
+
+class HttpRequest(NamedTuple):
+    """A request that can be sent, as often as it takes."""
+
+    operation: str
+    method: str
+    path: str
+    """With its query, percent-encoded."""
+    query: tuple[tuple[str, str], ...]
+    content: bytes | None
+    """JSON."""
+
+
+# The others are looked up in the description of the service.
+KNOWN_ROUTES: Mapping[str, ServiceRoute] = {
+    "synthesis.add_memory": ServiceRoute("POST", f"{PREFIX}/memories"),
+    "synthesis.query_memory": ServiceRoute("GET", f"{PREFIX}/memories/query"),
+    "synthesis.get_memory": ServiceRoute("GET", f"{PREFIX}/memories/{{memory_id}}"),
+    "synthesis.delete_memory": ServiceRoute("DELETE", f"{PREFIX}/memories/{{memory_id}}"),
+    "synthesis.update_memory_status": ServiceRoute("PUT", f"{PREFIX}/memories/{{memory_id}}/status"),
+    "synthesis.restore_memory": ServiceRoute("POST", f"{PREFIX}/memories/{{memory_id}}/restore"),
+    "synthesis.traverse_memory_evolution_chain": ServiceRoute("GET", f"{PREFIX}/memories/{{memory_id}}/evolution"),
+    "synthesis.generate_evolution_graph": ServiceRoute("GET", f"{PREFIX}/memories/{{memory_id}}/evolution/graph"),
+    "synthesis.add_agent_memory": ServiceRoute("POST", f"{PREFIX}/agent/memories"),
+    "synthesis.summarize_conversation": ServiceRoute("POST", f"{PREFIX}/agent/summaries"),
+    "synthesis.get_task_status": ServiceRoute("GET", f"{PREFIX}/tasks/{{task_id}}"),
+    "synthesis.get_connection_pool_stats": ServiceRoute("GET", f"{PREFIX}/system/pool-stats"),
+}
+
+
+def parse_routes(description: bytes) -> dict[str, ServiceRoute]:
+    """The ways that a service describes, by operation.
+
+    Args:
+        description: OpenAPI as JSON.
+
+    Raises:
+        ValueError: it is none.
+    """
+    document = orjson.loads(description)
+    return {
+        told["operationId"]: ServiceRoute(method.upper(), path, _json_query_fields(told))
+        for path, item in document["paths"].items()
+        for method, told in item.items()
+        if method in _METHODS
+    }
+
+
+def find_route(operation: str, ways: Mapping[str, ServiceRoute], server: str) -> ServiceRoute:
+    """The way to an operation.
+
+    Raises:
+        UnsupportedError: this service does not offer it.
+    """
+    way = ways.get(operation)
+    if way is None:
+        near = sorted(name for name in ways if name.startswith(operation.partition(".")[0])) or sorted(ways)
+        told = ", ".join(near[:12]) or "nothing"
+        raise UnsupportedError(f"the operation {operation[:80]!r} at {server}", f"it offers {told}")
+    return way
+
+
+def build_request(operation: str, way: ServiceRoute, fields: Mapping[str, object]) -> HttpRequest:
+    """The request for an operation.
+
+    Args:
+        operation: its name.
+        way: where it is answered.
+        fields: of its request; those that are None are left out.
+
+    Raises:
+        InvalidError: a field is missing in the path, or JSON cannot hold one.
+    """
+    rest = {name: value for name, value in fields.items() if value is not None}
+    path = "/".join(_path_segment(part, rest) for part in way.path.split("/"))
+    if way.method in _BODILESS:
+        query = tuple(pair for name, value in rest.items() for pair in _query_pairs(name, value, way))
+        return HttpRequest(operation, way.method, path, query, None)
+    return HttpRequest(operation, way.method, path, (), _to_json(rest))
+
+
+def _path_segment(part: str, fields: dict[str, object]) -> str:
+    if not part.startswith("{"):
+        return part
+    value = fields.pop(part[1:-1], None)
+    if value is None or value == "":
+        raise InvalidError(part[1:-1], value, "this call needs it")
+    text = quote(str(value), safe="")
+    # Those that mean a place in the path are told from names by their spelling.
+    return text.replace(".", "%2E") if text in {".", ".."} else text
+
+
+def _query_pairs(name: str, value: object, way: ServiceRoute) -> list[tuple[str, str]]:
+    if name in way.as_json or isinstance(value, Mapping | BaseModel):
+        return [(name, _to_json(value).decode())]
+    values = value if isinstance(value, list | tuple | set | frozenset) else [value]
+    return [(name, _query_text(one)) for one in values]
+
+
+def _query_text(value: object) -> str:
+    return value if isinstance(value, str) else _to_json(value).decode().strip('"')
+
+
+def _to_json(value: object) -> bytes:
+    try:
+        return orjson.dumps(value, default=_json_default)
+    except TypeError as error:
+        raise InvalidError("fields", "...", f"JSON cannot hold them: {error}") from error
+
+
+def _json_default(value: Any) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_unset=True)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def _json_query_fields(told: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(one["name"] for one in told.get("parameters", ()) if one.get("in") == "query" and "content" in one)

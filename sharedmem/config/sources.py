@@ -1,0 +1,160 @@
+"""Sources of settings: environment variables, sharedmem.yaml and [tool.sharedmem] of pyproject.toml."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from sharedmem.errors import ConfigError
+
+CONFIG_VARIABLE = "SHAREDMEM_CONFIG"
+PATHS = ("data_dir", "blob_dir", "tls_ca_file", "tls_cert_file", "tls_key_file")
+
+
+def expand_user(path: Path) -> Path:
+    """The path with its `~` written out.
+
+    Raises:
+        ValueError: the `~` names nobody.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError("its '~' names a user without a home folder; write the whole path") from error
+
+
+def read_file(variables: Mapping[str, str], start: Path) -> tuple[Path | None, dict[str, object]]:
+    """The settings file in force and what it says, with its paths made relative to it."""
+    named = variables.get(CONFIG_VARIABLE)
+    path, values = _read_named(named) if named else _read_nearest(start)
+    if path is not None:
+        values |= {name: _relative_to_file(path, values[name]) for name in PATHS if name in values}
+    return path, values
+
+
+def _relative_to_file(file: Path, value: object) -> object:
+    # "~" waits for the validator: joined to the folder it would mean nothing.
+    return file.parent / value if isinstance(value, str) and not value.startswith("~") else value
+
+
+def _read_named(name: str) -> tuple[Path, dict[str, object]]:
+    origin = f"environment {CONFIG_VARIABLE}"
+    try:
+        path = expand_user(Path(name)).absolute()
+    except ValueError as error:
+        raise ConfigError("config", origin, str(error)) from error
+    if not path.is_file():
+        raise ConfigError("config", origin, f"there is no file {str(path)!r}; correct or unset {CONFIG_VARIABLE}")
+    if path.suffix in {".yaml", ".yml"}:
+        return path, _read_yaml(path)
+    values = _read_toml(path) if path.suffix == ".toml" else None
+    if values is None:
+        raise ConfigError("config", origin, f"{str(path)!r} is neither YAML (.yaml) nor TOML with [tool.sharedmem]")
+    return path, values
+
+
+def _read_nearest(start: Path) -> tuple[Path | None, dict[str, object]]:
+    for folder in _parent_folders(start.absolute()):
+        if (path := folder / "sharedmem.yaml").is_file():
+            return path, _read_yaml(path)
+        if (path := folder / "pyproject.toml").is_file() and (values := _read_toml(path)) is not None:
+            return path, values
+    return None, {}
+
+
+def _parent_folders(start: Path) -> Iterator[Path]:
+    """The folder and those above it, up to the home folder (included) or the root."""
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home() raises where there is none; this does not
+    for folder in (start, *start.parents):
+        yield folder
+        if folder == home:
+            return
+
+
+def _read_yaml(path: Path) -> dict[str, object]:
+    import yaml  # noqa: PLC0415  only a file needs it; the import stays light
+
+    try:
+        values = yaml.safe_load(_read_text(path))
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}" if mark else "it"
+        problem = f"{line} is not valid YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"
+        # The cause is left out: it quotes the line, which may hold a password.
+        raise ConfigError("config", f"file {path}", problem) from None
+    return _check_mapping(path, {} if values is None else values)
+
+
+def _read_toml(path: Path) -> dict[str, object] | None:
+    """What `[tool.sharedmem]` says; None when the file has no such table."""
+    text = _read_text(path)
+    if "sharedmem" not in text:
+        return None  # most files are other people's: neither their size nor their mistakes concern us
+    import tomllib  # noqa: PLC0415  only a file needs it; the import stays light
+
+    try:
+        tools = tomllib.loads(text).get("tool", {})
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("config", f"file {path}", f"it is not valid TOML: {error.args[0]}") from None
+    if not isinstance(tools, dict) or "sharedmem" not in tools:
+        return None
+    return _check_mapping(path, tools["sharedmem"])
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError("config", f"file {path}", f"it cannot be read: {reason}") from error
+
+
+def _check_mapping(path: Path, values: object) -> dict[str, object]:
+    if not isinstance(values, dict):
+        problem = f"it should hold lines like `prefix: sm`, not a {type(values).__name__}"
+        raise ConfigError("config", f"file {path}", problem)
+    return {str(name): value for name, value in values.items()}
+
+
+TOKEN_VARIABLE = "SHAREDMEM_FENCING_TOKEN"  # noqa: S105  # a fencing token is no secret
+"""What `sharedmem lock NAME -- COMMAND` tells the command."""
+
+_PREFIX = "SHAREDMEM_"
+# No settings, and ours all the same; what begins with the last one steers our tests.
+_OTHER_OWN_VARIABLES = frozenset({CONFIG_VARIABLE, TOKEN_VARIABLE, "SHAREDMEM_CRASH_ROUNDS"})
+_TEST_PREFIX = "SHAREDMEM_TEST_"
+# What Kubernetes sets in every container for a service whose name begins with `sharedmem`.
+_KUBERNETES_VARIABLE = re.compile(r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
+_KUBERNETES_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+
+
+def variable_of(field: str) -> str:
+    """The variable that sets a field."""
+    return _PREFIX + field.upper()
+
+
+def unknown_variables(environment: Mapping[str, str], fields: Iterable[str]) -> list[str]:
+    """The names that begin with `SHAREDMEM_`, hold something, and are neither settings nor known to be others'."""
+    known = _OTHER_OWN_VARIABLES.union(map(variable_of, fields))
+    return sorted(
+        name
+        for name, value in environment.items()
+        if value and name.upper().startswith(_PREFIX) and name not in known and not _is_foreign(name, value)
+    )
+
+
+def _is_foreign(name: str, value: str) -> bool:
+    if name.startswith(_TEST_PREFIX) or _KUBERNETES_VARIABLE.fullmatch(name):
+        return True
+    return name.endswith("_PORT") and _KUBERNETES_ADDRESS.match(value) is not None
+
+
+def suggest_variable(variable: str, fields: Collection[str]) -> str:
+    """What to do about a variable that is unknown, in words."""
+    from difflib import get_close_matches  # noqa: PLC0415  # only a mistake needs it
+
+    names = [*fields, CONFIG_VARIABLE.removeprefix(_PREFIX).lower()]
+    near = get_close_matches(variable.upper().removeprefix(_PREFIX).lower(), names, n=1)
+    return f"did you mean {variable_of(near[0])}?" if near else "unset it; `sharedmem config` lists all settings"

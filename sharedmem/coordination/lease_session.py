@@ -1,0 +1,378 @@
+"""A lease from request to release: acquire, wait, renew, release; its block is cancelled when the lease is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import NamedTuple, Protocol, TypeVar
+
+from sharedmem.clock import new_id
+from sharedmem.coordination.context import CoordinationContext, safe_deadline
+from sharedmem.coordination.wait_queue import Waiter
+from sharedmem.errors import InvalidError, LockHeldError, LockLostError, SharedMemoryError, UnavailableError
+from sharedmem.redis.keys import Target
+from sharedmem.redis.scripts.coordination import LeaseKeys, LeaseScripts, NamedLeaseKeys
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.process_bound import ProcessBound
+
+T = TypeVar("T")
+_ENDED = float("-inf")
+# Who is not among the first in line is called in time, and looks by itself only in case the call was lost.
+_LONGEST_POLL_S = 45.0
+_POLL_GROWTH_RANKS = 16
+_logger = get_logger("leases")
+
+
+class TranslateErrors(Protocol):
+    """Tells what the server refuses with the name it was about."""
+
+    async def __call__(self, target: Target, call: Awaitable[T]) -> T:
+        """The call's result."""
+
+
+class LeaseResource(NamedTuple):
+    """A name that can be held."""
+
+    kind: str
+    name: str
+    """As its users spell it."""
+    target: Target
+    contest: NamedLeaseKeys
+    places: LeaseKeys
+
+
+class LeaseTerms(NamedTuple):
+    """On what terms it is held."""
+
+    capacity: int
+    weight: int
+    lease_ms: int
+    gain: bytes = b""
+    """The operation announced on the change stream when it was got."""
+
+
+class LeaseEnvironment(NamedTuple):
+    """What every hold of a store needs."""
+
+    ground: CoordinationContext
+    leasing: LeaseScripts
+    translate: TranslateErrors
+    actor: bytes
+
+
+class LeaseRefusal(NamedTuple):
+    """Others hold it."""
+
+    remaining_ms: int
+    rank: int
+    """How many stand in line before the asker."""
+
+
+def parse_grant_id(id: str, actor: bytes) -> tuple[int, bytes]:  # noqa: A002  as grants call it
+    """The token of a hold of weight 1, and how the server knows it, by its id.
+
+    Raises:
+        InvalidError: it is no id.
+    """
+    try:
+        words = base64.b64decode(id + "=" * (-len(id) % 4), altchars=b"-_", validate=True).decode().split(" ")
+        token, asker = int(words[0]), words[1]
+    except (ValueError, IndexError):
+        raise InvalidError("id", id, "give the id of the grant as it was told") from None
+    return token, b"%d %b 1 %b" % (token, actor, asker.encode())
+
+
+class LeaseSession:
+    """One place, from asking for it to giving it back.
+
+    Args:
+        desk: what the store lends.
+        place: which name.
+        terms: how it is held.
+        on_lost: called in the moment when it is held no longer against its holder's will.
+    """
+
+    __slots__ = ("_asker", "_desk", "_holder", "_on_lost", "deadline", "is_gone", "place", "renew_at", "terms", "token")
+
+    def __init__(
+        self, desk: LeaseEnvironment, place: LeaseResource, terms: LeaseTerms, on_lost: Callable[[], None]
+    ) -> None:
+        self._desk = desk
+        self._on_lost = on_lost
+        self._asker = ""
+        self._holder = b""
+        self.place = place
+        self.terms = terms
+        self.token = 0
+        self.is_gone = False
+        self.deadline = self.renew_at = _ENDED
+
+    @property
+    def actor(self) -> str:
+        """Who holds it."""
+        return self._desk.actor.decode()
+
+    @property
+    def id(self) -> str:
+        """What `parse_grant_id` takes: lets somebody else renew it and give it back."""
+        return base64.urlsafe_b64encode(f"{self.token} {self._asker}".encode()).decode().rstrip("=")
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until it ends if it is not renewed, by the local clock."""
+        return max(0.0, self.deadline - self._desk.ground.clock.monotonic())
+
+    def is_held(self) -> bool:
+        """Whether it has not ended, by the local clock."""
+        return self._desk.ground.clock.monotonic() < self.deadline
+
+    def lost(self) -> LockLostError:
+        """The error that says that it is held no longer."""
+        return LockLostError(self.place.kind, self.place.name, self.token)
+
+    # -- asking for it
+
+    async def take(self, wait: float | None) -> None:
+        """Get the place, and keep it from now on. One round trip when it is free; while it waits, few.
+
+        Args:
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Raises:
+            LockHeldError: others hold it.
+            SharedMemoryError: as the store.
+        """
+        clock = self._desk.ground.clock
+        give_up_at = None if wait is None else clock.monotonic() + wait
+        refused = await self._ask(new_id(), stands=0)
+        if refused is not None:
+            if wait == 0:
+                raise self._lock_held_error(refused)
+            await self._wait_for_turn(give_up_at)
+        self._desk.ground.lease_renewer.keep(self)
+
+    async def _wait_for_turn(self, give_up_at: float | None) -> None:
+        async with self._desk.ground.wakeups.waiter(self.place.target.space) as waiter:
+            while (refused := await self._ask(waiter.name, stands=1)) is not None:
+                try:
+                    await self._wait_for_notification(waiter, refused, give_up_at)
+                except asyncio.CancelledError:
+                    self._leave_in_background(waiter.name)
+                    raise
+
+    async def _wait_for_notification(self, waiter: Waiter, refused: LeaseRefusal, give_up_at: float | None) -> None:
+        pause = self._pause(refused)
+        if give_up_at is not None:
+            left = give_up_at - self._desk.ground.clock.monotonic()
+            if left <= 0:
+                await self._leave(waiter.name)
+                raise self._lock_held_error(refused)
+            pause = min(pause, left)
+        await waiter.wait(pause)
+
+    async def _ask(self, asker: str, *, stands: int) -> LeaseRefusal | None:
+        desk, place, terms = self._desk, self.place, self.terms
+        asked_at = desk.ground.clock.monotonic()
+        asking = desk.leasing.lease_acquire(
+            place.target.space,
+            place.contest,
+            desk.actor,
+            capacity=terms.capacity,
+            weight=terms.weight,
+            lease_ms=terms.lease_ms,
+            asker=asker,
+            stands=stands,
+            gain=terms.gain,
+        )
+        try:
+            reply = await desk.translate(place.target, asking)
+        except (asyncio.CancelledError, UnavailableError):
+            # It may have been granted when nobody waited for the answer any more.
+            self._leave_in_background(asker)
+            raise
+        verdict, *words = reply.split()
+        if verdict == b"got":
+            self.token, self._asker = int(words[0]), asker
+            self._holder = b"%b %b %d %b" % (words[0], desk.actor, terms.weight, asker.encode())
+            self._set_deadlines(asked_at)
+            return None
+        return LeaseRefusal(int(words[0]), int(words[1]))
+
+    def _set_deadlines(self, asked_at: float) -> None:
+        lease = self.terms.lease_ms / 1000
+        self.renew_at = asked_at + lease / 3
+        self.deadline = safe_deadline(asked_at, lease)
+
+    def _pause(self, refused: LeaseRefusal) -> float:
+        """Seconds after which to look again without being called."""
+        remaining = refused.remaining_ms / 1000
+        if refused.rank == 0:
+            return remaining
+        patience = self.terms.lease_ms / 1000 * (1 + refused.rank / _POLL_GROWTH_RANKS)
+        looks_in = min(patience, _LONGEST_POLL_S) * random.uniform(2 / 3, 4 / 3)  # noqa: S311  # spreads the looks
+        # The first may be gone: the second looks when something changes as well.
+        return min(looks_in, remaining) if refused.rank == 1 else looks_in
+
+    def _lock_held_error(self, refused: LeaseRefusal) -> LockHeldError:
+        return LockHeldError(self.place.kind, self.place.name, remaining=refused.remaining_ms / 1000)
+
+    # -- keeping it
+
+    async def renew(self) -> bool:
+        """Prolong it; False when it was lost. One round trip."""
+        desk, place = self._desk, self.place
+        clock = desk.ground.clock
+        asked_at = clock.monotonic()
+        renewing = desk.leasing.lease_renew(
+            place.target.space,
+            place.places.holders,
+            desk.actor,
+            holder=self._holder,
+            lease_ms=self.terms.lease_ms,
+        )
+        try:
+            self.is_gone = not await desk.translate(place.target, renewing)
+        except SharedMemoryError as error:
+            _logger.warning("%s %r could not be renewed and is tried again: %s", place.kind, place.name, error)
+            self.renew_at = clock.monotonic() + self.terms.lease_ms / 1000 / 10
+            return True
+        # What was given up here in the meantime does not come back to life.
+        if not self.is_gone and self.is_held():
+            self._set_deadlines(asked_at)
+        return not self.is_gone
+
+    def lose(self) -> None:
+        """Be held no longer, by the keeper's word."""
+        self.deadline = _ENDED
+        desk = self._desk
+        desk.ground.counters.increment("leases_lost", kind=self.place.kind)
+        _logger.warning("%s %r of %s was lost (token %d)", self.place.kind, self.place.name, self.actor, self.token)
+        self._on_lost()
+
+    # -- giving it back
+
+    async def give_back(self) -> bool:
+        """End it, and let the next one in; whether it was held until now. One round trip.
+
+        A lease that was lost is ended in the background, since its server may be out of reach.
+
+        Raises:
+            SharedMemoryError: as the store; the place comes free when the lease ends.
+        """
+        desk, place = self._desk, self.place
+        was_held = self.is_held()
+        self.deadline = _ENDED
+        desk.ground.lease_renewer.stop_renewing(self)
+        if not was_held:
+            if not self.is_gone:
+                self._leave_in_background(self._asker)
+            return False
+        releasing = desk.leasing.lease_release(place.target.space, place.places, desk.actor, holder=self._holder)
+        try:
+            return await desk.translate(place.target, releasing)
+        except asyncio.CancelledError:
+            self._leave_in_background(self._asker)
+            raise
+
+    def _leave_in_background(self, asker: str) -> None:
+        self._desk.ground.release_in_background("leave a line", lambda: self._leave(asker))
+
+    async def _leave(self, asker: str) -> None:
+        desk, place = self._desk, self.place
+        leaving = desk.leasing.lease_leave(place.target.space, place.places, desk.actor, asker=asker)
+        try:
+            await desk.translate(place.target, leaving)
+        except SharedMemoryError as error:
+            _logger.warning("%s %r could not be left and waits for its lease: %s", place.kind, place.name, error)
+
+
+class Lease(ProcessBound):
+    """What a holder has. It renews itself while its block runs.
+
+    Give `token` along with every write that the lock protects: tokens rise with every holder, so whatever
+    is written to can refuse a token below the highest it has seen.
+    """
+
+    def __init__(self, hold: LeaseSession) -> None:
+        self._hold = hold
+
+    @property
+    def name(self) -> str:
+        """What is held, as it was asked for."""
+        return self._hold.place.name
+
+    @property
+    def token(self) -> int:
+        """Fencing token: higher than those of all earlier holders of anything in the namespace."""
+        return self._hold.token
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which it is held even if it cannot be renewed; 0 when it has ended.
+
+        Counted by this machine's monotonic clock, and a little shorter than at the server.
+        """
+        return self._hold.remaining
+
+    def is_held(self) -> bool:
+        """Whether it has not ended. No round trip."""
+        return self._hold.is_held()
+
+    def check(self) -> None:
+        """Do nothing while it is held. No round trip.
+
+        Raises:
+            LockLostError: it has ended.
+        """
+        if not self._hold.is_held():
+            raise self._hold.lost()
+
+    def __repr__(self) -> str:
+        state = f"{self.remaining:.1f} s left" if self.is_held() else "ended"
+        return f"<Lease {self.name!r} held by {self._hold.actor}, token {self.token}, {state}>"
+
+
+class LeaseBlock:
+    """Holds a place while a block runs, and cancels the block when the place is lost, as `asyncio.timeout` does.
+
+    Args:
+        desk, place, terms: as `LeaseSession`.
+        wait: as `LeaseSession.take`.
+    """
+
+    __slots__ = ("_cancelling", "_hold", "_interrupted", "_task", "_wait")
+
+    def __init__(self, desk: LeaseEnvironment, place: LeaseResource, terms: LeaseTerms, wait: float | None) -> None:
+        self._hold = LeaseSession(desk, place, terms, self._interrupt)
+        self._wait = wait
+        self._interrupted = False
+        self._cancelling = 0
+        self._task: asyncio.Task[object] | None = None
+
+    async def __aenter__(self) -> Lease:
+        await self._hold.take(self._wait)
+        self._task = asyncio.current_task()
+        self._cancelling = self._task.cancelling() if self._task else 0
+        return Lease(self._hold)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task, self._task = self._task, None
+        # Somebody else may have cancelled the task as well; then it has to stay cancelled.
+        is_ours = self._interrupted and task is not None and task.uncancel() <= self._cancelling
+        was_held = self._hold.is_held()
+        try:
+            was_held = await self._hold.give_back()
+        except SharedMemoryError:
+            if kind is None:
+                raise
+        if not was_held and (kind is None or (is_ours and issubclass(kind, asyncio.CancelledError))):
+            raise self._hold.lost() from error
+
+    def _interrupt(self) -> None:
+        if self._task is not None:
+            self._interrupted = self._task.cancel()

@@ -1,0 +1,314 @@
+"""Locks, semaphores, read/write locks and leader election of a store: resources that are leased."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import Literal
+
+from sharedmem.coordination.context import CoordinationBase, check_lease_ms, check_wait
+from sharedmem.coordination.leader import Campaign, Candidacy
+from sharedmem.coordination.lease_session import (
+    Lease,
+    LeaseBlock,
+    LeaseEnvironment,
+    LeaseResource,
+    LeaseSession,
+    LeaseTerms,
+    parse_grant_id,
+)
+from sharedmem.errors import InvalidError, LockLostError
+from sharedmem.models.coordination import Holder, LeaseGrant, LeaseState
+from sharedmem.redis.change_stream import as_list
+from sharedmem.redis.scripts.coordination import LeaseKeys, LeaseScripts, NamedLeaseKeys
+from sharedmem.redis.service_keys import decoding
+from sharedmem.runtime.process_bound import ProcessBound
+
+MOST_READERS = 1_000_000
+EnterLock = Callable[[int, float, float | None], LeaseBlock]
+
+
+class ReadWriteLock(ProcessBound):
+    """One read/write lock. All stand in one line: a writer is not held off by readers who come after it."""
+
+    def __init__(self, name: str, enter: EnterLock) -> None:
+        self._name = name
+        self._enter = enter
+
+    @property
+    def name(self) -> str:
+        """What it is called, as it was asked for."""
+        return self._name
+
+    @asynccontextmanager
+    async def reading(self, *, lease: float = 30.0, wait: float | None = None) -> AsyncIterator[Lease]:
+        """Hold it together with other readers while the block runs; all else as `SharedMemoryStore.lock`.
+
+        Args:
+            lease: seconds until it comes free if this process dies; renewed while the block runs.
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Raises:
+            LockHeldError, LockLostError, InvalidError, UnavailableError: as `SharedMemoryStore.lock`.
+        """
+        async with self._enter(1, lease, wait) as held:
+            yield held
+
+    @asynccontextmanager
+    async def writing(self, *, lease: float = 30.0, wait: float | None = None) -> AsyncIterator[Lease]:
+        """Hold it alone while the block runs; all else as `SharedMemoryStore.lock`.
+
+        Args:
+            lease: seconds until it comes free if this process dies; renewed while the block runs.
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Raises:
+            LockHeldError, LockLostError, InvalidError, UnavailableError: as `SharedMemoryStore.lock`.
+        """
+        async with self._enter(MOST_READERS, lease, wait) as held:
+            yield held
+
+    def __repr__(self) -> str:
+        return f"<ReadWriteLock {self._name!r}>"
+
+
+LeaseKind = Literal["lock", "semaphore", "rwlock", "leader"]
+MOST_PLACES = 1_000_000
+_KINDS = ("lock", "semaphore", "rwlock", "leader")
+_CACHED_RESOURCES = 4096
+_GAIN = b"leader.gain"
+
+
+class Leases(CoordinationBase):
+    """Locks, semaphores, read/write locks and leaders: places that are held for a while."""
+
+    @asynccontextmanager
+    async def lock(self, name: str, *, lease: float = 30.0, wait: float | None = None) -> AsyncIterator[Lease]:
+        """Hold a lock while the block runs: of all actors and processes one at a time.
+
+        The lease renews itself in the background. When it is lost all the same (the server was out of reach, this
+        process was frozen), the block is cancelled as by `asyncio.timeout`, and the `async with` raises
+        LockLostError. Whoever waits stands in line, first come first served, and is called. Taking a free lock
+        is one round trip, giving it back another.
+
+        Args:
+            name: plain (`<namespace>:shared:<name>`) or absolute, as channels are.
+            lease: seconds until the lock comes free if this process dies; from 0.05 to a day.
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Yields:
+            The lease, whose `token` goes along with what is written under the lock.
+
+        Raises:
+            LockHeldError: others hold it, and it did not come free within `wait`.
+            LockLostError: it was lost before the block ended.
+            AccessDeniedError: this actor may not write the name.
+            InvalidError: a time is out of bounds, or the name is none.
+            UnavailableError: the server stayed away; after the block: the lock comes free when its lease ends.
+        """
+        terms = LeaseTerms(1, 1, check_lease_ms(lease))
+        async with LeaseBlock(
+            self._lease_environment, self._lease_resource("lock", name), terms, check_wait(wait)
+        ) as held:
+            yield held
+
+    @asynccontextmanager
+    async def semaphore(
+        self, name: str, limit: int, *, lease: float = 30.0, wait: float | None = None
+    ) -> AsyncIterator[Lease]:
+        """Hold one of `limit` places while the block runs; all else as `lock`.
+
+        Args:
+            name: plain or absolute. A semaphore is no lock of the same name.
+            limit: how many hold it at a time; should be the same for all who use the name.
+            lease: seconds until the place comes free if this process dies; from 0.05 to a day.
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Raises:
+            LockHeldError, LockLostError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
+        """
+        terms = LeaseTerms(_check_limit(limit), 1, check_lease_ms(lease))
+        async with LeaseBlock(
+            self._lease_environment, self._lease_resource("semaphore", name), terms, check_wait(wait)
+        ) as held:
+            yield held
+
+    def rwlock(self, name: str) -> ReadWriteLock:
+        """A lock that many may read under together, and one may write under alone. No round trip.
+
+        Args:
+            name: plain or absolute.
+
+        Raises:
+            AccessDeniedError, InvalidError: as `lock`.
+        """
+        desk, place = self._lease_environment, self._lease_resource("rwlock", name)
+
+        def enter(weight: int, lease: float, wait: float | None) -> LeaseBlock:
+            return LeaseBlock(desk, place, LeaseTerms(MOST_READERS, weight, check_lease_ms(lease)), check_wait(wait))
+
+        return ReadWriteLock(name, enter)
+
+    @asynccontextmanager
+    async def leader(
+        self,
+        name: str,
+        *,
+        lease: float = 15.0,
+        on_gain: Callable[[int], Awaitable[None] | None] | None = None,
+        on_loss: Callable[[int], Awaitable[None] | None] | None = None,
+    ) -> AsyncIterator[Candidacy]:
+        """Stand for election while the block runs: of all candidates for a name one leads.
+
+        Entering does not wait; the campaign runs in the background, and goes on after a loss. Leaving the block
+        gives leadership up at once, so that the next in line leads. A gain is announced on the change stream
+        (`leader.gain`).
+
+        Args:
+            name: plain or absolute.
+            lease: seconds after which another takes over when this process has fallen silent.
+            on_gain: a function or coroutine function, called with the token. It may go on for as long as the
+                candidate leads: it is cancelled when that ends. When it fails, that is logged and counted
+                (`sharedmem_callback_failures`), and the campaign goes on.
+            on_loss: a function or coroutine function, called with the token when the candidate does not lead any more.
+
+        Raises:
+            AccessDeniedError, InvalidError: as `lock`.
+        """
+        place, lease_ms = self._lease_resource("leader", name), check_lease_ms(lease)
+
+        def stand(on_lost: Callable[[], None]) -> LeaseSession:
+            return LeaseSession(self._lease_environment, place, LeaseTerms(1, 1, lease_ms, _GAIN), on_lost)
+
+        campaign = Campaign(self._ground, stand, on_gain, on_loss)
+        running = self._ground.background.start(f"campaign for {name}", campaign.run())
+        try:
+            yield Candidacy(name, campaign)
+        finally:
+            campaign.end()
+            await running.stop()
+
+    async def lease_state(self, name: str, kind: LeaseKind = "lock") -> LeaseState:
+        """Who holds a name, and how many wait for it. One round trip.
+
+        Args:
+            name: plain or absolute.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each has names of its own.
+
+        Raises:
+            AccessDeniedError: this actor may not read the name.
+            InvalidError, UnavailableError: as `lock`.
+        """
+        if kind not in _KINDS:
+            raise InvalidError("kind", kind, f"use one of {', '.join(_KINDS)}")
+        target = self._scope.common(name, "read")
+        places = LeaseKeys(self._part(target, kind), self._part(target, f"{kind}.waiters"))
+        looks = (("TIME",), ("ZRANGE", places.holders, 0, -1, "WITHSCORES"), ("ZCARD", places.waiters))
+        now, held, waiting = await self._translated(target, self._ground.line.read_many(looks))
+        pairs = as_list(held)
+        asked_at = _parse_microseconds(as_list(now))
+        with decoding(places.holders):
+            holders = [
+                _parse_holder(member, ends, asked_at) for member, ends in zip(pairs[::2], pairs[1::2], strict=True)
+            ]
+        return LeaseState(
+            holders=tuple(holder for holder in holders if holder.remaining_ms > 0),
+            waiting=waiting if isinstance(waiting, int) else 0,
+        )
+
+    async def lease_acquire(self, name: str, *, lease: float = 30.0, wait: float | None = 0.0) -> LeaseGrant:
+        """Take a lock that does not renew itself, for holders who come and go between calls. One round trip.
+
+        Inside of Python `lock` is the better way: it renews itself, and ends with its block.
+
+        Args:
+            name: plain or absolute; the same lock as `lock` takes.
+            lease: seconds until the lock comes free if it is not renewed; from 0.05 to a day.
+            wait: seconds; 0 tries once, None waits for as long as it takes.
+
+        Raises:
+            LockHeldError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
+        """
+        lease_ms, patience = check_lease_ms(lease), check_wait(wait)
+        hold = LeaseSession(
+            self._lease_environment, self._lease_resource("lock", name), LeaseTerms(1, 1, lease_ms), lambda: None
+        )
+        await hold.take(patience)
+        self._ground.lease_renewer.stop_renewing(hold)
+        return LeaseGrant(name=name, token=hold.token, id=hold.id, remaining=hold.remaining)
+
+    async def lease_renew(self, name: str, id: str, *, lease: float = 30.0) -> LeaseGrant:  # noqa: A002  its name
+        """Keep a lock that `lease_acquire` gave. One round trip.
+
+        Args:
+            name: as it was taken.
+            id: of the grant.
+            lease: seconds from now.
+
+        Raises:
+            LockLostError: the lease has ended, or was given back.
+            AccessDeniedError, InvalidError, UnavailableError: as `lock`.
+        """
+        desk, place, lease_ms = self._lease_environment, self._lease_resource("lock", name), check_lease_ms(lease)
+        token, holder = parse_grant_id(id, desk.actor)
+        renewing = desk.leasing.lease_renew(
+            place.target.space, place.places.holders, desk.actor, holder=holder, lease_ms=lease_ms
+        )
+        if not await desk.translate(place.target, renewing):
+            raise LockLostError("lock", name, token)
+        return LeaseGrant(name=name, token=token, id=id, remaining=lease)
+
+    async def lease_release(self, name: str, id: str) -> bool:  # noqa: A002  its name
+        """Give a lock back that `lease_acquire` gave; whether it was held until now. One round trip.
+
+        Args:
+            name: as it was taken.
+            id: of the grant.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `lock`.
+        """
+        desk, place = self._lease_environment, self._lease_resource("lock", name)
+        _, holder = parse_grant_id(id, desk.actor)
+        releasing = desk.leasing.lease_release(place.target.space, place.places, desk.actor, holder=holder)
+        return await desk.translate(place.target, releasing)
+
+    @cached_property
+    def _lease_environment(self) -> LeaseEnvironment:
+        return LeaseEnvironment(self._ground, LeaseScripts(self._ground.sender), self._translated, self._actor)
+
+    @cached_property
+    def _lease_resources(self) -> dict[tuple[str, str], LeaseResource]:
+        return {}
+
+    def _lease_resource(self, kind: LeaseKind, name: str) -> LeaseResource:
+        known = self._lease_resources.get((kind, name))
+        if known is not None:
+            return known
+        target = self._scope.common(name, "write")
+        places = LeaseKeys(self._part(target, kind), self._part(target, f"{kind}.waiters"))
+        if len(self._lease_resources) >= _CACHED_RESOURCES:
+            self._lease_resources.clear()
+        place = LeaseResource(kind, name, target, NamedLeaseKeys(*places, target.physical), places)
+        return self._lease_resources.setdefault((kind, name), place)
+
+
+def _check_limit(limit: int) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_PLACES:
+        raise InvalidError("limit", limit, f"give a whole number from 1 to {MOST_PLACES}")
+    return limit
+
+
+def _parse_holder(member: object, ends: object, now: int) -> Holder:
+    assert isinstance(member, bytes)
+    assert isinstance(ends, bytes)
+    token, actor, _ = member.decode().split(" ", 2)
+    return Holder(token=int(token), actor=actor, remaining_ms=(int(float(ends)) - now) // 1000)
+
+
+def _parse_microseconds(now: Sequence[object]) -> int:
+    seconds, rest = now
+    assert isinstance(seconds, bytes)
+    assert isinstance(rest, bytes)
+    return int(seconds) * 1_000_000 + int(rest)

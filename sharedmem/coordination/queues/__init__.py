@@ -1,0 +1,1 @@
+"""Task queues: producers, consumers, workers and administration of one queue."""

@@ -1,0 +1,301 @@
+"""What all calls of a task queue share: settings, keys, backoff, argument checks, and parsing of tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeVar
+
+from sharedmem.clock import from_microseconds
+from sharedmem.coordination.context import CoordinationBase, CoordinationContext, check_seconds
+from sharedmem.errors import InvalidError
+from sharedmem.models.coordination import Backoff, QueuedTask, Receipt, Task, TaskState
+from sharedmem.redis.codec import decode_member, encode_member
+from sharedmem.redis.keys import Target
+from sharedmem.redis.scope import Scope
+from sharedmem.redis.scripts.queues import QueueScripts
+
+LONGEST_PAUSE_S = 31 * 86_400.0
+_DOUBLED_AT_MOST = 62
+
+
+def pause_after(attempt: int, backoff: Backoff, luck: float) -> float:
+    """Seconds to pause after an attempt, spread so that tasks which failed together do not come back together.
+
+    Args:
+        attempt: which attempt has failed, from 1 on.
+        backoff: how pauses grow.
+        luck: a random number from 0 to 1.
+    """
+    doubled = min(attempt - 1, _DOUBLED_AT_MOST)
+    return luck * min(backoff.longest, backoff.first * 2.0**doubled)
+
+
+def check_backoff(backoff: Backoff | tuple[float, float]) -> Backoff:
+    """A back-off in full form.
+
+    Raises:
+        InvalidError: it is none, or its pauses would shrink.
+    """
+    if isinstance(backoff, tuple) and len(backoff) == 2:
+        backoff = Backoff.model_construct(first=backoff[0], longest=backoff[1])
+    if not isinstance(backoff, Backoff):
+        raise InvalidError("backoff", backoff, "give (seconds at first, seconds at most), or a Backoff")
+    check_seconds("backoff", backoff.first, least=0, most=LONGEST_PAUSE_S)
+    check_seconds("backoff", backoff.longest, least=backoff.first, most=LONGEST_PAUSE_S)
+    return backoff
+
+
+KeysOf = TypeVar("KeysOf", bound=tuple[Any, ...])
+LONGEST_DELAY_S = 366 * 86_400.0
+# A worker in line looks again by itself after this, in case a call was lost (lua/include/queue.lua relies on it).
+POLL_S = (10.0, 20.0)
+
+_MOST_ATTEMPTS = 1_000
+_HIGHEST_PRIORITY = 1_000_000_000
+_LONGEST_ERROR = 2_000
+_LONGEST_ID_BYTES = 256
+_LARGEST_TOKEN = 1 << 53
+_TASK_ID = re.compile(r"[0-9]{16}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
+
+
+class QueueTerms(NamedTuple):
+    """How a queue treats its tasks."""
+
+    visibility_s: float
+    visibility_ms: int
+    max_attempts: int
+    backoff: Backoff
+    result_ms: int
+
+
+class QueueBase(CoordinationBase):
+    """One queue, seen with the rights of one actor.
+
+    Args:
+        ground: what the hub lends.
+        scope: hands out names within the actor's rights.
+        name: the queue, as its users spell it.
+        target: where it lies.
+        terms: how it treats its tasks.
+    """
+
+    def __init__(self, ground: CoordinationContext, scope: Scope, name: str, target: Target, terms: QueueTerms) -> None:
+        super().__init__(ground, scope)
+        self._name = name
+        self._target = target
+        self._space = target.space
+        self._terms = terms
+        self._queueing = QueueScripts(ground.sender)
+        self._spelled: dict[type, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """What the queue is called, as it was asked for."""
+        return self._name
+
+    def _keys(self, kind: type[KeysOf]) -> KeysOf:
+        """The keys of one script, found by the names of its fields."""
+        if kind not in self._spelled:
+            fields: tuple[str, ...] = vars(kind)["_fields"]
+            self._spelled[kind] = kind(*(self._key(field) for field in fields))
+        keys: KeysOf = self._spelled[kind]
+        return keys
+
+    def _key(self, field: str) -> bytes:
+        return self._target.physical if field == "queue" else self._part(self._target, f"queue.{field}")
+
+    def _item(self, part: str, name: str) -> bytes:
+        return self._scope.keyspace.item(self._target, part, name)
+
+    def _coded(self, field: str, value: object) -> bytes:
+        member = encode_member(value)
+        most = self._ground.settings.blob_threshold_bytes
+        if len(member) > most:
+            advice = f"it takes {len(member)} bytes, tasks may take {most}; store it as a value and put its key here"
+            raise InvalidError(field, "...", advice)
+        return member
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._target.key}>"
+
+
+# -- what is refused before anything is sent ------------------------------------------------------
+
+
+def check_priority(priority: int) -> int:
+    """A priority.
+
+    Raises:
+        InvalidError: it is no whole number, or beyond a thousand million.
+    """
+    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _HIGHEST_PRIORITY:
+        raise InvalidError(
+            "priority", priority, f"give a whole number from {-_HIGHEST_PRIORITY} to {_HIGHEST_PRIORITY}"
+        )
+    return priority
+
+
+def check_delay_ms(delay: float) -> int:
+    """A delay in seconds as whole milliseconds.
+
+    Raises:
+        InvalidError: it is negative, no number, or over a year.
+    """
+    return check_seconds("delay", delay, least=0, most=LONGEST_DELAY_S)
+
+
+def check_max_attempts(max_attempts: int) -> int:
+    """How often a task may be tried.
+
+    Raises:
+        InvalidError: it is not from 1 to 1000.
+    """
+    return check_count("max_attempts", max_attempts, most=_MOST_ATTEMPTS)
+
+
+def check_count(field: str, count: int, *, most: int) -> int:
+    """How many, at least one.
+
+    Raises:
+        InvalidError: it is no whole number from 1 to `most`.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+        raise InvalidError(field, count, f"give a whole number from 1 to {most}")
+    return count
+
+
+def check_task_id(task_id: str) -> str:
+    """The id of a task.
+
+    Raises:
+        InvalidError: no queue ever gave out such an id.
+    """
+    if not isinstance(task_id, str) or not _TASK_ID.fullmatch(task_id):
+        raise InvalidError("task id", task_id, "ids have 16 digits; give the one that the put returned")
+    return task_id
+
+
+def check_dedup_id(dedup_id: str) -> str:
+    """A deduplication id.
+
+    Raises:
+        InvalidError: it is empty, over 256 bytes, or holds braces or control characters.
+    """
+    if not isinstance(dedup_id, str) or not dedup_id or _CONTROL.search(dedup_id):
+        raise InvalidError("id", dedup_id, "give a non-empty text without braces and control characters")
+    if len(dedup_id.encode()) > _LONGEST_ID_BYTES:
+        raise InvalidError("id", dedup_id, f"keep it within {_LONGEST_ID_BYTES} bytes")
+    return dedup_id
+
+
+def check_receipt(task: Receipt) -> Receipt:
+    """What a worker shows for its claim.
+
+    Raises:
+        InvalidError: it is no receipt.
+    """
+    if not isinstance(task, Receipt):
+        raise InvalidError("task", task, "give the Task that claim() answered, or a Receipt")
+    check_task_id(task.id)
+    check_count("token", task.token, most=_LARGEST_TOKEN)
+    check_count("attempt", task.attempt, most=_MOST_ATTEMPTS)
+    return task
+
+
+def check_error(error: str) -> str:
+    """What went wrong, cut to what is kept of it.
+
+    Raises:
+        InvalidError: it is no text.
+    """
+    if not isinstance(error, str):
+        raise InvalidError("error", error, "say in a text what went wrong")
+    return error.encode(errors="replace").decode()[:_LONGEST_ERROR]
+
+
+class ClaimInfo(NamedTuple):
+    """What became of a task before, and who has it."""
+
+    attempts: int
+    worker: str | None
+    error: str | None
+
+
+def parse_tasks(reply: bytes, deadline: float) -> Iterator[Task]:
+    """The tasks that `lua/queue_claim.lua` hands out.
+
+    Args:
+        reply: what it answered.
+        deadline: until when they are held, on the local clock.
+    """
+    at = 0
+    while at < len(reply):
+        end = reply.index(b"\n", at)
+        task_id, token, attempt, error_bytes, task_bytes = reply[at:end].split(b" ")
+        begin = end + 1 + int(error_bytes)
+        at = begin + int(task_bytes)
+        error = reply[end + 1 : begin]
+        yield _parse_task(task_id.decode(), int(token), int(attempt), error, reply[begin:at], deadline)
+
+
+def _parse_task(task_id: str, token: int, attempt: int, error: bytes, text: bytes, deadline: float) -> Task:
+    head, _, payload = text.partition(b"\n")
+    priority, max_attempts, put_by, dedup_id = head.split(b" ", 3)
+    return Task.model_construct(
+        id=task_id,
+        token=token,
+        attempt=attempt,
+        payload=decode_member(payload),
+        priority=int(priority),
+        max_attempts=int(max_attempts),
+        put_by=put_by.decode(),
+        put_at=from_microseconds(int(task_id)),
+        dedup_id=dedup_id.decode() or None,
+        error=_decode_error(error),
+        deadline=deadline,
+    )
+
+
+def parse_queued_task(task_id: str, text: bytes, claim_text: bytes, *, state: TaskState, at: int | None) -> QueuedTask:
+    """A task that somebody looks at.
+
+    Args:
+        task_id: which one.
+        text: the task as it was put.
+        claim_text: its claim, or nothing.
+        state: where it was found.
+        at: the microseconds by which it stands there; None where it does not stand by a time.
+    """
+    head, _, payload = text.partition(b"\n")
+    priority, max_attempts, put_by, dedup_id = head.split(b" ", 3)
+    claim = parse_claim(claim_text)
+    return QueuedTask(
+        id=task_id,
+        state=state,
+        payload=decode_member(payload),
+        priority=int(priority),
+        attempts=claim.attempts,
+        max_attempts=int(max_attempts),
+        put_by=put_by.decode(),
+        put_at=from_microseconds(int(task_id)),
+        dedup_id=dedup_id.decode() or None,
+        worker=claim.worker,
+        error=claim.error,
+        at=None if at is None else from_microseconds(at),
+    )
+
+
+def parse_claim(text: bytes) -> ClaimInfo:
+    """A claim; one that was never made has no attempts."""
+    if not text:
+        return ClaimInfo(0, None, None)
+    head, _, error = text.partition(b"\n")
+    _, attempts, worker, _ = head.split(b" ", 3)
+    return ClaimInfo(int(attempts), worker.decode(), _decode_error(error))
+
+
+def _decode_error(error: bytes) -> str | None:
+    # An error that was cut short may end within a character.
+    return error.decode(errors="replace") or None

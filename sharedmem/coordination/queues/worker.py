@@ -1,0 +1,197 @@
+"""Run a handler for each claimed task, renew its claim meanwhile, and report the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from sharedmem.coordination.queues.base import check_count
+from sharedmem.coordination.queues.consumer import QueueConsumer
+from sharedmem.errors import ClaimLostError, InvalidError, SharedMemoryError, UnavailableError
+from sharedmem.models.coordination import Task
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.process_bound import ProcessBound
+
+FAILURES = "failed_tasks"
+"""Counter of tasks that a worker could not do or not report, with the label `error` (class name)."""
+
+_MOST_AT_ONCE = 1_000
+_RENEWALS_A_VISIBILITY = 3
+_logger = get_logger("queues")
+
+
+class ClaimedTask(ProcessBound):
+    """A claimed task that is worked on; it is renewed until its block ends.
+
+    Hand `finish` what comes out of it.
+    """
+
+    def __init__(self, queue: QueueConsumer, task: Task, *, renew_every_s: float, now: float) -> None:
+        self._queue = queue
+        self._renew_every_s = renew_every_s
+        self._task = task
+        self._result: object = None
+        self.deadline = task.deadline
+        self.renew_at = now + renew_every_s
+
+    @property
+    def task(self) -> Task:
+        """What was claimed."""
+        return self._task
+
+    @property
+    def id(self) -> str:
+        """Which task it is."""
+        return self._task.id
+
+    @property
+    def payload(self) -> Any:
+        """What there is to do."""
+        return self._task.payload
+
+    @property
+    def attempt(self) -> int:
+        """How often it was claimed, this time included."""
+        return self._task.attempt
+
+    @property
+    def token(self) -> int:
+        """Fencing token: higher than those of all earlier claims of this task."""
+        return self._task.token
+
+    @property
+    def result(self) -> Any:
+        """What has come out of it so far."""
+        return self._result
+
+    def finish(self, result: object) -> None:
+        """Say what has come out of it; the end of the block hands it in. No round trip."""
+        self._result = result
+
+    async def renew(self) -> bool:
+        """Keep it for longer; False when somebody else has it. One round trip."""
+        try:
+            self.deadline = await self._queue.renew(self._task)
+        except ClaimLostError:
+            return False
+        except UnavailableError:
+            # The server may be back before the visibility ends: the deadline stands as it is.
+            pass
+        self.renew_at += self._renew_every_s
+        return True
+
+    def lose(self) -> None:
+        """Take the news that it was not renewed in time; the end of the block tells."""
+        _logger.warning("task %s could not be renewed in time; somebody else may get it", self._task.id)
+
+    def __repr__(self) -> str:
+        return f"<ClaimedTask {self.id}, attempt {self.attempt}, token {self.token}>"
+
+
+class QueueWorker(QueueConsumer):
+    """The calls of those who do tasks one after the other."""
+
+    @asynccontextmanager
+    async def claimed(self, *, wait: float | None = 0.0) -> AsyncIterator[ClaimedTask | None]:
+        """Claim a task for the time of a block: it is renewed meanwhile, and acknowledged at the end.
+
+        Yields None when there is no task. A block that raises, or is cancelled, leaves the task to be retried.
+
+        Args:
+            wait: as `claim`.
+
+        Raises:
+            ClaimLostError: at the end of the block: somebody else has the task by now.
+            InvalidError: `wait` is refused; or the result cannot be coded, and the task is a dead letter.
+            AccessDeniedError, UnavailableError: as `claim`.
+        """
+        task = await self.claim(wait=wait)
+        if task is None:
+            yield None
+            return
+        async with self._renewed_task(task) as hand:
+            yield hand
+
+    async def tasks(self) -> AsyncIterator[Task]:
+        """Claimed tasks, one by one, for ever; the loop says itself what became of each (`ack`, `retry`, `fail`).
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `claim`.
+        """
+        while True:
+            task = await self.claim(wait=None)
+            if task is not None:
+                yield task
+
+    async def work(self, handler: Callable[[Task], Awaitable[object] | object], *, concurrency: int = 1) -> None:
+        """Do tasks for ever: what the handler returns is the result; when it raises, the task is retried.
+
+        It ends when it is cancelled: tasks that were not begun are given back, those under way are cancelled and
+        may be tried again at once. While the server is away it waits.
+
+        Args:
+            handler: gets the task; may be a coroutine function; may be called again for the same task.
+            concurrency: how many tasks at a time, up to 1000.
+
+        Raises:
+            InvalidError: `concurrency` is refused.
+            AccessDeniedError: as `claim`.
+        """
+        hands = [self._work_on(handler) for _ in range(check_count("concurrency", concurrency, most=_MOST_AT_ONCE))]
+        workers = [asyncio.ensure_future(hand) for hand in hands]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _work_on(self, handler: Callable[[Task], Awaitable[object] | object]) -> None:
+        while True:
+            try:
+                task = await self.claim(wait=None)
+            except UnavailableError as error:
+                _logger.warning("queue %s: no tasks just now: %s", self._name, error)
+                await self._ground.clock.sleep(error.retry_after)
+                continue
+            if task is not None:
+                await self._run_handler(handler, task)
+
+    async def _run_handler(self, handler: Callable[[Task], Awaitable[object] | object], task: Task) -> None:
+        try:
+            async with self._renewed_task(task) as hand:
+                answer = handler(task)
+                hand.finish(await answer if inspect.isawaitable(answer) else answer)
+        except Exception as error:  # a worker outlives what its tasks do
+            self._ground.counters.increment(FAILURES, error=type(error).__name__)
+            _logger.warning("task %s of queue %s, attempt %d", task.id, self._name, task.attempt, exc_info=error)
+
+    @asynccontextmanager
+    async def _renewed_task(self, task: Task) -> AsyncIterator[ClaimedTask]:
+        every_s = self._terms.visibility_s / _RENEWALS_A_VISIBILITY
+        hand = ClaimedTask(self, task, renew_every_s=every_s, now=self._ground.clock.monotonic())
+        keeper = self._ground.lease_renewer
+        keeper.keep(hand)
+        try:
+            yield hand
+        except BaseException as error:
+            keeper.stop_renewing(hand)
+            # The visibility ends without us as well.
+            with suppress(SharedMemoryError):
+                await self.retry(task, error=_format_error(error), delay=None if isinstance(error, Exception) else 0)
+            raise
+        try:
+            await self.ack(task, hand.result)
+        except InvalidError as error:
+            # It would be no other the next time.
+            await self.fail(task, _format_error(error))
+            raise
+        finally:
+            keeper.stop_renewing(hand)
+
+
+def _format_error(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,251 @@
+"""Rate limits shared by all processes: sliding window and token bucket."""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
+from typing import Literal
+
+from sharedmem.coordination.context import CoordinationBase, CoordinationContext, check_seconds, check_wait
+from sharedmem.errors import InvalidError, LimitedError, WrongTypeError
+from sharedmem.models.coordination import LimitState, Permit
+from sharedmem.redis.keys import Space, Target
+from sharedmem.redis.scope import Scope
+from sharedmem.redis.scripts.coordination import LimitDecision, RateLimitScripts
+
+Algorithm = Literal["sliding_window", "token_bucket"]
+
+MOST_IN_WINDOW = 10_000
+SHORTEST_PER_S = 0.001
+LONGEST_PER_S = 366 * 86_400.0
+# Up to here the server's numbers are exact.
+_MOST_PARTS = 1 << 53
+_OTHER = {"sliding_window": "token_bucket", "token_bucket": "sliding_window"}
+
+
+class RateLimits(CoordinationBase):
+    """Rate limits: how often a caller may do a thing."""
+
+    def rate_limit(
+        self,
+        name: str,
+        *,
+        limit: int,
+        per: float,
+        algorithm: Algorithm = "sliding_window",
+        burst: int | None = None,
+    ) -> RateLimit:
+        """A rate limit that all who use its name share. No round trip.
+
+        Args:
+            name: plain is `<namespace>:shared:<name>`.
+            limit: how much is admitted, 1 or more; at most 10,000 for `sliding_window`.
+            per: in how many seconds, 0.001 to 366 days.
+            algorithm: `sliding_window` never admits more than `limit` in any `per` seconds, and remembers each
+                admission (about 11 bytes each, `limit` of them). `token_bucket` admits `burst` at once and `limit`
+                per `per` seconds in the long run, in one small key whatever the limit.
+            burst: size of the token bucket; None is `limit`.
+
+        Processes should name the same numbers. If they do not, each call is judged by its own numbers, over what
+        was admitted to all. A window remembers as far back as the longest `per` lately used under its name.
+
+        Raises:
+            InvalidError: an argument is out of bounds.
+            AccessDeniedError: this actor may not take part.
+        """
+        target = self._scope.common(name, "write")
+        per_ms = check_seconds("per", per, least=SHORTEST_PER_S, most=LONGEST_PER_S)
+        rule = _make_algorithm(algorithm, _check_count("limit", limit), per_ms * 1000, burst)
+        return RateLimit(self._ground, self._scope, target, rule)
+
+
+class RateLimit(CoordinationBase):
+    """One rate limit, shared by all who use its name. Made by `rate_limit`."""
+
+    def __init__(self, ground: CoordinationContext, scope: Scope, target: Target, rule: _LimitAlgorithm) -> None:
+        super().__init__(ground, scope)
+        self._target = target
+        self._rule = rule
+        self._where = self._part(target, "limit")
+        self._limiting = RateLimitScripts(ground.sender)
+
+    @property
+    def name(self) -> str:
+        """The absolute name."""
+        return self._target.key
+
+    async def take(self, cost: int = 1) -> Permit:
+        """Ask for a permit; a refusal is an answer, not an error. One round trip.
+
+        Args:
+            cost: how much of the limit it takes; all of it or nothing.
+
+        Returns:
+            A `Permit`, true if it was admitted; else `retry_after` says in seconds when it can be.
+
+        Raises:
+            InvalidError: the cost is under 1 or can never be admitted; or others use another algorithm by this name.
+            UnavailableError: as `write`.
+        """
+        taken = await self._judged(self._checked(cost))
+        return Permit.model_construct(
+            allowed=taken.allowed, remaining=taken.remaining, retry_after=taken.retry_us / 1_000_000
+        )
+
+    async def acquire(self, cost: int = 1, *, wait: float | None = None) -> Permit:
+        """Wait until a cost is admitted. One round trip a try; a try is made when it can succeed.
+
+        Args:
+            cost: as `take`.
+            wait: seconds to wait at most; 0 not at all, None for as long as it takes.
+
+        Raises:
+            LimitedError: it would take longer; told at once, with `retry_after`.
+            InvalidError, UnavailableError: as `take`.
+        """
+        patience = check_wait(wait)
+        clock = self._ground.clock
+        deadline = math.inf if patience is None else clock.monotonic() + patience
+        spread = self._rule.interval
+        while not (permit := await self.take(cost)):
+            left = deadline - clock.monotonic()
+            if permit.retry_after > left:
+                raise LimitedError(f"rate limit {self.name!r} ({self._rule}) is used up", permit.retry_after)
+            # Many may wait for the same moment: whoever is refused again keeps further away from the others.
+            jitter = random.uniform(0, spread)  # noqa: S311  # no secret depends on it
+            spread = min(spread * 2, self._rule.per)
+            await clock.sleep(min(permit.retry_after + jitter, left))
+        return permit
+
+    async def state(self) -> LimitState:
+        """What is left, without taking any of it. One round trip.
+
+        Raises:
+            InvalidError, UnavailableError: as `take`.
+        """
+        seen = await self._read(self._rule.look(self._limiting, self._where))
+        return LimitState(
+            name=self.name,
+            algorithm=self._rule.algorithm,
+            limit=self._rule.limit,
+            per=self._rule.per,
+            burst=self._rule.burst,
+            remaining=seen.remaining,
+            retry_after=seen.retry_us / 1_000_000,
+        )
+
+    async def _judged(self, cost: int) -> LimitDecision:
+        return await self._read(self._rule.take(self._limiting, self._target.space, self._where, self._actor, cost))
+
+    async def _read(self, call: Awaitable[LimitDecision]) -> LimitDecision:
+        try:
+            return await self._translated(self._target, call)
+        except WrongTypeError as error:
+            theirs = _OTHER[self._rule.algorithm]
+            advice = f"others use {theirs} by the name {self.name!r}; agree on one, or take another name"
+            raise InvalidError("algorithm", self._rule.algorithm, advice) from error
+
+    def _checked(self, cost: int) -> int:
+        if _check_count("cost", cost) > self._rule.burst:
+            advice = f"rate limit {self.name!r} never admits more than {self._rule.burst} at once"
+            raise InvalidError("cost", cost, advice)
+        return cost
+
+    def __repr__(self) -> str:
+        return f"<RateLimit {self.name}, {self._rule}>"
+
+
+# -- the algorithms -------------------------------------------------------------------------------
+
+
+class _LimitAlgorithm(ABC):
+    """An algorithm with its numbers."""
+
+    algorithm: Algorithm
+
+    def __init__(self, limit: int, per_us: int, burst: int) -> None:
+        self.limit = limit
+        self.burst = burst
+        self.per = per_us / 1_000_000
+        self.interval = self.per / limit
+        """Seconds in which one is admitted, on the average."""
+
+    @abstractmethod
+    async def take(
+        self, limiting: RateLimitScripts, space: Space, where: bytes, actor: bytes, cost: int
+    ) -> LimitDecision:
+        """Ask the server to admit a cost."""
+
+    @abstractmethod
+    async def look(self, limiting: RateLimitScripts, where: bytes) -> LimitDecision:
+        """What a cost of one would be told."""
+
+    def __str__(self) -> str:
+        return f"{self.limit} in {self.per:g} s"
+
+
+class _SlidingWindow(_LimitAlgorithm):
+    """Remembers each admission for as long as it counts."""
+
+    algorithm = "sliding_window"
+
+    def __init__(self, limit: int, per_us: int) -> None:
+        super().__init__(limit, per_us, limit)
+        self._window_us = per_us
+
+    async def take(
+        self, limiting: RateLimitScripts, space: Space, where: bytes, actor: bytes, cost: int
+    ) -> LimitDecision:
+        return await limiting.limit_window_take(
+            space, where, actor, limit=self.limit, window_us=self._window_us, cost=cost
+        )
+
+    async def look(self, limiting: RateLimitScripts, where: bytes) -> LimitDecision:
+        return await limiting.limit_window_look(where, limit=self.limit, window_us=self._window_us)
+
+
+class _TokenBucket(_LimitAlgorithm):
+    """Divides a token into so many parts that a whole number of them comes in each microsecond."""
+
+    algorithm = "token_bucket"
+
+    def __init__(self, limit: int, per_us: int, burst: int) -> None:
+        super().__init__(limit, per_us, burst)
+        common = math.gcd(limit, per_us)
+        self._unit, self._rate = per_us // common, limit // common
+        if max(burst * self._unit, self._rate * 1_000_000) > _MOST_PARTS:
+            advice = (
+                f"with {limit} in {self.per:g} s the numbers would no longer be exact; take smaller or rounder ones"
+            )
+            raise InvalidError("burst", burst, advice)
+
+    async def take(
+        self, limiting: RateLimitScripts, space: Space, where: bytes, actor: bytes, cost: int
+    ) -> LimitDecision:
+        return await limiting.limit_bucket_take(
+            space, where, actor, burst=self.burst, unit=self._unit, rate=self._rate, cost=cost
+        )
+
+    async def look(self, limiting: RateLimitScripts, where: bytes) -> LimitDecision:
+        return await limiting.limit_bucket_look(where, burst=self.burst, unit=self._unit, rate=self._rate)
+
+
+def _make_algorithm(algorithm: str, limit: int, per_us: int, burst: int | None) -> _LimitAlgorithm:
+    if algorithm == "token_bucket":
+        return _TokenBucket(limit, per_us, limit if burst is None else _check_count("burst", burst))
+    if algorithm != "sliding_window":
+        raise InvalidError("algorithm", algorithm, "give 'sliding_window' or 'token_bucket'")
+    if burst is not None:
+        raise InvalidError("burst", burst, "a sliding window takes none; use the algorithm token_bucket")
+    if limit > MOST_IN_WINDOW:
+        advice = f"a sliding window remembers each of them, at most {MOST_IN_WINDOW}; use the algorithm token_bucket"
+        raise InvalidError("limit", limit, advice)
+    return _SlidingWindow(limit, per_us)
+
+
+def _check_count(field: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_PARTS:
+        raise InvalidError(field, value, "give a whole number, 1 or more")
+    return value

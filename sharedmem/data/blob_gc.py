@@ -1,0 +1,109 @@
+"""Blob garbage collection: find and remove blobs that no key references any more."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from sharedmem.clock import Clock
+from sharedmem.data.blobs import Blobs
+from sharedmem.data.value_record import parse_record
+from sharedmem.errors import SharedMemoryError
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.codec import BLOB
+from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.replies import ServerError
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.background import Background, BackgroundTask
+
+# A younger blob may belong to a write that is just about to refer to it.
+_MIN_AGE_S = 3600.0
+_EVERY_S = 1800.0
+_logger = get_logger("sweeping")
+
+
+class BlobGarbageCollector:
+    """Removes the blobs that no key refers to any more.
+
+    Args:
+        line: asks the server what keys refer to.
+        keyspace: how keys are spelled.
+        blobs: where the blobs lie.
+        background: runs the regular sweeps.
+        clock: paces them.
+        refers_elsewhere: asked of a key and the path of a blob: whether the key refers to it somewhere else than in
+            this server, which may hold only a part of what is kept.
+    """
+
+    def __init__(
+        self,
+        line: RedisClient,
+        keyspace: KeySpace,
+        blobs: Blobs,
+        background: Background,
+        clock: Clock,
+        *,
+        refers_elsewhere: Callable[[str, str], Awaitable[bool]] | None = None,
+    ) -> None:
+        self._line = line
+        self._keyspace = keyspace
+        self._blobs = blobs
+        self._background = background
+        self._clock = clock
+        self._refers_elsewhere = refers_elsewhere
+        self._watched: set[str] = set()
+        self._work: BackgroundTask | None = None
+
+    def watch(self, namespace: str) -> None:
+        """Sweep a namespace regularly from now on, for as long as the hub is open."""
+        self._watched.add(namespace)
+        if self._work is None or self._work.done:
+            self._work = self._background.start("sweep blobs", self._regularly())
+
+    async def sweep(self, namespace: str, *, remove: bool = True) -> int:
+        """Sweep a namespace once; returns how many orphans were found. Three round trips a blob older than an hour.
+
+        Args:
+            namespace: where.
+            remove: whether to remove them, or only to count.
+
+        Raises:
+            UnavailableError: the server stayed away, or the blobs cannot be reached.
+        """
+        found = 0
+        async for key, path in self._blobs.referrers(namespace, older_than_s=_MIN_AGE_S):
+            if not await self._is_referenced(key, path):
+                found += 1
+                if remove:
+                    await self._blobs.remove(key, path)
+        return found + await self._blobs.collect(namespace, older_than_s=_MIN_AGE_S, remove=remove)
+
+    async def _is_referenced(self, key: str, path: str) -> bool:
+        if await self._is_referenced_in_redis(key, path):
+            return True
+        return self._refers_elsewhere is not None and await self._refers_elsewhere(key, path)
+
+    async def _is_referenced_in_redis(self, key: str, path: str) -> bool:
+        return await self._value_references(key, path) or await self._once_result_references(key, path)
+
+    async def _once_result_references(self, key: str, path: str) -> bool:
+        """Whether the result of work that was done once under this name lies there."""
+        once = self._keyspace.part(self._keyspace.target(key), "once")
+        result = await self._line.call("HGET", once, "result")
+        return isinstance(result, bytes) and path.encode() in result
+
+    async def _value_references(self, key: str, path: str) -> bool:
+        try:
+            raw = await self._line.call("GET", self._keyspace.target(key).physical)
+        except ServerError:
+            return False  # the key holds another type by now
+        stored = parse_record(raw) if isinstance(raw, bytes) else None
+        return stored is not None and stored.codec == BLOB and path.encode() in stored.body
+
+    async def _regularly(self) -> None:
+        while True:
+            await self._clock.sleep(_EVERY_S)
+            for namespace in sorted(self._watched):
+                try:
+                    await self.sweep(namespace)
+                except SharedMemoryError as error:
+                    _logger.warning("sweeping %s is put off: %s", namespace, error)

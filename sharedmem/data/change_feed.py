@@ -1,0 +1,307 @@
+"""Change feed of a namespace: watch it from a cursor, or share it within a consumer group."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sharedmem.data.component import StoreComponent, check_integer
+from sharedmem.data.lifetimes import LONGEST_TTL_S
+from sharedmem.errors import InvalidError
+from sharedmem.models import Change, Gap
+from sharedmem.redis.change_stream import START, as_list, newest_cursor, parse_change, read_changes, text_of
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.errors import public_error
+from sharedmem.redis.keys import Space, check_name
+from sharedmem.redis.replies import Argument, LostError, Reply, ServerError
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.process_bound import ProcessBound
+
+_CONSUMER_BATCH = 50
+_CONSUMER_WAIT_S = 1.0
+_MOST_DEAD_LETTERS = 10_000
+_consumer_logger = get_logger("consumers")
+
+
+class Consumer(ProcessBound):
+    """One consumer of a group: an async iterator of changes that are its own to handle.
+
+    A change that is not acknowledged comes again: to this consumer after a restart under its name, to another
+    one when this one has been silent too long. So handle changes idempotently, by version. Changes come
+    again one by one, so that one which kills its consumers drags no other into the dead letters.
+    """
+
+    def __init__(
+        self,
+        line: RedisClient,
+        space: Space,
+        dead_letters: bytes,
+        *,
+        group: str,
+        name: str,
+        idle_ms: int,
+        max_deliveries: int,
+    ) -> None:
+        self._line = line
+        self._space = space
+        self.group = group
+        self.name = name
+        self._idle_ms = idle_ms
+        self._max_deliveries = max_deliveries
+        self._dead_key = dead_letters
+        self._after = "-"
+
+    async def join(self, start: str) -> None:
+        """Make the group, beginning at `start`, unless it exists. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `write`.
+        """
+        try:
+            await self._line.call("XGROUP", "CREATE", self._space.changes, self.group, start, "MKSTREAM")
+        except ServerError as error:
+            if "BUSYGROUP" not in error.text:  # fakeredis says ERR before it
+                raise public_error(error, self._line.address) from error
+
+    async def __aiter__(self) -> AsyncIterator[Change]:
+        # First what this consumer had when it stopped, then what others left lying, then what is new.
+        async for change in self._own_pending():
+            yield change
+        while True:
+            if (abandoned := await self._claim_idle()) is not None:
+                yield abandoned
+                continue
+            async for change in self._fresh():
+                yield change
+
+    async def ack(self, *changes: Change) -> int:
+        """Say that the work of these changes is done; returns how many were this group's. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `write`.
+        """
+        cursors = [change.cursor for change in changes]
+        done = await self._line.call("XACK", self._space.changes, self.group, *cursors) if cursors else 0
+        return done if isinstance(done, int) else 0
+
+    async def pending(self) -> int:
+        """How many changes of the group are delivered but not acknowledged. One round trip."""
+        summary = as_list(await self._line.call("XPENDING", self._space.changes, self.group))
+        return summary[0] if summary and isinstance(summary[0], int) else 0
+
+    async def dead_letters(self) -> list[Change]:
+        """The changes that were delivered too often, oldest first. One round trip."""
+        entries = as_list(await self._line.call("XRANGE", self._dead_key, "-", "+", "COUNT", _MOST_DEAD_LETTERS))
+        letters = {letter.cursor: letter for letter in map(_parse_dead_letter, entries)}
+        return sorted(letters.values(), key=lambda letter: letter.version)
+
+    async def _own_pending(self) -> AsyncIterator[Change]:
+        """What was delivered to this consumer, behind the newest that came through to it."""
+        while (found := await self._first_pending(self._after, "+", 1, self.name)) is not None:
+            self._after = f"({found[0]}"
+            if (change := await self._claim_pending(*found, idle_ms=0)) is not None:
+                yield change
+
+    async def _claim_idle(self) -> Change | None:
+        """The oldest change whose consumer has been silent too long, now ours."""
+        while (found := await self._first_pending("IDLE", self._idle_ms, "-", "+", 1)) is not None:
+            if (change := await self._claim_pending(*found, idle_ms=self._idle_ms)) is not None:
+                return change
+        return None
+
+    async def _fresh(self) -> AsyncIterator[Change]:
+        wait_ms = int(_CONSUMER_WAIT_S * 1000)
+        # What is fetched ahead counts as delivered: where once is too often, nothing may be.
+        count = _CONSUMER_BATCH if self._max_deliveries > 1 else 1
+        who = ("GROUP", self.group, self.name, "COUNT", count, "BLOCK", wait_ms)
+        try:
+            reply = await self._line.block(
+                "XREADGROUP", *who, "STREAMS", self._space.changes, ">", wait_s=_CONSUMER_WAIT_S
+            )
+        except LostError as error:
+            # The server may have handed changes to us that never came: they are ours already.
+            _consumer_logger.warning("consumer %s of %s: %s", self.name, self.group, error)
+            async for change in self._own_pending():
+                yield change
+            return
+        except ServerError as error:
+            raise public_error(error, self._line.address) from error
+        changes = _parse_changes(reply)
+        if changes:
+            self._after = f"({changes[-1].cursor}"
+        for change in changes:
+            yield change
+
+    async def _first_pending(self, *which: Argument) -> tuple[str, int] | None:
+        """(cursor, deliveries so far) of the oldest unacknowledged change among those asked for."""
+        rows = as_list(await self._line.call("XPENDING", self._space.changes, self.group, *which))
+        if not rows:
+            return None
+        cursor, _, _, deliveries = as_list(rows[0])
+        return text_of(cursor), deliveries if isinstance(deliveries, int) else 0
+
+    async def _claim_pending(self, cursor: str, deliveries: int, *, idle_ms: int) -> Change | None:
+        """The change, made ours; None when another was faster, it was trimmed, or it is a dead letter now."""
+        reply = await self._line.call("XCLAIM", self._space.changes, self.group, self.name, idle_ms, cursor)
+        for entry in filter(as_list, as_list(reply)):
+            if deliveries < self._max_deliveries:
+                return parse_change(entry)
+            await self._move_to_dead_letters(entry)
+        return None
+
+    async def _move_to_dead_letters(self, entry: Reply) -> None:
+        cursor, fields = as_list(entry)
+        words: list[Argument] = [field for field in as_list(fields) if isinstance(field, bytes)]
+        # Under an id of its own: letters are buried in any order, and twice when a reply was lost.
+        await self._line.call(
+            "XADD", self._dead_key, "MAXLEN", "~", _MOST_DEAD_LETTERS, "*", "cursor", text_of(cursor), *words
+        )
+        await self._line.call("XACK", self._space.changes, self.group, text_of(cursor))
+
+
+def _parse_dead_letter(entry: Reply) -> Change:
+    """The change that a dead letter holds."""
+    fields = as_list(as_list(entry)[1])
+    return parse_change([fields[1], fields[2:]])
+
+
+def _parse_changes(reply: Reply) -> list[Change]:
+    streams = as_list(reply)
+    return [parse_change(entry) for entry in as_list(as_list(streams[0])[1])] if streams else []
+
+
+# An idle reader asks again this often, so that a connection that died in silence is noticed.
+_WAIT_S = 2.0
+_SHORTEST_IDLE_S = 0.001
+# Stream ids are pairs of unsigned 64-bit numbers.
+_CURSOR = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
+_logger = get_logger("feed")
+
+
+class ChangeFeed(StoreComponent):
+    """Follows the change stream."""
+
+    async def watch(self, pattern: str = "*", *, since: str | int | None = None) -> AsyncIterator[Change]:
+        """Yield every change of the keys that match, in order, for ever; two round trips a wake-up.
+
+        Args:
+            pattern: with `*` and `?`. Without `:` it is matched against the identifier in every scope of the own
+                namespace (`*`: everything); with `:` it is absolute and begins with a literal namespace.
+            since: the `cursor` of the last change seen, or a version; 0 from the oldest kept; None from now on.
+
+        Yields:
+            `Change`, and `Gap` (a kind of it) where changes were trimmed before they could be read. A lost
+            connection is waited out: nothing is lost or doubled by it.
+
+        Raises:
+            AccessDeniedError: this actor may not read that namespace.
+            InvalidError: the pattern or cursor is none.
+            ConfigError: the server refuses this user.
+            UnavailableError: the server stayed away for longer than the retry time; go on from the last cursor.
+        """
+        namespace, matches = self._scope.matcher(pattern)
+        space = self._scope.keyspace.space(namespace)
+        may_read_all = self._scope.may_read_all(namespace)
+        cursor = await newest_cursor(self._line, space) if since is None else parse_cursor(since)
+        while True:
+            gap, changes = await read_changes(self._line, space, cursor)
+            if gap:
+                yield _make_gap(space, cursor, changes)
+            for change in changes:
+                cursor = change.cursor
+                wanted = matches(change.key) or change.operation == "clear"
+                if wanted and (may_read_all or self._scope.identity.may("read", change.key)):
+                    yield change
+            if not changes:
+                await self._wait(space, cursor)
+
+    async def cursor(self, pattern: str = "*") -> str:
+        """Where the feed stands now: `watch` with it as `since` misses nothing from here on. One round trip.
+
+        Args:
+            pattern: as `watch` takes it; it names the namespace.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `watch`.
+        """
+        namespace, _ = self._scope.matcher(pattern)
+        return await newest_cursor(self._line, self._scope.keyspace.space(namespace))
+
+    @asynccontextmanager
+    async def consumer(
+        self,
+        group: str,
+        name: str,
+        *,
+        since: str | int | None = None,
+        idle: float = 60.0,
+        max_deliveries: int = 5,
+    ) -> AsyncIterator[Consumer]:
+        """Share the namespace's changes with the other consumers of a group: each change goes to one of them.
+
+        Args:
+            group: who shares the work; made when it does not exist.
+            name: this consumer, unique in the group.
+            since: where a new group begins: a cursor or version, 0 for the oldest kept, None for now.
+            idle: seconds after which a change that a consumer got but never acknowledged goes to another.
+            max_deliveries: a change delivered so often without acknowledgement becomes a dead letter.
+
+        Yields:
+            A `Consumer`: iterate over it, and `ack` each change when its work is done.
+
+        Raises:
+            AccessDeniedError: this actor may not write to the whole namespace.
+            InvalidError, UnavailableError: as `read`.
+        """
+        space = self._scope.home
+        check_name("group", group)
+        check_name("name", name)
+        if not isinstance(idle, int | float) or not _SHORTEST_IDLE_S <= idle <= LONGEST_TTL_S:
+            raise InvalidError("idle", idle, f"give seconds from {_SHORTEST_IDLE_S} to {LONGEST_TTL_S}")
+        if check_integer("max_deliveries", max_deliveries) < 1:
+            raise InvalidError("max_deliveries", max_deliveries, "give at least one")
+        start = "$" if since is None else parse_cursor(since)
+        dead = self._scope.keyspace.service(space.namespace, f"dead:{group}")
+        consumer = Consumer(
+            self._line, space, dead, group=group, name=name, idle_ms=round(idle * 1000), max_deliveries=max_deliveries
+        )
+        await consumer.join(start)
+        yield consumer
+
+    async def _wait(self, space: Space, cursor: str) -> None:
+        """Return when there may be news."""
+        wait_ms = int(_WAIT_S * 1000)
+        try:
+            await self._line.block(
+                "XREAD", "BLOCK", wait_ms, "COUNT", 1, "STREAMS", space.changes, cursor, wait_s=_WAIT_S
+            )
+        except LostError as error:
+            # The next read finds out whether the server is back.
+            _logger.warning("watching %s: %s", space.namespace, error)
+        except ServerError as error:
+            raise public_error(error, self._line.address) from error
+
+
+def parse_cursor(since: str | int) -> str:
+    """A point of the feed as its stream spells it.
+
+    Raises:
+        InvalidError: it is none.
+    """
+    if isinstance(since, bool) or _CURSOR.fullmatch(str(since)) is None:
+        raise InvalidError("since", since, "give the cursor of a change, a version, or 0")
+    version, _, sequence = str(since).partition("-")
+    return f"{version}-{sequence or 0}" if version != "0" else START
+
+
+def _make_gap(space: Space, cursor: str, changes: list[Change]) -> Gap:
+    following = changes[0]
+    return Gap(
+        key=space.namespace,
+        operation="gap",
+        version=following.version,
+        actor="",
+        at=following.at,
+        cursor=cursor,
+    )

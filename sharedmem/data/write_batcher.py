@@ -1,0 +1,129 @@
+"""Writes that tasks make at the same moment travel together: one script call carries many records.
+
+Each record stands alone in it: its own condition, its own version, its own answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from sharedmem.errors import UsageError
+from sharedmem.redis.durability import UnsettledError
+from sharedmem.redis.keys import Space
+from sharedmem.redis.scripts.data import DataScripts, KeyWrite
+from sharedmem.runtime.background import Background
+
+_MOST_RECORDS = 25
+_MOST_BYTES = 49_152
+
+_Batch = list[tuple[KeyWrite, "asyncio.Future[bytes]"]]
+
+
+class WriteBatcher:
+    """Gathers the writes of one actor, namespace by namespace.
+
+    Args:
+        mutations: sends them.
+        actor: who signs them.
+        background: runs a shared call, which no single caller's cancellation may end.
+    """
+
+    def __init__(self, mutations: DataScripts, actor: bytes, background: Background) -> None:
+        self._mutations = mutations
+        self._actor = actor
+        self._background = background
+        self._gathering: dict[Space, _Batch] = {}
+        # A lone task's writes leave at once; when writes meet, they begin to gather.
+        self._crowded = False
+        self._alone = 0
+
+    async def put(self, record: KeyWrite) -> bytes:
+        """Write one record; returns its reply line (see `lua/value_write.lua`). One round trip, shared."""
+        space = record.target.space
+        gathered = self._gathering.get(space)
+        if gathered is None and not self._crowded and not self._alone:
+            return await self._write_alone(record)
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        if gathered is not None:
+            gathered.append((record, future))
+            return await future
+        self._gathering[space] = mine = [(record, future)]
+        # The tasks that run in this tick of the loop join before the first comer goes on.
+        try:
+            await asyncio.sleep(0)
+        finally:
+            del self._gathering[space]
+            self._crowded = len(mine) > 1
+            if self._crowded:
+                self._send(space, mine)
+        return await (future if len(mine) > 1 else self._write_alone(record))
+
+    async def _write_alone(self, record: KeyWrite) -> bytes:
+        self._alone += 1
+        try:
+            replies = await self._mutations.value_write(record.target.space, self._actor, [record], together=False)
+        finally:
+            self._alone -= 1
+        return replies[0]
+
+    def _send(self, space: Space, waiting: _Batch) -> None:
+        for part in _split_batch(waiting):
+            try:
+                work = self._background.start("write together", self._carry(space, part))
+            except UsageError as error:
+                _fail_batch(part, error)
+            else:
+                # The hub may close before its first step.
+                work.when_done(partial(_fail_closed_batch, part))
+
+    async def _carry(self, space: Space, waiting: _Batch) -> None:
+        records = [record for record, _ in waiting]
+        try:
+            replies = await self._mutations.value_write(space, self._actor, records, together=False)
+        except UnsettledError as error:
+            _settle_batch(waiting, error)
+            return
+        except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to the callers who wait
+            _fail_batch(waiting, error)
+            return
+        for (_, future), reply in zip(waiting, replies, strict=True):
+            if not future.done():
+                future.set_result(reply)
+
+
+def _fail_batch(waiting: _Batch, error: Exception) -> None:
+    for _, future in waiting:
+        if not future.done():
+            future.set_exception(error)
+            # Its caller may have been cancelled before it waited for this.
+            future.exception()
+
+
+def _fail_closed_batch(waiting: _Batch) -> None:
+    _fail_batch(waiting, UsageError("a write under way", "its hub was closed; it may or may not have happened"))
+
+
+def _settle_batch(waiting: _Batch, error: UnsettledError) -> None:
+    """The durable tier does not have them yet: who made a change hears it, the others hear what became of theirs."""
+    for (_, future), reply in zip(waiting, error.reply.split(b"\n"), strict=True):
+        if future.done():
+            continue
+        if reply[:1].isdigit():
+            future.set_exception(UnsettledError(reply, error.cause))
+        else:
+            future.set_result(reply)
+
+
+def _split_batch(waiting: _Batch) -> list[_Batch]:
+    """Parts of about equal size, so that none pays for a call of its own with few records."""
+    most = -(-len(waiting) // -(-len(waiting) // _MOST_RECORDS))
+    parts: list[_Batch] = [[]]
+    size = 0
+    for item in waiting:
+        size += len(item[0].body)
+        if parts[-1] and (len(parts[-1]) >= most or size > _MOST_BYTES):
+            parts.append([])
+            size = len(item[0].body)
+        parts[-1].append(item)
+    return parts

@@ -1,0 +1,213 @@
+"""Plans: save what agents decide to do, and find duplicates."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import orjson
+
+from sharedmem.decisions.sessions import DecisionBase
+from sharedmem.decisions.validation import (
+    PlanDraft,
+    check_decision,
+    check_limit,
+    check_window_ms,
+    check_word,
+    encode_duplicate_entry,
+    encode_json_fields,
+    encode_json_text,
+    plan_digest,
+    plan_hash,
+    prepare_plan,
+)
+from sharedmem.models import PlanRecord, SaveResult
+from sharedmem.redis.change_stream import as_list
+from sharedmem.redis.scripts.decisions import PlanWrite
+from sharedmem.redis.service_keys import decoding
+
+_DEFAULT_WINDOW_S = 300.0
+
+
+class Plans(DecisionBase):
+    """Saves plans, finds them again, and tells which were decided before."""
+
+    async def save_plan(
+        self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
+    ) -> str:
+        """Save a plan, also when the same one was saved before. One round trip.
+
+        Args:
+            session: whose plan it is: a name without blanks, colons and braces.
+            symbol: what it is about, up to 256 bytes.
+            action: what to do, up to 256 bytes.
+            confidence: from 0 to 1.
+            reasoning: why, up to 1 MiB.
+            method: how it was decided.
+
+        Returns:
+            Its `plan_hash`, which names the newest such plan of the session.
+
+        Raises:
+            InvalidError: a field that cannot stand in a plan.
+            AccessDeniedError, UnavailableError: as `write`.
+            DurabilityPendingError: it is saved, its id is the error's `version`, and it waits in Redis for the durable
+                tier; only where `log_durability` is `through`.
+        """
+        plan = prepare_plan(session, symbol, action, confidence, reasoning, method)
+        await self._save(plan, 0)
+        return plan.plan_hash
+
+    async def save_if_new(
+        self,
+        session: str,
+        symbol: str,
+        action: str,
+        confidence: float,
+        reasoning: str,
+        method: str = "",
+        time_window_sec: float = _DEFAULT_WINDOW_S,
+    ) -> SaveResult:
+        """Save a plan unless the same one was saved in the time window; of racing planners exactly one saves.
+
+        One round trip.
+
+        Args:
+            session: as `save_plan`, like all up to `method`.
+            symbol: with `action` and `reasoning` it makes two plans the same.
+            action: see there.
+            confidence: not compared.
+            reasoning: compared to the letter.
+            method: not compared.
+            time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError, DurabilityPendingError: as `save_plan`.
+        """
+        plan = prepare_plan(session, symbol, action, confidence, reasoning, method)
+        return await self._save(plan, check_window_ms(time_window_sec))
+
+    async def get_recent_plans(self, session: str, symbol: str | None = None, limit: int = 10) -> list[PlanRecord]:
+        """The newest plans of a session, newest first. One round trip.
+
+        Args:
+            session: whose plans.
+            symbol: only plans for it; None for all.
+            limit: how many at most, 1 to 1000. A session keeps `plans_per_session` of them (100).
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        found = self._session(session, "read")
+        if symbol is not None:
+            check_word("symbol", symbol)
+        wanted, most = encode_json_text(symbol), check_limit(limit)
+        bodies = as_list(
+            await self._seen(
+                found, lambda cold: self._deciding.plan_list(found.plans, symbol=wanted, limit=most, cold=cold)
+            )
+        )
+        with decoding(found.plans.plans):
+            return [_parse_plan(orjson.loads(body)) for body in bodies if isinstance(body, bytes)]
+
+    async def check_duplicate(
+        self,
+        session: str,
+        symbol: str,
+        action: str,
+        reasoning: str,
+        time_window_sec: float = _DEFAULT_WINDOW_S,
+    ) -> tuple[bool, PlanRecord | None]:
+        """Whether the same plan was saved in the time window, and that plan. One round trip.
+
+        Another planner may save it right after: `save_if_new` checks and saves in one step.
+
+        Args:
+            session: whose plans.
+            symbol: as in the plan, like `action` and `reasoning`.
+            action: see there.
+            reasoning: compared to the letter.
+            time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
+
+        Returns:
+            (True, the newest such plan with its `time_since_ms`), or (False, None).
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        found = self._session(session, "read")
+        check_decision(symbol, action, reasoning)
+        window_ms = check_window_ms(time_window_sec)
+        full = plan_digest(symbol, action, reasoning)
+        reply = cast(
+            "bytes",
+            await self._seen(found, lambda cold: self._deciding.plan_check(found.duplicates, digest=full, cold=cold)),
+        )
+        since, _, known = reply.partition(b" ")
+        if not known or int(since) >= window_ms:
+            return False, None
+        short = plan_hash(symbol, action, reasoning)
+        same = PlanDraft(session, symbol, action, 0.0, reasoning, "", short, b"")
+        return True, _parse_duplicate(same, known, int(since))
+
+    async def _save(self, plan: PlanDraft, window_ms: int) -> SaveResult:
+        session = self._session(plan.session, "write")
+        saving = PlanWrite(
+            window_ms,
+            plan.digest,
+            plan.plan_hash.encode(),
+            encode_json_text(plan.symbol),
+            encode_duplicate_entry(plan.confidence, plan.method),
+            _encode_plan(plan),
+            self._ground.settings.plans_per_session,
+            session.events,
+        )
+        call = self._deciding.plan_save(session.space, session.saving, self._actor, saving, keep=session.keep)
+        word, _, rest = (await self._changed(session, call)).partition(b" ")
+        if word == b"saved":
+            return SaveResult.model_construct(saved=True, plan=_plan_record(plan, rest.decode(), None), time_since_ms=0)
+        since, _, known = rest.partition(b" ")
+        same = _parse_duplicate(plan, known, int(since))
+        return SaveResult.model_construct(saved=False, plan=same, time_since_ms=int(since))
+
+
+def _encode_plan(plan: PlanDraft) -> bytes:
+    """The plan's JSON from its hash on: what stands before that the script knows."""
+    return (
+        encode_json_fields(
+            {
+                "plan_hash": plan.plan_hash,
+                "session_id": plan.session,
+                "symbol": plan.symbol,
+                "action": plan.action,
+                "confidence": plan.confidence,
+                "method": plan.method,
+                "reasoning": plan.reasoning,
+            }
+        )
+        + b"}"
+    )
+
+
+def _parse_duplicate(same: PlanDraft, known: bytes, since_ms: int) -> PlanRecord:
+    """A plan told by what the index of duplicates keeps, `<id> <confidence> <method>`; the rest is equal."""
+    plan_id, confidence, method = known.decode().split(" ", 2)
+    return _plan_record(same._replace(confidence=float(confidence), method=method), plan_id, since_ms)
+
+
+def _plan_record(plan: PlanDraft, plan_id: str, since_ms: int | None) -> PlanRecord:
+    return PlanRecord.model_construct(
+        plan_id=plan_id,
+        plan_hash=plan.plan_hash,
+        session_id=plan.session,
+        symbol=plan.symbol,
+        action=plan.action,
+        confidence=plan.confidence,
+        reasoning=plan.reasoning,
+        method=plan.method,
+        timestamp_ms=int(plan_id) // 1000,
+        time_since_ms=since_ms,
+    )
+
+
+def _parse_plan(body: dict[str, object]) -> PlanRecord:
+    return PlanRecord.model_construct(**body, time_since_ms=None)  # type: ignore[arg-type]  # fields as we wrote them

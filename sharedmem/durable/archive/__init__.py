@@ -1,1 +1,0 @@
-"""Whole namespaces in files and back, and from one place to another."""

@@ -1,0 +1,168 @@
+"""Which durable store stands behind a server: what the settings say, and what the server itself remembers.
+
+The server holds the id of the store, so that nobody writes past it or connects it to another one by mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol
+
+from sharedmem.clock import Clock
+from sharedmem.config import NO_TIER, Settings
+from sharedmem.durable.cosmos.layout import graphs_layout, memories_layout
+from sharedmem.durable.cosmos.store import CosmosDurable
+from sharedmem.durable.protocol import Durable
+from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.errors import AccessDeniedError, ConfigError, NotFoundError
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.keys import KeySpace
+
+_COSMOS = "cosmos"
+
+
+class OpenedStore(NamedTuple):
+    """A store that is open."""
+
+    store: Durable
+    id: str
+
+
+def durable_store_at(url: str, settings: Settings, clock: Clock, *, dimension: int | None = None) -> Durable:
+    """The store that a URL names; it is not opened yet.
+
+    Args:
+        url: as `durable_url` takes it.
+        settings: what else there is to know.
+        clock: given to the store.
+        dimension: numbers of the vectors of memories; None: as the settings say, 0: none.
+
+    Raises:
+        ConfigError: there is no such kind of store, or a file without its whole path.
+    """
+    scheme = url.partition("://")[0]
+    if scheme == "sqlite":
+        return SqliteDurable.at(url, clock=clock)
+    if scheme.startswith(_COSMOS):
+        numbers = (settings.embedding_dimension or 0) if dimension is None else dimension
+        many, by_tenant = settings.cosmos_many_memories, settings.cosmos_index_by_tenant
+        return CosmosDurable(
+            url,
+            key=settings.cosmos_key,
+            database=settings.cosmos_database,
+            container=settings.cosmos_container,
+            clock=clock,
+            memories=memories_layout(numbers, many=many, shard_by_tenant=by_tenant),
+            memories_container=settings.cosmos_memories,
+            graphs=graphs_layout(numbers, name=settings.cosmos_graphs, many=many, shard_by_tenant=by_tenant),
+        )
+    raise ConfigError("durable_url", settings.origin("durable_url"), f"{url!r} is no durable store")
+
+
+class BackedServer(NamedTuple):
+    """A Redis server behind which a store may stand."""
+
+    line: RedisClient
+    keyspace: KeySpace
+    known: str | None
+    """Id and URL of the store, as the server remembers them; None when it knows of none."""
+    usual_url: str | None
+    """Where the store is when neither the settings nor the server say so; None for none."""
+
+
+class StepTimeout(Protocol):
+    """Bounds one step of opening in time."""
+
+    def __call__(self, server: str, awaited: str) -> AbstractAsyncContextManager[None]:
+        """Raise `UnavailableError` when what is awaited of a server does not come in time."""
+
+
+async def open_durable_store(
+    server: BackedServer,
+    settings: Settings,
+    clock: Clock,
+    *,
+    step: StepTimeout,
+    dimension: Callable[[], int | None] = lambda: None,
+) -> OpenedStore | None:
+    """Open the store behind a server; None when there is none, and none is wanted.
+
+    One round trip to the server if it knows of no store, else none. To make a database takes as long as it takes: the
+    store's own patience bounds that.
+
+    Args:
+        server: may know of a store.
+        settings: may name the store, or refuse one.
+        clock: given to the store.
+        step: bounds the other steps.
+        dimension: asked for the numbers of the vectors of memories where the store has to know them.
+
+    Raises:
+        ConfigError: another one stands behind this server, or none is to be used although one does.
+        UnavailableError, UnsupportedError: it cannot be opened.
+    """
+    known = None if server.known is None else _RememberedStore.read(server.known)
+    url = _chosen_url(settings, known) or server.usual_url
+    if url is None or settings.durable_url == NO_TIER:
+        return None
+    is_cosmos = url.startswith(_COSMOS)
+    store = durable_store_at(url, settings, clock, dimension=dimension() if is_cosmos else None)
+    try:
+        opened = OpenedStore(
+            store, await _open_store(store, step, make=known is None or settings.durable_url is not None)
+        )
+        async with step(f"Redis at {server.line.address}", "the id of the durable tier to be written"):
+            await _register_store(server, settings, opened)
+    except BaseException:
+        await store.close()
+        raise
+    return opened
+
+
+async def _open_store(store: Durable, step: StepTimeout, *, make: bool) -> str:
+    """Open a store, and make its database if that may be done; returns its id."""
+    try:
+        async with step(store.url, "the durable tier to open"):
+            return await store.open(create=False)
+    except NotFoundError:
+        if not make:
+            raise
+    return await store.open(create=True)
+
+
+class _RememberedStore(NamedTuple):
+    """The store that stands behind a server, as the server remembers it."""
+
+    id: str
+    url: str
+
+    @classmethod
+    def read(cls, text: str) -> _RememberedStore:
+        id_, _, url = text.partition(" ")
+        return cls(id_, url)
+
+
+def _chosen_url(settings: Settings, known: _RememberedStore | None) -> str | None:
+    if settings.durable_url == NO_TIER and known is not None:
+        advice = f"what must last on this server is kept at {known.url}; leave durable_url out, or name that"
+        raise ConfigError("durable_url", settings.origin("durable_url"), advice)
+    return settings.durable_url or (known and known.url)
+
+
+async def _register_store(server: BackedServer, settings: Settings, opened: OpenedStore) -> None:
+    """Let the server remember the store, unless it remembers another one."""
+    key, held = server.keyspace.tier, server.known
+    if held is None:
+        try:
+            reply = await server.line.call("SET", key, f"{opened.id} {opened.store.url}", "NX", "GET")
+        except AccessDeniedError:
+            return  # a user limited by ACL may not; another one has
+        held = reply.decode() if isinstance(reply, bytes) else None
+    known = None if held is None else _RememberedStore.read(held)
+    if known is not None and known.id != opened.id:
+        advice = (
+            f"what must last on this server is kept at {known.url}, not at {opened.store.url}; copy it there first"
+            f" (`sharedmem copy`), then delete the key {key.decode()!r}"
+        )
+        raise ConfigError("durable_url", settings.origin("durable_url"), advice)

@@ -1,0 +1,328 @@
+"""The container of memories: its documents, and vector and text queries on them; no I/O."""
+
+from __future__ import annotations
+
+import re
+import struct
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import orjson
+from pydantic import ValidationError
+
+from sharedmem.durable.cosmos.record_container import (
+    CosmosQuery,
+    Document,
+    DocumentLocation,
+    QueryValue,
+    digest_of,
+    fields_of_body,
+    is_too_deep,
+    text_of_body,
+    ttl_s,
+)
+from sharedmem.durable.json_codec import javascript_safe
+from sharedmem.durable.protocol import Scalar
+from sharedmem.errors import InvalidError
+from sharedmem.models import DurableRecord, MemoryItem
+
+TYPE = "memory"
+SCOPE = "$memory"
+"""The scope of memories in absolute keys: `<namespace>:$memory:<id>`."""
+
+_RECORD = tuple(name for name in DurableRecord.model_fields if name != "body")
+# What Cosmos DB itself takes a `ttl` for is when the document may go.
+_RENAMED = {"ttl": "lives_s"}
+_ITEM = tuple(name for name in MemoryItem.model_fields if name not in {"id", "tenant_id", "version", "embedding"})
+_USUAL = {"memory_type": "long-term", "importance": "medium", "thread_id": "main"}
+"""What bodies leave out, and queries ask for."""
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_.@+=~-]{1,255}")
+# With the embedding as numbers and the exact text, a document must stay below 2 MB.
+_LONGEST_TWICE = 400_000
+
+
+def is_memory(key: str) -> bool:
+    """Whether an absolute key is that of a memory."""
+    return key.split(":", 2)[1:2] == [SCOPE]
+
+
+def id_of(key: str, element: str = "") -> str:
+    """The id of a document in its tenant: that of the memory where Cosmos DB takes it as it is."""
+    _, scope, rest = (*key.split(":", 2), "", "")[:3]
+    plain = scope == SCOPE and not element and _PLAIN_ID.fullmatch(rest)
+    return rest if plain else f"sha256:{digest_of(key, element)}"
+
+
+def place_in(document: Mapping[str, Any]) -> DocumentLocation:
+    """The place of a document: memories of a thread lie together, and a change may move one to another thread."""
+    return DocumentLocation(document["id"], [document["tenant_id"], document["thread_id"]])
+
+
+def document_of(record: DurableRecord, now_ms: int, held: Document | None = None) -> Document:
+    """The document of a memory's record.
+
+    Args:
+        record: what is to be kept.
+        now_ms: milliseconds since 1970; Cosmos DB counts a document's time to live from its last write.
+        held: the document that is there: a tombstone stays where the memory was.
+    """
+    fields = {name: getattr(record, name) for name in _RECORD}
+    native = _native_fields(record)
+    thread = native.get("thread_id", "") if native or held is None else held["thread_id"]
+    own = {"id": id_of(record.key, record.element), "tenant_id": record.namespace, "thread_id": thread}
+    document = {**native, **fields, **own}
+    if not native:
+        document |= fields_of_body(record.body)
+    elif _rebuild_body(document) != record.body:
+        document["exact"] = record.body
+    left_s = ttl_s(record, now_ms, alone=record.type == TYPE)
+    return document if left_s is None else {**document, "ttl": left_s}
+
+
+def record_of(document: Mapping[str, Any]) -> DurableRecord:
+    """The record of a document, exactly as it was put.
+
+    Raises:
+        InvalidError: the document is none of ours.
+    """
+    is_native = "told" in document and "exact" not in document
+    body = _rebuild_body(document) if is_native else text_of_body(document)
+    try:
+        return DurableRecord(**{name: document[name] for name in _RECORD}, body=body)
+    except (KeyError, ValidationError) as error:
+        advice = "sharedmem did not write it; remove it from the container, which is for sharedmem alone"
+        raise InvalidError("document", document.get("id"), advice) from error
+
+
+# -- the body ---------------------------------------------------------------------------------------
+
+
+def _native_fields(record: DurableRecord) -> Document:
+    """The fields of a memory, of the body of its record; nothing when the body is not that of a memory."""
+    if not record.body or len(record.body) > _LONGEST_TWICE or is_too_deep(record.body):
+        return {}
+    try:
+        body = orjson.loads(record.body)
+        item = body["item"]
+        numbers = _numbers(body.get("embedding"))
+        fields = {_RENAMED.get(name, name): item[name] for name in _ITEM if name in item}
+        if not isinstance(item.get("thread_id", ""), str) or not javascript_safe(record.body):
+            return {}
+    except (ValueError, LookupError, TypeError, AttributeError, struct.error):
+        return {}
+    beside = {name: body[name] for name in ("turn_index", "digest", "change") if name in body}
+    usual = {**_USUAL, "content": item.get("memory", "")}
+    return {**usual, **fields, **beside, **numbers, "told": [*body], "says": [*item]}
+
+
+def _numbers(embedding: object) -> Document:
+    if not isinstance(embedding, str):
+        return {}
+    half = b64decode(embedding, validate=True)
+    return {"embedding": list(struct.unpack(f"<{len(half) // 2}e", half))}
+
+
+def _rebuild_body(document: Mapping[str, Any]) -> str:
+    """The body of the fields."""
+    item = {name: document.get(_RENAMED.get(name, name)) for name in document["says"]}
+    known = {
+        "id": document["id"],
+        "version": document["version"],
+        "expires_ms": document["expires"],
+        "item": item,
+        "embedding": _to_float16(document.get("embedding", [])),
+    }
+    body = {name: known.get(name, document.get(name)) for name in document["told"]}
+    return orjson.dumps(body).decode()
+
+
+def _to_float16(numbers: list[float]) -> str:
+    return b64encode(struct.pack(f"<{len(numbers)}e", *numbers)).decode()
+
+
+CACHE_SIMILARITY, DUPLICATE_SIMILARITY = 0.98, 0.95
+
+_LARGEST_LIMIT = 1_000
+_MOST_KEYWORDS = 30
+_FILTER_FIELDS = frozenset(
+    {"user_id", "agent_id", "run_id", "category", "importance", "memory_type", "entity_id", "source_actor"}
+)
+_SELECTED = "c.id, c.thread_id, c.turn_index, c.memory, c.content, c.timestamp, c.metadata"
+_DISTANCE = "VectorDistance(c.embedding, @vector)"
+_ALIVE = 'c.type = "memory" AND c.deleted = false AND (c.expires = 0 OR c.expires > @now)'
+
+
+class MemoryQueryScope(NamedTuple):
+    """Which memories a query is about."""
+
+    tenant_id: str
+    now_ms: int
+    """Milliseconds since 1970: what has expired by then is left out."""
+    thread_id: str | None = None
+    """None for all threads of the tenant."""
+    equal: Mapping[str, Scalar] = {}
+    """Fields of a `MemoryItem` and the values they must have."""
+
+
+def recent(
+    where: MemoryQueryScope, limit: int, *, by: Literal["turn_index", "timestamp"] = "turn_index"
+) -> CosmosQuery:
+    """The newest memories, of a thread by turn index or of a tenant by time.
+
+    Raises:
+        InvalidError: the limit is out of bounds, or a field is none of those that can be asked for; as all of these.
+    """
+    if by not in {"turn_index", "timestamp"}:
+        raise InvalidError("by", by, "order by turn_index or timestamp")
+    return _query(where, limit, shown=_SELECTED, order=f"c.{by} DESC")
+
+
+def nearest(where: MemoryQueryScope, vector: Sequence[float], limit: int, *, least: float | None = None) -> CosmosQuery:
+    """The memories nearest in meaning, with their `similarity`; only those above `least`, if that is given."""
+    given: dict[str, QueryValue] = {"vector": list(vector)}
+    further = []
+    if least is not None:
+        given["least"] = _checked_similarity(least)
+        further = [f"{_DISTANCE} > @least"]
+    return _query(
+        where, limit, shown=f"{_SELECTED}, {_DISTANCE} AS similarity", order=_DISTANCE, more=further, given=given
+    )
+
+
+def hybrid(
+    where: MemoryQueryScope,
+    vector: Sequence[float],
+    keywords: Sequence[str],
+    limit: int,
+    *,
+    weights: Sequence[float] = (),
+) -> CosmosQuery:
+    """The memories that meaning and words together find best: ranks fused as 1 / (60 + rank).
+
+    Args:
+        where: which.
+        vector: of what is looked for.
+        keywords: at most 30; more are left out.
+        limit: how many, 1 to 1,000.
+        weights: of the vector, the words in `content` and the words in `memory`; equal when empty.
+    """
+    words, given = _keywords(keywords)
+    legs = [_DISTANCE, *(f"FullTextScore(c.{field}, {words})" for field in ("content", "memory"))]
+    if weights:
+        if len(weights) != len(legs):
+            raise InvalidError("weights", list(weights), f"give {len(legs)} numbers")
+        legs.append(f"[{', '.join(repr(float(weight)) for weight in weights)}]")
+    # A score may stand in no other clause, so that it is not among what is shown.
+    return _query(
+        where, limit, shown=_SELECTED, order=f"RANK RRF({', '.join(legs)})", given={"vector": list(vector), **given}
+    )
+
+
+def ranked(where: MemoryQueryScope, keywords: Sequence[str], limit: int) -> CosmosQuery:
+    """The memories in whose content some words count most (BM25), most first; at most 30 words, more are left out."""
+    words, given = _keywords(keywords)
+    return _query(where, limit, shown=_SELECTED, order=f"RANK FullTextScore(c.content, {words})", given=given)
+
+
+def with_phrase(where: MemoryQueryScope, phrase: str, limit: int) -> CosmosQuery:
+    """The newest memories in which a phrase stands, of a thread or of a whole tenant."""
+    has = "(FullTextContains(c.content, @phrase) OR FullTextContains(c.memory, @phrase))"
+    return _query(where, limit, shown=_SELECTED, order="c.timestamp DESC", more=[has], given={"phrase": phrase})
+
+
+def cached(where: MemoryQueryScope, vector: Sequence[float], *, least: float = CACHE_SIMILARITY) -> CosmosQuery:
+    """The cached answer to the nearest prompt, if that is near enough; its thread is the key of the cache."""
+    kept = where._replace(equal={**where.equal, "memory_type": "semantic-cache"})
+    return nearest(kept, vector, 1, least=least)
+
+
+def duplicates(
+    where: MemoryQueryScope,
+    vector: Sequence[float],
+    *,
+    category: str | None = None,
+    least: float = DUPLICATE_SIMILARITY,
+) -> CosmosQuery:
+    """Up to five memories that say nearly the same, within a tenant and category."""
+    alike = where if category is None else where._replace(equal={**where.equal, "category": category})
+    return nearest(alike, vector, 5, least=least)
+
+
+def thread_statistics(where: MemoryQueryScope) -> CosmosQuery:
+    """How many turns a thread has, when it began and was last continued, and its tokens: one row.
+
+    Raises:
+        InvalidError: no thread is named; several aggregates at once are for one partition only.
+    """
+    if where.thread_id is None:
+        raise InvalidError("thread_id", None, "name the thread")
+    tokens = " + ".join(
+        f"(IS_NUMBER(c.metrics.{side}) ? c.metrics.{side} : 0)" for side in ("input_tokens", "output_tokens")
+    )
+    shown = (
+        "COUNT(1) AS turn_count, MIN(c.timestamp) AS first_turn_at, MAX(c.timestamp) AS last_turn_at,"
+        f" SUM({tokens}) AS total_tokens"
+    )
+    return _query(where, None, shown=shown)
+
+
+def count(where: MemoryQueryScope) -> CosmosQuery:
+    """How many memories there are: one number."""
+    return _query(where, None, shown="VALUE COUNT(1)")
+
+
+# -- spelling ---------------------------------------------------------------------------------------
+
+
+def _query(
+    where: MemoryQueryScope,
+    limit: int | None,
+    *,
+    shown: str,
+    order: str = "",
+    more: Sequence[str] = (),
+    given: Mapping[str, QueryValue] | None = None,
+) -> CosmosQuery:
+    conditions, values = _conditions(where)
+    clauses = " AND ".join([*conditions, *more])
+    top = "" if limit is None else f"TOP {_checked_limit(limit)} "
+    # Nothing of a user's is in the text but limits and weights, which are numbers.
+    text = f"SELECT {top}{shown} FROM c WHERE {clauses}" + (f" ORDER BY {order}" if order else "")  # noqa: S608  # see above
+    partition = None if where.thread_id is None else [where.tenant_id, where.thread_id]
+    return CosmosQuery(text, {**values, **(given or {})}, partition)
+
+
+def _conditions(where: MemoryQueryScope) -> tuple[list[str], dict[str, QueryValue]]:
+    conditions, values = ["c.tenant_id = @tenant"], dict[str, QueryValue](tenant=where.tenant_id)
+    if where.thread_id is not None:
+        conditions.append("c.thread_id = @thread")
+        values["thread"] = where.thread_id
+    conditions.append(_ALIVE)
+    values["now"] = where.now_ms
+    for number, (field, value) in enumerate(where.equal.items()):
+        if field not in _FILTER_FIELDS:
+            raise InvalidError("field", field, f"there are {', '.join(sorted(_FILTER_FIELDS))}")
+        conditions.append(f"c.{field} = @equal{number}")
+        values[f"equal{number}"] = value
+    return conditions, values
+
+
+def _keywords(keywords: Sequence[str]) -> tuple[str, dict[str, QueryValue]]:
+    words = list(dict.fromkeys(word for word in keywords if word))[:_MOST_KEYWORDS]
+    if not words:
+        raise InvalidError("keywords", list(keywords), "give at least one word")
+    values: dict[str, QueryValue] = {f"word{number}": word for number, word in enumerate(words)}
+    return ", ".join(f"@{name}" for name in values), values
+
+
+def _checked_limit(limit: int) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LARGEST_LIMIT:
+        raise InvalidError("limit", limit, f"ask for 1 to {_LARGEST_LIMIT:,} memories")
+    return limit
+
+
+def _checked_similarity(least: float) -> float:
+    if not -1 <= least <= 1:
+        raise InvalidError("least", least, "a cosine similarity lies between -1 and 1")
+    return float(least)

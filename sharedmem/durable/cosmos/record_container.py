@@ -1,0 +1,339 @@
+"""The container of ordinary records: its documents, and the queries that all containers share; no I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeAlias
+
+import orjson
+from pydantic import ValidationError
+
+from sharedmem.durable.json_codec import javascript_safe
+from sharedmem.durable.protocol import Scalar
+from sharedmem.errors import ConfigError, InvalidError
+from sharedmem.models import DurableRecord, Outcome
+
+Document: TypeAlias = dict[str, Any]
+
+OWN_NAMESPACE = "$sharedmem"
+"""Where the container keeps what it says of itself; no user's namespace begins with `$`."""
+
+KEPT_AFTER_S = 7 * 86_400
+"""How long Cosmos DB keeps a tombstone, and what has expired: an older write that comes so late must still lose."""
+
+_IDENTITY = f"{OWN_NAMESPACE}:identity"
+_LAYOUT = 1
+_LONGEST_TTL_S = 2**31 - 1
+_FIELDS = tuple(name for name in DurableRecord.model_fields if name != "body")
+# Their expiry is theirs alone; a structure's elements must not outlive or predecease its head.
+_EXPIRE_NATIVELY = frozenset({"value", "counter"})
+# Cosmos DB takes 128 levels, those of the document included.
+_DEEPEST = 100
+# Exact text and body together must stay below its 2 MB.
+_LONGEST_TWICE = 700_000
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_BRACKET = re.compile(r"[\[\]{}]")
+
+
+class DocumentLocation(NamedTuple):
+    """Where a document lies: its id, unique in the account, and the values of the partition key."""
+
+    id: str
+    partition: list[str]
+
+
+def place_of(key: str, element: str = "") -> DocumentLocation:
+    """The place of a document.
+
+    Args:
+        key: absolute.
+        element: empty for the head.
+    """
+    return DocumentLocation(digest_of(key, element), partition_of(key))
+
+
+def digest_of(key: str, element: str = "") -> str:
+    """What stands for a key and an element where not every text may stand."""
+    return hashlib.sha256(f"{key}\0{element}".encode(errors="surrogatepass")).hexdigest()
+
+
+def partition_of(key: str) -> list[str]:
+    """The values of the hierarchical partition key: namespace, scope and the whole key."""
+    namespace, scope, *_ = (*key.split(":", 2), "")
+    return [namespace, scope, key]
+
+
+def document_of(record: DurableRecord, now_ms: int) -> Document:
+    """The document of a record.
+
+    Args:
+        record: what is to be kept.
+        now_ms: milliseconds since 1970; Cosmos DB counts a document's time to live from its last write.
+    """
+    place = place_of(record.key, record.element)
+    namespace, scope, _ = place.partition
+    fields = {name: getattr(record, name) for name in _FIELDS}
+    document = {"id": place.id, "namespace": namespace, "scope": scope, **fields, **fields_of_body(record.body)}
+    left_s = ttl_s(record, now_ms, alone=record.is_head and record.type in _EXPIRE_NATIVELY)
+    return document if left_s is None else {**document, "ttl": left_s}
+
+
+def record_of(document: Mapping[str, Any]) -> DurableRecord:
+    """The record of a document, exactly as it was put.
+
+    Raises:
+        InvalidError: the document is none of ours.
+    """
+    try:
+        return DurableRecord(**{name: document[name] for name in _FIELDS}, body=text_of_body(document))
+    except (KeyError, ValidationError) as error:
+        advice = "sharedmem did not write it; remove it from the container, which is for sharedmem alone"
+        raise InvalidError("document", document.get("id"), advice) from error
+
+
+def identity_document(database_id: str) -> Document:
+    """What the container says of itself: the id given to it when it was made, and how its documents are laid out."""
+    place = place_of(_IDENTITY)
+    namespace, scope, key = place.partition
+    return {
+        "id": place.id,
+        "namespace": namespace,
+        "scope": scope,
+        "key": key,
+        "database": database_id,
+        "layout": _LAYOUT,
+    }
+
+
+def identity_of(document: Mapping[str, Any], container: str) -> str:
+    """The id of a container.
+
+    Raises:
+        ConfigError: its documents are laid out by a newer sharedmem.
+    """
+    if document["layout"] > _LAYOUT:
+        problem = (
+            f"container {container!r} is laid out by a newer sharedmem (layout {document['layout']}); upgrade this one"
+        )
+        raise ConfigError("cosmos_container", "the durable tier's settings", problem)
+    database: str = document["database"]
+    return database
+
+
+def fields_of_body(text: str) -> Document:
+    """The fields of a document that keep the text of a body: `body`, `exact`, or both."""
+    if not text:
+        return {}
+    if javascript_safe(text) and not is_too_deep(text):
+        return {"body": orjson.loads(text)}
+    if len(text) > _LONGEST_TWICE or is_too_deep(text):
+        return {"exact": text}
+    try:
+        return {"body": orjson.loads(text), "exact": text}
+    except ValueError:
+        return {"exact": text}
+
+
+def text_of_body(document: Mapping[str, Any]) -> str:
+    """The text that those fields keep."""
+    if "exact" in document:
+        exact: str = document["exact"]
+        return exact
+    return orjson.dumps(document["body"]).decode() if "body" in document else ""
+
+
+def is_too_deep(text: str) -> bool:
+    """Whether JSON has more levels than Cosmos DB takes."""
+    # Most texts have too few brackets to be deep, whatever stands in their strings.
+    if text.count("[") + text.count("{") <= _DEEPEST:
+        return False
+    steps = (1 if bracket in "[{" else -1 for bracket in _BRACKET.findall(_STRING.sub("", text)))
+    return max(accumulate(steps), default=0) > _DEEPEST
+
+
+def ttl_s(record: DurableRecord, now_ms: int, *, alone: bool) -> int | None:
+    """Seconds after which Cosmos DB may remove a document by itself, if it may.
+
+    Args:
+        record: what it keeps.
+        now_ms: milliseconds since 1970.
+        alone: whether its expiry is that of no other document.
+    """
+    if record.deleted:
+        return KEPT_AFTER_S
+    if not record.expires or not alone:
+        return None
+    left_s = max(0, -(-(record.expires - now_ms) // 1000))
+    return min(left_s + KEPT_AFTER_S, _LONGEST_TTL_S)
+
+
+# -- older and newer ------------------------------------------------------------------------------
+
+
+def newest_of_each(records: Iterable[DurableRecord]) -> dict[tuple[str, str], DurableRecord]:
+    """Of each key and element the record with the highest stamp; a head bears the highest floor of them all."""
+    kept: dict[tuple[str, str], DurableRecord] = {}
+    for record in records:
+        place = record.key, record.element
+        kept[place] = merge_records(record, kept[place]) if place in kept else record
+    return kept
+
+
+def merge_records(record: DurableRecord, other: DurableRecord) -> DurableRecord:
+    """The newer of two records of one place, the first when they are equally new, with the higher floor of both."""
+    newer = other if other.stamp > record.stamp else record
+    floor = max(record.floor, other.floor)
+    return newer if newer.floor == floor else newer.model_copy(update={"floor": floor})
+
+
+def choose_write(record: DurableRecord, held: DurableRecord | None) -> tuple[DurableRecord | None, Outcome]:
+    """What to write over what is held, if anything, and what then became of the record."""
+    if held is None:
+        return record, Outcome.STORED
+    result = merge_records(held, record)
+    outcome = Outcome.OLDER if held.stamp > record.stamp else Outcome.STORED
+    return None if result is held else result, outcome
+
+
+def is_likely_new(record: DurableRecord) -> bool:
+    """Whether there is probably no document of it yet: to try is cheaper than to look first."""
+    return not record.deleted and record.created in {0, record.stamp}
+
+
+QueryValue: TypeAlias = "Scalar | list[float]"
+"""What a parameter may stand for."""
+
+DocumentCursor = tuple[str, str]
+"""Key and element of the last document seen."""
+
+_LARGEST_LIMIT = 1_000
+_FIELD = re.compile(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*")
+_AFTER_CURSOR = "(c.key > @key OR (c.key = @key AND c.element > @element))"
+
+
+class ColumnNames(NamedTuple):
+    """How the documents of a container name what queries ask for."""
+
+    namespace: str
+    on_top: str
+    """Fields of the body behind this lie at the top of a document, others in its `body`."""
+    by_key: bool
+    """Whether a key has a logical partition of its own."""
+
+
+RECORD_COLUMNS = ColumnNames("namespace", "", by_key=True)
+MEMORY_COLUMNS = ColumnNames("tenant_id", "item", by_key=False)
+GRAPH_COLUMNS = ColumnNames("namespace", "", by_key=False)
+
+
+class CosmosQuery(NamedTuple):
+    """A query text and what its parameters stand for.
+
+    `partition` is the whole partition key where one logical partition answers. Elsewhere there is none, although the
+    text names the namespace: the service then says which physical partitions hold it, and the SDK merges their
+    sorted answers. With the namespace as a prefix of the key it would put these one behind the other, unmerged.
+    """
+
+    text: str
+    values: Mapping[str, QueryValue]
+    partition: list[str] | None = None
+
+    @property
+    def parameters(self) -> list[dict[str, object]]:
+        """As the SDK takes them."""
+        return [{"name": f"@{name}", "value": value} for name, value in self.values.items()]
+
+
+def query_key(key: str, after: DocumentCursor | None, *, at: ColumnNames = RECORD_COLUMNS) -> CosmosQuery:
+    """All documents of a key, the head first, then by element."""
+    namespace, scope, _ = partition = partition_of(key)
+    conditions = [f"c.{at.namespace} = @namespace"]
+    values: dict[str, Scalar] = {"namespace": namespace}
+    if at.by_key:
+        conditions.append("c.scope = @scope")
+        values["scope"] = scope
+    conditions.append("c.key = @key")
+    values["key"] = key
+    if after:
+        conditions.append("c.element > @element")
+        values["element"] = after[1]
+    order = "c.element ASC" if at.by_key else f"c.{at.namespace} ASC, c.key ASC, c.element ASC"
+    return CosmosQuery(_select("*", conditions, order), values, partition if at.by_key else None)
+
+
+def query_id(namespace: str, id_: str) -> CosmosQuery:
+    """The documents of a memory, wherever in its tenant they lie, newest first; more than one while it moves."""
+    conditions = ["c.tenant_id = @namespace", "c.id = @id"]
+    return CosmosQuery(_select("*", conditions, "c.stamp DESC"), {"namespace": namespace, "id": id_})
+
+
+def query_namespace(
+    namespace: str,
+    after: DocumentCursor | None,
+    *,
+    changed_after: int = 0,
+    heads_only: bool = False,
+    columns: str = "*",
+    at: ColumnNames = RECORD_COLUMNS,
+) -> CosmosQuery:
+    """The documents of a namespace, by key and element."""
+    conditions = [f"c.{at.namespace} = @namespace"]
+    values: dict[str, Scalar] = {"namespace": namespace}
+    if changed_after:
+        conditions.append("c.stamp > @stamp")
+        values["stamp"] = changed_after
+    if heads_only:
+        conditions.append('c.element = ""')
+    if after:
+        conditions.append(_AFTER_CURSOR)
+        values |= {"key": after[0], "element": after[1]}
+    return CosmosQuery(_select(columns, conditions, f"c.{at.namespace} ASC, c.key ASC, c.element ASC"), values)
+
+
+def query_type(
+    namespace: str, type_: str, *, where: Mapping[str, Scalar], limit: int, at: ColumnNames = RECORD_COLUMNS
+) -> CosmosQuery:
+    """Documents of one type, newest first.
+
+    Raises:
+        InvalidError: a field that is no path of names, or a limit out of bounds.
+    """
+    if not 1 <= limit <= _LARGEST_LIMIT:
+        raise InvalidError("limit", limit, f"ask for 1 to {_LARGEST_LIMIT:,} documents")
+    conditions = [f"c.{at.namespace} = @namespace", "c.type = @type", "c.deleted = false"]
+    values: dict[str, Scalar] = {"namespace": namespace, "type": type_}
+    for number, (field, value) in enumerate(where.items()):
+        conditions.append(f"c{_path(field, at.on_top)} = @where{number}")
+        values[f"where{number}"] = value
+    order = f"c.{at.namespace} DESC, c.type DESC, c.stamp DESC"
+    return CosmosQuery(_select(f"TOP {limit} *", conditions, order), values)
+
+
+def query_highest_stamp(namespace: str, *, at: ColumnNames = RECORD_COLUMNS) -> CosmosQuery:
+    """The highest stamp of a namespace, or nothing."""
+    conditions = [f"c.{at.namespace} = @namespace"]
+    text = _select("TOP 1 VALUE c.stamp", conditions, f"c.{at.namespace} DESC, c.stamp DESC")
+    return CosmosQuery(text, {"namespace": namespace})
+
+
+def query_next_namespace(after: str, *, at: ColumnNames = RECORD_COLUMNS) -> CosmosQuery:
+    """The first namespace behind another one: to leap from one to the next reads one entry of the index each."""
+    name = f"c.{at.namespace}"
+    return CosmosQuery(_select(f"TOP 1 VALUE {name}", [f"{name} > @after"], f"{name} ASC"), {"after": after})
+
+
+def _select(what: str, conditions: Sequence[str], order: str) -> str:
+    # Nothing of a user's is in the text but a limit and the names of fields, which are checked.
+    return f"SELECT {what} FROM c WHERE {' AND '.join(conditions)} ORDER BY {order}"  # noqa: S608  # see above
+
+
+def _path(field: str, on_top: str) -> str:
+    """A field of the body, in brackets: names such as `order` are words of the query language."""
+    if not _FIELD.fullmatch(field):
+        raise InvalidError("where", field, "name a field with letters, digits and '_', inner ones behind dots")
+    names = field.split(".")
+    names = names[1:] if names[0] == on_top and len(names) > 1 else ["body", *names]
+    return "".join(f'["{name}"]' for name in names)

@@ -1,0 +1,326 @@
+"""Joining: before a namespace is touched, and after Redis may have lost data, make sure that it is not behind the tier.
+
+The server may have been flushed, replaced by an empty one, or set back to an old snapshot. A mark in Redis, which is
+lost and set back with the data, says whether it was, and which hub restores what is missing (`lua/namespace_join.lua`).
+One hub at a time restores, under a lease that it renews; until it is done, nothing that may last is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import NamedTuple, TypeVar
+
+from sharedmem.clock import new_id
+from sharedmem.durable.context import DurableContext
+from sharedmem.durable.key_loader import SharedDataRestorer
+from sharedmem.durable.liveness import has_expired
+from sharedmem.durable.record_recovery import RECOVERED_MARK
+from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.models import DurableRecord
+from sharedmem.redis.change_stream import text_of
+from sharedmem.redis.durability import LOG_MODE, RULE_MODES, KeyRestorer
+from sharedmem.redis.keys import is_lasting_record
+from sharedmem.redis.scripts.durable import KeyDropKeys, NamespaceJoinKeys
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.single_flight import SingleFlight
+
+REPAIRS, PROVISIONAL = "durable_repairs", "durable_provisional_joins"
+"""Counters: times that Redis was found behind the tier, and that the tier could not be asked."""
+
+_TIER_CANNOT_BE_ASKED = -1
+_joining: ContextVar[bool] = ContextVar("whether this task joins a namespace", default=False)
+_MOST_TRIES = 10
+_AT_ONCE = 200
+_EPOCH = 2
+"""Which word of the mark says since when, in microseconds, the present data is there."""
+
+T = TypeVar("T")
+_logger = get_logger("durable")
+
+
+class _TierUnreachableError(Exception):
+    """The tier cannot be asked; why is its cause."""
+
+
+class _RestoreLostError(Exception):
+    """Another hub restores the namespace by now, or Redis was emptied again."""
+
+
+class JoinLimits(NamedTuple):
+    """How long joining takes at most, and how soon others go on without this hub."""
+
+    retry_s: float = 5.0
+    """A tier that could not be asked is asked again after so many seconds."""
+    drain_s: float = 10.0
+    """Seconds to wait for the outbox before a copy that may be old is left where it is."""
+    wait_s: float = 15.0
+    """Seconds that a caller waits while this or another hub restores; longer than a lease whose holder died."""
+    lease_ms: int = 8_000
+    """A hub that restores and does not renew for so many milliseconds is replaced by another one."""
+
+
+_DEFAULT_LIMITS = JoinLimits()
+
+
+class DataLossGuard:
+    """Joins namespaces, for one hub.
+
+    Args:
+        shores: Redis and the tier.
+        kind_of: the kind that the rules give an absolute key, or None.
+        imagers: how the documents of keys lie in Redis, by the letter of their mode; data without.
+        nudge: called with a namespace whose outbox should be carried at once.
+        limits: how long joining may take.
+    """
+
+    def __init__(
+        self,
+        shores: DurableContext,
+        *,
+        kind_of: Callable[[str], str | None],
+        imagers: Mapping[str, KeyRestorer],
+        nudge: Callable[[str], None],
+        limits: JoinLimits = _DEFAULT_LIMITS,
+    ) -> None:
+        self._line, self._keyspace, self._keeping, self._durable, self._clock, background, self._counters = shores
+        self._background = background
+        self._kind_of = kind_of
+        self._imagers = imagers
+        self._data: KeyRestorer = SharedDataRestorer()
+        self._nudge = nudge
+        self._limits = limits
+        self._flights: SingleFlight[None] = SingleFlight("join", background)
+        # By namespace: how often the line had been connected when it was joined.
+        self._joined: dict[str, int] = {}
+        # Joined without the tier: when to ask it again.
+        self._ask_again_at: dict[str, float] = {}
+        self._line.before_retry(self._rejoin)
+
+    def is_joined(self, namespace: str) -> bool:
+        """Whether `join` has nothing to do."""
+        return self._joined.get(namespace) == self._line.generation and not self._ask_again_at
+
+    async def join(self, namespace: str, *, again: bool = False) -> None:
+        """Make sure that Redis is not behind the tier; at once when that is known.
+
+        Else one round trip to each side, and when data was lost as many as the tier has changes that Redis has not;
+        while another hub restores them, this one waits for it, and takes over when it falls silent. When the tier
+        cannot be asked, the namespace is used as it is, and the tier asked again some seconds later.
+
+        Args:
+            namespace: where.
+            again: whatever was known of it: the server has lost the namespace's clock or mark.
+
+        Raises:
+            UnavailableError: Redis does not answer, or loses data as often as it is looked at, or restoring takes
+                longer than a caller waits.
+        """
+        if again or self._joined.get(namespace) != self._line.generation:
+            try:
+                async with asyncio.timeout(self._limits.wait_s):
+                    await self._flights.share(namespace, lambda: self._join(namespace))
+            except TimeoutError as error:
+                why = f"what Redis lost of it is being restored from the durable tier, which takes longer than \
+{self._limits.wait_s:g} s; try again"
+                raise UnavailableError(f"namespace {namespace!r}", why, retry_after=self._limits.retry_s) from error
+        elif self._is_due(namespace):
+            # Nobody who does without the tier should wait for it.
+            self._flights.launch(namespace, lambda: self._join(namespace))
+
+    async def readmit(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
+        """Let Redis hear of keys whose changes reached the tier although Redis had lost the entries they were left in.
+
+        Whoever restored the namespace may have read the tier before these changes were there. One round trip, and
+        where the entries are older than the present data a request to the tier and a round trip for each key.
+
+        Args:
+            namespace: whose.
+            keys: absolute.
+            left_ms: when the oldest of the entries was left, in milliseconds since 1970 by the server's clock.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: either side cannot be had; call it again.
+        """
+        mark = await self._line.call("HGET", self._keyspace.kept(namespace), "$joined")
+        words = text_of(mark).split() if isinstance(mark, bytes) else []
+        # Without a mark somebody has yet to restore, and reads the tier after this.
+        if len(words) <= _EPOCH or left_ms >= int(words[_EPOCH]) // 1000:
+            return
+        found = [head for key in keys if (head := await self._durable.get(key)) is not None]
+        await self._forget_when_drained(namespace, await self._forget(found, token=""), token="")
+        if any(is_lasting_record(head.key) for head in found):
+            await self._line.call("HDEL", self._keyspace.kept(namespace), RECOVERED_MARK)
+
+    async def _rejoin(self) -> None:
+        """What a call expects to find may have gone with the connection: nothing is repeated before that is mended."""
+        if _joining.get():
+            return
+        doubtful = [one for one, generation in self._joined.items() if generation != self._line.generation]
+        with suppress(SharedMemoryError):  # the call will say so itself
+            await asyncio.gather(*map(self.join, doubtful))
+
+    def _is_due(self, namespace: str) -> bool:
+        if not self._ask_again_at:
+            return False
+        return self._clock.monotonic() >= self._ask_again_at.get(namespace, float("inf"))
+
+    async def _join(self, namespace: str) -> None:
+        _joining.set(True)
+        # A connection that is lost from here on makes the next caller join anew.
+        generation, token = self._line.generation, new_id()
+        waits = namespace in self._ask_again_at and not self._is_due(namespace)
+        if waits:
+            await self._join_without(namespace, token)
+        else:
+            try:
+                await self._catch_up(namespace, token)
+                self._ask_again_at.pop(namespace, None)
+            except _TierUnreachableError as error:
+                await self._join_without(namespace, token)
+                self._proceed_without_tier(namespace, error)
+        self._joined[namespace] = generation
+
+    async def _join_without(self, namespace: str, token: str) -> None:
+        """Join while the tier cannot be asked: another hub that restores can, so this one waits for it."""
+        for pause in self._line.pauses():
+            answer, _, number = (await self._step(namespace, token, highest=_TIER_CANNOT_BE_ASKED)).partition(" ")
+            if answer != "wait":
+                return
+            await self._clock.sleep(min(pause, int(number) / 1000))
+
+    async def _step(self, namespace: str, token: str, *, highest: int, restored: str = "") -> str:
+        space = self._keyspace.space(namespace)
+        keys = NamespaceJoinKeys(space.clock, space.changes, self._keyspace.kept(namespace))
+        lease_ms = self._limits.lease_ms
+        return await self._keeping.namespace_join(
+            keys, highest=highest, restored=restored, token=token, lease_ms=lease_ms
+        )
+
+    async def _catch_up(self, namespace: str, token: str) -> None:
+        restored, tries = "", 0
+        for pause in self._line.pauses():
+            highest = await _ask_store(self._durable.highest(namespace))
+            answer, _, number = (await self._step(namespace, token, highest=highest, restored=restored)).partition(" ")
+            if answer == "joined":
+                return
+            restored = ""
+            if answer == "wait":
+                await self._clock.sleep(min(pause, int(number) / 1000))
+                continue
+            tries += 1
+            if tries > _MOST_TRIES:
+                break
+            self._counters.increment(REPAIRS)
+            _logger.warning("namespace %r: Redis lacks changes that the durable tier has; restoring them", namespace)
+            with suppress(_RestoreLostError):
+                await self._restore(namespace, token, since=int(number), forget=answer == "behind")
+                restored = number
+        raise UnavailableError(f"namespace {namespace!r}", "Redis loses data as often as it is looked at")
+
+    def _proceed_without_tier(self, namespace: str, error: _TierUnreachableError) -> None:
+        self._counters.increment(PROVISIONAL)
+        if namespace not in self._ask_again_at:
+            _logger.warning(
+                "namespace %r is used without the durable tier, which cannot be asked: %s", namespace, error.__cause__
+            )
+        self._ask_again_at[namespace] = self._clock.monotonic() + self._limits.retry_s
+
+    async def _restore(self, namespace: str, token: str, *, since: int, forget: bool) -> None:
+        """Forget what is older here than in the tier, and note which keys last by argument."""
+        renewal = self._background.start(f"renew restoring of {namespace}", self._renew(namespace, token))
+        try:
+            doubtful: list[DurableRecord] = []
+            pages = self._durable.iterate(namespace, changed_after=since, heads_only=True)
+            async for heads in _store_pages(pages):
+                if forget:
+                    doubtful += await self._forget(heads, token=token)
+                else:
+                    await self._note_kinds(namespace, token, heads)
+            await self._forget_when_drained(namespace, doubtful, token=token)
+        finally:
+            await renewal.stop()
+
+    async def _renew(self, namespace: str, token: str) -> None:
+        """Keep the right to restore for as long as this process lives, however slow the tier is."""
+        while True:
+            await self._clock.sleep(self._limits.lease_ms / 3000)
+            with suppress(SharedMemoryError, _RestoreLostError):  # whoever restores hears of it at the next step
+                await self._note(namespace, token, [])
+
+    async def _note_kinds(self, namespace: str, token: str, heads: Sequence[DurableRecord]) -> None:
+        pairs = [part for head in heads if (letter := self._letter(head)) for part in (head.key, letter)]
+        for first in range(0, len(pairs), 2 * _AT_ONCE):
+            await self._note(namespace, token, pairs[first : first + 2 * _AT_ONCE])
+
+    async def _note(self, namespace: str, token: str, pairs: Sequence[str]) -> None:
+        kept, lease_ms = self._keyspace.kept(namespace), self._limits.lease_ms
+        if await self._keeping.kept_restore(kept, token=token, lease_ms=lease_ms, pairs=pairs) != "noted":
+            raise _RestoreLostError
+
+    async def _forget(self, heads: Sequence[DurableRecord], *, token: str) -> list[DurableRecord]:
+        """Returns those whose copy has a change that the tier lacks."""
+        doubtful = []
+        # What lies beside a record says what it was: it stays until that takes its place which comes back.
+        plain = [head for head in heads if not is_lasting_record(head.key)]
+        for first in range(0, len(plain), _AT_ONCE):
+            some = plain[first : first + _AT_ONCE]
+            answers = await asyncio.gather(*(self._forget_one(head, token=token) for head in some))
+            if "taken" in answers:
+                raise _RestoreLostError
+            doubtful += [head for head, answer in zip(some, answers, strict=True) if answer == "pending"]
+        return doubtful
+
+    async def _forget_one(self, head: DurableRecord, *, token: str) -> str:
+        target = self._keyspace.target(head.key)
+        imager = self._imagers.get(LOG_MODE, self._data) if head.kind == "log" else self._data
+        presence = imager.presence(target)
+        places: list[bytes] = []
+        if head.kind == "log":
+            with suppress(ValueError, LookupError, TypeError):  # what cannot be read has no further places
+                places += [part.place for part in imager.parts(target, [head]) if part.place != presence]
+        keys = KeyDropKeys(self._keyspace.kept(head.namespace), self._keyspace.state(target), presence)
+        kind = self._letter(head)
+        return await self._keeping.key_drop(keys, places, logical=head.key, kind=kind, stamp=head.stamp, token=token)
+
+    async def _forget_when_drained(self, namespace: str, heads: list[DurableRecord], *, token: str) -> None:
+        """Of copies that were changed without hearing of the loss: once the tier has the change, it knows better."""
+        deadline = self._clock.monotonic() + self._limits.drain_s
+        for pause in self._line.pauses():
+            if not heads:
+                return
+            if self._clock.monotonic() + pause > deadline:
+                text = "namespace %r: %d keys changed while Redis lacked data, %r among them; their copies here stay"
+                _logger.warning(text, namespace, len(heads), heads[0].key)
+                return
+            self._nudge(namespace)
+            await self._clock.sleep(pause)
+            heads = await self._forget(heads, token=token)
+
+    def _letter(self, head: DurableRecord) -> str:
+        """How a key that lasts by argument is kept, else nothing."""
+        now_ms = int(self._clock.now().timestamp() * 1000)
+        if head.deleted or head.kind not in RULE_MODES or has_expired(head, now_ms):
+            return ""
+        return "" if self._kind_of(head.key) == head.kind else RULE_MODES[head.kind]
+
+
+async def _ask_store(answer: Awaitable[T]) -> T:
+    try:
+        return await answer
+    except SharedMemoryError as error:
+        raise _TierUnreachableError from error
+
+
+async def _store_pages(pages: AsyncIterator[list[DurableRecord]]) -> AsyncIterator[list[DurableRecord]]:
+    """The pages, whose failures are the tier's."""
+    while True:
+        try:
+            page = await anext(pages)
+        except StopAsyncIteration:
+            return
+        except SharedMemoryError as error:
+            raise _TierUnreachableError from error
+        yield page

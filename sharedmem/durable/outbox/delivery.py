@@ -1,0 +1,488 @@
+"""Deliver outbox entries to the durable store in batches, in the background, with backoff in an outage."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from sharedmem.clock import Clock
+from sharedmem.durable.outbox.stream import (
+    OutboxDocument,
+    OutboxEntry,
+    OutboxStream,
+    SettledEntry,
+    newest_of_each,
+    parse_documents,
+)
+from sharedmem.durable.protocol import Durable
+from sharedmem.errors import AccessDeniedError, InternalError, InvalidError, SharedMemoryError, UnavailableError
+from sharedmem.models import DurableRecord, Outcome, Put
+from sharedmem.redis.change_stream import as_list, text_of
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.errors import public_error
+from sharedmem.redis.replies import ServerError
+from sharedmem.runtime import Counters, get_logger
+from sharedmem.runtime.background import Background, BackgroundTask
+
+OUTAGES = "durable_outages"
+"""Counter of the times that the tier was found away."""
+
+_FIRST_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 15.0
+_logger = get_logger("durable")
+
+
+class TierOutage:
+    """What a hub knows of the tier being away; shared by all who work for one.
+
+    Args:
+        clock: paces them.
+        counters: told of each outage.
+        url: where the tier is.
+    """
+
+    def __init__(self, clock: Clock, counters: Counters, url: str) -> None:
+        self._clock = clock
+        self._counters = counters
+        self._url = url
+        self._since: float | None = None
+        self._pause_s = _FIRST_PAUSE_S
+        self._until = 0.0
+        self.why = ""
+        """What it said last; empty while it is there."""
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds until it should be asked again."""
+        return max(0.0, self._until - self._clock.monotonic()) if self._since is not None else 0.0
+
+    def failed(self, error: Exception) -> None:
+        """It could not take something: all leave it alone for a while, longer each time."""
+        now = self._clock.monotonic()
+        self.why = str(error)
+        if self._since is None:
+            self._since = now
+            self._counters.increment(OUTAGES)
+            _logger.warning("the durable tier takes nothing; changes wait in Redis until it does: %s", error)
+        if now < self._until:
+            return  # another one has just found out the same
+        spread = random.uniform(self._pause_s / 2, self._pause_s)  # noqa: S311  # spreads retries; guards no secret
+        wished = getattr(error, "retry_after", 0.0)
+        self._until = now + max(spread, min(wished, _LONGEST_PAUSE_S))
+        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+
+    def over(self) -> None:
+        """It has taken something."""
+        if self._since is not None:
+            _logger.warning("%s takes changes again, after %.1f s", self._url, self._clock.monotonic() - self._since)
+            self._since, self.why = None, ""
+            self._pause_s = _FIRST_PAUSE_S
+
+
+REFUSED = "durable_refused"
+"""Counter of documents that became dead letters."""
+ENTRIES = "durable_entries"
+"""Counter of entries of outboxes that the tier has."""
+
+_MOST_DOCUMENTS = 500
+_REASON_LENGTH = 500
+
+Refusals = Mapping[tuple[str, str], str]
+"""Why the tier refused a document, by its key and element."""
+
+
+class Readmit(Protocol):
+    """Lets Redis hear of keys that the tier has although Redis lost the entries: `Joiner.readmit`."""
+
+    async def __call__(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
+        """Where entries that were left at that time, in milliseconds since 1970, are older than the present data."""
+
+
+class OutboxDelivery:
+    """Carries entries from outboxes to the durable tier.
+
+    Args:
+        durable: the tier.
+        outage: told when the tier cannot take something, and when it can again.
+        counters: told of what was refused.
+        readmit: called with keys whose entries were gone from Redis when the tier had them.
+        put_s: seconds that the tier gets for a few hundred documents.
+    """
+
+    def __init__(
+        self, durable: Durable, outage: TierOutage, counters: Counters, *, readmit: Readmit, put_s: float = 60.0
+    ) -> None:
+        self._durable = durable
+        self._counters = counters
+        self._put_s = put_s
+        self.readmit = readmit
+        self.outage = outage
+
+    async def carry(self, stream: OutboxStream, entries: Sequence[OutboxEntry]) -> dict[bytes, str]:
+        """Put what entries hold, then remove them; what the tier refuses for good becomes a dead letter.
+
+        Returns why, by the id of each entry of which something was refused.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: the tier, or Redis, cannot be had; nothing is lost.
+        """
+        held = [parse_documents(entry.fields, stream.namespace) for entry in entries]
+        # Other tasks go on between the steps, of which each may take milliseconds.
+        await asyncio.sleep(0)
+        records = newest_of_each(left.record for lefts in held for left in lefts if left.record is not None)
+        refusals = await self.put(records)
+        last = {(record.key, record.element): record.stamp for record in records}
+        done = [_settled_entry(entry, lefts, refusals, last) for entry, lefts in zip(entries, held, strict=True)]
+        if await stream.settle(done) < len(done):
+            # Others have settled them, or Redis has lost them, and whoever restored it may have missed them.
+            keys = {record.key for record in records}
+            await self.readmit(stream.namespace, keys, left_ms=min(entry.at_ms for entry in entries))
+        self._tell(stream.namespace, done)
+        return {one.id: one.refused[0][1] for one in done if one.refused}
+
+    async def has(self, key: str, stamp: int) -> bool:
+        """Whether the tier has a change of a key, or a later one.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: it cannot be asked.
+        """
+        head = await self._durable.get(key) if stamp else None
+        return not stamp or (head is not None and head.stamp >= stamp)
+
+    async def put(self, records: Sequence[DurableRecord]) -> Refusals:
+        """Put documents; returns what the tier will never take.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: it cannot take them now.
+        """
+        refusals: dict[tuple[str, str], str] = {}
+        for part in _split(records):
+            try:
+                puts = await self._put(part)
+            except Exception as error:
+                self.outage.failed(error)
+                raise
+            self.outage.over()
+            for record, put in zip(part, puts, strict=True):
+                if put.outcome == Outcome.REFUSED:
+                    refusals[record.key, record.element] = put.reason[:_REASON_LENGTH]
+        return refusals
+
+    async def _put(self, records: Sequence[DurableRecord]) -> list[Put]:
+        """One answer a document, also where some of them make the tier fail: these are found by halving."""
+        try:
+            async with asyncio.timeout(self._put_s):
+                return await self._durable.put(records)
+        except TimeoutError as error:
+            why = f"it does not take {len(records)} documents within {self._put_s:g} s"
+            raise UnavailableError(self._durable.url, why) from error
+        except Exception as error:
+            if _is_store_failure(error):
+                raise
+            _logger.exception("a put of %d documents failed", len(records))
+            if len(records) == 1:
+                return [Put(outcome=Outcome.REFUSED, reason=f"{type(error).__name__}: {error}")]
+        middle = len(records) // 2
+        return [*await self._put(records[:middle]), *await self._put(records[middle:])]
+
+    def _tell(self, namespace: str, done: Sequence[SettledEntry]) -> None:
+        for one in done:
+            self._counters.increment(ENTRIES)
+            for _, reason in one.refused:
+                self._counters.increment(REFUSED)
+                _logger.error("namespace %s has a dead letter: %s; see `sharedmem durable dead`", namespace, reason)
+
+
+def _is_store_failure(error: Exception) -> bool:
+    """Whether it says something of the tier, and nothing of the documents."""
+    if isinstance(error, InvalidError | InternalError):
+        return False
+    return isinstance(error, SharedMemoryError | OSError)
+
+
+def _split(records: Sequence[DurableRecord]) -> Iterator[Sequence[DurableRecord]]:
+    for first in range(0, len(records), _MOST_DOCUMENTS):
+        yield records[first : first + _MOST_DOCUMENTS]
+
+
+def _settled_entry(
+    entry: OutboxEntry, lefts: Sequence[OutboxDocument], refusals: Refusals, last: Mapping[tuple[str, str], int]
+) -> SettledEntry:
+    stored: list[DurableRecord] = []
+    refused: list[tuple[int, str]] = []
+    for field, left in enumerate(lefts, 1):
+        record = left.record
+        if record is None:
+            refused.append((field, left.problem[:_REASON_LENGTH]))
+            continue
+        place = record.key, record.element
+        # What something newer has overtaken is not missed, whatever became of that.
+        if place in refusals and record.stamp == last[place]:
+            refused.append((field, refusals[place]))
+        else:
+            stored.append(record)
+    return SettledEntry(entry.id, stored, refused)
+
+
+_AT_ONCE = 4
+_FIRST_COUNT = 32
+_MOST_FIELDS = 2_000
+_MOST_BYTES = 4 << 20
+# While changes come in, those who make them go first: batches grow, and many changes of a key become one document.
+_SHORTEST_GATHER_S, _LONGEST_GATHER_S = 0.05, 0.9
+_GATHER_PER_WORK = 8
+_REST_S = 1.0
+_DISCOVER_EVERY_S = 5.0
+_REGISTER_AGAIN_S = 60.0
+# Much longer than the time after which whoever still changes something enrols again.
+_FORGET_AFTER_S = 600.0
+_NAMESPACES_AT_ONCE = 100
+# What says something of the tier or of Redis; others' keys under the name of an outbox among it.
+_TRANSIENT_ERRORS = (SharedMemoryError, OSError)
+
+
+class BatchSizer:
+    """How many entries to ask for next, so that a batch is neither long to carry nor too small to pay.
+
+    Args:
+        most: entries at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.count = min(_FIRST_COUNT, most)
+
+    def adapt(self, entries: list[OutboxEntry]) -> None:
+        """Learn from a batch."""
+        fields = sum(len(entry.fields) for entry in entries) // 2
+        size = sum(entry.size for entry in entries)
+        if fields > _MOST_FIELDS or size > _MOST_BYTES:
+            self.count = max(1, self.count // 2)
+        elif len(entries) >= self.count and fields <= _MOST_FIELDS // 2 and size <= _MOST_BYTES // 2:
+            self.count = min(self._most, self.count * 2)
+
+
+class NamespaceRegistry:
+    """The set of namespaces that may have something for the tier, so that other hubs take over when one dies.
+
+    Args:
+        line: the way to the server.
+        outboxes: the set's key.
+        clock: says when to enrol again.
+    """
+
+    def __init__(self, line: RedisClient, outboxes: bytes, clock: Clock) -> None:
+        self._line = line
+        self._outboxes = outboxes
+        self._clock = clock
+        self._enrolled: dict[str, float] = {}
+        self._empty_since: dict[str, float] = {}
+
+    def is_enrolled(self, namespace: str) -> bool:
+        """Whether `enrol` has nothing to do."""
+        return self._clock.monotonic() < self._enrolled.get(namespace, float("-inf")) + _REGISTER_AGAIN_S
+
+    async def enrol(self, namespace: str, *, again: bool = False) -> None:
+        """Make sure that other hubs look after a namespace; one round trip a minute at most, unless it is `again`.
+
+        A user whom the server does not let do that goes without: its own hubs look after it.
+
+        Raises:
+            UnavailableError: the server stayed away.
+        """
+        if self.is_enrolled(namespace) and not again:
+            return
+        self._enrolled[namespace] = self._clock.monotonic()
+        try:
+            with suppress(AccessDeniedError):
+                await self._line.call("SADD", self._outboxes, namespace)
+        except SharedMemoryError:
+            del self._enrolled[namespace]
+            raise
+
+    async def all(self) -> list[str]:
+        """The namespaces of all hubs; those of this one where more may not be read. One round trip.
+
+        Raises:
+            UnavailableError: the server stayed away.
+        """
+        try:
+            found = {text_of(name) for name in as_list(await self._line.call("SMEMBERS", self._outboxes))}
+        except AccessDeniedError:
+            found = set()
+        except ServerError as error:
+            raise public_error(error, self._line.address) from error
+        return sorted(found | set(self._enrolled))
+
+    async def note_visit(self, namespace: str, *, empty: bool) -> None:
+        """Strike a namespace out when nothing was left in it for long. Seldom a round trip.
+
+        Raises:
+            UnavailableError: the server stayed away.
+        """
+        now = self._clock.monotonic()
+        if not empty:
+            self._empty_since.pop(namespace, None)
+        elif now > self._empty_since.setdefault(namespace, now) + _FORGET_AFTER_S:
+            self._empty_since.pop(namespace)
+            self._enrolled.pop(namespace, None)
+            with suppress(AccessDeniedError):
+                await self._line.call("SREM", self._outboxes, namespace)
+
+
+class DeliveryWorker:
+    """Carries batches for as long as a hub is open.
+
+    Args:
+        carrier: carries them.
+        stream_of: the outbox of a namespace.
+        enrolment: the namespaces of all hubs.
+        background: runs the work.
+        clock: paces it.
+        batch: entries carried at once, at most.
+        idle_ms: entries that another worker has held for so long are taken over.
+        hurry: when so many entries wait, callers do not go first any more.
+    """
+
+    def __init__(
+        self,
+        carrier: OutboxDelivery,
+        stream_of: Callable[[str], OutboxStream],
+        enrolment: NamespaceRegistry,
+        background: Background,
+        clock: Clock,
+        *,
+        batch: int,
+        idle_ms: int,
+        hurry: int,
+    ) -> None:
+        self._carrier = carrier
+        self._stream_of = stream_of
+        self._enrolment = enrolment
+        self._background = background
+        self._clock = clock
+        self._batch = batch
+        self._idle_ms = idle_ms
+        self._hurry = hurry
+        self._due: set[str] = set()
+        self._serving: dict[str, BackgroundTask] = {}
+        self._woken = asyncio.Event()
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._work: BackgroundTask | None = None
+        self._looked_at = float("-inf")
+
+    def note(self, namespace: str) -> None:
+        """There is something in a namespace's outbox."""
+        if namespace not in self._due:
+            self._due.add(namespace)
+            self._woken.set()
+
+    def start(self) -> None:
+        """Begin, unless it has begun."""
+        if self._work is None or self._work.done:
+            self._work = self._background.start("drain outboxes", self._run())
+
+    async def stop(self) -> None:
+        """End; what is under way stays in the outbox until somebody carries it again."""
+        works = [self._work, *self._serving.values()]
+        self._work = None
+        await asyncio.gather(*(work.stop() for work in works if work is not None))
+
+    async def _run(self) -> None:
+        while True:
+            if self._clock.monotonic() >= self._looked_at + _DISCOVER_EVERY_S:
+                await self._look_around()
+            self._woken.clear()
+            for namespace in self._due - self._serving.keys():
+                self._due.discard(namespace)
+                self._serving[namespace] = self._background.start(f"drain {namespace}", self._serve(namespace))
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Sleep until there is something to do, or it is time to look around."""
+        # Spread, so that the hubs of a server do not all look at once.
+        pause_s = _DISCOVER_EVERY_S * random.uniform(1.0, 1.3)  # noqa: S311  # guards no secret
+        waits = [asyncio.ensure_future(self._woken.wait()), asyncio.ensure_future(self._clock.sleep(pause_s))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _look_around(self) -> None:
+        """Find the namespaces in which something lies, whoever left it there."""
+        self._looked_at = self._clock.monotonic()
+        try:
+            names = await self._enrolment.all()
+        except SharedMemoryError as error:
+            _logger.info("the namespaces with changes cannot be listed: %s", error)
+            return
+        for first in range(0, len(names), _NAMESPACES_AT_ONCE):
+            await asyncio.gather(*map(self._look, names[first : first + _NAMESPACES_AT_ONCE]))
+
+    async def _look(self, namespace: str) -> None:
+        try:
+            waiting = await self._stream_of(namespace).length()
+            await self._enrolment.note_visit(namespace, empty=not waiting)
+        except _TRANSIENT_ERRORS as error:
+            _logger.info("the outbox of %s cannot be looked at: %s", namespace, error)
+            return
+        if waiting:
+            self._due.add(namespace)
+
+    async def _serve(self, namespace: str) -> None:
+        """Carry batches of a namespace until nothing is left that may be carried now."""
+        stream = self._stream_of(namespace)
+        batches = BatchSizer(self._batch)
+        try:
+            while (worked_s := await self._carry_next(stream, batches)) is not None:
+                await self._yield_to_writers(stream, worked_s)
+        finally:
+            del self._serving[namespace]
+            self._woken.set()
+
+    async def _carry_next(self, stream: OutboxStream, batches: BatchSizer) -> float | None:
+        """Carry one batch, in turn with other namespaces; the seconds that it took, or None when there is nothing."""
+        async with self._places:
+            began = self._clock.monotonic()
+            try:
+                entries = await self._fetched(stream, batches.count)
+            except _TRANSIENT_ERRORS as error:
+                # It is looked at again when the hub looks around.
+                _logger.info("the outbox of %s cannot be read: %s", stream.namespace, error)
+                return None
+            if not entries:
+                return None
+            await self._carry(stream, entries)
+            batches.adapt(entries)
+            return self._clock.monotonic() - began
+
+    async def _fetched(self, stream: OutboxStream, count: int) -> list[OutboxEntry]:
+        await self._enrolment.enrol(stream.namespace)
+        return await stream.fresh(count) or await stream.claim_abandoned(count, idle_ms=self._idle_ms)
+
+    async def _yield_to_writers(self, stream: OutboxStream, worked_s: float) -> None:
+        """Pause when this hub is changing something just now, unless too much waits already."""
+        if stream.namespace not in self._due:
+            return
+        self._due.discard(stream.namespace)
+        with suppress(*_TRANSIENT_ERRORS):
+            if await stream.length() < self._hurry:
+                pause_s = max(_SHORTEST_GATHER_S, min(worked_s * _GATHER_PER_WORK, _LONGEST_GATHER_S))
+                await self._clock.sleep(pause_s)
+
+    async def _carry(self, stream: OutboxStream, entries: list[OutboxEntry]) -> None:
+        """Carry a batch, however long that takes."""
+        while True:
+            await self._clock.sleep(self._carrier.outage.remaining_s)
+            try:
+                await self._carrier.carry(stream, entries)
+            except _TRANSIENT_ERRORS as error:
+                # What is wrong with the tier is told by its outage.
+                _logger.info("%d changes of %s stay in Redis for now: %s", len(entries), stream.namespace, error)
+                await self._clock.sleep(0.0 if self._carrier.outage.remaining_s else _REST_S)
+            else:
+                return

@@ -1,0 +1,157 @@
+"""The files of a data directory, among them the locks by which processes agree on its server.
+
+Nothing goes stale, because the kernel drops a lock when its last holder dies: `start.lock` belongs to
+whoever starts or stops the server, `users.lock` is shared by all who joined, and `server.lock` is
+inherited by the server itself and so held as long as it lives.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Self
+from urllib.parse import quote
+
+from sharedmem.embedded.diagnosis import DATA_DIR, SERVER, LaunchAttempt, from_os_error
+from sharedmem.errors import ConfigError, UnsupportedError
+
+_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107
+
+
+class DataDir(NamedTuple):
+    """Where everything of one private server lies."""
+
+    path: Path
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """The files at `path`; touches none. Raises UnsupportedError where no server can be."""
+        if importlib.util.find_spec("fcntl") is None:
+            raise UnsupportedError(
+                SERVER,
+                "it needs the file locks and sockets of Linux or macOS; on Windows work inside WSL, or run"
+                " docker run -p 6379:6379 redis:8 and set SHAREDMEM_REDIS_URL=redis://localhost:6379",
+            )
+        # Links stay as they are: a short link is the cure for a path that is too long for a socket.
+        return cls(path.expanduser().absolute())
+
+    @property
+    def socket(self) -> Path:
+        """Where the server listens."""
+        return self.path / "redis.sock"
+
+    @property
+    def url(self) -> str:
+        """The address of the socket."""
+        return f"unix://{quote(str(self.socket))}?db=0"
+
+    @property
+    def start_lock(self) -> Path:
+        """Held by the one process that starts or stops the server."""
+        return self.path / "start.lock"
+
+    @property
+    def users_lock(self) -> Path:
+        """Shared by all who joined."""
+        return self.path / "users.lock"
+
+    @property
+    def server_lock(self) -> Path:
+        """Held by the server."""
+        return self.path / "server.lock"
+
+    @property
+    def held(self) -> Path:
+        """Exists while the server is to stay without users."""
+        return self.path / "held"
+
+    @property
+    def modules(self) -> Path:
+        """Names the modules of the last start: a server without them refuses the data, even when it is empty."""
+        return self.path / "modules"
+
+    @property
+    def data(self) -> Path:
+        """The server's working directory, with the append-only file."""
+        return self.path / "redis"
+
+    @property
+    def log(self) -> Path:
+        """What the server says of itself."""
+        return self.path / "redis.log"
+
+    @property
+    def pidfile(self) -> Path:
+        """Written by the server, for people; never believed."""
+        return self.path / "redis.pid"
+
+    def attempt(self, binary: Path | None = None, port: int = 0) -> LaunchAttempt:
+        """What is being tried here, for the words of an error."""
+        return LaunchAttempt(binary=binary or self.path, data_dir=self.path, log=self.log, port=port)
+
+    def check_socket(self) -> None:
+        """Raise ConfigError when no socket can have such a long path."""
+        length = len(os.fsencode(self.socket))
+        if length > _SOCKET_PATH_BYTES:
+            raise ConfigError(
+                *DATA_DIR,
+                f"the socket {self.socket} has a path of {length} bytes, but sockets allow {_SOCKET_PATH_BYTES};"
+                " set SHAREDMEM_DATA_DIR to a shorter path",
+            )
+
+    def prepare(self) -> None:
+        """Make the directories, which only their owner may enter. Raises ConfigError or UnavailableError."""
+        with self.translate_os_errors():
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.data.mkdir(mode=0o700, exist_ok=True)
+            for lock in (self.start_lock, self.users_lock, self.server_lock):
+                FileLock(lock).close()
+
+    def is_alive(self) -> bool:
+        """Whether a server process lives, even one that does not answer; asks the kernel, not a process id."""
+        if not self.server_lock.exists():
+            return False
+        probe = FileLock(self.server_lock)
+        try:
+            return not probe.take(shared=True)
+        finally:
+            probe.close()
+
+    @contextmanager
+    def translate_os_errors(self) -> Iterator[None]:
+        """Tell the operating system's refusals in words that help."""
+        try:
+            yield
+        except OSError as error:
+            raise from_os_error(error, self.attempt()) from error
+
+
+class FileLock:
+    """A lock on a file, which the kernel drops when the last process with this open file ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def is_open(self) -> bool:
+        """Whether the file is still open here."""
+        return self.descriptor >= 0
+
+    def take(self, *, shared: bool = False) -> bool:
+        """Take the lock, or change how it is held, without waiting; whether that worked."""
+        import fcntl  # noqa: PLC0415 - Windows has none; DataDir.at() has said so before anybody comes here
+
+        try:
+            fcntl.flock(self.descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give the lock up, unless another process inherited it; may be called again."""
+        if self.is_open():
+            os.close(self.descriptor)
+            self.descriptor = -1

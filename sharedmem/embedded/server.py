@@ -1,0 +1,402 @@
+"""The embedded server: the first process starts it, all share it, the last one stops it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager, closing, suppress
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from redis import exceptions as driver
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from sharedmem.embedded.binaries import MODULES, find_cli
+from sharedmem.embedded.data_dir import DataDir, FileLock
+from sharedmem.embedded.diagnosis import PORT, SERVER
+from sharedmem.embedded.launch import Launch, LaunchOptions
+from sharedmem.errors import ConfigError, UnavailableError
+from sharedmem.models import Record
+
+__all__ = ["EmbeddedServer", "ServerStatus", "find_cli", "hold", "release", "status", "stop"]
+
+_POLL_S = 0.01
+_PING_TIMEOUT_S = 1.0
+_REPLY_TIMEOUT_S = 5.0
+_STOP_TIMEOUT_S = 30.0
+_STOP_PAUSE_S = 0.1
+_LAST_PORT = 65_535
+_FSYNC_BY_STRICTNESS = ("no", "everysec", "always")
+
+_T = TypeVar("_T")
+
+
+class ServerStatus(Record):
+    """What is known of the server of a data directory, whether it runs or not."""
+
+    running: bool
+    held: bool
+    """Whether it stays when the last user leaves (`sharedmem up`)."""
+    data_dir: Path
+    log: Path
+    url: str
+    """The address of its unix socket, also while it does not run."""
+    tcp_url: str | None
+    """None when it has no TCP port, or does not answer."""
+    pid: int | None
+    """None when it does not run, or runs without answering; so are the fields below."""
+    clients: int | None
+    """Open connections, without the one that asked."""
+    server: str | None
+    """`redis` or `valkey`."""
+    version: str | None
+    binary: Path | None
+    uptime_s: int | None
+
+
+class EmbeddedServer:
+    """One process's membership in the private server of a data directory.
+
+    `url` opens it through its unix socket; `tcp_url` through 127.0.0.1, or None when it has no port.
+    """
+
+    def __init__(self, home: DataDir, users: FileLock, tcp_port: int) -> None:
+        self._home = home
+        self._users = users
+        self.url = home.url
+        self.tcp_url = _tcp_url(tcp_port)
+
+    @classmethod
+    async def join(
+        cls,
+        data_dir: Path,
+        *,
+        modules: Collection[str] = ("search", "json"),
+        fsync: str = "everysec",
+        port: int = 0,
+        start_timeout_s: float = 30.0,
+    ) -> Self:
+        """Join the server of `data_dir`, starting it when nobody has; call `leave` when done with it.
+
+        `modules` (of search, json, graph) are loaded when this call starts the server and they are
+        installed; a running server is joined as it is, and its powers tell what it lacks. `fsync` is
+        always, everysec or no: the strictest of all who joined is in force. `port` opens 127.0.0.1:port
+        too, without a password, for every user of this machine; a server that has a port keeps it. One
+        that still loads its data after `start_timeout_s` seconds goes on doing so, for a later call.
+
+        Raises ConfigError (bad setting, no permission, path too long, port in use, damaged data),
+        UnsupportedError (no server program, one for another system, a library missing, data of a newer
+        server) and UnavailableError (disk full, not ready in time). Three round trips to a running server.
+        """
+        order = _check_options(modules=modules, fsync=fsync, port=port)
+        home = DataDir.at(data_dir)
+        home.check_socket()
+        deadline = asyncio.get_running_loop().time() + start_timeout_s
+        await asyncio.to_thread(home.prepare)
+        async with _hold_start_lock(home, start_timeout_s):
+            users = FileLock(home.users_lock)
+            try:
+                return cls(home, users, await _start_and_join(home, users, order, deadline))
+            except BaseException:
+                users.close()
+                raise
+
+    async def leave(self) -> None:
+        """Leave the server; the last one out stops it unless it is held. May be called again.
+
+        Raises UnavailableError when the server will not stop; the membership has ended nevertheless.
+        """
+        if not self._users.is_open():
+            return
+        try:
+            async with _hold_start_lock(self._home, _STOP_TIMEOUT_S):
+                await _leave_and_stop(self._home, self._users)
+        finally:
+            self._users.close()
+
+    def __repr__(self) -> str:
+        """For people and tests."""
+        state = "joined" if self._users.is_open() else "left"
+        return f"<EmbeddedServer {str(self._home.path)!r}, {state}>"
+
+
+def hold(data_dir: Path) -> None:
+    """Make the server of `data_dir` stay when its last user leaves; it need not run yet.
+
+    Raises ConfigError when the directory cannot be written.
+    """
+    home = DataDir.at(data_dir)
+    home.prepare()
+    with home.translate_os_errors():
+        home.held.touch(mode=0o600)
+
+
+def release(data_dir: Path) -> None:
+    """Undo `hold`: the next last one out stops the server again; this call itself stops nothing."""
+    home = DataDir.at(data_dir)
+    with home.translate_os_errors():
+        home.held.unlink(missing_ok=True)
+
+
+async def stop(data_dir: Path) -> bool:
+    """Stop the server of `data_dir`, whoever is joined; whether one was running.
+
+    The data is on disk when this returns. A `hold` stays in force for the next start; `release` ends it.
+    Raises UnavailableError when the server will not stop within 30 seconds.
+    """
+    home = DataDir.at(data_dir)
+    with home.translate_os_errors():
+        if not await asyncio.to_thread(home.is_alive):
+            return False
+    async with _hold_start_lock(home, _STOP_TIMEOUT_S):
+        return await _shut_down(home)
+
+
+async def status(data_dir: Path) -> ServerStatus:
+    """What is known of the server of `data_dir`; starts, creates and changes nothing. Two round trips."""
+    home = DataDir.at(data_dir)
+    told = await _read_info(home)
+    with home.translate_os_errors():
+        is_alive, is_held = await asyncio.to_thread(lambda: (home.is_alive(), home.held.exists()))
+    known = ServerStatus(
+        running=is_alive or bool(told),
+        held=is_held,
+        data_dir=home.path,
+        log=home.log,
+        url=home.url,
+        tcp_url=None,
+        pid=None,
+        clients=None,
+        server=None,
+        version=None,
+        binary=None,
+        uptime_s=None,
+    )
+    return known.model_copy(update=_parse_status(told)) if told else known
+
+
+def _parse_status(told: dict[str, Any]) -> dict[str, object]:
+    """What a server says of itself, under the names of `ServerStatus`; pure."""
+    return {
+        "tcp_url": _tcp_url(int(told["tcp_port"])),
+        "pid": int(told["process_id"]),
+        "clients": int(told["connected_clients"]) - 1,
+        "server": str(told.get("server_name", "redis")),
+        "version": str(told.get("valkey_version", told["redis_version"])),
+        "binary": Path(str(told["executable"])),
+        "uptime_s": int(told["uptime_in_seconds"]),
+    }
+
+
+def _check_options(*, modules: Collection[str], fsync: str, port: int) -> LaunchOptions:
+    """The order, when the server can be asked for it; pure."""
+    unknown = sorted(set(modules).difference(MODULES))
+    if unknown:
+        raise ConfigError(
+            "embedded_modules", "what was asked", f"{unknown[0]!r} is unknown; use some of {', '.join(MODULES)}"
+        )
+    if fsync not in _FSYNC_BY_STRICTNESS:
+        raise ConfigError("embedded_fsync", "what was asked", f"{fsync!r} is unknown; use always, everysec or no")
+    if not 0 <= port <= _LAST_PORT:
+        raise ConfigError(*PORT, f"{port} is no port; use 1 to {_LAST_PORT}, or 0 for no TCP port")
+    return LaunchOptions(frozenset(modules), fsync, port)
+
+
+def _tcp_url(port: int) -> str | None:
+    return f"redis://127.0.0.1:{port}/0" if port else None
+
+
+# From here to the next line like this one, the caller holds start.lock.
+
+
+async def _start_and_join(home: DataDir, users: FileLock, order: LaunchOptions, deadline: float) -> int:
+    """Become a user of a server that is ready and as strict as asked; its TCP port, 0 for none."""
+    if not users.take(shared=True):
+        raise UnavailableError(SERVER, f"another program locks {home.users_lock}; end it")
+    try:
+        phase = await _wait_until_ready(home, order, deadline)
+        if phase is _Phase.READY:
+            return await _apply_options(home, order)
+    except BaseException:
+        await _leave_and_stop(home, users)
+        raise
+    # Not stopped: a server that needs longer than this caller's patience would never come up.
+    raise _not_ready_error(home, phase)
+
+
+async def _leave_and_stop(home: DataDir, users: FileLock) -> None:
+    """Stop being a user; stop the server too when there is no other and nobody holds it."""
+    with closing(users):
+        is_last = users.is_open() and users.take()
+        if is_last and not await asyncio.to_thread(home.held.exists):
+            await _shut_down(home)
+
+
+async def _wait_until_ready(home: DataDir, order: LaunchOptions, deadline: float) -> _Phase:
+    """Wait until the server answers or the time is over; start one, once, when there is none."""
+    launch: Launch | None = None
+    while (phase := await _phase(home)) is not _Phase.READY:
+        if asyncio.get_running_loop().time() > deadline:
+            return phase
+        if phase is _Phase.ABSENT:
+            launch = await _launch_once(home, order, launch)
+        await asyncio.sleep(_POLL_S)
+    if launch is not None:
+        await asyncio.to_thread(launch.record_modules)
+    return phase
+
+
+async def _launch_once(home: DataDir, order: LaunchOptions, launch: Launch | None) -> Launch | None:
+    """Start a server unless one lives that does not listen yet, or no more; tell why the one we started died."""
+    with closing(FileLock(home.server_lock)) as guard:
+        if not guard.take():
+            return launch
+        if launch is not None:
+            raise await asyncio.to_thread(launch.exit_error)
+        launch = await asyncio.to_thread(Launch, home, order)
+        await _finish_in_thread(launch.begin, guard)
+        return launch
+
+
+def _not_ready_error(home: DataDir, phase: _Phase) -> UnavailableError:
+    if phase is _Phase.LOADING:
+        return UnavailableError(SERVER, f"it is still loading the data of {home.path}; try again soon", retry_after=5.0)
+    return UnavailableError(SERVER, f"it runs in {home.path} but does not answer; see {home.log} and {home.pidfile}")
+
+
+async def _apply_options(home: DataDir, order: LaunchOptions) -> int:
+    """Raise a running server to what this member asks and others did not; its TCP port, 0 for none."""
+    async with _admin(home) as redis:
+        fsync = str((await redis.config_get("appendfsync"))["appendfsync"])
+        if _FSYNC_BY_STRICTNESS.index(order.fsync) > _FSYNC_BY_STRICTNESS.index(fsync):
+            await redis.config_set("appendfsync", order.fsync)
+        port = int(str((await redis.config_get("port"))["port"]))
+        if port or not order.port:
+            return port
+        try:
+            await redis.config_set("port", order.port)
+        except driver.ResponseError as error:
+            why = f"port {order.port} of 127.0.0.1 cannot be opened ({error}); choose a free one, or 0 for none"
+            raise ConfigError(*PORT, why) from error
+        return order.port
+
+
+async def _shut_down(home: DataDir) -> bool:
+    """End the server and wait until it is gone; whether there was one."""
+    deadline = asyncio.get_running_loop().time() + _STOP_TIMEOUT_S
+    was_alive = await asyncio.to_thread(home.is_alive)
+    while await asyncio.to_thread(home.is_alive):
+        if asyncio.get_running_loop().time() > deadline:
+            why = f"it does not stop (process id in {home.pidfile}); see the end of {home.log}"
+            raise UnavailableError(SERVER, why)
+        # Not listening yet, no more, or refusing for now: the lock and the deadline decide.
+        with suppress(driver.RedisError):
+            async with _client(home, _REPLY_TIMEOUT_S) as redis:
+                await redis.shutdown()
+        await _wait_until_stopped(home, _STOP_PAUSE_S)
+    return was_alive
+
+
+async def _wait_until_stopped(home: DataDir, patience_s: float) -> None:
+    """Wait until the server is gone, or the time is over."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(patience_s):
+            while await asyncio.to_thread(home.is_alive):  # noqa: ASYNC110 - the kernel tells nobody of a freed lock
+                await asyncio.sleep(_POLL_S)
+
+
+# How the locks and the server are spoken to.
+
+
+@asynccontextmanager
+async def _hold_start_lock(home: DataDir, patience_s: float) -> AsyncIterator[None]:
+    """Hold start.lock: be the only one who starts or stops the server."""
+    with closing(FileLock(home.start_lock)) as lock:
+        try:
+            async with asyncio.timeout(patience_s):
+                while not lock.take():  # noqa: ASYNC110 - a wait inside flock could not be cancelled
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError as error:
+            why = f"another process has been starting or stopping it in {home.path} for {patience_s:g} s"
+            raise UnavailableError(SERVER, why) from error
+        yield
+
+
+class _Phase(Enum):
+    """How a server answers a PING."""
+
+    READY = auto()
+    LOADING = auto()
+    SILENT = auto()
+    ABSENT = auto()
+
+
+async def _phase(home: DataDir) -> _Phase:
+    try:
+        async with asyncio.timeout(_PING_TIMEOUT_S):
+            reply = await _ping(home)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return _Phase.ABSENT
+    except OSError:
+        return _Phase.SILENT
+    if reply.startswith(b"-LOADING"):
+        return _Phase.LOADING
+    # Any other answer is one, even that it wants a password; none at all means that it is about to end.
+    return _Phase.READY if reply else _Phase.SILENT
+
+
+async def _ping(home: DataDir) -> bytes:
+    """The answer to a bare PING; the driver's handshake would blur who refused and why."""
+    reader, writer = await asyncio.open_unix_connection(home.socket)
+    try:
+        writer.write(b"PING\r\n")
+        return await reader.readline()
+    finally:
+        writer.close()
+
+
+async def _read_info(home: DataDir) -> dict[str, Any]:
+    """What the server tells of itself; nothing when it does not answer."""
+    try:
+        async with _client(home, _PING_TIMEOUT_S) as redis:
+            return {**await redis.info("server"), **await redis.info("clients")}
+    except driver.RedisError:
+        return {}
+
+
+@asynccontextmanager
+async def _admin(home: DataDir) -> AsyncIterator[Redis]:
+    """A connection to a server that is ready; its refusals come as ours."""
+    try:
+        async with _client(home, _REPLY_TIMEOUT_S) as redis:
+            yield redis
+    except driver.RedisError as error:
+        raise UnavailableError(SERVER, f"{error} ({home.socket}); see {home.log}") from error
+
+
+@asynccontextmanager
+async def _client(home: DataDir, patience_s: float) -> AsyncIterator[Redis]:
+    redis = Redis(
+        unix_socket_path=str(home.socket),
+        socket_timeout=patience_s,
+        socket_connect_timeout=patience_s,
+        decode_responses=True,
+        retry=Retry(NoBackoff(), 0),
+    )
+    try:
+        yield redis
+    finally:
+        await redis.aclose()
+
+
+async def _finish_in_thread(function: Callable[..., _T], *arguments: object) -> _T:
+    """Run a function in a thread and await its end even when cancelled: it must not be left half done."""
+    work = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise

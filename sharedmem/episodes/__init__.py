@@ -1,0 +1,1 @@
+"""Episodic memory: the events of sessions, in order."""

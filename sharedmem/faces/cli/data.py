@@ -1,0 +1,328 @@
+"""Commands on shared data: keys (get, set, rm, ls, incr), lists, hashes and sets."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from sharedmem.api import store as table_of
+from sharedmem.config import Kind
+from sharedmem.faces.cli import completion
+from sharedmem.faces.cli.app import DATA, NUMBERS, command, hashes, members
+from sharedmem.faces.cli.output import (
+    body,
+    cell,
+    console,
+    empty_text,
+    format_age,
+    format_count,
+    format_duration,
+    is_interactive,
+    list_table,
+    print_answer,
+    print_note,
+    styled_text,
+    table,
+    write_line,
+)
+from sharedmem.faces.cli.session import Options, open_store, options_of, perform
+from sharedmem.faces.cli.values import json_text, read_value, sort_members
+from sharedmem.models import Entry
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+    from rich.tree import Tree
+
+
+_MAX_CHILDREN = 30
+_DEPTH_STYLES = ("bold", "cyan", "")
+Branch: TypeAlias = "dict[str, Branch]"
+
+
+def split_keys(keys: list[str]) -> Branch:
+    """The keys by their parts."""
+    root: Branch = {}
+    for key in keys:
+        branch = root
+        for part in key.split(":"):
+            branch = branch.setdefault(part, {})
+    return root
+
+
+def key_tree(keys: list[str]) -> Tree:
+    """The picture of it, for a terminal."""
+    from rich.text import Text  # noqa: PLC0415  a pipe does not wait for it
+    from rich.tree import Tree  # noqa: PLC0415  likewise
+
+    picture = Tree(Text(format_count(len(keys), "key"), style="dim"), guide_style="dim")
+    _add_branches(picture, split_keys(keys), depth=0)
+    return picture
+
+
+def _add_branches(picture: Tree, branch: Branch, *, depth: int) -> None:
+    from rich.text import Text  # noqa: PLC0415  likewise
+
+    style = _DEPTH_STYLES[min(depth, len(_DEPTH_STYLES) - 1)]
+    for part, below in list(branch.items())[:_MAX_CHILDREN]:
+        count = (f"  {_count_leaves(below):,}", "dim") if below else ("", "")
+        _add_branches(picture.add(Text.assemble((part, style), count)), below, depth=depth + 1)
+    if len(branch) > _MAX_CHILDREN:
+        picture.add(Text(f"... {len(branch) - _MAX_CHILDREN:,} more", style="dim"))
+
+
+def _count_leaves(branch: Branch) -> int:
+    return sum(_count_leaves(below) for below in branch.values()) if branch else 1
+
+
+Key = Annotated[
+    str, typer.Argument(help="Plain (in the namespace) or absolute, with a colon.", autocompletion=completion.keys)
+]
+Value = Annotated[str, typer.Argument(help="JSON, @file, or - for standard input; what is no JSON is a text.")]
+Ttl = Annotated[float | None, typer.Option(help="Seconds to live; without it the kind or the rules decide.")]
+OfKind = Annotated[Kind | None, typer.Option(help="Kind of memory, which sets how long it lives.")]
+
+
+@command("get", DATA, example="sharedmem get plan")
+def get(
+    context: typer.Context,
+    key: Key,
+    entry: Annotated[bool, typer.Option("--entry", help="With version, actor, times and ttl.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Text or bytes just as they are, without quotes.")] = False,
+) -> None:
+    """Show a value; exit code 3 when there is none.
+
+    JSON output: times are ISO 8601 text, bytes {"$base64": "..."}.
+    """
+    options = options_of(context)
+    found = perform(options, table_of.VALUE_ENTRY, table_of.KeyRequest(key=key))
+    if raw:
+        _write_raw(found.value)
+    else:
+        print_answer(options, found if entry else found.value, lambda: _entry_picture(found))
+
+
+@command("set", DATA, example="""sharedmem set plan '{"step": 1}' --ttl 3600""")
+def set_(
+    context: typer.Context,
+    key: Key,
+    value: Value,
+    ttl: Ttl = None,
+    if_version: Annotated[
+        int | None, typer.Option(help="Write only over this version; 0: only if there is no value.")
+    ] = None,
+    kind: OfKind = None,
+) -> None:
+    """Write a value under a new version, which is told; exit code 4 when --if-version finds another."""
+    options = options_of(context)
+    request = table_of.ValueWrite(key=key, value=read_value(value), ttl=ttl, kind=kind, if_version=if_version)
+    version = perform(options, table_of.VALUE_WRITE, request)
+    print_answer(options, version, lambda: styled_text(key, (" is at version ", "dim"), (str(version), "cyan")))
+
+
+@command("rm", DATA, example="sharedmem rm plan")
+def rm(
+    context: typer.Context,
+    keys: Annotated[
+        list[str], typer.Argument(metavar="KEY...", help="Keys of any type.", autocompletion=completion.keys)
+    ],
+) -> None:
+    """Remove keys with whatever they hold, and tell how many there were."""
+    options = options_of(context)
+    removed = asyncio.run(_remove_keys(options, keys))
+    print_answer(options, removed, lambda: styled_text(f"{removed} removed", (f" of {len(keys)}", "dim")))
+
+
+async def _remove_keys(options: Options, keys: list[str]) -> int:
+    async with open_store(options.settings()) as (_, store):
+        return sum([await table_of.KEY_DELETE.run(store, table_of.KeyRequest(key=key)) for key in keys])
+
+
+@command("ls", DATA, example="sharedmem ls --tree")
+def ls(
+    context: typer.Context,
+    pattern: Annotated[
+        str,
+        typer.Argument(
+            help="With * and ?. Plain: in every scope of the namespace; with a colon: absolute.",
+            autocompletion=completion.keys,
+        ),
+    ] = "*",
+    tree: Annotated[bool, typer.Option("--tree", help="By namespace, scope and parts of the name.")] = False,
+) -> None:
+    """List the keys that match, sorted."""
+    options = options_of(context)
+    found = perform(options, table_of.KEY_LIST, table_of.KeyList(pattern=pattern))
+    if not is_interactive(options):
+        print_answer(options, found, lambda: "")
+    elif not found:
+        print_note(f"no key matches {pattern!r}; other namespaces: sharedmem status")
+    elif tree:
+        console().print(key_tree(found))
+    else:
+        for key in found:
+            console().print(_key_picture(key))
+
+
+@command("incr", DATA, example="sharedmem incr visits", words=NUMBERS)
+def incr(
+    context: typer.Context,
+    key: Key,
+    by: Annotated[int, typer.Argument(help="How much to add; negative to count down.")] = 1,
+    ttl: Ttl = None,
+    kind: OfKind = None,
+) -> None:
+    """Add to a counter, which starts at 0, and tell the new number."""
+    options = options_of(context)
+    request = table_of.CounterIncrement(key=key, by=by, ttl=ttl, kind=kind)
+    number = perform(options, table_of.COUNTER_INCREMENT, request)
+    print_answer(options, number, lambda: styled_text(key, (" is at ", "dim"), (str(number), "cyan")))
+
+
+def _write_raw(value: object) -> None:
+    if isinstance(value, str):
+        sys.stdout.write(value)
+    elif isinstance(value, bytes):
+        sys.stdout.buffer.write(value)
+    else:
+        write_line(json_text(value))
+
+
+def _key_picture(key: str) -> RenderableType:
+    namespace, _, rest = key.partition(":")
+    scope, separator, identifier = rest.partition(":")
+    return styled_text((f"{namespace}:", "dim"), (scope, "cyan"), (separator, "dim"), identifier)
+
+
+def _entry_picture(entry: Entry) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
+
+    life = "stays" if entry.ttl is None else f"expires in {format_duration(entry.ttl)}"
+    who = (
+        f"version {entry.version} by {entry.actor}, {format_age(entry.updated)}"
+        if entry.version
+        else "set by a foreign client"
+    )
+    return Group(body(entry.value), styled_text((f"{entry.key}: {who}, {life}", "dim")))
+
+
+Field = Annotated[str, typer.Argument(help="Name of the field.")]
+Values = Annotated[list[str], typer.Argument(metavar="VALUE...", help="As `set` takes its value.")]
+
+
+@command("append", DATA, example="""sharedmem append chat '{"by": "me", "says": "hello"}' --max-length 100""")
+def append(
+    context: typer.Context,
+    key: Key,
+    value: Value,
+    max_length: Annotated[int | None, typer.Option(help="Keep only that many of the newest.")] = None,
+    ttl: Ttl = None,
+    kind: OfKind = None,
+) -> None:
+    """Put a value at the end of a list, and tell the list's length."""
+    options = options_of(context)
+    request = table_of.ListAppend(key=key, value=read_value(value), max_length=max_length, ttl=ttl, kind=kind)
+    length = perform(options, table_of.LIST_APPEND, request)
+    print_answer(options, length, lambda: styled_text(key, (" has now ", "dim"), (str(length), "cyan")))
+
+
+@command("list", DATA, example="sharedmem list chat --start -10")
+def list_(
+    context: typer.Context,
+    key: Key,
+    start: Annotated[int, typer.Option(help="First position; negative ones count from the end.")] = 0,
+    end: Annotated[int, typer.Option(help="Last position, included.")] = -1,
+) -> None:
+    """Show a list, or a part of it."""
+    options = options_of(context)
+    values = perform(options, table_of.LIST_READ, table_of.ListRead(key=key, start=start, end=end))
+    print_answer(options, values, lambda: list_table(values, first=_first_position(len(values), start, end)))
+
+
+@command("all", None, group=hashes, example="sharedmem hash agent:planner")
+def hash_all(context: typer.Context, key: Key) -> None:
+    """Show all fields."""
+    options = options_of(context)
+    fields = perform(options, table_of.HASH_ALL, table_of.KeyRequest(key=key))
+    print_answer(options, fields, lambda: _fields_picture(fields))
+
+
+@command("get", None, group=hashes, example="sharedmem hash get agent:planner role")
+def hash_get(context: typer.Context, key: Key, field: Field) -> None:
+    """Show one field; exit code 3 when there is none."""
+    options = options_of(context)
+    value = perform(options, table_of.HASH_GET, table_of.HashGet(key=key, field=field))
+    print_answer(options, value, lambda: body(value))
+
+
+@command("set", None, group=hashes, example="sharedmem hash set agent:planner role lead")
+def hash_set(
+    context: typer.Context, key: Key, field: Field, value: Value, ttl: Ttl = None, kind: OfKind = None
+) -> None:
+    """Set one field, and tell how many are new."""
+    options = options_of(context)
+    request = table_of.HashSet(key=key, values={field: read_value(value)}, ttl=ttl, kind=kind)
+    added = perform(options, table_of.HASH_SET, request)
+    print_answer(options, added, lambda: styled_text(field, (" is set" + ("" if added else " anew"), "dim")))
+
+
+@command("del", None, group=hashes, example="sharedmem hash del agent:planner role")
+def hash_delete(
+    context: typer.Context, key: Key, fields: Annotated[list[str], typer.Argument(metavar="FIELD...")]
+) -> None:
+    """Remove fields, and tell how many there were."""
+    options = options_of(context)
+    removed = perform(options, table_of.HASH_DELETE, table_of.HashDelete(key=key, fields=tuple(fields)))
+    print_answer(options, removed, lambda: styled_text(f"{removed} removed", (f" of {len(fields)}", "dim")))
+
+
+@command("list", None, group=members, example="sharedmem members topics")
+def members_list(context: typer.Context, key: Key) -> None:
+    """Show all members."""
+    options = options_of(context)
+    found = perform(options, table_of.SET_MEMBERS, table_of.KeyRequest(key=key))
+    print_answer(options, found, lambda: list_table(sort_members(found), first=1))
+
+
+@command("add", None, group=members, example="sharedmem members add topics tides ferries")
+def members_add(context: typer.Context, key: Key, values: Values, ttl: Ttl = None, kind: OfKind = None) -> None:
+    """Add members, and tell how many are new."""
+    options = options_of(context)
+    request = table_of.SetAdd(key=key, values=tuple(map(read_value, values)), ttl=ttl, kind=kind)
+    added = perform(options, table_of.SET_ADD, request)
+    print_answer(options, added, lambda: styled_text(f"{added} added", (f" of {len(values)}", "dim")))
+
+
+@command("remove", None, group=members, example="sharedmem members remove topics ferries")
+def members_remove(context: typer.Context, key: Key, values: Values) -> None:
+    """Remove members, and tell how many there were."""
+    options = options_of(context)
+    request = table_of.SetRemove(key=key, values=tuple(map(read_value, values)))
+    removed = perform(options, table_of.SET_REMOVE, request)
+    print_answer(options, removed, lambda: styled_text(f"{removed} removed", (f" of {len(values)}", "dim")))
+
+
+@command("pop", None, group=members, example="sharedmem members pop topics")
+def members_pop(context: typer.Context, key: Key) -> None:
+    """Take a random member out and show it; exit code 3 when the set is empty."""
+    options = options_of(context)
+    member = perform(options, table_of.SET_POP, table_of.KeyRequest(key=key))
+    print_answer(options, member, lambda: body(member))
+
+
+def _first_position(count: int, start: int, end: int) -> int:
+    """The position of the first value shown; from the end where the end is known, as the list may be shorter."""
+    return end - count + 1 if start < 0 and end < 0 else start
+
+
+def _fields_picture(fields: dict[str, object]) -> Table | Text:
+    if not fields:
+        return empty_text()
+    picture = table("field", "value")
+    for name, value in fields.items():
+        picture.add_row(cell(name), cell(value))
+    return picture

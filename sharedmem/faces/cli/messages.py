@@ -1,0 +1,115 @@
+"""Commands on messages and changes as they happen: publish, subscribe, watch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from sharedmem.api import FeedOperation
+from sharedmem.api import store as table_of
+from sharedmem.faces.cli.app import LIVE, command
+from sharedmem.faces.cli.data import Value
+from sharedmem.faces.cli.output import cell, console, is_interactive, print_answer, print_note, styled_text, write_line
+from sharedmem.faces.cli.session import Options, open_store, options_of, perform
+from sharedmem.faces.cli.values import json_text, read_value
+from sharedmem.models import Change, Gap, Message, Missed, Record
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+Request = TypeVar("Request", bound=Record)
+Answer = TypeVar("Answer", bound=Record)
+Count = Annotated[int | None, typer.Option(min=1, help="Leave after that many; without it Ctrl-C ends it.")]
+_REMOVALS = frozenset({"delete", "clear", "hdel", "srem", "spop", "gap"})
+
+
+@command("publish", LIVE, example="sharedmem publish news 'the ferry is late'")
+def publish(
+    context: typer.Context,
+    channel: Annotated[str, typer.Argument(help="Plain (<namespace>:shared:<channel>) or absolute.")],
+    value: Value,
+) -> None:
+    """Send a message to those who listen now, and tell how many they are."""
+    options = options_of(context)
+    request = table_of.MessagePublish(channel=channel, message=read_value(value))
+    heard = perform(options, table_of.MESSAGE_PUBLISH, request)
+    print_answer(
+        options, heard, lambda: styled_text((str(heard), "cyan"), " got it" if heard else " listening: nobody got it")
+    )
+
+
+@command("subscribe", LIVE, example="sharedmem subscribe news 'alerts-*'")
+def subscribe(
+    context: typer.Context,
+    channels: Annotated[list[str], typer.Argument(metavar="CHANNEL...", help="With * and ? it is a pattern.")],
+    count: Count = None,
+) -> None:
+    """Show messages as they come; to a pipe one JSON object a line."""
+    request = table_of.MessageSubscribe(channels=tuple(channels))
+    print_note(f"listening to {', '.join(channels)}; Ctrl-C ends")
+    _follow(options_of(context), table_of.MESSAGE_SUBSCRIBE, request, count=count, picture=_message_picture)
+
+
+@command("watch", LIVE, example="sharedmem watch 'plan*' --since 0")
+def watch(
+    context: typer.Context,
+    pattern: Annotated[str, typer.Argument(help="With * and ?; as in `ls`.")] = "*",
+    since: Annotated[
+        str | None, typer.Option(help="Cursor of the last change seen, or a version; 0 from the oldest kept.")
+    ] = None,
+    count: Count = None,
+) -> None:
+    """Show changes as they happen; to a pipe one JSON object a line, whose cursor --since takes."""
+    request = table_of.ChangeWatch(pattern=pattern, since=since)
+    print_note(f"watching {pattern}; Ctrl-C ends")
+    _follow(options_of(context), table_of.CHANGE_WATCH, request, count=count, picture=_change_picture)
+
+
+def _follow(
+    options: Options,
+    feed: FeedOperation[Request, Answer],
+    request: Request,
+    *,
+    count: int | None,
+    picture: Callable[[Answer], Text],
+) -> None:
+    """Show what a feed brings until it was enough, or for ever."""
+    terminal = console() if is_interactive(options) else None
+
+    async def work() -> None:
+        left = count
+        async with open_store(options.settings()) as (_, store):
+            async for item in feed.run(store, request):
+                if terminal is None:
+                    write_line(json_text(_json_item(item)))
+                else:
+                    terminal.print(picture(item))
+                left = None if left is None else left - 1
+                if left == 0:
+                    return
+
+    asyncio.run(work())
+
+
+def _json_item(item: Record) -> object:
+    if isinstance(item, Missed):
+        return {"channel": item.channel, "missed": item.value}
+    return item
+
+
+def _message_picture(message: Message) -> Text:
+    if isinstance(message, Missed):
+        return styled_text((f"{message.channel}: messages may be lost: {message.value}", "yellow"))
+    return styled_text((f"{message.channel}  ", "dim"), cell(message.value))
+
+
+def _change_picture(change: Change) -> Text:
+    at = f"{change.at.astimezone():%H:%M:%S.%f}"[:-3]
+    if isinstance(change, Gap):
+        return styled_text((f"{at}  changes before this were trimmed; read the keys again", "yellow"))
+    style = "red" if change.operation in _REMOVALS else "green"
+    what, who = (f"{change.operation:<9} ", style), (f"{change.actor:<14} ", "cyan")
+    return styled_text((f"{at}  ", "dim"), what, who, (f"{change.version}  ", "dim"), change.key)

@@ -1,0 +1,249 @@
+"""Prometheus collectors: counters and timings of one process, and totals read from the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from typing import TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from sharedmem.errors import SharedMemoryError, UnsupportedError
+from sharedmem.hub import Hub
+from sharedmem.models import CacheStats, DurableStatus, Health, IndexStatus, MemoryStats, Record
+from sharedmem.runtime import BUCKETS_S, Count, Counters, Timing
+
+# A price of Cosmos DB without a reservation, in dollars for a million request units (serverless, 2026).
+DOLLARS_PER_MILLION_RU = 0.25
+_SECONDS_PER_MONTH = 30 * 86_400
+
+
+class Totals(Record):
+    """What was found at one time."""
+
+    health: Health
+    memories: dict[str, MemoryStats]
+    """By namespace."""
+    caches: dict[str, CacheStats]
+    """By namespace."""
+    indexes: list[IndexStatus]
+    durable: DurableStatus | None
+    failed: tuple[str, ...] = ()
+    """What could not be read, in sentences."""
+
+
+async def read_totals(hub: Hub) -> Totals:
+    """Read everything. A few round trips a namespace that has memories.
+
+    Args:
+        hub: an open hub that may read every namespace.
+
+    Raises:
+        UnavailableError: the server cannot be reached at all.
+    """
+    health = await hub.health()
+    memories: dict[str, MemoryStats] = {}
+    caches: dict[str, CacheStats] = {}
+    failed: list[str] = []
+    for namespace in await hub.namespaces():
+        store = hub.store(namespace)
+        try:
+            memories[namespace] = await store.memory.stats()
+            caches[namespace] = await store.cache.stats()
+        except SharedMemoryError as error:
+            failed.append(f"{namespace}: {error}")
+    return Totals(
+        health=health,
+        memories={name: found for name, found in memories.items() if found.count},
+        caches={name: found for name, found in caches.items() if found.entries or found.hits or found.misses},
+        indexes=await hub.index.all(),
+        durable=await _durable_status(hub),
+        failed=tuple(failed),
+    )
+
+
+def monthly_cost(request_units: float, over_s: float) -> float:
+    """Dollars a month if request units go on being spent as they were.
+
+    Args:
+        request_units: that were spent.
+        over_s: in so many seconds.
+    """
+    return request_units / max(over_s, 1.0) * _SECONDS_PER_MONTH / 1_000_000 * DOLLARS_PER_MILLION_RU
+
+
+async def _durable_status(hub: Hub) -> DurableStatus | None:
+    try:
+        return await hub.durable.status()
+    except UnsupportedError:
+        return None
+
+
+Metric: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+METRICS = {
+    "sharedmem_up": "1 while the server answers the exporter.",
+    "sharedmem_server_memory_bytes": "Memory that Redis uses.",
+    "sharedmem_memories": "Memories by namespace (tenant) and type.",
+    "sharedmem_memories_by_category": "Memories by namespace and category.",
+    "sharedmem_memory_bytes": "Bytes of the memories by namespace.",
+    "sharedmem_duplicates_merged": "Additions that were merged into a memory that was there, by namespace.",
+    "sharedmem_cache_entries": "Answers in the semantic cache by namespace.",
+    "sharedmem_cache_hits": "Checks of the semantic cache that found an answer, by namespace and tier.",
+    "sharedmem_cache_misses": "Checks that found none, by namespace.",
+    "sharedmem_cache_false_hits": "Answers that were reported to be wrong, by namespace.",
+    "sharedmem_cache_guarded": "Near prompts that a guard refused, by namespace.",
+    "sharedmem_cache_saved_dollars": "Cost of the answers that need not be computed again, by namespace.",
+    "sharedmem_cache_saved_tokens": "Tokens of those answers, by namespace.",
+    "sharedmem_index_documents": "Documents by search index.",
+    "sharedmem_index_failures": "Documents that the server could not index, by search index.",
+    "sharedmem_index_bytes": "Bytes by search index.",
+    "sharedmem_durable_up": "1 while the durable tier answers.",
+    "sharedmem_durable_waiting": "Changes that wait for the durable tier, by namespace.",
+    "sharedmem_durable_oldest_seconds": "Age of the oldest of them, by namespace.",
+    "sharedmem_durable_dead_letters": "Changes that the durable tier refused, by namespace.",
+    "sharedmem_request_units": "Request units of Cosmos DB that this process has spent.",
+    "sharedmem_estimated_monthly_dollars": "What these would cost a month at this pace.",
+    "sharedmem_operation_seconds": "How long calls of memory and cache took in this process, by operation.",
+    "sharedmem_operation_failures": "Calls that failed in this process, by operation and code.",
+}
+"""What the exporter tells, without the suffixes that Prometheus adds; the counters of a process come beside them."""
+
+
+class HubCollector(Collector):
+    """The counters and timings of one process, for the registry of an application.
+
+    `REGISTRY.register(HubCollector(hub.counters))`
+
+    Args:
+        counters: of an open hub.
+    """
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+
+    def collect(self) -> Iterator[Metric]:
+        """Each counter and each timing, as they stand."""
+        yield from _counter_families(self._counters.snapshot())
+        yield from _histogram_families(self._counters.timings())
+
+
+class TotalsCollector(Collector):
+    """What a team shares, as it was last read.
+
+    Args:
+        latest: gives it; None when the server did not answer.
+        running_s: gives the seconds since the exporter has begun.
+    """
+
+    def __init__(self, latest: Callable[[], Totals | None], running_s: Callable[[], float]) -> None:
+        self._latest = latest
+        self._running_s = running_s
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family that has something to tell."""
+        totals = self._latest()
+        yield _gauge("sharedmem_up", [], [((), float(totals is not None))])
+        if totals is None:
+            return
+        yield _gauge("sharedmem_server_memory_bytes", [], [((), totals.health.used_memory_bytes)])
+        yield from _of_memories(totals)
+        yield from _of_caches(totals)
+        yield from _of_indexes(totals)
+        yield from _of_tier(totals, self._running_s())
+
+
+Samples: TypeAlias = list[tuple[tuple[str, ...], float]]
+
+
+def _gauge(name: str, labels: list[str], samples: Samples) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, METRICS[name], labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family
+
+
+def _counter(name: str, labels: list[str], samples: Samples) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, METRICS[name], labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family
+
+
+def _of_memories(totals: Totals) -> Iterator[Metric]:
+    found = totals.memories.items()
+    by_type: Samples = [((name, kind), count) for name, stats in found for kind, count in stats.by_type.items()]
+    by_category: Samples = [((name, kind), count) for name, stats in found for kind, count in stats.by_category.items()]
+    yield _gauge("sharedmem_memories", ["namespace", "type"], by_type)
+    yield _gauge("sharedmem_memories_by_category", ["namespace", "category"], by_category)
+    yield _gauge("sharedmem_memory_bytes", ["namespace"], [((name,), stats.bytes) for name, stats in found])
+    merged: Samples = [((name,), stats.duplicates_merged) for name, stats in found]
+    yield _counter("sharedmem_duplicates_merged", ["namespace"], merged)
+
+
+def _of_caches(totals: Totals) -> Iterator[Metric]:
+    found = totals.caches.items()
+    hits: Samples = []
+    for name, stats in found:
+        hits += [((name, "exact"), stats.exact_hits), ((name, "semantic"), stats.hits - stats.exact_hits)]
+    yield _gauge("sharedmem_cache_entries", ["namespace"], [((name,), stats.entries) for name, stats in found])
+    yield _counter("sharedmem_cache_hits", ["namespace", "tier"], hits)
+    yield _counter("sharedmem_cache_misses", ["namespace"], [((name,), stats.misses) for name, stats in found])
+    yield _counter("sharedmem_cache_false_hits", ["namespace"], [((name,), stats.false_hits) for name, stats in found])
+    yield _counter("sharedmem_cache_guarded", ["namespace"], [((name,), stats.guarded) for name, stats in found])
+    saved: Samples = [((name,), stats.saved_cost) for name, stats in found]
+    yield _counter("sharedmem_cache_saved_dollars", ["namespace"], saved)
+    tokens: Samples = [((name,), stats.saved_tokens) for name, stats in found]
+    yield _counter("sharedmem_cache_saved_tokens", ["namespace"], tokens)
+
+
+def _of_indexes(totals: Totals) -> Iterator[Metric]:
+    for name, numbers in (
+        ("sharedmem_index_documents", [index.documents for index in totals.indexes]),
+        ("sharedmem_index_failures", [index.failures for index in totals.indexes]),
+        ("sharedmem_index_bytes", [index.bytes for index in totals.indexes]),
+    ):
+        named = zip(totals.indexes, numbers, strict=True)
+        samples: Samples = [((index.name, index.family), number) for index, number in named]
+        yield _gauge(name, ["index", "family"], samples)
+
+
+def _of_tier(totals: Totals, running_s: float) -> Iterator[Metric]:
+    status = totals.durable
+    if status is None:
+        return
+    yield _gauge("sharedmem_durable_up", [], [((), float(status.reachable))])
+    lags = status.namespaces
+    yield _gauge("sharedmem_durable_waiting", ["namespace"], [((lag.namespace,), lag.waiting) for lag in lags])
+    yield _gauge("sharedmem_durable_oldest_seconds", ["namespace"], [((lag.namespace,), lag.oldest) for lag in lags])
+    yield _gauge("sharedmem_durable_dead_letters", ["namespace"], [((lag.namespace,), lag.dead) for lag in lags])
+    units = status.charges.request_units
+    yield _counter("sharedmem_request_units", [], [((), units)])
+    yield _gauge("sharedmem_estimated_monthly_dollars", [], [((), monthly_cost(units, running_s))])
+
+
+def _counter_families(counts: list[Count]) -> Iterator[Metric]:
+    families: dict[tuple[str, tuple[str, ...]], CounterMetricFamily] = {}
+    for count in counts:
+        labels = tuple(label for label, _ in count.labels)
+        family = families.get((count.name, labels))
+        if family is None:
+            told = METRICS.get(count.name, "Counted by this process.")
+            family = families[count.name, labels] = CounterMetricFamily(count.name, told, labels=labels)
+        family.add_metric([value for _, value in count.labels], count.value)
+    yield from families.values()
+
+
+def _histogram_families(timings: list[Timing]) -> Iterator[Metric]:
+    families: dict[str, HistogramMetricFamily] = {}
+    for timing in timings:
+        family = families.get(timing.name)
+        if family is None:
+            labels = [label for label, _ in timing.labels]
+            told = METRICS.get(timing.name, "Timed by this process.")
+            family = families[timing.name] = HistogramMetricFamily(timing.name, told, labels=labels)
+        bounds = [*map(str, BUCKETS_S), "+Inf"]
+        summed = [float(count) for count in accumulate(timing.buckets)]
+        family.add_metric([value for _, value in timing.labels], list(zip(bounds, summed, strict=True)), timing.total_s)
+    yield from families.values()

@@ -1,0 +1,114 @@
+"""One REST call: the request with the store and rights of its caller; and the endpoint that handles it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sharedmem.faces.auth import Bearer
+from sharedmem.faces.rest.options import RestOptions
+from sharedmem.faces.rest.problems import BodyTooLargeError, SlowBodyError
+from sharedmem.faces.rest.quotas import CpuQuotas
+from sharedmem.hub import Hub
+from sharedmem.store import SharedMemoryStore
+
+
+@dataclass(slots=True)
+class Call:
+    """What an endpoint is given."""
+
+    request: Request
+    hub: Hub
+    store: SharedMemoryStore
+    """The namespace with the rights of the caller."""
+    bearer: Bearer
+    caller: str
+    """Tells callers apart without telling their tokens: a digest, or `everyone` where there are no tokens."""
+    params: dict[str, str]
+    """What stands in the path, decoded."""
+    terms: RestOptions
+    closing: asyncio.Event
+    """Set when the service ends: streams should say so to their readers and end too."""
+    quotas: CpuQuotas
+    """Bulk work runs in here, on the CPU time of the caller."""
+    _body: bytes | None = field(default=None, repr=False)
+
+    def header(self, name: str) -> str | None:
+        """A header in lower case letters, or None."""
+        return self.request.headers.get(name)
+
+    async def body(self) -> bytes:
+        """The whole body.
+
+        Raises:
+            BodyTooLargeError: it is longer than the terms say; the rest was not read.
+            SlowBodyError: it was not here in time.
+        """
+        if self._body is None:
+            self._body = b"".join([chunk async for chunk in self.chunks(self.terms.max_body_bytes)])
+        return self._body
+
+    async def chunks(self, most_bytes: int) -> AsyncIterator[bytes]:
+        """The body as it comes in.
+
+        Args:
+            most_bytes: of all chunks together.
+
+        Raises:
+            BodyTooLargeError: it is longer.
+            SlowBodyError: the whole of it was not here in time.
+        """
+        announced = self.request.headers.get("content-length", "0")
+        if announced.isdigit() and int(announced) > most_bytes:
+            raise BodyTooLargeError(most_bytes)
+        size = 0
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self.terms.body_patience_s
+        stream = aiter(self.request.stream())
+        while True:
+            try:
+                async with asyncio.timeout_at(ends_at):
+                    chunk = await anext(stream, None)
+            except TimeoutError:
+                raise SlowBodyError(self.terms.body_patience_s) from None
+            if chunk is None:
+                return
+            size += len(chunk)
+            if size > most_bytes:
+                raise BodyTooLargeError(most_bytes)
+            yield chunk
+
+
+Handler: TypeAlias = Callable[[Call], Coroutine[Any, Any, Response]]
+Gate: TypeAlias = Callable[[Call], Awaitable[Mapping[str, str]]]
+"""Asked before a call is answered: tells headers for the answer, or raises LimitedError."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Something that is answered under a path: an operation, or what streams.
+
+    Args:
+        method: `GET` and so on.
+        path: below `/api/v1`; `{name}` stands for one part of the path, percent-encoded.
+        name: the operationId.
+        handler: answers.
+        document: the OpenAPI operation object, without operationId and the parameters of the path; or makes it.
+    """
+
+    method: str
+    path: str
+    name: str
+    handler: Handler
+    document: dict[str, Any] | Callable[[], dict[str, Any]]
+    is_limited: bool = True
+    """Whether the answer has to be here in the time of the terms; streams may take longer to begin."""
+    is_bulk: bool = False
+    """Whether it counts for the caller's quota of CPU time; streams see to that themselves."""
+    waits: bool = False
+    """Whether it may wait for others, and should stop when its caller has left."""

@@ -1,0 +1,1 @@
+"""The temporal knowledge graph: dated facts with valid time and transaction time."""

@@ -1,0 +1,376 @@
+"""The graph backend in the FalkorDB module: one graph for each group of a namespace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
+
+from sharedmem.clock import new_id
+from sharedmem.errors import InvalidError
+from sharedmem.graph.backends.falkordb import queries
+from sharedmem.graph.backends.falkordb.client import FalkorClient
+from sharedmem.graph.backends.falkordb.group_creation import GroupCreation
+from sharedmem.graph.backends.falkordb.rows import (
+    PLACE_LIMIT,
+    commit_parameters,
+    parse_claim,
+    parse_entity,
+    parse_episode,
+    parse_fact,
+    parse_versions,
+    session_property,
+)
+from sharedmem.graph.backends.falkordb.search import build_query, parse_hits
+from sharedmem.graph.protocol import GraphProgress
+from sharedmem.graph.records import (
+    BitemporalPoint,
+    CommitReceipt,
+    CommitRequest,
+    Edge,
+    IndexDiscrepancy,
+    LookupRequest,
+    LookupResult,
+    RecordHits,
+    RecordSearch,
+    StaleGroup,
+    WalkResult,
+)
+from sharedmem.graph.timestamps import to_stamp
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.models import GraphStats
+from sharedmem.redis.scripts.graphs import GraphScripts
+
+
+class BreadthFirstWalk:
+    """Follows edges from some entities, step by step.
+
+    Args:
+        starts: where it begins.
+        when: along versions that held then.
+        fan_out: edges of one entity that are followed at most.
+        limit: edges in all.
+    """
+
+    def __init__(self, starts: Sequence[str], when: BitemporalPoint, *, fan_out: int, limit: int) -> None:
+        self.level = list(dict.fromkeys(starts))
+        """The entities from which the next step goes."""
+        self._when = when
+        self._fan_out = fan_out
+        self._limit = limit
+        self._distances = dict.fromkeys(self.level, 0)
+        self._walked: dict[str, tuple[int, Edge]] = {}
+        self._truncated = False
+
+    @property
+    def walked(self) -> WalkResult:
+        """What it came along, nearest first; each edge once."""
+        return WalkResult(sorted(self._walked.values(), key=lambda each: each[0]), self._truncated)
+
+    def step(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Take a step along the edges of the level, newest first for each entity, one more of each than it follows."""
+        by_entity: dict[str, list[Edge]] = {entity: [] for entity in self.level}
+        for edge in parse_edges(rows, self._when):
+            by_entity[edge.entity].append(edge)
+        self._truncated |= any(len(edges) > self._fan_out for edges in by_entity.values())
+        fresh = [edge for edges in by_entity.values() for edge in edges[: self._fan_out]]
+        self.level = [entity for edge in fresh for entity in self._take(edge)]
+        if len(self._walked) >= self._limit:
+            self.level = []
+
+    def _take(self, edge: Edge) -> Iterator[str]:
+        """The entity to which an edge leads, if nobody has been there."""
+        if edge.fact in self._walked:
+            return
+        if len(self._walked) >= self._limit:
+            self._truncated = True
+            return
+        is_new = edge.other not in self._distances
+        far = self._distances.setdefault(edge.other, self._distances[edge.entity] + 1)
+        self._walked[edge.fact] = (far, edge)
+        if is_new:
+            yield edge.other
+
+
+def parse_edges(rows: Sequence[Sequence[Any]], when: BitemporalPoint | None) -> list[Edge]:
+    """The edges of rows (entity, fact, type, source, target, versions).
+
+    Of each the version that held, or all of them, newest knowledge first.
+    """
+    return [edge for row in rows for edge in _matching_versions(row, when)]
+
+
+def _matching_versions(row: Sequence[Any], when: BitemporalPoint | None) -> Iterator[Edge]:
+    entity, fact, type_, source, target, numbers = row
+    forward = source == entity
+    other = target if forward else source
+    for version in reversed(parse_versions(numbers)):
+        if when is None or version.holds(when.world, when.known):
+            yield Edge(entity, other, forward, type_, fact, version)
+
+
+_REMEMBERED_MS = 120_000
+"""For how long, beyond the time of retries, a commit is known that was sent twice."""
+_ATTRIBUTES = "@"
+_PLACE_DIGITS = len(str(PLACE_LIMIT))
+
+
+class FalkorBackend:
+    """The graphs of one namespace, kept by the FalkorDB module of the hub's server.
+
+    A group is a graph at `$graph.falkor:<group>` in the slot of its namespace: what is asked of it cannot reach another
+    group, its indexes hold it alone, and deleting it is one command. A graph takes about 0.6 MB when there is little in
+    it, and its first commit some 60 round trips, which make its indexes (`beginning`).
+
+    By session or time, vectors are searched exactly, among the records that are left; else by HNSW. Words are ranked by
+    BM25 among those that the module ranks first, with their average length. A hub with 50,000 facts is looked through
+    at each step (about 50 ms), in a thread of the module and not in that of the server.
+
+    What the Redis backend can do and this one cannot: the durable tier does not get its records (the server's own
+    persistence keeps them), and the change stream of the namespace does not tell of its commits.
+
+    The module keeps the last queries of a graph, with their parameters, in a stream `telemetry{<key>}`, which goes with
+    the graph; `GRAPH.CONFIG SET CMD_INFO no` ends that, and the embedded server does not begin it.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose graphs.
+
+    Raises:
+        UnsupportedError: the client is not installed.
+    """
+
+    name = "falkordb"
+
+    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
+        self._clock = minds.clock
+        self._asker = FalkorClient(minds.line)
+        self._dimension = minds.embedder.dimension if minds.embedder is not None else 0
+        self._beginning = GroupCreation(
+            self._asker,
+            minds.line,
+            GraphScripts(minds.sender),
+            keyspace=minds.keyspace,
+            namespace=namespace,
+            clock=minds.clock,
+            dimension=self._dimension,
+        )
+        self._patience_ms = minds.settings.search_timeout_ms
+        self._keep_ms = round(minds.settings.retry_for_s * 1000) + _REMEMBERED_MS
+
+    async def look(self, group: str, wanted: LookupRequest) -> LookupResult:
+        """See `GraphBackend.look`. One round trip."""
+        parameters: dict[str, Any] = {name: list(getattr(wanted, name)) for name in _LOOKUP_FIELDS}
+        seen = LookupResult(0, claims=dict.fromkeys(wanted.lines, ()))
+        for kind, id_, number, row, more in await self._read(group, queries.LOOK, parameters):
+            _TAKE[kind](seen, id_, number, row, more)
+        return seen
+
+    async def commit(self, group: str, changes: CommitRequest, *, seen: int) -> CommitReceipt | StaleGroup:
+        """See `GraphBackend.commit`. One round trip; two when it is behind, some 60 when the group is new."""
+        key, token = self._key(group), new_id()
+        now = to_stamp("now", self._clock.now())
+        parameters = {**commit_parameters(changes, now=now), "token": token, "keep": self._keep_ms}
+        if not seen:
+            seen = await self._beginning.begin(group)
+        written = await self._asker.write(key, queries.COMMIT, {**parameters, "seen": seen})
+        return _commit_receipt(*written[0]) if written else await self._verdict(group, token, parameters["turns"])
+
+    async def search(self, group: str, searches: Sequence[RecordSearch]) -> list[RecordHits]:
+        """See `GraphBackend.search`. One round trip for all; none where nothing is looked for."""
+        asked = build_query(searches, self._dimension)
+        rows = await self._read(group, asked.query, asked.parameters, patient=False) if asked is not None else []
+        return parse_hits(searches, rows)
+
+    async def walk(
+        self, group: str, starts: Sequence[str], *, when: BitemporalPoint, depth: int, fan_out: int, limit: int
+    ) -> WalkResult:
+        """See `GraphBackend.walk`. One round trip a step. Attributes are not walked along: they lead nowhere."""
+        walk = BreadthFirstWalk(starts, when, fan_out=fan_out, limit=limit)
+        query = queries.WALK_THEN if when.is_past_knowledge else queries.WALK_NOW
+        for _ in range(depth):
+            if not walk.level:
+                break
+            parameters = {"at": walk.level, "most": fan_out + 1, **_times(when)}
+            walk.step(await self._read(group, query, parameters, patient=False))
+        return walk.walked
+
+    async def edges(
+        self, group: str, entity: str, *, when: BitemporalPoint | None, limit: int, types: Sequence[str] = ()
+    ) -> list[Edge]:
+        """See `GraphBackend.edges`. One round trip."""
+        query = queries.EDGES_EVER
+        if when is not None:
+            query = queries.EDGES_THEN if when.is_past_knowledge else queries.EDGES_NOW
+        parameters = {"entity": entity, "types": list(types), "attributes": _ATTRIBUTES in types, "most": limit}
+        rows = await self._read(group, query, {**parameters, **_times(when)}, patient=False)
+        return parse_edges(rows, when)[:limit]
+
+    async def listed(
+        self, group: str, kind: str, *, after: str = "", limit: int = 100, session: str | None = None
+    ) -> tuple[list[str], str]:
+        """See `GraphBackend.listed`. One round trip; of facts at least two."""
+        if kind == "fact":
+            return await self._listed_facts(group, after, limit)
+        if kind not in queries.LISTED:
+            raise InvalidError("kind", kind, f"give one of {', '.join((*queries.LISTED, 'fact'))}")
+        parameters = {"within": None if session is None else session_property(session)}
+        return await self._page(group, queries.LISTED[kind], parameters, after, limit)
+
+    async def lines_of(
+        self, group: str, said: Sequence[str], *, after: str = "", limit: int = 1000
+    ) -> tuple[list[str], str]:
+        """See `GraphBackend.lines_of`. One round trip."""
+        return await self._page(group, queries.LINES_OF, {"said": list(said)}, after, limit)
+
+    async def names_of(self, group: str, entity: str, *, after: str = "", limit: int = 1000) -> tuple[list[str], str]:
+        """See `GraphBackend.names_of`. One round trip."""
+        return await self._page(group, queries.NAMES_OF, {"entity": entity}, after, limit)
+
+    async def merges(self, group: str) -> list[bytes]:
+        """See `GraphBackend.merges`. One round trip."""
+        return [row.encode() for (row,) in await self._read(group, queries.MERGES, {})]
+
+    async def stats(self, group: str) -> GraphStats:
+        """See `GraphBackend.stats`. One round trip."""
+        count = await self._counted(group)
+        return GraphStats(
+            group_id=group,
+            episodes=count["episodes"],
+            summaries=count["summaries"],
+            entities=count["entities"] - count["merged"],
+            facts=count["facts"] - count["lapsed"],
+            past_facts=count["past"] + count["lapsed"],
+            merges=count["merges"],
+        )
+
+    async def strays(self, group: str) -> AsyncIterator[list[IndexDiscrepancy]]:  # noqa: ARG002  # the protocol's
+        """Nothing: what lies beside a record here are relations of the graph, which one query writes with it."""
+        for page in list[list[IndexDiscrepancy]]():
+            yield page
+
+    async def mend(self, group: str, strays: Sequence[IndexDiscrepancy]) -> None:
+        """Nothing, as there are no strays."""
+
+    async def groups(self) -> list[str]:
+        """See `GraphBackend.groups`. One round trip, that names all graphs of the server."""
+        head = self._key("")
+        return sorted(key.removeprefix(head).decode() for key in await self._asker.keys(head) if key.startswith(head))
+
+    async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
+        """See `GraphBackend.delete`. Two round trips. Who has looked before and commits after it is `StaleGroup`."""
+        counts = await self._counted(group)
+        count = sum(counts[what] for what in ("episodes", "summaries", "statements", "entities", "facts", "past"))
+        await self._asker.delete(self._key(group))
+        if progress is not None:
+            progress(count, count)
+        return count
+
+    async def close(self) -> None:
+        """Nothing to give back: the connections are the hub's."""
+
+    def _key(self, group: str) -> bytes:
+        return self._beginning.key(group)
+
+    async def _read(
+        self, group: str, query: str, parameters: dict[str, Any], *, patient: bool = True
+    ) -> list[list[Any]]:
+        timeout_ms = None if patient else self._patience_ms
+        return await self._asker.read(self._key(group), query, parameters, timeout_ms=timeout_ms)
+
+    async def _counted(self, group: str) -> Counter[str]:
+        now = to_stamp("now", self._clock.now())
+        rows = await self._read(group, queries.STATS, {"now": now})
+        return Counter({what: number or 0 for row in rows for what, number in zip(queries.COUNTS, row, strict=True)})
+
+    async def _listed_facts(self, group: str, after: str, limit: int) -> tuple[list[str], str]:
+        """A page of facts by their places, of which no more are looked at than about as many as are wanted."""
+        counts = await self._read(group, queries.COUNTED_FACTS, {})
+        count = sum(number or 0 for row in counts for number in row)
+        low, last = _place_of(after)
+        width = PLACE_LIMIT * (limit + 1) // max(1, count)
+        found: list[list[Any]] = []
+        while count and low < PLACE_LIMIT and len(found) <= limit:
+            # One more: the first may be the last of the page before.
+            parameters = {"low": low, "high": low + width, "most": limit + 2}
+            rows = await self._read(group, queries.LISTED_FACTS, parameters)
+            found += [row for row in sorted(rows) if row > [low, last]]
+            low, last, width = low + width, "", 2 * width
+        place, id_ = found[limit - 1] if len(found) > limit else (0, "")
+        return [id_ for _, id_ in found[:limit]], f"{place:0{_PLACE_DIGITS}d}{id_}" if id_ else ""
+
+    async def _verdict(self, group: str, token: str, turns: list[Any]) -> CommitReceipt | StaleGroup:
+        """Why nothing was written: a repeated commit was written before, or something has changed."""
+        rows = await self._read(group, queries.VERDICT, {"token": token, "turns": turns})
+        born, version, counted = rows[0] if rows else (None, None, [])
+        if version is not None:
+            return _commit_receipt(version, counted)
+        if born is None:
+            await self._beginning.clear(group)
+        return StaleGroup()
+
+    async def _page(
+        self, group: str, query: str, parameters: dict[str, Any], after: str, limit: int
+    ) -> tuple[list[str], str]:
+        """A page of (id, place), and the place after which the next one begins."""
+        rows = await self._read(group, query, {**parameters, "after": after, "most": limit + 1})
+        return [id_ for id_, _ in rows[:limit]], rows[limit - 1][1] if len(rows) > limit else ""
+
+
+def _commit_receipt(version: int, turns: list[list[Any]]) -> CommitReceipt:
+    return CommitReceipt(version, tuple((session, count) for session, count in turns))
+
+
+def _place_of(after: str) -> tuple[int, str]:
+    """The place of the last fact of a page, and its id."""
+    if not after:
+        return 0, ""
+    place = after[:_PLACE_DIGITS]
+    if not place.isdecimal():
+        raise InvalidError("after", after, "give what the page before told")
+    return int(place), after[_PLACE_DIGITS:]
+
+
+def _times(when: BitemporalPoint | None) -> dict[str, int]:
+    return {} if when is None else {"world": when.world, "known": when.known}
+
+
+def _take_name(seen: LookupResult, id_: str, _number: int, row: str, more: list[str]) -> None:
+    seen.owners[id_], seen.names[id_] = row, more[0]
+
+
+def _take_line(seen: LookupResult, id_: str, _number: int, _row: str, more: list[str]) -> None:
+    claims = map(parse_claim, more)
+    seen.claims[id_] = tuple(sorted(claims, key=lambda claim: (claim.episode, claim.number)))
+
+
+def _take_version(seen: LookupResult, _id: str, number: int, _row: str, _more: list[str]) -> None:
+    seen.version = number
+
+
+def _take_into(seen: LookupResult, id_: str, _number: int, row: str, _more: list[str]) -> None:
+    seen.into[id_] = row
+
+
+def _take_episode(seen: LookupResult, id_: str, number: int, row: str, more: list[str]) -> None:
+    seen.episodes[id_] = parse_episode(id_, row, number, more)
+
+
+def _take_entity(seen: LookupResult, id_: str, number: int, row: str, _more: list[str]) -> None:
+    seen.entities[id_] = parse_entity(id_, row, number)
+
+
+def _take_fact(seen: LookupResult, id_: str, number: int, row: str, _more: list[str]) -> None:
+    seen.facts[id_] = parse_fact(id_, row, number)
+
+
+_LOOKUP_FIELDS = ("names", "lines", "episodes", "entities", "facts")
+_TAKE: dict[str, Callable[[LookupResult, str, int, str, list[str]], None]] = {
+    "version": _take_version,
+    "name": _take_name,
+    "line": _take_line,
+    "into": _take_into,
+    "episode": _take_episode,
+    "entity": _take_entity,
+    "fact": _take_fact,
+}

@@ -1,0 +1,359 @@
+"""The Cypher of the backend: every query is a constant of this module, and what callers say comes as parameters.
+
+A graph holds one group:
+
+`(:Head)`                                   its version, and the version with which it began
+`(:Told:Episode|Summary|Statement)`         an episode, `-[:SAYS]->(:Claim)`
+`(:Claim)-[:IN]->(:Line)`                   the lines in which a claim stands; lines and names bear `changed`, as guards
+`(:Claim)-[:ABOUT]->(:Entity)`              whom a claim was said of, whatever these were merged into since
+`(:Name)-[:NAMES]->(:Entity)`               whom a normalised name means
+`(:Entity)-[:MERGED_INTO]->(:Entity)`       what turned out to be another
+`(:Entity)-[:FACT|PAST]->(:Entity|:Value)`  a fact with all its versions; an attribute leads to a value of its own
+`(:Merge)`                                  the log of merges
+`(:Done)`                                   commits of the last minutes, by which a repeated one is recognised
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sharedmem.graph.records import KindCode
+from sharedmem.graph.timestamps import OPEN
+
+EPISODES: dict[KindCode, str] = {"e": "Episode", "s": "Summary", "m": "Statement"}
+FACTS: dict[KindCode, str] = {"f": "FACT", "p": "PAST"}
+PLACES: dict[KindCode, str] = {**EPISODES, "n": "Entity", **FACTS}
+"""What records of a letter are called in the graph."""
+
+# Recall of an HNSW index rises with the last number (see EVIDENCE); the module's own is 10.
+_HNSW = "similarityFunction: 'cosine', M: 16, efConstruction: 200, efRuntime: 100"
+_RANGES = (
+    "(n:Told) ON (n.id)",
+    "(n:Episode) ON (n.place, n.within, n.start)",
+    "(n:Summary) ON (n.place, n.within, n.start)",
+    "(n:Statement) ON (n.within, n.start)",
+    "(n:Entity) ON (n.id, n.start)",
+    "(n:Name) ON (n.id)",
+    "(n:Line) ON (n.id)",
+    "(n:Value) ON (n.id)",
+    "(n:Merge) ON (n.id)",
+    "(n:Session) ON (n.id)",
+    "(n:Done) ON (n.id, n.until)",
+    "()-[n:FACT]->() ON (n.id, n.place, n.start, n.end)",
+    "()-[n:PAST]->() ON (n.id, n.place, n.start)",
+)
+
+BEGIN = """
+MERGE (h:Head)
+ON CREATE SET h.born = timestamp() * 1000 + 999, h.version = timestamp() * 1000 + 999
+RETURN h.born
+"""
+"""Later than anything that an earlier graph of this key had written: that was before this millisecond, or within it."""
+
+BORN = "MATCH (h:Head) RETURN h.born"
+INDEXES_UNDER_WAY = "CALL db.indexes() YIELD status WITH status WHERE status <> 'OPERATIONAL' RETURN status"
+
+LOOK = """
+MATCH (h:Head) RETURN 'version' AS kind, '' AS id, h.version AS number, null AS row, null AS more
+UNION ALL
+UNWIND $names AS x MATCH (:Name {id: x})-[:NAMES]->(e)
+WITH x, e MATCH (e)-[:MERGED_INTO*0..]->(z) WHERE NOT (z)-[:MERGED_INTO]->()
+RETURN 'name' AS kind, x AS id, null AS number, e.id AS row, [z.id] AS more
+UNION ALL
+UNWIND $lines AS x MATCH (:Line {id: x})<-[:IN]-(c)
+RETURN 'line' AS kind, x AS id, null AS number, null AS row, collect(c.row) AS more
+UNION ALL
+UNWIND $lines AS x MATCH (:Line {id: x})<-[:IN]-()-[:ABOUT]->(e)
+WITH DISTINCT e MATCH (e)-[:MERGED_INTO*1..]->(z) WHERE NOT (z)-[:MERGED_INTO]->()
+RETURN 'into' AS kind, e.id AS id, null AS number, z.id AS row, null AS more
+UNION ALL
+UNWIND $entities AS x MATCH (e:Entity {id: x})
+WITH x, e MATCH (e)-[:MERGED_INTO*1..]->(z) WHERE NOT (z)-[:MERGED_INTO]->()
+RETURN 'into' AS kind, x AS id, null AS number, z.id AS row, null AS more
+UNION ALL
+UNWIND $episodes AS x MATCH (n:Told {id: x}) OPTIONAL MATCH (n)-[:SAYS]->(c)
+RETURN 'episode' AS kind, x AS id, n.version AS number, n.row AS row, collect(c.row) AS more
+UNION ALL
+UNWIND $entities AS x MATCH (n:Entity {id: x}) WHERE n.row IS NOT NULL
+RETURN 'entity' AS kind, x AS id, n.version AS number, n.row AS row, null AS more
+UNION ALL
+UNWIND $facts AS x MATCH ()-[r:FACT {id: x}]->()
+RETURN 'fact' AS kind, x AS id, r.version AS number, r.row AS row, null AS more
+UNION ALL
+UNWIND $facts AS x MATCH ()-[r:PAST {id: x}]->()
+RETURN 'fact' AS kind, x AS id, r.version AS number, r.row AS row, null AS more
+"""
+
+_VECTOR = "vecf32([y IN split(x.vector, ',') | toFloat(y)])"
+
+
+def _put_episodes(label: str) -> str:
+    return f"""
+CALL {{
+  WITH next UNWIND $put{label} AS x
+  MERGE (n:Told:{label} {{id: x.id}})
+  SET n += x.properties, n.version = next, n.vector = coalesce({_VECTOR}, n.vector)
+  WITH n OPTIONAL MATCH (n)-[:SAYS]->(c:Claim) DETACH DELETE c
+  RETURN count(n) AS put{label}
+}}"""
+
+
+def _put_facts(kind: str, other: str, far: str) -> str:
+    return f"""
+CALL {{
+  WITH next UNWIND $put{kind}{far} AS x
+  MATCH (a:Entity {{id: x.source}}) MATCH (b:{far} {{id: x.target}})
+  OPTIONAL MATCH (a)-[o:{other} {{id: x.id}}]->(b)
+  MERGE (a)-[r:{kind} {{id: x.id}}]->(b)
+  SET r += x.properties, r.version = next, r.vector = coalesce({_VECTOR}, r.vector, o.vector)
+  DELETE o
+  RETURN count(r) AS put{kind}{far}
+}}"""
+
+
+def _note_changed(label: str) -> str:
+    return f"""
+CALL {{
+  WITH next UNWIND $changed{label} AS x MERGE (g:{label} {{id: x}}) SET g.changed = next
+  RETURN count(g) AS changed{label}
+}}"""
+
+
+def _count_changed(label: str) -> str:
+    return f"""
+CALL {{
+  UNWIND $guarded{label} AS x MATCH (g:{label} {{id: x}}) WHERE g.changed > $seen
+  RETURN count(g) AS guarded{label}
+}}"""
+
+
+def _count_other(label: str) -> str:
+    return f"""
+CALL {{
+  UNWIND $had{label} AS x OPTIONAL MATCH (n:{label} {{id: x.id}})
+  WITH x, n WHERE coalesce(n.version, 0) <> x.version RETURN count(x) AS had{label}
+}}"""
+
+
+COMMIT = f"""
+MATCH (h:Head) WHERE h.born <= $seen
+OPTIONAL MATCH (d:Done {{id: $token}})
+WITH h, d WHERE d IS NULL
+{"".join(map(_count_changed, ("Line", "Name", "Entity")))}{"".join(map(_count_other, ("Told", "Entity")))}
+WITH h, guardedLine + guardedName + guardedEntity + hadTold + hadEntity AS behind WHERE behind = 0
+WITH h, CASE WHEN h.version < timestamp() * 1000 THEN timestamp() * 1000 ELSE h.version + 1 END AS next
+SET h.version = next
+CREATE (:Done {{id: $token, version: next, until: timestamp() + $keep}})
+WITH next
+CALL {{ MATCH (d:Done) WHERE d.until < timestamp() DELETE d RETURN count(d) AS lapsed }}
+CALL {{ UNWIND $ends AS x MERGE (e:Entity {{id: x}}) RETURN count(e) AS ends }}
+CALL {{
+  WITH next UNWIND $putEntities AS x
+  MERGE (n:Entity {{id: x.id}})
+  SET n += x.properties, n.version = next, n.vector = coalesce({_VECTOR}, n.vector)
+  WITH n OPTIONAL MATCH (n)-[m:MERGED_INTO]->() DELETE m
+  RETURN count(n) AS putEntities
+}}
+CALL {{
+  UNWIND $into AS x MATCH (n:Entity {{id: x.id}}) MATCH (z:Entity {{id: x.into}})
+  CREATE (n)-[:MERGED_INTO]->(z) RETURN count(n) AS into
+}}
+{"".join(map(_put_episodes, EPISODES.values()))}
+CALL {{
+  UNWIND $claims AS x MATCH (n:Told {{id: x.episode}})
+  CREATE (n)-[:SAYS]->(c:Claim {{id: x.id, row: x.row}})
+  FOREACH (y IN x.lines | MERGE (l:Line {{id: y}}) CREATE (c)-[:IN]->(l))
+  FOREACH (y IN x.about | MERGE (e:Entity {{id: y}}) CREATE (c)-[:ABOUT]->(e))
+  RETURN count(c) AS claims
+}}
+CALL {{ UNWIND $goneFacts AS x MATCH ()-[r:FACT {{id: x}}]->() DELETE r RETURN count(r) AS goneNow }}
+CALL {{ UNWIND $goneFacts AS x MATCH ()-[r:PAST {{id: x}}]->() DELETE r RETURN count(r) AS gonePast }}
+CALL {{ UNWIND $goneFacts AS x MATCH (v:Value {{id: x}}) DELETE v RETURN count(v) AS goneValues }}
+CALL {{ UNWIND $values AS x MERGE (v:Value {{id: x.id}}) SET v.value = x.value RETURN count(v) AS values }}
+{_put_facts("FACT", "PAST", "Entity")}{_put_facts("FACT", "PAST", "Value")}
+{_put_facts("PAST", "FACT", "Entity")}{_put_facts("PAST", "FACT", "Value")}
+CALL {{
+  UNWIND $named AS x MERGE (n:Name {{id: x.name}})
+  WITH n OPTIONAL MATCH (n)-[m:NAMES]->() DELETE m RETURN count(n) AS unnamed
+}}
+CALL {{
+  UNWIND $named AS x WITH x WHERE x.entity <> ''
+  MATCH (n:Name {{id: x.name}}) MATCH (e:Entity {{id: x.entity}})
+  CREATE (n)-[:NAMES]->(e) RETURN count(n) AS named
+}}
+CALL {{
+  UNWIND $merged AS x MERGE (m:Merge {{id: x.id}}) SET m.at = x.at, m.row = x.row
+  RETURN count(m) AS merged
+}}
+CALL {{
+  UNWIND $turns AS x MERGE (s:Session {{id: x.id}}) SET s.turns = coalesce(s.turns, 0) + x.more
+  RETURN count(s) AS counted
+}}
+CALL {{ UNWIND $turns AS x MATCH (s:Session {{id: x.id}}) RETURN collect([x.session, s.turns]) AS turns }}
+{"".join(map(_note_changed, ("Line", "Name", "Entity")))}
+RETURN next, turns
+"""
+
+VERDICT = """
+OPTIONAL MATCH (h:Head) OPTIONAL MATCH (d:Done {id: $token})
+CALL { UNWIND $turns AS x MATCH (s:Session {id: x.id}) RETURN collect([x.session, s.turns]) AS turns }
+RETURN h.born, d.version, turns
+"""
+
+_HOLDS_NOW = f"r.superseded = {OPEN} AND r.start <= $world AND $world < r.end"
+_HELD = """any(i IN range(0, size(r.versions) / 4 - 1) WHERE
+    r.versions[4 * i] <= $world AND $world < r.versions[4 * i + 1]
+    AND r.versions[4 * i + 2] <= $known AND $known < r.versions[4 * i + 3])"""
+_SHOWN = "r.id, r.type, r.source, r.target, r.versions"
+
+
+def _walk(holds: str) -> str:
+    return f"""
+UNWIND $at AS x MATCH (a:Entity {{id: x}})
+CALL {{
+  WITH a MATCH (a)-[r:FACT|PAST]-(:Entity) WHERE {holds}
+  WITH DISTINCT r ORDER BY r.start DESC, r.id LIMIT $most
+  RETURN r
+}}
+RETURN x, {_SHOWN}
+"""
+
+
+def _edges(holds: str) -> str:
+    return f"""
+MATCH (a:Entity {{id: $entity}})-[r:FACT|PAST]-()
+WHERE {holds} AND (size($types) = 0 OR r.type IN $types OR ($attributes AND r.target = ''))
+WITH DISTINCT r ORDER BY r.start DESC, r.id LIMIT $most
+RETURN $entity, {_SHOWN}
+"""
+
+
+WALK_NOW, WALK_THEN = _walk(_HOLDS_NOW), _walk(_HELD)
+EDGES_NOW, EDGES_THEN, EDGES_EVER = _edges(_HOLDS_NOW), _edges(_HELD), _edges("true")
+
+
+def _listed(label: str) -> str:
+    return f"""
+MATCH (n:{label}) WHERE ($within IS NULL OR n.within = $within) AND n.place > $after
+RETURN n.id AS id, n.place AS place ORDER BY place LIMIT $most
+"""
+
+
+LISTED = {
+    "episode": _listed("Episode"),
+    "summary": _listed("Summary"),
+    "statement": _listed("Statement"),
+    "entity": """
+MATCH (n:Entity) WHERE n.row IS NOT NULL AND n.id > $after
+RETURN n.id AS id, n.id AS place ORDER BY place LIMIT $most
+""",
+    "merge": """
+MATCH (m:Merge) WHERE m.id > $after
+RETURN m.id AS id, m.id AS place ORDER BY place LIMIT $most
+""",
+}
+LINES_OF = """
+UNWIND $said AS x MATCH (:Entity {id: x})<-[:ABOUT]-(:Claim)-[:IN]->(l:Line) WHERE l.id > $after
+RETURN DISTINCT l.id AS id, l.id AS place ORDER BY place LIMIT $most
+"""
+NAMES_OF = """
+MATCH (:Entity {id: $entity})<-[:NAMES]-(n:Name) WHERE n.id > $after
+RETURN n.id AS id, n.id AS place ORDER BY place LIMIT $most
+"""
+MERGES = "MATCH (m:Merge) RETURN m.row ORDER BY m.at, m.id"
+STATS = """
+CALL db.meta.stats() YIELD labels, relTypes
+CALL { MATCH (n:Entity) WHERE n.row IS NOT NULL RETURN count(n) AS entities }
+CALL { MATCH ()-[r:FACT]->() WHERE r.end <= $now RETURN count(r) AS lapsed }
+RETURN labels.Episode, labels.Summary, labels.Statement, entities, relTypes.MERGED_INTO, relTypes.FACT, lapsed,
+    relTypes.PAST, labels.Merge
+"""
+COUNTS = ("episodes", "summaries", "statements", "entities", "merged", "facts", "lapsed", "past", "merges")
+"""What `STATS` answers, in its order; nothing where there was never one."""
+
+
+def _listed_facts(kind: str) -> str:
+    return f"""
+MATCH ()-[r:{kind}]->() WHERE r.place >= $low AND r.place < $high
+RETURN r.place AS place, r.id AS id ORDER BY place, id LIMIT $most
+"""
+
+
+LISTED_FACTS = "UNION ALL".join(map(_listed_facts, FACTS.values()))
+COUNTED_FACTS = "CALL db.meta.stats() YIELD relTypes RETURN relTypes.FACT, relTypes.PAST"
+
+
+def indexes(dimension: int) -> Iterator[str]:
+    """What makes the indexes of a new graph, while nobody else meets it; without vectors where nobody makes any."""
+    yield from (f"CREATE INDEX FOR {each}" for each in _RANGES)
+    for place in PLACES.values():
+        pattern = f"()-[n:{place}]->()" if place in FACTS.values() else f"(n:{place})"
+        yield f"CREATE FULLTEXT INDEX FOR {pattern} ON (n.words)"
+        if dimension:
+            yield f"CREATE VECTOR INDEX FOR {pattern} ON (n.vector) OPTIONS {{dimension: {dimension}, {_HNSW}}}"
+
+
+def text_leg(search: int, letter: KindCode, *, is_narrowed: bool, has_session: bool) -> str:
+    """The part of a search that finds records of a letter by their words."""
+    call, it = _procedure_call("fulltext", letter, f"$any{search}")
+    narrowed = _narrowed(search, it, is_narrowed=is_narrowed, has_session=has_session)
+    where = f"WHERE {narrowed}" if narrowed else ""
+    return f"""
+CALL {{
+  CALL {call} YIELD {it}, score WITH {it}, score {where}
+  WITH {it}, score ORDER BY score DESC LIMIT $pool{search}
+  RETURN {it}.id AS id, {it}.words AS words, score
+}}
+RETURN {search} AS search, 'text' AS part, '{letter}' AS letter, id, score, words
+"""
+
+
+def rarity_legs(search: int, letter: KindCode) -> list[str]:
+    """The parts of a search that count how many records of a letter there are, and hold each of its words."""
+    call, it = _procedure_call("fulltext", letter, "x")
+    counts = "relTypes" if letter in FACTS else "labels"
+    shown = f"{search} AS search, '{{}}' AS part, '{letter}' AS letter"
+    return [
+        f"""
+UNWIND $words{search} AS x CALL {{ WITH x CALL {call} YIELD {it} RETURN count({it}) AS holders }}
+RETURN {shown.format("holders")}, x AS id, holders AS score, '' AS words
+""",
+        f"""
+CALL db.meta.stats() YIELD {counts}
+RETURN {shown.format("count")}, '' AS id, {counts}.{PLACES[letter]} AS score, '' AS words
+""",
+    ]
+
+
+def vector_leg(search: int, letter: KindCode, *, is_narrowed: bool, has_session: bool) -> str:
+    """The part of a search that finds records of a letter by their vectors: exactly among those that a filter leaves.
+
+    A filter behind the HNSW index would starve it, and those that it leaves are mostly few.
+    """
+    narrowed = _narrowed(search, "n", is_narrowed=is_narrowed, has_session=has_session)
+    vector = f"vecf32([y IN split($vector{search}, ',') | toFloat(y)])"
+    if narrowed:
+        label = PLACES[letter]
+        pattern = f"()-[n:{label}]->()" if letter in FACTS else f"(n:{label})"
+        found = f"""UNWIND [{vector}] AS near MATCH {pattern} WHERE n.vector IS NOT NULL AND {narrowed}
+  RETURN n.id AS id, vec.cosineDistance(n.vector, near) AS distance ORDER BY distance, id LIMIT $most{search}"""
+    else:
+        call, it = _procedure_call("vector", letter, f"'vector', $most{search}, {vector}")
+        found = f"CALL {call} YIELD {it}, score RETURN {it}.id AS id, score AS distance"
+    return f"""
+CALL {{
+  {found}
+}}
+RETURN {search} AS search, 'vector' AS part, '{letter}' AS letter, id, 1 - distance AS score, '' AS words
+"""
+
+
+def _procedure_call(index: str, letter: KindCode, rest: str) -> tuple[str, str]:
+    """(call of a procedure, what it yields)."""
+    kind, it = ("Relationships", "relationship") if letter in FACTS else ("Nodes", "node")
+    return f"db.idx.{index}.query{kind}('{PLACES[letter]}', {rest})", it
+
+
+def _narrowed(search: int, it: str, *, is_narrowed: bool, has_session: bool) -> str:
+    times = [f"{it}.start >= $since{search}", f"{it}.start <= $until{search}"] if is_narrowed else []
+    return " AND ".join([*([f"{it}.within = $within{search}"] if has_session else []), *times])

@@ -1,0 +1,5 @@
+"""Knowledge graphs in Redis itself: hashes that are searched, and sorted sets beside them."""
+
+from sharedmem.graph.backends.redis.backend import RedisBackend
+
+__all__ = ["RedisBackend"]

@@ -1,0 +1,333 @@
+"""How a group is laid out in Redis: its keys, the encoding of its records, and their index entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import orjson
+
+from sharedmem.errors import SharedMemoryError
+from sharedmem.graph.records import GRAPH, Claim, Edge, EntityRow, EpisodeRow, FactRow, Row, Version
+from sharedmem.graph.resolution.names import encode_group, trigrams
+from sharedmem.graph.timestamps import OPEN, UNKNOWN_START, ascending_text, descending_text
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.redis.durability import LOG_MODE, DurabilityModes
+from sharedmem.redis.errors import public_key_error
+from sharedmem.redis.keys import Target
+from sharedmem.redis.replies import Argument, ServerError
+from sharedmem.redis.scripts.graphs import GraphScripts
+from sharedmem.search.tags import encode_tag
+from sharedmem.text.analysis import document_terms, namespace_term_prefix
+
+SEPARATOR = "\x1f"
+KIND_CODES = {EpisodeRow: "e", EntityRow: "n", FactRow: "f"}
+_DIGITS = 18
+_TIMES = {"c": 2, "e": 3, "s": 4}
+_OUTSIDE_BODY = ("version", "vector")
+_CLAIM_FIELDS = tuple(Claim.__slots__)
+_EPISODE_FIELDS, _ENTITY_FIELDS, _FACT_FIELDS = (
+    tuple(name for name in row.__slots__ if name not in _OUTSIDE_BODY) for row in (EpisodeRow, EntityRow, FactRow)
+)
+_claim_values = attrgetter(*_CLAIM_FIELDS)
+_episode_values = attrgetter(*_EPISODE_FIELDS)
+_entity_values = attrgetter(*_ENTITY_FIELDS)
+_fact_values = attrgetter(*_FACT_FIELDS)
+_EPOCH = 62_135_596_800_000_000
+"""Microseconds from the beginning of the year 1 to that of 1970."""
+
+
+class IndexEntries(NamedTuple):
+    """What lies beside a row."""
+
+    edges: frozenset[str] = frozenset()
+    claims: frozenset[str] = frozenset()
+    told: frozenset[str] = frozenset()
+    into: frozenset[tuple[str, str]] = frozenset()
+    """(entity, what it was merged into), which lies in `names` under `>` and the entity."""
+
+
+NO_ENTRIES = IndexEntries()
+
+
+def row_record_id(group: str, row: Row) -> str:
+    """How the record of a row is named in its namespace."""
+    return make_record_id(group, KIND_CODES[type(row)], row.id)
+
+
+def name_record_id(name: str) -> str:
+    """The id of the record of a normalised name."""
+    return blake2b(name.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def name_body(name: str, entity: str) -> bytes:
+    """The JSON of such a record."""
+    return orjson.dumps({"name": name, "entity": entity})
+
+
+def make_record_id(group: str, kind: str, id_: str) -> str:
+    """How a record is named in its namespace."""
+    return f"{encode_group(group)}/{kind}/{id_}"
+
+
+def decode_group(text: str) -> str:
+    """The group that stands so in keys."""
+    return text.replace("%2F", "/").replace("%25", "%")
+
+
+# -- bodies -----------------------------------------------------------------------------------------
+
+
+def encode_row(row: Row) -> bytes:
+    """The JSON of a row, without its version and its vector."""
+    if isinstance(row, FactRow):
+        body = dict(zip(_FACT_FIELDS, _fact_values(row), strict=True))
+        body["versions"] = [tuple(version) for version in row.versions]
+    elif isinstance(row, EntityRow):
+        body = dict(zip(_ENTITY_FIELDS, _entity_values(row), strict=True))
+    else:
+        body = dict(zip(_EPISODE_FIELDS, _episode_values(row), strict=True))
+        body["body"] = orjson.Fragment(row.body)
+        body["claims"] = [dict(zip(_CLAIM_FIELDS, _claim_values(claim), strict=True)) for claim in row.claims]
+    return orjson.dumps(body)
+
+
+def decode_row(kind: str, body: bytes, *, version: int, vector: bytes | None = None) -> Row:
+    """The row of a body; whatever else stands in it is left out.
+
+    Raises:
+        ValueError: it is none: another client has written there.
+    """
+    try:
+        return _parse_body(kind, orjson.loads(body), {"version": version, "vector": vector or None})
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ValueError(f"no record of a graph: {error!r}") from error
+
+
+def _parse_body(kind: str, body: dict[str, Any], beside: dict[str, Any]) -> Row:
+    if kind == "f":
+        known = {name: body[name] for name in _FACT_FIELDS}
+        known["versions"] = tuple(Version(*version) for version in body["versions"])
+        return FactRow(**_with_tuples(known, "lines", "episodes"), **beside)
+    if kind == "n":
+        known = {name: body[name] for name in _ENTITY_FIELDS}
+        return EntityRow(**_with_tuples(known, "names", "aliases"), **beside)
+    known = {name: body[name] for name in _EPISODE_FIELDS}
+    known["body"] = orjson.dumps(body["body"])
+    known["claims"] = tuple(Claim(**claim) for claim in body["claims"])
+    known["lines"] = tuple(tuple(lines) for lines in body["lines"])
+    return EpisodeRow(**known, **beside)
+
+
+def _with_tuples(known: dict[str, Any], *names: str) -> dict[str, Any]:
+    for name in names:
+        known[name] = tuple(known[name])
+    return known
+
+
+# -- hashes -----------------------------------------------------------------------------------------
+
+
+def hash_fields(row: Row, namespace: str, group: str, *, now: int) -> list[Argument]:
+    """The fields of a row's hash with their values in turn, its body first, without its version.
+
+    Args:
+        row: what to store.
+        namespace, group: whose.
+        now: stamp of the time by which a fact counts as past.
+    """
+    letter = kind_code(row, now)
+    words: list[Argument] = [
+        "body",
+        encode_row(row),
+        "terms",
+        _terms(row, namespace_term_prefix(namespace)),
+        "facts",
+        letter,
+    ]
+    words += ("ns", namespace, "shelf", encode_tag(search_scope(group, letter)), "at", repr(stamp_ms(_at(row))))
+    if isinstance(row, EpisodeRow) and row.session:
+        words += ("session", encode_tag(row.session))
+    if row.vector:
+        words += ("vector", row.vector)
+    return words
+
+
+def search_scope(group: str, letter: str) -> str:
+    """What tells the records of one letter of a group in a search."""
+    return f"{encode_group(group)}/{letter}"
+
+
+def kind_code(row: Row, now: int) -> str:
+    """What kind of record it is, as a search tells them apart (`records.Letter`)."""
+    if isinstance(row, EpisodeRow):
+        return row.letter
+    if isinstance(row, EntityRow):
+        return "n"
+    current = row.current
+    return "f" if current is not None and current.end > now else "p"
+
+
+def stamp_ms(stamp: int) -> float:
+    """A stamp as milliseconds since 1970."""
+    return (stamp - 1 - _EPOCH) / 1000
+
+
+def _at(row: Row) -> int:
+    if isinstance(row, EpisodeRow):
+        return row.occurred
+    if isinstance(row, EntityRow):
+        return row.recorded
+    return row.versions[-1].start if row.versions else UNKNOWN_START
+
+
+def _terms(row: Row, prefix: str) -> str:
+    if isinstance(row, EntityRow):
+        words = document_terms(" ".join((row.name, *row.aliases, row.summary)))
+        words += dict.fromkeys(gram for name in row.names for gram in trigrams(name))
+    else:
+        words = document_terms(row.text)
+    return prefix + f" {prefix}".join(words) if words else ""
+
+
+# -- what lies beside -------------------------------------------------------------------------------
+
+
+def index_entries(row: Row) -> IndexEntries:
+    """What lies beside a row."""
+    if isinstance(row, FactRow):
+        return IndexEntries(edges=frozenset(_edges(row)), told=frozenset(_fact_register(row)))
+    if isinstance(row, EntityRow):
+        if not row.merged_into:
+            return IndexEntries(told=frozenset((f"n{row.id}",)))
+        told = frozenset((f"n{row.id}", f"o{row.id}"))
+        return IndexEntries(told=told, into=frozenset(((row.id, row.merged_into),)))
+    return IndexEntries(claims=frozenset(_claims(row)), told=frozenset(_episode_register(row)))
+
+
+def _edges(row: FactRow) -> Iterator[str]:
+    kind = "r" if row.target else "a"
+    for version in row.versions:
+        times = _times(version)
+        yield f"{row.source}{SEPARATOR}{kind}{times}>{row.type}{SEPARATOR}{row.target}{SEPARATOR}{row.id}"
+        # What leads back to where it came from is one edge, not two.
+        if row.target and row.target != row.source:
+            yield f"{row.target}{SEPARATOR}{kind}{times}<{row.type}{SEPARATOR}{row.source}{SEPARATOR}{row.id}"
+
+
+def _times(version: Version) -> str:
+    start, recorded = descending_text(version.start), ascending_text(version.recorded)
+    if version.superseded != OPEN:
+        return f"s{ascending_text(version.superseded)}{start}{ascending_text(version.end)}{recorded}"
+    if version.end != OPEN:
+        return f"e{ascending_text(version.end)}{start}{recorded}"
+    return f"c{start}{recorded}"
+
+
+def _fact_register(row: FactRow) -> Iterator[str]:
+    yield f"f{row.id}"
+    current = row.current
+    if current is None or current.end != OPEN:
+        yield f"p{ascending_text(current.end if current else 0)}{row.id}"
+
+
+def _episode_register(row: EpisodeRow) -> Iterator[str]:
+    place = f"{ascending_text(row.occurred)}{row.id}"
+    yield f"e{row.letter}{place}"
+    yield f"{session_prefix(row.session, row.letter)}{place}"
+
+
+def session_prefix(session: str, letter: str) -> str:
+    """What the members of the register begin with that tell the episodes of a session; empty: of none."""
+    return f"t{blake2b(session.encode(errors='surrogatepass'), digest_size=8).hexdigest()}{letter}"
+
+
+def listed_record(group: str, member: str) -> str | None:
+    """The record for which a member of the register stands, if it is the one that stands for it."""
+    if member[0] == "e":
+        return make_record_id(group, "e", member[2 + _DIGITS :])
+    return make_record_id(group, member[0], member[1:]) if member[0] in "nfx" else None
+
+
+def _claims(row: EpisodeRow) -> Iterator[str]:
+    for claim, lines in zip(row.claims, row.lines, strict=True):
+        packed = orjson.dumps(_claim_values(claim)).decode()
+        for line in lines:
+            yield f"l{line}{SEPARATOR}{claim.source}{SEPARATOR}{claim.target}{SEPARATOR}{packed}"
+            for said in {claim.source, claim.target} - {""}:
+                yield f"b{said}{SEPARATOR}{line}{SEPARATOR}{claim.id}"
+
+
+def parse_claim(member: bytes) -> Claim:
+    """The claim that a member of a line tells."""
+    return Claim(*orjson.loads(member.split(b"\x1f", 3)[3]))
+
+
+def parse_edge(member: bytes) -> Edge:
+    """The edge that a member tells."""
+    entity, head, other, fact = member.decode().split(SEPARATOR)
+    section = head[1]
+    behind = 2 + _TIMES[section] * _DIGITS
+    times = [int(head[at : at + _DIGITS]) for at in range(2, behind, _DIGITS)]
+    version = _version(section, times)
+    return Edge(entity, other, head[behind] == ">", head[behind + 1 :], fact, version)
+
+
+def _version(section: str, times: list[int]) -> Version:
+    if section == "c":
+        back, recorded = times
+        return Version(OPEN - back, OPEN, recorded, OPEN)
+    if section == "e":
+        end, back, recorded = times
+        return Version(OPEN - back, end, recorded, OPEN)
+    superseded, back, end, recorded = times
+    return Version(OPEN - back, end, recorded, superseded)
+
+
+class GraphKeys:
+    """What every part of the backend stands on.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose groups.
+        actor: who changes them.
+    """
+
+    def __init__(self, minds: KnowledgeContext, namespace: str, actor: bytes) -> None:
+        self._minds = minds
+        self._namespace = namespace
+        self._actor = actor
+        self._line = minds.line
+        self._keyspace = minds.keyspace
+        self._space = minds.keyspace.space(namespace)
+        self._graphing = GraphScripts(minds.sender)
+        self._records = minds.keyspace.records(GRAPH, namespace).encode()
+
+    @property
+    def _groups(self) -> bytes:
+        return self._keyspace.record_part(GRAPH, self._namespace, "groups")
+
+    def _part(self, group: str, part: str) -> bytes:
+        """One of the keys beside the records of a group."""
+        return self._keyspace.record_item(GRAPH, self._namespace, part, encode_group(group))
+
+    def _parts(self, group: str, *parts: str) -> list[bytes]:
+        return [self._part(group, part) for part in parts]
+
+    def _record(self, named: str) -> bytes:
+        return self._records + named.encode()
+
+    def _target(self, named: str) -> Target:
+        return self._keyspace.target(f"{self._namespace}:${GRAPH}:{named}")
+
+    def _keep(self, named: list[str]) -> DurabilityModes | None:
+        """How records last, where they do: as logs, which never leave Redis by themselves."""
+        if self._minds.tier is None or not named:
+            return None
+        return DurabilityModes(tuple(map(self._target, named)), LOG_MODE * len(named))
+
+    def _explained(self, error: ServerError, group: str) -> SharedMemoryError:
+        key = f"{self._namespace}:${GRAPH}:{encode_group(group)}"
+        return public_key_error(error, self._line.address, key=key, held="foreign value", wanted="graph")

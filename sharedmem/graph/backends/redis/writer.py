@@ -1,0 +1,328 @@
+"""Write groups in Redis: atomic commits, deletion page by page, re-embedded vectors."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from sharedmem.clock import new_id
+from sharedmem.errors import ConflictError, DurabilityPendingError, InternalError, InvalidError, SharedMemoryError
+from sharedmem.graph.backends.redis.layout import (
+    KIND_CODES,
+    NO_ENTRIES,
+    GraphKeys,
+    IndexEntries,
+    decode_row,
+    encode_row,
+    hash_fields,
+    index_entries,
+    listed_record,
+    make_record_id,
+    name_body,
+    name_record_id,
+    row_record_id,
+    session_prefix,
+)
+from sharedmem.graph.backends.redis.reader import RecordLookup
+from sharedmem.graph.protocol import GraphProgress
+from sharedmem.graph.records import (
+    GRAPH,
+    CommitReceipt,
+    CommitRequest,
+    EntityRow,
+    FactRow,
+    LookupRequest,
+    Row,
+    StaleGroup,
+    written_rows,
+)
+from sharedmem.graph.resolution.names import encode_group
+from sharedmem.graph.resolution.resolver import entity_text
+from sharedmem.graph.timestamps import to_stamp
+from sharedmem.index_maintenance import IndexPromoter, RecordReindexer
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.redis.durability import UnsettledError
+from sharedmem.redis.keys import SHARED_SCOPE
+from sharedmem.redis.replies import Argument, Command, Reply, ServerError
+from sharedmem.redis.scripts.graphs import GraphCloseKeys, GraphScripts
+from sharedmem.redis.service_keys import corruption_error
+
+_LEASE_MS = 30_000
+_PAGE = 200
+_CLOSED_PARTS = ("edges", "claims", "names", "merges", "changed", "told")
+
+
+class GroupDeletion(GraphKeys):
+    """Deletes groups."""
+
+    async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
+        """See `GraphBackend.delete`. Two round trips for every 200 records; whoever dies on the way is followed.
+
+        Writers are refused meanwhile; when nobody goes on for 30 s, the next writer finishes this first. What was
+        looked at before the end can not be built upon any more: an ingestion under way begins anew.
+        """
+        begun = await self._close(group)
+        if begun is None:
+            return 0
+        token, left = begun
+        deleted = 0
+        word = "more"
+        while word == "more":
+            word, count = await self._forget_page(group, token)
+            deleted += count
+            if progress is not None:
+                progress(min(deleted, left), left)
+        return deleted
+
+    async def _close(self, group: str) -> tuple[str, int] | None:
+        keys = GraphCloseKeys(self._groups, *self._parts(group, *_CLOSED_PARTS))
+        try:
+            return await self._graphing.graph_close(
+                self._space, keys, self._actor, group=encode_group(group), token=new_id(), lease_ms=_LEASE_MS
+            )
+        except ServerError as error:
+            raise self._explained(error, group) from error
+
+    async def _forget_page(self, group: str, token: str) -> tuple[str, int]:
+        told = self._part(group, "told")
+        page = await self._line.call("ZRANGE", told, 0, _PAGE - 1)
+        assert isinstance(page, list)
+        members = [member for member in page if isinstance(member, bytes)]
+        named = [name for member in members if (name := listed_record(group, member.decode()))]
+        try:
+            return await self._graphing.graph_forget(
+                self._space,
+                self._actor,
+                keys=[*map(self._record, named), self._common("log"), self._groups, told],
+                group=encode_group(group),
+                token=token,
+                lease_ms=_LEASE_MS,
+                key=self._record(encode_group(group)),
+                members=members,
+                keep=self._keep(named),
+            )
+        except ServerError as error:
+            raise self._explained(error, group) from error
+        except UnsettledError as error:
+            word, _, count = error.reply.decode().partition(" ")
+            return word, int(count or 0)
+
+    def _common(self, part: str) -> bytes:
+        return self._keyspace.record_part(GRAPH, self._namespace, part)
+
+
+MOST_AT_ONCE = 2_000
+"""Records that one call of a script writes: it holds up everybody for that long."""
+_SHARED = ("edges", "claims", "names", "merges", "changed", "told")
+_CLOSED = "GROUPCLOSED"
+_DAMAGED = "DAMAGED"
+_ANY_VERSION = -1
+
+
+class CommitWriter(RecordLookup, GroupDeletion):
+    """Writes changes down."""
+
+    async def commit(self, group: str, changes: CommitRequest, *, seen: int) -> CommitReceipt | StaleGroup:
+        """See `GraphBackend.commit`. One round trip; more when somebody has left the deletion of the group undone.
+
+        Two more where facts lie otherwise than their lines tell, as they do while a merge is under way. One more for
+        facts that change where a durable tier takes them.
+
+        Raises:
+            InvalidError: over `MOST_AT_ONCE` records.
+            ConflictError: the group is being deleted.
+            CorruptionError: a record has a version that was never given.
+            DurabilityPendingError: it is written, but the durable tier, which is waited for, does not have it.
+            UnavailableError: the server cannot be reached.
+        """
+        step = _CommitArguments(group, changes, lasts=self._minds.tier is not None)
+        if step.size > MOST_AT_ONCE:
+            raise InvalidError("changes", f"{step.size} records", f"commit at most {MOST_AT_ONCE} at once")
+        step.vectors = await self._vectors(step)
+        reply = await self._written(group, step, self._words(group, step), seen)
+        if reply == b"UNFINISHED":
+            await self.delete(group)
+            return StaleGroup()
+        if reply == b"BEHIND":
+            return StaleGroup()
+        if reply == b"OTHER":
+            return await self.commit(group, await self._stored_form(group, step), seen=seen)
+        version, *turns = map(int, reply.split())
+        IndexPromoter.of(self._minds, self._minds.graphs, self._namespace).count_writes(step.size)
+        return CommitReceipt(version, tuple(zip(step.sessions, turns, strict=True)))
+
+    async def _stored_form(self, group: str, step: _CommitArguments) -> CommitRequest:
+        """The same changes, with the facts that they replace as these are kept. One round trip."""
+        facts = (*step.changes.facts, *step.gone)
+        lie = (await self.look(group, LookupRequest(facts=tuple(row.id for row in facts)))).facts
+        others = (row for row in step.changes.former if not isinstance(row, FactRow))
+        return replace(step.changes, former=(*others, *lie.values()))
+
+    async def _written(self, group: str, step: _CommitArguments, words: list[Argument], seen: int) -> bytes:
+        log, place = self._common("log"), self._common("place")
+        shared = [log, place, self._groups, *self._parts(group, *_SHARED)]
+        try:
+            return await self._graphing.graph_commit(
+                self._space,
+                self._actor,
+                keys=[*map(self._record, step.named), *shared],
+                group=encode_group(group),
+                seen=seen,
+                words=words,
+                keep=self._keep(step.named),
+            )
+        except ServerError as error:
+            raise await self._refused(error, group, step) from error
+        except UnsettledError as error:
+            key = self._target(step.named[0]).key
+            raise DurabilityPendingError(key, int(error.reply.split()[0]), str(error.cause)) from error.cause
+
+    async def _refused(self, error: ServerError, group: str, step: _CommitArguments) -> SharedMemoryError:
+        if error.code == _CLOSED:
+            return ConflictError(f"group {group!r} is being deleted; try again when that is done")
+        if error.code == _DAMAGED:
+            keys = [self._record(named) for named in step.named]
+            versions = await self._line.read_many([("HGET", key, "version") for key in keys])
+            newest = max(zip(map(_number, versions), keys, strict=True))
+            return corruption_error(newest[1], f"its version {newest[0]} was never given")
+        return self._explained(error, group)
+
+    def _words(self, group: str, step: _CommitArguments) -> list[Argument]:
+        now = to_stamp("now", self._minds.clock.now())
+        words: list[Argument] = []
+        for row in step.rows:
+            told = hash_fields(row, self._namespace, group, now=now)
+            words += (step.expected(row), self._embedding(step, row), len(told), *told)
+        for name, entity in step.spare:
+            words += (_ANY_VERSION, "", 2, "body", name_body(name, entity))
+        for row in step.gone:
+            words += (step.expected(row), "", 0)
+        for block in step.blocks():
+            words.append(len(block))
+            words += block
+        spoken = [word for what, id_ in step.changes.told for word in (what, self._record(step.named_of(id_)))]
+        heads = [session_prefix(session, "e") for session in step.sessions]
+        return [*words, len(spoken), *spoken, len(heads), *heads]
+
+    def _embedding(self, step: _CommitArguments, row: Row) -> bytes:
+        """The vector as the durable tier has it: that which lies there when the row brings none."""
+        if self._minds.tier is None:
+            return b""
+        before = step.former.get((KIND_CODES[type(row)], row.id))
+        vector = row.vector or (before.vector if before else None) or step.vectors.get(row.id)
+        return b64encode(vector) if vector else b""
+
+    async def _vectors(self, step: _CommitArguments) -> dict[str, bytes]:
+        """Those of facts that change and keep their vectors, which only the durable tier wants. One round trip."""
+        if self._minds.tier is None:
+            return {}
+        rows = [row for row in step.rows if isinstance(row, FactRow) and ("f", row.id) in step.former]
+        lacking = [row for row in rows if not row.vector]
+        looks: list[Command] = [("HGET", self._record(row_record_id(step.group, row)), "vector") for row in lacking]
+        found = zip(lacking, await self._line.read_many(looks), strict=True) if looks else ()
+        return {row.id: vector for row, vector in found if isinstance(vector, bytes)}
+
+
+class _CommitArguments:
+    """What a step changes, as it lies in Redis."""
+
+    def __init__(self, group: str, changes: CommitRequest, *, lasts: bool) -> None:
+        self.changes = changes
+        self.rows = written_rows(changes)
+        self.former = {(KIND_CODES[type(row)], row.id): row for row in changes.former}
+        stay = {row.id for row in changes.facts}
+        self.gone = [row for row in changes.former if isinstance(row, FactRow) and row.id not in stay]
+        self.size = len(self.rows) + len(self.gone)
+        # Redis has them beside the records: only the durable tier wants one for each.
+        self.spare = _extra_names(changes) if lasts else []
+        names = [make_record_id(group, "x", name_record_id(name)) for name, _ in self.spare]
+        self.named = [
+            *(row_record_id(group, row) for row in self.rows),
+            *names,
+            *(row_record_id(group, row) for row in self.gone),
+        ]
+        new = (row for row in changes.episodes if row.letter == "e" and ("e", row.id) not in self.former)
+        self.sessions = tuple(dict.fromkeys(row.session for row in new))
+        self.group = group
+        self.vectors: dict[str, bytes] = {}
+        """Of facts, by id, where their rows bring none."""
+
+    def expected(self, row: Row) -> int | bytes:
+        """The version that a record must have for this to be written; of a fact that nobody has looked at its body.
+
+        Raises:
+            InternalError: it replaces a row that was not handed in: what lies beside that one would stay.
+        """
+        before = self.former.get((KIND_CODES[type(row)], row.id))
+        if isinstance(row, FactRow) and (before is None or not before.version):
+            return b"{}" if before is None else encode_row(before)
+        if before is None and row.version:
+            raise InternalError(f"{row.id!r} replaces a record, so that record belongs in Changes.former")
+        return before.version if before else 0
+
+    def named_of(self, id_: str) -> str:
+        """The record that an announcement is about; an episode where it is none of these."""
+        for row in self.rows:
+            if row.id == id_:
+                return row_record_id(self.group, row)
+        return make_record_id(self.group, "e", id_)
+
+    def blocks(self) -> list[list[Argument]]:
+        """What else is written, in the order in which the script takes it."""
+        changes = self.changes
+        before = _join_entries(index_entries(row) for row in self._replaced())
+        after = _join_entries(index_entries(row) for row in self.rows)
+        after = after._replace(told=after.told | {f"x{name_record_id(name)}" for name, _ in self.spare})
+        members = zip(before[:3], after[:3], strict=True)
+        blocks: list[list[Argument]] = [list(changes.guards), list(changes.steady)]
+        for gone, there in members:
+            blocks += (sorted(gone - there), [word for member in sorted(there - gone) for word in (0, member)])
+        still = dict(after.into)
+        unmerged: list[Argument] = [f">{id_}" for id_, _ in sorted(before.into) if id_ not in still]
+        merged: list[Argument] = [word for id_, into in sorted(after.into) for word in (f">{id_}", into)]
+        return [*blocks, unmerged, merged, list(chain(*changes.names)), list(chain(*changes.merges))]
+
+    def _replaced(self) -> Iterable[Row]:
+        kept = {(KIND_CODES[type(row)], row.id) for row in self.rows}
+        return (row for key, row in self.former.items() if key in kept or isinstance(row, FactRow))
+
+
+def _number(version: Reply) -> int:
+    return int(version) if isinstance(version, bytes) and version.isdigit() else 0
+
+
+def _extra_names(changes: CommitRequest) -> list[tuple[str, str]]:
+    """Names of which the row of their entity does not tell: it has no room for more, or is not written."""
+    told = {(name, row.id) for row in changes.entities for name in row.names}
+    return [one for one in changes.names if one[1] and one not in told]
+
+
+def _join_entries(parts: Iterable[IndexEntries]) -> IndexEntries:
+    every = [NO_ENTRIES, *parts]
+    return IndexEntries(*(frozenset().union(*column) for column in zip(*every, strict=True)))
+
+
+class ReembeddedGraphs(RecordReindexer):
+    """The records of graphs that are searched in one index, before and after it is built anew.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose index; None for the one that small namespaces share.
+    """
+
+    def __init__(self, minds: KnowledgeContext, namespace: str | None) -> None:
+        super().__init__(minds, minds.graphs, namespace)
+        self._graphing = GraphScripts(minds.sender)
+
+    def _text(self, id_: str, body: bytes) -> str:
+        try:
+            row: Row = decode_row(id_.split("/", 2)[1], body, version=0)
+        except (ValueError, IndexError):
+            return ""
+        return entity_text(row) if isinstance(row, EntityRow) else row.text
+
+    async def _give(self, namespace: str, keys: Sequence[bytes], vectors: Sequence[Argument]) -> None:
+        space = self._minds.keyspace.space(namespace)
+        await self._graphing.graph_embed(space, SHARED_SCOPE.encode(), keys=keys, vectors=vectors)

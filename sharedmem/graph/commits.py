@@ -1,0 +1,183 @@
+"""What every commit to a group needs: embeddings of its texts, retries on conflict, splitting into batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+import orjson
+
+from sharedmem.errors import ConflictError, SharedMemoryError
+from sharedmem.graph.protocol import GraphBackend
+from sharedmem.graph.records import CommitRequest, EpisodeRow, FactRow, Row, StaleGroup
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.redis.vectors import Vector, to_half
+
+
+class TextEmbeddings:
+    """What texts mean, as far as there is an embedder that can be asked.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose texts these are.
+    """
+
+    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
+        self._counters = minds.counters
+        self._embedder = minds.embedder_of(namespace)
+
+    async def of(self, texts: Iterable[str]) -> dict[str, Vector]:
+        """The vectors of some texts, of unit length; without those that have no meaning to the embedder.
+
+        Never fails: what has no vector is found by its words. Failures are counted as `graph_unembedded`.
+        """
+        wanted = [text for text in dict.fromkeys(texts) if text.strip()]
+        if self._embedder is None or not wanted:
+            return {}
+        try:
+            embeddings = await self._embedder.embed(wanted)
+        except SharedMemoryError:
+            self._counters.add("graph_unembedded", len(wanted))
+            return {}
+        pairs = zip(wanted, embeddings.vectors, strict=True)
+        return {text: vector for text, vector in pairs if vector.any()}
+
+    async def halves(self, texts: Iterable[str]) -> dict[str, bytes]:
+        """As `of`, in the half precision that lies in Redis."""
+        return {text: to_half(vector) for text, vector in (await self.of(texts)).items()}
+
+
+_MOST_TRIES = 200
+T = TypeVar("T")
+
+
+class CommitRetries:
+    """Whose turn it is to change a group of a namespace, among the tasks of one hub: they would only collide."""
+
+    def __init__(self, minds: KnowledgeContext) -> None:
+        self._minds = minds
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._users: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, minds: KnowledgeContext, namespace: str) -> CommitRetries:
+        """The one that all stores of a namespace share in this hub."""
+        return minds.shared(cls, namespace, lambda: cls(minds))
+
+    async def until_written(self, group: str, attempt: Callable[[], Awaitable[T | StaleGroup]]) -> T:
+        """What an attempt gives as soon as nobody else was faster.
+
+        Args:
+            group: which is changed.
+            attempt: looks, decides and commits; `StaleGroup` when it has to look again.
+
+        Raises:
+            ConflictError: somebody else was faster again and again.
+        """
+        async with self._turn(group):
+            for tries, pause in enumerate(self._minds.line.pauses()):
+                outcome = await attempt()
+                if not isinstance(outcome, StaleGroup):
+                    return outcome
+                self._minds.counters.increment("graph_conflicts")
+                if tries >= _MOST_TRIES:
+                    break
+                # The first time at once: who was faster is done by now.
+                await self._minds.clock.sleep(pause if tries else 0)
+        advice = f"others change the same entities of group {group!r} without end; try again later"
+        raise ConflictError(advice)
+
+    @asynccontextmanager
+    async def _turn(self, group: str) -> AsyncIterator[None]:
+        lock = self._locks.setdefault(group, asyncio.Lock())
+        self._users[group] = self._users.get(group, 0) + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._users[group] -= 1
+            if not self._users[group]:
+                del self._locks[group], self._users[group]
+
+
+RECORDS_AT_ONCE = 400
+"""Records that one commit writes, of a step that has to write more."""
+
+
+def with_stored_vector(row: FactRow, held: FactRow | None) -> FactRow:
+    """A fact as it should be, with the version and the vector of the one that is there."""
+    return row if held is None else replace(row, version=held.version, vector=held.vector)
+
+
+def body_with_facts(row: EpisodeRow, *, ended: set[str], come: Iterable[str]) -> bytes:
+    """The body of an episode that names the facts which follow from it now."""
+    told = orjson.loads(row.body)
+    before = told.get("fact_ids", [])
+    fresh = [id_ for id_ in come if id_ not in before]
+    if ended.isdisjoint(before) and not fresh:
+        return row.body
+    told["fact_ids"] = [*(id_ for id_ in before if id_ not in ended), *fresh]
+    return orjson.dumps(told)
+
+
+def split_commit(changes: CommitRequest) -> list[CommitRequest]:
+    """The same in parts of so many records as one commit may write: the episodes first, then the facts."""
+    former = {(type(row), row.id): row for row in changes.former}
+    left: list[Row] = [*changes.episodes, *changes.facts]
+    taken = {(type(row), row.id) for row in left}
+    gone = [row for key, row in former.items() if key not in taken]
+    every = [*left, *gone]
+    return [
+        replace(
+            changes,
+            episodes=tuple(row for row in some if isinstance(row, EpisodeRow)),
+            facts=tuple(row for row in some if isinstance(row, FactRow) and (FactRow, row.id) in taken),
+            former=tuple(former[type(row), row.id] for row in some if (type(row), row.id) in former),
+        )
+        for some in (every[first : first + RECORDS_AT_ONCE] for first in range(0, len(every), RECORDS_AT_ONCE))
+    ]
+
+
+class BatchedCommits:
+    """Writes steps of any size.
+
+    Args:
+        backend: keeps the graph.
+        meanings: vectors for facts that come to be.
+    """
+
+    def __init__(self, backend: GraphBackend, meanings: TextEmbeddings) -> None:
+        self._backend = backend
+        self._meanings = meanings
+
+    async def write(
+        self, group: str, changes: CommitRequest, former: Mapping[str, FactRow], *, seen: int
+    ) -> bool | StaleGroup:
+        """Write a step. Cut off between two commits, it is begun again and finds what is still to be done.
+
+        Args:
+            group: whose graph.
+            changes: the episodes and facts.
+            former: facts by id as they are, so that vectors are made only for those that come to be.
+            seen: the version that includes all that was read.
+
+        Raises:
+            UnavailableError: the server cannot be reached.
+        """
+        embedded = await self._embedded(changes, former)
+        for piece in split_commit(embedded):
+            outcome = await self._backend.commit(group, piece, seen=seen)
+            if isinstance(outcome, StaleGroup):
+                return outcome
+            # Nobody was between: else this piece would have found its lines changed.
+            seen = outcome.version
+        return True
+
+    async def _embedded(self, changes: CommitRequest, former: Mapping[str, FactRow]) -> CommitRequest:
+        fresh = [row.text for row in changes.facts if row.id not in former]
+        halves = await self._meanings.halves(fresh)
+        facts = tuple(row if row.id in former else replace(row, vector=halves.get(row.text)) for row in changes.facts)
+        return replace(changes, facts=facts)

@@ -1,0 +1,1 @@
+"""Extraction of entities and statements from episodes, by rules or by a language model."""

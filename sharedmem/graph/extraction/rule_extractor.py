@@ -1,0 +1,262 @@
+"""Extract entities and facts by rules, without a language model."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import lru_cache
+
+from sharedmem.errors import InvalidError
+from sharedmem.graph.episode_input import content_text
+from sharedmem.graph.extraction.dates import DateMention, DateReader
+from sharedmem.graph.extraction.entity_spans import (
+    AMOUNT,
+    BUILTIN_PATTERNS,
+    EntitySpan,
+    FoundSpans,
+    Gazetteer,
+    NamePattern,
+    Speaker,
+    language_words,
+)
+from sharedmem.graph.extraction.entity_spans import GazetteerEntry as KnownName
+from sharedmem.graph.extraction.protocol import Extraction, Known, Mention, Statement
+from sharedmem.graph.extraction.rules import (
+    Rule,
+    RuleMatch,
+    RuleSet,
+    build_statements,
+    find_aliases,
+    find_names,
+    find_types,
+    stated_times,
+)
+from sharedmem.graph.extraction.tokenization import mask_sentence, remove_placeholders, split_sentences
+from sharedmem.graph.resolution.names import normalize_name
+from sharedmem.models import Episode
+
+NAME = "rules (heuristic)"
+LONGEST_READ = 20_000
+"""Characters of an episode that are looked at."""
+_ASSISTANT_SOURCES = frozenset({"agent", "assistant", "system"})
+# What is only asked, thought of or wished for is not said.
+_HYPOTHETICAL = re.compile(
+    r"\W*(?:if|unless|whether|suppose|supposing|imagine|assuming|maybe|perhaps|could|would|should|can|might|i wish"
+    r"|wenn|falls|ob|vielleicht|peut-être|may (?:i|you|we|he|she|it|they))\b",
+    re.IGNORECASE,
+)
+_CORRECTION = re.compile(r"\W*(?:sorry|correction|actually|no|oops|pardon|rather|i mean|i meant)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleBook:
+    """What the rules of an application know."""
+
+    rules: tuple[Rule, ...] = ()
+    vocabulary: tuple[KnownName, ...] = ()
+    forms: tuple[NamePattern, ...] = ()
+    languages: tuple[str, ...] = ("en",)
+    speaker: str = "user"
+    """Who "I" is where an episode names no user."""
+    builtin: bool = True
+    """Whether the shipped rules come behind the application's."""
+
+
+class RuleExtractor:
+    """Finds entities and facts by forms, vocabularies and rules. It is a heuristic.
+
+    Args:
+        book: the rules; without it those that are shipped.
+    """
+
+    def __init__(self, book: RuleBook | None = None) -> None:
+        self._book = book or RuleBook()
+        shipped = _builtin_rules() if self._book.builtin else ()
+        forms = (*self._book.forms, *BUILTIN_PATTERNS)
+        words = {word for rule in (*self._book.rules, *shipped) for word in rule.words}
+        self._rules = RuleSet(self._book.rules, shipped, frozenset(form.type for form in forms))
+        self._lexicon = Gazetteer(
+            forms, self._book.vocabulary, words=words, tongue=language_words(self._book.languages)
+        )
+        self._dates: DateReader | None = None
+
+    @property
+    def name(self) -> str:
+        """`rules (heuristic)`."""
+        return NAME
+
+    @property
+    def wants_known(self) -> bool:
+        """Rules look at nothing but the episode."""
+        return False
+
+    async def extract(self, episode: Episode, known: Known) -> Extraction:  # noqa: ARG002  # rules need none
+        """What an episode mentions and says. No round trip; the first 20,000 characters are read.
+
+        Raises:
+            UnsupportedError: dateparser is not installed; says how to get it.
+            InvalidError: the episode does not say when it happened.
+        """
+        if episode.occurred_at is None:
+            raise InvalidError("occurred_at", None, "an episode is read against the time when it happened")
+        if self._dates is None:
+            # The library and the words of a language are loaded once, for longer than an event loop may stand still.
+            self._dates = await asyncio.to_thread(_date_reader, self._book.languages)
+        listening = episode.source in _ASSISTANT_SOURCES
+        speaker = Speaker(episode.user or self._book.speaker, is_listening=listening)
+        text = content_text(episode.content)
+        reading = _EpisodeReader(remove_placeholders(text[:LONGEST_READ]), self._lexicon, self._rules)
+        reading.read(self._dates, speaker, episode.occurred_at)
+        left_out = [f"only the first {LONGEST_READ:,} characters were read"] if len(text) > LONGEST_READ else []
+        return reading.extraction(left_out)
+
+    def __repr__(self) -> str:
+        return f"<RuleExtractor {NAME}: {len(self._rules)} rules>"
+
+
+@lru_cache(1)
+def _builtin_rules() -> tuple[Rule, ...]:
+    # Compiled when first needed: `import sharedmem` is light.
+    from sharedmem.graph.extraction.builtin_rules import BUILTIN_RULES  # noqa: PLC0415
+
+    return BUILTIN_RULES
+
+
+def _date_reader(languages: tuple[str, ...]) -> DateReader:
+    with _READER_LOCK:  # many episodes may be the first one
+        return _cached_date_reader(languages)
+
+
+_READER_LOCK = threading.Lock()
+_cached_date_reader = lru_cache(8)(DateReader)
+
+
+@dataclass(slots=True)
+class _Mentioned:
+    name: str
+    type: str = ""
+    aliases: dict[str, None] = field(default_factory=dict)
+
+
+class _EpisodeReader:
+    """One episode, as it is read sentence by sentence."""
+
+    def __init__(self, text: str, lexicon: Gazetteer, rules: RuleSet) -> None:
+        self._text = text
+        self._lexicon = lexicon
+        self._rules = rules
+        self._mentioned: dict[str, _Mentioned] = {}
+        self._statements: list[Statement] = []
+        self._last = 0
+        """Number of the first statement of the sentence that said something last."""
+        self._types: dict[str, str] = {}
+        self._other_names: dict[str, str] = {}
+        """Name by another name of the same."""
+
+    def read(self, dates: DateReader, speaker: Speaker, occurred_at: datetime) -> None:
+        found = self._lexicon.sure(self._text)
+        spans = list(split_sentences(self._text, found.free))
+        dated = [self._dated(span, found, dates, occurred_at) for span in spans]
+        self._lexicon.likely(found, {begin for begin, _ in spans}, speaker)
+        found.spots.sort(key=lambda spot: spot.begin)
+        begins = [spot.begin for spot in found.spots]
+        for span, times in zip(spans, dated, strict=True):
+            inside = found.spots[bisect_left(begins, span[0]) : bisect_left(begins, span[1])]
+            self._sentence(span, [spot for spot in inside if spot.end <= span[1]], times)
+
+    def _dated(
+        self, span: tuple[int, int], found: FoundSpans, dates: DateReader, occurred_at: datetime
+    ) -> list[DateMention]:
+        times = []
+        for time in dates.read(self._text[slice(*span)], occurred_at):
+            place = (time.span[0] + span[0], time.span[1] + span[0])
+            if found.is_free(*place):
+                found.block(*place)
+                times.append(time._replace(span=place))
+        return times
+
+    def _sentence(self, span: tuple[int, int], spots: list[EntitySpan], times: list[DateMention]) -> None:
+        for spot in spots:
+            if spot.type != AMOUNT and spot.certainty != "beginning":
+                self._mention(spot.name, spot, "")
+        said = self._text[slice(*span)]
+        if said.rstrip("\"') ").endswith("?") or _HYPOTHETICAL.match(said):
+            return
+        sentence = mask_sentence(self._text, span, spots, [time.span for time in times])
+        fits = self._rules.fits(self._text, sentence, self._types) if spots else []
+        if fits:
+            self._last = len(self._statements)
+        elif times and _CORRECTION.match(said):
+            self._correct(times)
+        for fit, place in zip(fits, stated_times(fits, times), strict=True):
+            self._statements += build_statements(fit, place)
+            self._learn(fit)
+
+    def _correct(self, times: list[DateMention]) -> None:
+        """What the last sentence said holds since another time: "Sorry, it was in March"."""
+        start = next((time.start for time in times if time.start is not None), None)
+        if start is not None:
+            self._statements[self._last :] = [
+                replace(statement, valid_from=start) for statement in self._statements[self._last :]
+            ]
+
+    def _learn(self, fit: RuleMatch) -> None:
+        for name, type_ in find_types(fit):
+            self._types.setdefault(name, type_)
+        for name, spot, type_ in find_names(fit):
+            self._mention(name, spot, type_)
+        for name, other in find_aliases(fit):
+            self._other_names.setdefault(other, name)
+
+    def _mention(self, name: str, spot: EntitySpan | None, type_: str) -> None:
+        if not normalize_name(name):
+            return
+        mentioned = self._mentioned.setdefault(name, _Mentioned(name))
+        mentioned.type = mentioned.type or type_ or (spot.type if spot is not None else "")
+        for alias in spot.aliases if spot is not None else ():
+            mentioned.aliases[alias] = None
+
+    def extraction(self, warnings: list[str]) -> Extraction:
+        mentions = [
+            self._finished(mentioned) for mentioned in self._mentioned.values() if not self._is_other(mentioned)
+        ]
+        return Extraction(tuple(mentions), tuple(self._finished_statements()), (), tuple(warnings))
+
+    def _is_other(self, mentioned: _Mentioned) -> bool:
+        return self._same(mentioned.name) != mentioned.name
+
+    def _same(self, name: str) -> str:
+        """The name under which something is mentioned that has several."""
+        seen = {name}
+        while (first := self._other_names.get(name)) is not None and first not in seen:
+            seen.add(first)
+            name = first
+        return name if self._other_names.get(name) is None else min(seen)
+
+    def _finished(self, mentioned: _Mentioned) -> Mention:
+        others = [
+            other for other in self._other_names if other != mentioned.name and self._same(other) == mentioned.name
+        ]
+        aliases = dict.fromkeys((*mentioned.aliases, *others))
+        type_ = (
+            mentioned.type if mentioned.type not in {"", "title"} else self._types.get(mentioned.name, mentioned.type)
+        )
+        return Mention(mentioned.name, type_, tuple(aliases))
+
+    def _finished_statements(self) -> Iterator[Statement]:
+        told: list[Statement] = []
+        for said in self._statements:
+            if not (normalize_name(said.source) and (normalize_name(said.target) or not said.target)):
+                continue
+            source, target = self._same(said.source), self._same(said.target) if said.target else ""
+            statement = Statement(
+                *(source, said.type, target, said.value, said.says), valid_from=said.valid_from, valid_to=said.valid_to
+            )
+            if source != target and statement not in told:
+                told.append(statement)
+                yield statement

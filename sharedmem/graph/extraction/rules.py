@@ -1,0 +1,497 @@
+"""The rule language: compile `{person} moved to {city} -> lives_in(person, city)`, and match it against sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from sharedmem.errors import InvalidError
+from sharedmem.graph.extraction.dates import DateMention
+from sharedmem.graph.extraction.entity_spans import AMOUNT, PERSON, EntitySpan
+from sharedmem.graph.extraction.protocol import Statement
+from sharedmem.graph.extraction.tokenization import DATE_PLACEHOLDER, NAME_PLACEHOLDERS, MaskedSentence, split_words
+from sharedmem.models import UNKNOWN, Unknown
+
+Since = Literal["episode", "unknown", "required"]
+SlotKind = Literal["name", "me", "thing", "amount", "number", "words"]
+
+LONGEST_RULE = 500
+_MOST_SLOTS, _MOST_GROUPS = 6, 8
+_ARROW = "->"
+_SLOT_KINDS: Mapping[str, SlotKind] = {"me": "me", "amount": "amount", "number": "number", "words": "words"}
+_ME = "{me}"
+
+_PIECE = re.compile(
+    r"\{(?P<slot>[^{}]*)\}(?P<own>'s)?|\[(?P<maybe>[^\[\]]*)\]|\((?P<either>[^()]*)\)|(?P<word>[^\s{}\[\]()]+)|(?P<bad>\S)"
+)
+_SLOT = re.compile(r"\s*(?P<name>[^\W\d]\w*)\s*(?::\s*(?P<types>[\w-]+(?:\s*\|\s*[\w-]+)*)\s*)?")
+_CONCLUSION = re.compile(
+    r"(?P<ends>ends\s+)?(?P<type>@?[^\W\d][\w -]*?)\s*"
+    r"\(\s*(?P<source>\"[^\"]*\"|\w+)\s*(?:,\s*(?P<target>\"[^\"]*\"|\w+)\s*)?\)"
+    r"(?:\s*=\s*(?P<value>\S.*))?",
+    re.DOTALL,
+)
+_SEMICOLON = re.compile(r";(?=(?:[^\"]*\"[^\"]*\")*[^\"]*$)")
+_VALUE_SLOT = re.compile(r"\{(\w+)\}")
+
+_BETWEEN = f"(?:{DATE_PLACEHOLDER} ){{0,2}}"
+_NAME = f"[{NAME_PLACEHOLDERS}]"
+# Where a few words that name a thing end.
+_NO_THING = (
+    "and|or|but|because|since|which|that|who|with|without|for|from|to|into|in|on|at|by|of|off|as|if|when|while|before|after"
+    "|until|is|are|was|were|be|been|am|has|have|had|will|would|can|could|not|no|it|they|them|this|these|those|my|your|via"
+    "|through|during|about|over|under|than|then|arrived|broken|back|out|up|down|again|it's|he|she|we|you"
+)
+_PATTERNS: Mapping[SlotKind, str] = {
+    "name": f"{_NAME} ",
+    "me": f"{_NAME} ",
+    "thing": rf"(?:{_NAME} |(?:(?!(?:{_NO_THING}) )[^\W_{NAME_PLACEHOLDERS}][\w'-]{{0,40}} ){{1,4}})",
+    "amount": f"{_NAME} ",
+    "number": r"\d[\d.,]{0,20} ",
+    "words": rf"(?:[^\W_{NAME_PLACEHOLDERS}][\w'-]{{0,40}} ){{1,12}}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place in a rule."""
+
+    name: str
+    kind: SlotKind
+    types: frozenset[str] = frozenset()
+    """None: of any type."""
+    becomes: str = ""
+    """The type of a name that had none."""
+
+
+class Conclusion(NamedTuple):
+    """What follows where a rule fits."""
+
+    says: Literal["holds", "ends", "alias"]
+    type: str
+    source: str
+    """Name of a slot, or a name in quotes."""
+    target: str
+    value: Any
+    value_slot: str
+    """Of an attribute; empty when `value` counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule that can be applied."""
+
+    text: str
+    pattern: re.Pattern[str]
+    slots: tuple[Slot, ...]
+    conclusions: tuple[Conclusion, ...]
+    since: Since
+    anchor: frozenset[str]
+    """One of these words stands in every sentence that it fits."""
+    words: frozenset[str]
+    """All its words."""
+
+
+def parse_rule(text: str, *, since: Since = "episode") -> Rule:
+    """A rule that is written in one line.
+
+    Raises:
+        InvalidError: it is none; says why.
+    """
+    when, arrow, then = text.partition(_ARROW)
+    if not arrow:
+        raise InvalidError("rule", text, "write it as: pattern -> conclusion")
+    return compile_rule(when, [then], since=since)
+
+
+def compile_rule(when: str, then: Sequence[str], *, since: Since = "episode") -> Rule:
+    """A rule.
+
+    Args:
+        when: the pattern.
+        then: conclusions; each may hold several, separated by semicolons.
+        since: since when it holds if the sentence has no date.
+
+    Raises:
+        InvalidError: it is none; says why.
+    """
+    text = f"{when.strip()} {_ARROW} {'; '.join(part.strip() for part in then)}"
+    if len(text) > LONGEST_RULE:
+        raise InvalidError("rule", text, f"keep it within {LONGEST_RULE} characters")
+    pieces = list(_parse_elements(when, text))
+    slots = tuple(piece.slot for piece in pieces if piece.slot is not None)
+    _check_slots(slots, pieces, text)
+    anchor = _anchor(pieces, text)
+    names = {slot.name: slot for slot in slots}
+    conclusions = tuple(
+        _parse_conclusion(part, names, text) for each in then for part in _SEMICOLON.split(each) if part.strip()
+    )
+    if not conclusions:
+        raise InvalidError("rule", text, "say behind -> what follows, as in lives_in(person, city)")
+    words = frozenset(word for piece in pieces for choice in piece.choices for word in choice.split())
+    pattern = re.compile(f"(?<= ){''.join(_regex(piece) for piece in pieces)}")
+    return Rule(text, pattern, slots, conclusions, since, anchor, words)
+
+
+class _Element(NamedTuple):
+    choices: tuple[str, ...]
+    """Words, or several choices of words; empty for a slot."""
+    optional: bool = False
+    slot: Slot | None = None
+    owns: bool = False
+
+
+def _parse_elements(when: str, text: str) -> Iterator[_Element]:
+    found = list(_PIECE.finditer(when))
+    for number, match in enumerate(found):
+        if match["bad"]:
+            raise InvalidError(
+                "rule", text, f"{match['bad']!r} has no partner; brackets hold only words, and are not nested"
+            )
+        if match["slot"] is not None:
+            yield _Element((), slot=_parse_slot(match["slot"], text), owns=match["own"] is not None)
+            if match["own"]:
+                yield _Element(("'s",))
+            continue
+        after = found[number + 1]["slot"] if number + 1 < len(found) else None
+        yield from _parse_element(match, _parse_slot(after, text) if after is not None else None)
+
+
+def _parse_element(match: re.Match[str], after: Slot | None) -> Iterator[_Element]:
+    if match["word"]:
+        for word in _rule_words(match["word"]).split():
+            if word in {"i", "me", "my"}:
+                yield _Element((), slot=Slot("me", "me"), owns=word == "my")
+                yield from [_Element(("'s",))] if word == "my" else []
+            else:
+                yield _Element((word,), optional=after is not None and word in after.types)
+        return
+    inside = match["maybe"] if match["maybe"] is not None else match["either"]
+    choices = tuple(filter(None, map(_rule_words, inside.split("|"))))
+    if choices:
+        # Of "(a|an)" nothing is left: such words do not count. "(the|our)" may stand for nothing, too.
+        empty = len(choices) < len(inside.split("|"))
+        yield _Element(choices, optional=empty or match["maybe"] is not None)
+
+
+def _rule_words(text: str) -> str:
+    return " ".join(token.text for token in split_words(text))
+
+
+def _parse_slot(inside: str, text: str) -> Slot:
+    match = _SLOT.fullmatch(inside)
+    if match is None:
+        raise InvalidError("rule", text, f"a slot is written as {{person}} or {{new:company}}, not {{{inside}}}")
+    name = match["name"]
+    said = match["types"] or (name if name in _SLOT_KINDS else name.rstrip("0123456789_"))
+    types = [part.strip().lower() for part in said.split("|")]
+    if len(types) == 1 and types[0] in _SLOT_KINDS:
+        return Slot(name, _SLOT_KINDS[types[0]], frozenset({AMOUNT}) if types[0] == AMOUNT else frozenset())
+    kind: SlotKind = "thing" if "thing" in types else "name"
+    named = [type_ for type_ in types if type_ not in {"thing", "any"}]
+    is_any = "any" in types or not named
+    return Slot(name, kind, frozenset() if is_any else frozenset(named), named[0] if named else "")
+
+
+def _check_slots(slots: Sequence[Slot], pieces: Sequence[_Element], text: str) -> None:
+    if len(slots) > _MOST_SLOTS or sum(len(piece.choices) > 1 or piece.optional for piece in pieces) > _MOST_GROUPS:
+        raise InvalidError("rule", text, f"at most {_MOST_SLOTS} slots, and {_MOST_GROUPS} brackets, fit in a rule")
+    names = [slot.name for slot in slots if slot.kind != "me"]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise InvalidError("rule", text, f"two slots are called {twice}; write {{other:{twice}}} for one of them")
+
+
+def _anchor(pieces: Sequence[_Element], text: str) -> frozenset[str]:
+    sets = [
+        frozenset(max(choice.split(), key=len) for choice in piece.choices)
+        for piece in pieces
+        if piece.choices and not piece.optional
+    ]
+    if not sets:
+        raise InvalidError("rule", text, "it fits everything; add a word that must stand in the sentence")
+    return max(sets, key=lambda words: (min(map(len, words)), -len(words)))
+
+
+def _regex(piece: _Element) -> str:
+    if piece.slot is not None:
+        # A name with an 's behind it only tells whose something is, unless the rule asks for that.
+        alone = "" if piece.owns else "(?!'s )"
+        whose = f"(?:{_NAME} 's )?" if piece.slot.kind == "thing" else ""
+        return f"{whose}({_PATTERNS[piece.slot.kind]}){alone}{_BETWEEN}"
+    words = "|".join(
+        " ".join(map(re.escape, choice.split())) for choice in sorted(piece.choices, key=len, reverse=True)
+    )
+    return f"(?:(?:{words}) {_BETWEEN}){'?' if piece.optional else ''}"
+
+
+def _parse_conclusion(part: str, slots: Mapping[str, Slot], text: str) -> Conclusion:
+    match = _CONCLUSION.fullmatch(part.strip())
+    if match is None:
+        raise InvalidError(
+            "rule", text, f"{part.strip()!r} is no conclusion; write it as lives_in(person, city) or @tier(me) = gold"
+        )
+    type_, source, target = match["type"], match["source"], match["target"] or ""
+    for name in (source, target):
+        _check_end(name, slots, text)
+    _check_shape(match, text)
+    if type_ == "alias":
+        return Conclusion("alias", "", source, target, None, "")
+    value, value_slot = _parse_value(match["value"] or "", slots, text)
+    says: Literal["holds", "ends"] = "ends" if match["ends"] else "holds"
+    return Conclusion(says, type_.replace(" ", "_"), source, target, value, value_slot)
+
+
+def _check_end(name: str, slots: Mapping[str, Slot], text: str) -> None:
+    if name.startswith('"'):
+        if not name.strip('" '):
+            raise InvalidError("rule", text, "a name in quotes is empty")
+    elif name and name not in slots:
+        known = ", ".join(sorted(slots)) or "none"
+        raise InvalidError("rule", text, f"no slot of the pattern is called {name}; there are: {known}")
+    elif name and slots[name].kind in {"amount", "number", "words"}:
+        raise InvalidError("rule", text, f"{name} is a value and no name; say it as @attribute(...) = {{{name}}}")
+
+
+def _check_shape(match: re.Match[str], text: str) -> None:
+    is_attribute, is_alias = match["type"].startswith("@"), match["type"] == "alias"
+    if is_attribute and (match["target"] or bool(match["value"]) == bool(match["ends"])):
+        raise InvalidError(
+            "rule", text, "an attribute is said as @tier(person) = gold, and ended as: ends @tier(person)"
+        )
+    if not is_attribute and (match["value"] or not (match["target"] or match["ends"])):
+        raise InvalidError(
+            "rule", text, "a relation is said as lives_in(person, city), and ended as: ends lives_in(person)"
+        )
+    if is_alias and (match["ends"] or not match["target"]):
+        raise InvalidError("rule", text, "another name is said as alias(company, new), and does not end")
+
+
+def _parse_value(said: str, slots: Mapping[str, Slot], text: str) -> tuple[Any, str]:
+    said = said.strip()
+    if not said:
+        return None, ""
+    place = _VALUE_SLOT.fullmatch(said)
+    if place is not None:
+        if place[1] not in slots:
+            raise InvalidError("rule", text, f"no slot of the pattern is called {place[1]}")
+        return None, place[1]
+    try:
+        return orjson.loads(said), ""
+    except orjson.JSONDecodeError:
+        return said, ""
+
+
+_MOST_MATCHES = 200
+
+
+class SlotMatch(NamedTuple):
+    """What stands in a slot."""
+
+    slot: Slot
+    text: str
+    """A name, or the words of a value."""
+    spot: EntitySpan | None
+
+
+class RuleMatch(NamedTuple):
+    """A rule where it fits."""
+
+    rule: Rule
+    filled: Mapping[str, SlotMatch]
+    begin: int
+    """In the whole text."""
+    end: int
+
+    def end_of(self, name: str) -> str:
+        """The name at one end of a conclusion."""
+        return name.strip('"') if name.startswith('"') else self.filled[name].text if name else ""
+
+
+class StatedTime(NamedTuple):
+    """The time that a sentence gives to what it says."""
+
+    start: datetime | None
+    end: datetime | None
+
+
+class RuleSet:
+    """Rules, found by the words that must stand in a sentence.
+
+    Args:
+        own: the application's; where one of them fits, no shipped rule is looked for.
+        shipped: the others.
+        formed: types whose names are known by their form alone.
+    """
+
+    def __init__(self, own: Sequence[Rule], shipped: Sequence[Rule], formed: frozenset[str]) -> None:
+        self._rules = (*own, *shipped)
+        self._own = len(own)
+        self._formed = formed
+        self._by_word: dict[str, list[int]] = {}
+        for number, rule in enumerate(self._rules):
+            for word in rule.anchor:
+                self._by_word.setdefault(word, []).append(number)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def fits(self, text: str, sentence: MaskedSentence, types: Mapping[str, str]) -> list[RuleMatch]:
+        """Where rules fit in a sentence, by place.
+
+        Args:
+            text: the whole text.
+            sentence: one of it.
+            types: of names, as rules decided before.
+        """
+        numbers = {number for token in sentence.tokens for number in self._by_word.get(token.text, ())}
+        found: list[RuleMatch] = []
+        taken: list[RuleMatch] = []
+        for number in sorted(numbers):
+            fits = [
+                fit for fit in self._fitting(self._rules[number], text, sentence, types) if not _overlaps(fit, taken)
+            ]
+            found += fits
+            taken += fits if number < self._own else []
+        return sorted(found[:_MOST_MATCHES], key=lambda fit: fit.begin)
+
+    def _fitting(
+        self, rule: Rule, text: str, sentence: MaskedSentence, types: Mapping[str, str]
+    ) -> Iterator[RuleMatch]:
+        for match in rule.pattern.finditer(sentence.text):
+            filled = self._filled(rule, match, text, sentence, types)
+            if filled is not None:
+                first, last = _tokens(sentence, match.span())
+                yield RuleMatch(rule, filled, sentence.tokens[first].begin, sentence.tokens[last].end)
+
+    def _filled(
+        self, rule: Rule, match: re.Match[str], text: str, sentence: MaskedSentence, types: Mapping[str, str]
+    ) -> Mapping[str, SlotMatch] | None:
+        filled = {}
+        for number, slot in enumerate(rule.slots, start=1):
+            spot = sentence.spots.get(match[number][0])
+            if spot is not None and not self._takes(slot, spot, types):
+                return None
+            first, last = _tokens(sentence, match.span(number))
+            said = text[sentence.tokens[first].begin : sentence.tokens[last].end]
+            filled[slot.name] = SlotMatch(slot, spot.name if spot is not None else said, spot)
+        return filled
+
+    def _takes(self, slot: Slot, spot: EntitySpan, types: Mapping[str, str]) -> bool:
+        if slot.kind == "me":
+            return spot.is_speaker
+        if slot.kind == "amount" or spot.type == AMOUNT:
+            return slot.kind == "amount" and spot.type == AMOUNT
+        if not slot.types:
+            return True
+        type_ = types.get(spot.name) or ("" if spot.certainty == "title" else spot.type)
+        return type_ in slot.types if type_ else not slot.types <= self._formed
+
+
+def _tokens(sentence: MaskedSentence, span: tuple[int, int]) -> tuple[int, int]:
+    """Numbers of the first and the last token of a piece of the masked text that ends with a blank."""
+    return sentence.token_at(span[0]), sentence.token_at(span[1]) - 1
+
+
+def _overlaps(fit: RuleMatch, taken: Sequence[RuleMatch]) -> bool:
+    return any(fit.begin < other.end and other.begin < fit.end and fit.rule is not other.rule for other in taken)
+
+
+def stated_times(fits: Sequence[RuleMatch], dates: Sequence[DateMention]) -> list[StatedTime]:
+    """The time of each fit: a date belongs to what was said last before it; one before everything to the first.
+
+    Args:
+        fits: of one sentence, by place.
+        dates: of the sentence, with places in the whole text.
+    """
+    if not fits:
+        return []
+    places = sorted({fit.begin for fit in fits})
+    owned: dict[int, list[DateMention]] = {}
+    for dated in dates:
+        before = [place for place in places if place <= dated.span[0]]
+        owned.setdefault(before[-1] if before else places[0], []).append(dated)
+    leading = [dated for dated in dates if dated.span[1] <= places[0]]
+    return [_stated_time(owned.get(fit.begin) or leading) for fit in fits]
+
+
+def _stated_time(dates: Sequence[DateMention]) -> StatedTime:
+    start = next((dated.start for dated in dates if dated.start is not None), None)
+    end = next((dated.end for dated in dates if dated.role in {"until", "between"}), None)
+    return StatedTime(start, end)
+
+
+def build_statements(fit: RuleMatch, span: StatedTime) -> Iterator[Statement]:
+    """What follows where a rule fits; other names of something are told by `find_aliases`."""
+    for conclusion in fit.rule.conclusions:
+        statement = None if conclusion.says == "alias" else _build_statement(fit, conclusion, span)
+        if statement is not None:
+            yield statement
+
+
+def _build_statement(fit: RuleMatch, conclusion: Conclusion, span: StatedTime) -> Statement | None:
+    source, target = fit.end_of(conclusion.source), fit.end_of(conclusion.target)
+    if source == target:
+        return None
+    if conclusion.says == "ends":
+        ended = span.start or span.end
+        return (
+            None
+            if ended is None and fit.rule.since == "required"
+            else Statement(source, conclusion.type, target, says="ends", valid_from=ended)
+        )
+    since: datetime | Unknown | None = span.start
+    if since is None and span.end is None and fit.rule.since == "required":
+        return None
+    if since is None and fit.rule.since == "unknown":
+        since = UNKNOWN
+    ends = span.end if span.end is None or span.start is None or span.end > span.start else None
+    return Statement(
+        source, conclusion.type, target, value=_conclusion_value(fit, conclusion), valid_from=since, valid_to=ends
+    )
+
+
+def _conclusion_value(fit: RuleMatch, conclusion: Conclusion) -> Any:
+    if not conclusion.value_slot:
+        return conclusion.value
+    filled = fit.filled[conclusion.value_slot]
+    return _number(filled.text) if filled.slot.kind == "number" else filled.text
+
+
+def _number(said: str) -> int | float:
+    plain = said.strip(".,").replace(",", "")
+    return float(plain) if "." in plain and plain.count(".") == 1 else int(plain.replace(".", ""))
+
+
+def find_aliases(fit: RuleMatch) -> Iterator[tuple[str, str]]:
+    """(name, another name of the same) that a fit tells."""
+    for conclusion in fit.rule.conclusions:
+        if conclusion.says == "alias":
+            name, other = fit.end_of(conclusion.source), fit.end_of(conclusion.target)
+            if name != other:
+                yield name, other
+
+
+def find_types(fit: RuleMatch) -> Iterator[tuple[str, str]]:
+    """(name, type) of names that had no type before."""
+    for filled in fit.filled.values():
+        if filled.slot.kind == "me" or not filled.slot.becomes:
+            continue
+        if filled.spot is None or not filled.spot.type or filled.spot.certainty == "title":
+            yield filled.text, filled.slot.becomes
+
+
+def find_names(fit: RuleMatch) -> Iterator[tuple[str, EntitySpan | None, str]]:
+    """(name, where it stands, type) of everything that the conclusions of a fit name."""
+    for conclusion in fit.rule.conclusions:
+        for end in filter(None, (conclusion.source, conclusion.target)):
+            if end.startswith('"'):
+                yield end.strip('"'), None, ""
+            else:
+                filled = fit.filled[end]
+                yield filled.text, filled.spot, PERSON if filled.slot.kind == "me" else ""

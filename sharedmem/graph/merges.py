@@ -1,0 +1,552 @@
+"""Merge two entities into one or unmerge them, and move their claims to the timelines where they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, product
+
+from sharedmem.errors import ConflictError, InvalidError, NotFoundError
+from sharedmem.graph.base import EntityLookup, Page, check_limit
+from sharedmem.graph.bitemporal.changes import ProjectionInputs, claim_timelines, read_dependencies
+from sharedmem.graph.bitemporal.projection import dependent_timelines, fact_id, project
+from sharedmem.graph.bitemporal.relations import Vocabulary
+from sharedmem.graph.commits import BatchedCommits, CommitRetries, TextEmbeddings, body_with_facts, with_stored_vector
+from sharedmem.graph.protocol import GraphBackend, GraphProgress
+from sharedmem.graph.records import (
+    Claim,
+    CommitRequest,
+    EntityRow,
+    EpisodeRow,
+    FactRow,
+    LookupRequest,
+    LookupResult,
+    Row,
+    StaleGroup,
+    earliest_version,
+)
+from sharedmem.graph.resolution.names import check_encodable, check_entity_name, normalize_name
+from sharedmem.graph.resolution.resolver import ALIASES_AT_ONCE, entity_text, with_alias
+from sharedmem.models import Entity, EntityMerge
+from sharedmem.runtime import measured
+
+LINES_AT_ONCE = 100
+"""Lines that one step moves, besides those that depend on them."""
+_MOST_MIXED = 5
+"""Entities merged into each other of which it is considered that each may lie where any other does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimMove:
+    """Whose claims move, and between whom."""
+
+    said: tuple[str, ...]
+    """Ids with which they were said."""
+    old: str
+    """The entity to which these led before."""
+    new: str
+    """The one to which they lead now."""
+    between: tuple[str, ...] = ()
+    """Others to which some may have led, where earlier moves were cut off."""
+
+    def places(self, id_: str) -> set[str]:
+        """Where what was said with an id may lie."""
+        return {id_, self.old, self.new, *self.between, *self.said[:_MOST_MIXED]}
+
+
+@dataclass(frozen=True, slots=True)
+class RelocationState:
+    """Some lines and what depends on them."""
+
+    seen: LookupResult
+    """With `claims` of all these lines, and `into` of the entities in them as it is now."""
+    move: ClaimMove
+    vocabulary: Vocabulary
+
+    def now(self, id_: str) -> str:
+        """What an id leads to."""
+        return self.seen.into.get(id_, id_)
+
+    def ground(self) -> ProjectionInputs:
+        """The lines, and how the ids in them are to be read."""
+        return ProjectionInputs(self.vocabulary, self.now, self.seen.claims)
+
+    def facts(self) -> dict[str, FactRow]:
+        """What follows from all these lines."""
+        rows = project(self.seen.claims, former={}, vocabulary=self.vocabulary, canonical=self.now)
+        return {row.id: row for row in rows}
+
+    def facts_ever(self) -> set[str]:
+        """The ids of all facts that may have followed from these claims, wherever these led when they were written."""
+        return {
+            fact_id(source, type_, target, claim.value, claim.start)
+            for claim in self._claims()
+            if claim.says == "holds"
+            for type_, source, target in self._readings(claim)
+        }
+
+    def lines(self) -> set[str]:
+        """The lines in which these claims should stand, and all in which those that move may have stood."""
+        return dependent_timelines(self._claims(), self.vocabulary, self.now) | {
+            line
+            for claim in self._claims()
+            if self.is_moving(claim)
+            for type_, source, target in self._readings(claim)
+            for line in self.vocabulary.lines(type_, source, target, claim.value)
+        }
+
+    def is_moving(self, claim: Claim) -> bool:
+        """Whether it was said with a moved id."""
+        return not {claim.source, claim.target}.isdisjoint(self.move.said)
+
+    def _claims(self) -> Iterator[Claim]:
+        return chain.from_iterable(self.seen.claims.values())
+
+    def _readings(self, claim: Claim) -> Iterator[tuple[str, str, str]]:
+        for source, target in product(self._places(claim.source), self._places(claim.target)):
+            yield self.vocabulary.canonical(claim.type, source, target)
+
+    def _places(self, id_: str) -> set[str]:
+        if not id_:
+            return {""}
+        if id_ in self.move.said:
+            return self.move.places(id_)
+        tangled = len(self.move.said) > 1 or len(self.move.between) > 1
+        return {id_, self.now(id_)} | (self.move.places(id_) if tangled else set())
+
+    def moved(self) -> dict[str, set[str]]:
+        """Ids of claims that were said with a moved id, by episode."""
+        moved: dict[str, set[str]] = {}
+        for claim in filter(self.is_moving, self._claims()):
+            moved.setdefault(claim.episode, set()).add(claim.id)
+        return moved
+
+
+def build_relocation(found: RelocationState, former: Mapping[str, FactRow]) -> CommitRequest | None:
+    """What a step has to write so that some lines are as they should be. Pure.
+
+    Args:
+        found: the lines, with the episodes of the claims that move in `seen.episodes`.
+        former: the facts that lie there, of those that should and those that should not.
+
+    Returns:
+        None when everything is where it belongs.
+    """
+    right = found.facts()
+    fresh = {id_: with_stored_vector(row, former.get(id_)) for id_, row in right.items()}
+    changed = [row for id_, row in fresh.items() if row != former.get(id_)]
+    gone = [row for id_, row in former.items() if id_ not in right]
+    pairs = _rewrite_episodes(found, gone, changed)
+    if not changed and not gone and not pairs:
+        return None
+    replaced: list[Row] = [before for before, _ in pairs]
+    replaced += [*gone, *(former[row.id] for row in changed if row.id in former)]
+    lines = {*found.seen.claims, *(line for _, row in pairs for lines in row.lines for line in lines)}
+    return CommitRequest(
+        guards=tuple(sorted(lines)),
+        steady=(f"@{found.move.old}", f"@{found.move.new}", *read_dependencies(found.ground(), (), lines)),
+        episodes=tuple(after for _, after in pairs),
+        facts=tuple(changed),
+        former=tuple(replaced),
+    )
+
+
+def _rewrite_episodes(
+    found: RelocationState, gone: Iterable[FactRow], changed: Iterable[FactRow]
+) -> list[tuple[EpisodeRow, EpisodeRow]]:
+    """The episodes that are not as they should be, each with how it should be."""
+    moved, ground = found.moved(), found.ground()
+    ended = {row.id for row in gone}
+    come: dict[str, list[str]] = {}
+    for fact in changed:
+        for id_ in fact.episodes:
+            come.setdefault(id_, []).append(fact.id)
+    pairs = []
+    for row in found.seen.episodes.values():
+        claims = moved.get(row.id, set())
+        each = zip(row.claims, row.lines, strict=True)
+        lines = tuple(claim_timelines(claim, ground) if claim.id in claims else held for claim, held in each)
+        pairs.append(
+            (row, replace(row, lines=lines, body=body_with_facts(row, ended=ended, come=come.get(row.id, ()))))
+        )
+    return [(before, after) for before, after in pairs if before != after]
+
+
+def _check_end(seen: LookupResult, move: ClaimMove, *ids: str) -> None:
+    if any(seen.into.get(id_, id_) != move.new for id_ in ids):
+        raise ConflictError("somebody merges or parts the same entities meanwhile; look at them, then call it again")
+
+
+class ClaimRelocation:
+    """Moves the claims of some entities, page by page.
+
+    Args:
+        backend: keeps the graph.
+        turns: among the tasks of one hub.
+        vocabulary: how relations behave.
+        meanings: vectors for facts that come to be.
+    """
+
+    def __init__(
+        self, backend: GraphBackend, turns: CommitRetries, vocabulary: Vocabulary, meanings: TextEmbeddings
+    ) -> None:
+        self._backend = backend
+        self._turns = turns
+        self._vocabulary = vocabulary
+        self._rewrites = BatchedCommits(backend, meanings)
+
+    async def move(self, group: str, move: ClaimMove, progress: GraphProgress | None = None) -> None:
+        """Move all of them. About four round trips a page of 100 lines, and one for each entity that was merged.
+
+        Raises:
+            ConflictError: somebody merges or parts the same entities meanwhile.
+            UnavailableError: the server cannot be reached; begin again to go on.
+        """
+        after, done = "", 0
+        while True:
+            lines, after = await self._backend.lines_of(group, move.said, after=after, limit=LINES_AT_ONCE)
+            if lines:
+                await self._turns.until_written(group, partial(self._page, group, move, tuple(lines)))
+            done += len(lines)
+            if progress is not None:
+                progress(done, done if not after else done + LINES_AT_ONCE)
+            if not after:
+                break
+        for id_ in move.said:
+            if id_ != move.new:
+                await self._turns.until_written(group, partial(self._swept, group, move, id_))
+
+    async def _swept(self, group: str, move: ClaimMove, id_: str) -> bool | StaleGroup:
+        """Take away what still lies at a merged entity, because an earlier move was cut off and never went on."""
+        while edges := await self._backend.edges(group, id_, when=None, limit=LINES_AT_ONCE):
+            ids = tuple(dict.fromkeys(edge.fact for edge in edges))
+            seen = await self._backend.look(group, LookupRequest(facts=ids, entities=(id_,)))
+            _check_end(seen, move, id_)
+            former = tuple(seen.facts.values())
+            if not former:
+                return StaleGroup()
+            lines = sorted({line for row in former for line in row.lines})
+            changes = CommitRequest(guards=tuple(lines), steady=(f"@{id_}", f"@{move.new}"), former=former)
+            if isinstance(await self._backend.commit(group, changes, seen=seen.version), StaleGroup):
+                return StaleGroup()
+        return True
+
+    async def _page(self, group: str, move: ClaimMove, lines: Sequence[str]) -> bool | StaleGroup:
+        found = await self._found(group, move, lines)
+        ids = tuple(sorted(found.facts_ever()))
+        rows = await self._backend.look(group, LookupRequest(facts=ids, entities=move.said))
+        _check_end(rows, move, *move.said)
+        changes = build_relocation(found, rows.facts)
+        if changes is None:
+            return True
+        version = earliest_version(found.seen.version, rows.version)
+        return await self._rewrites.write(group, changes, rows.facts, seen=version)
+
+    async def _found(self, group: str, move: ClaimMove, lines: Sequence[str]) -> RelocationState:
+        """Some lines with all on which they depend, and the episodes of the claims that move."""
+        found = RelocationState(
+            await self._backend.look(group, LookupRequest(lines=tuple(lines))), move, self._vocabulary
+        )
+        while True:
+            missing = found.lines() - found.seen.claims.keys()
+            episodes = found.moved().keys() - found.seen.episodes.keys()
+            if not missing and not episodes:
+                return found
+            seen = await self._backend.look(
+                group, LookupRequest(lines=tuple(sorted(missing)), episodes=tuple(sorted(episodes)))
+            )
+            found.seen.version = earliest_version(found.seen.version, seen.version)
+            found.seen.claims |= seen.claims
+            found.seen.into |= seen.into
+            found.seen.episodes |= seen.episodes
+
+
+_MOST_ALIASES = 10_000
+_CURSOR_SEPARATOR = "\x1f"
+"""Between an entity and the last of its names that was answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedEntity:
+    """An entity that a caller means."""
+
+    row: EntityRow
+    """Its own, whatever it was merged into."""
+    end: str
+    """What it was merged into in the end; itself when it was not."""
+
+
+class EntityMerges(EntityLookup):
+    """Says of entities that they are one, and takes that back."""
+
+    @measured("graph.merge")
+    async def merge(
+        self, source: str, into: str, *, group_id: str, reason: str = "", progress: GraphProgress | None = None
+    ) -> EntityMerge:
+        """Say that two entities are one: all that is and will be said of the first holds of the second.
+
+        Its names lead to the other one at once, in one atomic step; then its facts move there, in steps of 100 lines of
+        facts, each atomic. When that was cut off, the same call goes on with it; make it before you merge or unmerge
+        these entities otherwise. Nothing is lost: `unmerge` takes the two apart again. Five round trips, and about
+        four for each step.
+
+        Args:
+            source: name or id of the entity that is the other one.
+            into: name or id of the one that stays; what that was merged into itself counts.
+            group_id: whose graph.
+            reason: why, for the log.
+            progress: called with (lines done, lines known so far).
+
+        Returns:
+            The merge; the one of before when both were merged already.
+
+        Raises:
+            InvalidError: both are the same, or the second was merged into the first.
+            NotFoundError: the group knows nobody of that name or id.
+            ConflictError: the first was merged into a third one, or others merge the same entities meanwhile.
+            AccessDeniedError: this actor may not write the namespace's graphs.
+            UnavailableError: the server stayed away.
+        """
+        group = await self._enter(group_id, "write")
+        self._check_everyone(source)
+        turns = CommitRetries.of(self._minds, self._namespace)
+        merge = await turns.until_written(group, lambda: self._redirect(group, source, into, reason))
+        logged = await self._logged(group)
+        said = (merge.source_id, *_merged_into(merge.source_id, logged))
+        new = await self._end(group, merge.source_id)
+        move = ClaimMove(said, old=merge.source_id, new=new, between=_chain(merge.into_id, logged))
+        await self._relocation(turns).move(group, move, progress)
+        return merge
+
+    @measured("graph.unmerge")
+    async def unmerge(self, entity: str, *, group_id: str, progress: GraphProgress | None = None) -> EntityMerge:
+        """Take a merge back: the entity's names lead to itself again, and what was said with them is said of it.
+
+        What was said with the names of the other one stays there. As with `merge`, the same call goes on with what was
+        cut off. Five round trips, and about four for each step of 100 lines of facts.
+
+        Args:
+            entity: name or id of the one that was merged, by a call of `merge` or because of its name.
+            group_id: whose graph.
+            progress: called with (lines done, lines known so far).
+
+        Returns:
+            The merge, with `undone_at`; the one of before when it was taken back already.
+
+        Raises:
+            InvalidError: it was merged into nothing.
+            NotFoundError: the group knows nobody of that name or id.
+            ConflictError: others merge the same entities meanwhile.
+            AccessDeniedError: this actor may not write the namespace's graphs.
+            UnavailableError: the server stayed away.
+        """
+        group = await self._enter(group_id, "write")
+        self._check_everyone(entity)
+        turns = CommitRetries.of(self._minds, self._namespace)
+        merge = await turns.until_written(group, lambda: self._parted(group, entity))
+        logged = await self._logged(group)
+        said = (merge.source_id, *_merged_into(merge.source_id, logged))
+        old = await self._end(group, merge.into_id)
+        move = ClaimMove(said, old=old, new=merge.source_id, between=_chain(merge.into_id, logged))
+        await self._relocation(turns).move(group, move, progress)
+        return merge
+
+    @measured("graph.aliases")
+    async def aliases(self, entity: str, *, group_id: str, after: str = "", limit: int = 1000) -> Page[str]:
+        """A page of all names that lead to an entity, those of entities that were merged into it too.
+
+        Two round trips, and one for each of the entities whose names are on the page.
+
+        Args:
+            entity: its name or id.
+            group_id: whose graph.
+            after: the `cursor` of the page before.
+            limit: names at most, up to 10,000.
+
+        Returns:
+            Names as they are compared: in small letters, without punctuation around them.
+
+        Raises:
+            InvalidError: the limit is none.
+            NotFoundError: the group knows nobody of that name or id.
+            AccessDeniedError: this actor may not read the namespace's graphs.
+            UnavailableError: the server stayed away.
+        """
+        group = await self._enter(group_id, "read")
+        check_limit(limit, _MOST_ALIASES)
+        meant = _find_named(entity, group, await self._seen(group, entity))
+        entities = [meant.end, *_merged_into(meant.end, await self._logged(group))]
+        begin, _, last = after.partition(_CURSOR_SEPARATOR)
+        found: list[str] = []
+        for id_ in entities[entities.index(begin) if begin in entities else 0 :]:
+            names, last = await self._backend.names_of(group, id_, after=last, limit=limit - len(found))
+            found += names
+            if last or len(found) >= limit:
+                return Page(found, cursor=_cursor(entities, id_, last))
+        return Page(found, cursor="")
+
+    @measured("graph.add_alias")
+    async def add_alias(self, entity: str, alias: str | Sequence[str], *, group_id: str) -> Entity:
+        """Another name that leads to an entity, or several. Five round trips, and two for each 300 names more.
+
+        Args:
+            entity: its name or id.
+            alias: the other name, as people write it; or any number of them.
+            group_id: whose graph.
+
+        Raises:
+            InvalidError: it can be no name.
+            NotFoundError: the group knows nobody of the entity's name or id.
+            ConflictError: the alias is the name of another entity; of several, those before it lead here now.
+            AccessDeniedError: this actor may not write the namespace's graphs.
+            UnavailableError: the server stayed away.
+        """
+        group = await self._enter(group_id, "write")
+        spelled = [check_entity_name("alias", each) for each in ([alias] if isinstance(alias, str) else alias)]
+        turns = CommitRetries.of(self._minds, self._namespace)
+        for first in range(0, max(1, len(spelled)), ALIASES_AT_ONCE):
+            some = spelled[first : first + ALIASES_AT_ONCE]
+            row = await turns.until_written(group, partial(self._called, group, entity, some))
+        return (await self._entities(group, [row], self._when(None, None)))[0]
+
+    async def _redirect(self, group: str, source: str, into: str, reason: str) -> EntityMerge | StaleGroup:
+        """Let one entity's names lead to another one."""
+        seen = await self._seen(group, source, into)
+        first, second = _find_named(source, group, seen), _find_named(into, group, seen)
+        if first.row.merged_into and first.row.id != second.row.id and first.end == second.end:
+            return EntityMerge.model_validate_json(first.row.merge)
+        _check_merge(first, second)
+        now = self._minds.clock.now()
+        merge = EntityMerge(
+            source_id=first.row.id, into_id=second.end, at=now, by=self._actor, reason=reason or "told so"
+        )
+        return await self._written(group, seen, first, merge)
+
+    async def _parted(self, group: str, entity: str) -> EntityMerge | StaleGroup:
+        """Let the names of an entity lead to itself again."""
+        seen = await self._seen(group, entity)
+        meant = _find_named(entity, group, seen)
+        if not meant.row.merge:
+            raise InvalidError("entity", entity, "it was merged into nothing; there is nothing to take apart")
+        logged = EntityMerge.model_validate_json(meant.row.merge)
+        if not meant.row.merged_into:
+            return logged
+        undone = logged.model_copy(update={"undone_at": self._minds.clock.now()})
+        return await self._written(group, seen, meant, undone)
+
+    async def _written(
+        self, group: str, seen: LookupResult, meant: _NamedEntity, merge: EntityMerge
+    ) -> EntityMerge | StaleGroup:
+        row = meant.row
+        into = "" if merge.undone_at else merge.into_id
+        logged = merge.model_dump_json()
+        changes = CommitRequest(
+            # The end as well: who follows a chain of merges relies on its beginning and its end alone.
+            guards=tuple(dict.fromkeys((f"@{row.id}", f"@{merge.into_id}", f"@{meant.end}"))),
+            entities=(replace(row, merged_into=into, merge=logged),),
+            former=(row,),
+            merges=((row.id, logged.encode()),),
+            told=(("graph.unmerged" if merge.undone_at else "graph.merged", row.id),),
+        )
+        outcome = await self._backend.commit(group, changes, seen=seen.version)
+        return outcome if isinstance(outcome, StaleGroup) else merge
+
+    async def _called(self, group: str, entity: str, aliases: Sequence[str]) -> EntityRow | StaleGroup:
+        seen = await self._seen(group, entity, *aliases)
+        meant = _find_named(entity, group, seen)
+        row, names = meant.row, dict[str, str]()
+        for alias in aliases:
+            normal = normalize_name(alias)
+            if seen.names.get(normal, meant.end) != meant.end:
+                raise ConflictError(f"{alias!r} is the name of another entity; merge the two if they are one")
+            if normal not in seen.names and normal not in names:
+                names[normal] = row.id
+                row = with_alias(row, normal, alias)
+        if not names:
+            return row
+        halves = await TextEmbeddings(self._minds, self._namespace).halves([entity_text(row)])
+        row = replace(row, vector=halves.get(entity_text(row)))
+        guards = (f"@{row.id}", *(f"={name}" for name in names))
+        changes = CommitRequest(guards=guards, entities=(row,), former=(meant.row,), names=tuple(names.items()))
+        outcome = await self._backend.commit(group, changes, seen=seen.version)
+        return outcome if isinstance(outcome, StaleGroup) else row
+
+    async def _seen(self, group: str, *named: str) -> LookupResult:
+        """What names or ids lead to, with the rows of their owners. One round trip; two where an alias is told."""
+        names = tuple(filter(None, (normalize_name(check_encodable("entity", name)) for name in named)))
+        seen = await self._backend.look(group, LookupRequest(names=names, entities=named))
+        further = {*seen.owners.values(), *seen.names.values(), *seen.into.values()} - seen.entities.keys()
+        if further:
+            more = await self._backend.look(group, LookupRequest(entities=tuple(sorted(further))))
+            seen = replace(
+                seen,
+                version=earliest_version(seen.version, more.version),
+                entities=seen.entities | more.entities,
+                into=seen.into | more.into,
+            )
+        return seen
+
+    async def _end(self, group: str, id_: str) -> str:
+        return (await self._backend.look(group, LookupRequest(entities=(id_,)))).into.get(id_, id_)
+
+    async def _logged(self, group: str) -> dict[str, EntityMerge]:
+        """The newest merge of each entity that was ever merged."""
+        merges = map(EntityMerge.model_validate_json, await self._backend.merges(group))
+        return {merge.source_id: merge for merge in merges}
+
+    def _relocation(self, turns: CommitRetries) -> ClaimRelocation:
+        meanings = TextEmbeddings(self._minds, self._namespace)
+        return ClaimRelocation(self._backend, turns, self._ways.vocabulary, meanings)
+
+
+def _find_named(named: str, group: str, seen: LookupResult) -> _NamedEntity:
+    """The entity of a name or id; an id comes first, as a name could be spelled like one."""
+    id_ = named if named in seen.entities else seen.owners.get(normalize_name(named), "")
+    if id_ not in seen.entities:
+        raise NotFoundError("entity", named, f"no episode of group {group!r} has named it")
+    return _NamedEntity(seen.entities[id_], seen.into.get(id_, id_))
+
+
+def _check_merge(first: _NamedEntity, second: _NamedEntity) -> None:
+    if first.row.id == second.row.id:
+        raise InvalidError("into", second.row.name, "both are the same entity; name two that turned out to be one")
+    if second.end == first.row.id:
+        raise InvalidError(
+            "into", second.row.name, f"it was merged into {first.row.name!r}; unmerge it before you merge the other way"
+        )
+    if first.row.merged_into:
+        raise ConflictError(
+            f"{first.row.name!r} was merged into {first.row.merged_into!r} already; unmerge it first, "
+            f"or merge {first.row.merged_into!r} into {second.row.name!r}"
+        )
+
+
+def _merged_into(id_: str, logged: Mapping[str, EntityMerge]) -> list[str]:
+    """All entities that lead to one by merges that stand, also one after the other; by id."""
+    sources: dict[str, list[str]] = {}
+    for merge in logged.values():
+        if merge.undone_at is None:
+            sources.setdefault(merge.into_id, []).append(merge.source_id)
+    found: dict[str, None] = {}
+    open_ = [id_]
+    while open_:
+        fresh = [source for source in sources.get(open_.pop(), ()) if source not in found and source != id_]
+        found |= dict.fromkeys(fresh)
+        open_ += fresh
+    return sorted(found)
+
+
+def _chain(id_: str, logged: Mapping[str, EntityMerge]) -> tuple[str, ...]:
+    """An entity and all that it was merged into, one after the other."""
+    found = [id_]
+    while found[-1] in logged and logged[found[-1]].undone_at is None and len(found) <= len(logged):
+        found.append(logged[found[-1]].into_id)
+    return tuple(found)
+
+
+def _cursor(entities: list[str], id_: str, last: str) -> str:
+    if last:
+        return f"{id_}{_CURSOR_SEPARATOR}{last}"
+    behind = entities[entities.index(id_) + 1 :]
+    return f"{behind[0]}{_CURSOR_SEPARATOR}" if behind else ""

@@ -1,0 +1,1 @@
+"""Entity resolution: which entity a name means."""

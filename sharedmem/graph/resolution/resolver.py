@@ -1,0 +1,483 @@
+"""Whom names mean: the entities that are known already, as far as that can be told, and new ones for the others.
+
+A ladder, from what is certain to what is likely: the same name; a declared alias; a slip of the pen (`sameness`); the
+same meaning, for entities whose types are known; a language model, where one is given and the names leave a doubt.
+What was not said but concluded is a merge: it is logged with its reason, and can be taken apart again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import NamedTuple, Protocol
+
+from sharedmem.clock import Clock, SystemClock
+from sharedmem.graph.extraction.protocol import Mention
+from sharedmem.graph.protocol import GraphBackend
+from sharedmem.graph.records import EntityRow, LookupRequest, LookupResult, RecordHits, RecordSearch
+from sharedmem.graph.resolution.name_similarity import blocking_key, compare_names, may_be_near, shares_word
+from sharedmem.graph.resolution.names import entity_id, normalize_name, trigrams
+from sharedmem.graph.timestamps import from_stamp, to_stamp
+from sharedmem.models import EntityMerge
+from sharedmem.redis.vectors import Vector
+
+Embed = Callable[[Iterable[str]], Awaitable[Mapping[str, Vector]]]
+
+SAME_MEANING = 0.95
+"""Cosine similarity from which two entities of one known type that share a word are one. So high, because to static
+embeddings names are near each other for the words they share: `Martin Luther` and `Martin Luther King` have 0.88,
+`New York` and `New York City` 0.91, and `Bank of America` and `Bank America` 0.99."""
+MOST_NAMES = 100
+"""Names and aliases that an entity's own record holds."""
+ALIASES_AT_ONCE = 300
+"""That one step takes in; each beyond the first hundred of an entity is a record of its own."""
+_CANDIDATES = 8
+_MOST_RUNS = 8
+"""Runs of three letters that are searched for, spread over the name: one wrong letter spoils three of them at most."""
+_MOST_AMBIGUOUS = 5
+"""Candidates for one name about which a judge is asked."""
+_RELATED_TYPES = (
+    frozenset({"company", "organization", "organisation", "org", "business", "vendor", "supplier", "client"}),
+    frozenset({"person", "people", "human", "user", "customer", "employee", "contact", "client"}),
+    frozenset({"place", "location", "city", "town", "country", "region", "address"}),
+)
+_ANY_TYPE = frozenset({"", "thing", "entity", "name", "other", "unknown", "concept"})
+
+
+class SimilarEntity(NamedTuple):
+    """An entity whose name a search found near to one that nobody knows."""
+
+    row: EntityRow
+    similarity: float = 0.0
+    """Cosine; 0 where meanings were not compared."""
+
+
+class AmbiguousName(NamedTuple):
+    """A name that may mean one of several entities."""
+
+    mention: Mention
+    candidates: tuple[EntityRow, ...]
+
+
+class Judge(Protocol):
+    """Decides where names leave a doubt."""
+
+    async def decide(self, doubts: Sequence[AmbiguousName]) -> Sequence[str]:
+        """For each doubt the id of the candidate that is meant; empty for none of them. Never fails."""
+
+
+class ResolutionInputs(NamedTuple):
+    """What is known before names are resolved."""
+
+    seen: LookupResult
+    near: Mapping[str, Sequence[SimilarEntity]] = {}
+    """By normalised name."""
+    decided: Mapping[str, str] = {}
+    """What a judge said: id by normalised name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameResolution:
+    """Whom names mean, and what that changes."""
+
+    version: int
+    """Of the group, as it was seen."""
+    own: Mapping[str, str]
+    """By name as it was mentioned: the id with which claims are said, whatever it was merged into."""
+    into: Mapping[str, str]
+    """Ids that lead on to another one."""
+    entities: tuple[EntityRow, ...] = ()
+    """To be written: new ones, and those that have learnt something."""
+    former: tuple[EntityRow, ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
+    merges: tuple[tuple[str, bytes], ...] = ()
+    guards: tuple[str, ...] = ()
+    steady: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    merged: tuple[EntityMerge, ...] = ()
+    """The merges, for people."""
+
+    def own_of(self, name: str) -> str:
+        """The id that a mentioned name gives by itself."""
+        return self.own[name] if name in self.own else entity_id(normalize_name(name))
+
+    def canonical(self, id_: str) -> str:
+        """The entity that an id leads to."""
+        return self.into.get(id_, id_)
+
+    def canonical_of(self, name: str) -> str:
+        """The entity that a mentioned name leads to."""
+        return self.canonical(self.own_of(name))
+
+
+def entity_text(row: EntityRow) -> str:
+    """The words by which an entity is found."""
+    names = ", ".join(dict.fromkeys((row.name, *row.aliases)))
+    kind = f" ({row.type})" if row.type else ""
+    return f"{names}{kind}: {row.summary}" if row.summary else f"{names}{kind}"
+
+
+def plan_resolution(
+    mentions: Iterable[Mention], found: ResolutionInputs, *, recorded: int, by: str = ""
+) -> NameResolution:
+    """Whom some names mean. Pure, and the same for the same arguments.
+
+    Args:
+        mentions: in their order; later ones may mean what earlier ones have made.
+        found: what is known of them.
+        recorded: when the graph learns of them.
+        by: who tells of them, for the log of merges.
+    """
+    plan = _ResolutionBuilder(found, recorded, by)
+    for mention in mentions:
+        plan.take(mention)
+    return plan.resolution()
+
+
+class NameResolver:
+    """Finds out whom names mean, with a backend.
+
+    Args:
+        backend: keeps the graphs.
+        embed: turns texts into vectors of unit length, leaving out those without one.
+        clock: what time it is.
+        judge: asked where names leave a doubt; None: such names mean new entities.
+        by: who tells of them.
+    """
+
+    def __init__(
+        self,
+        backend: GraphBackend,
+        embed: Embed,
+        *,
+        clock: Clock | None = None,
+        judge: Judge | None = None,
+        by: str = "graph",
+    ) -> None:
+        self._backend = backend
+        self._embed = embed
+        self._clock = clock or SystemClock()
+        self._judge = judge
+        self._by = by
+
+    async def resolve(self, group: str, mentions: Sequence[Mention]) -> NameResolution:
+        """Whom all these names mean.
+
+        One round trip when all are known; a second one to search for those that are not, and a third one only when
+        something similar was found.
+
+        Raises:
+            UnavailableError: the server cannot be reached.
+        """
+        seen = await self._backend.look(group, _names_to_look_up(mentions))
+        unknown = [mention for mention in mentions if not _is_known(mention, seen)]
+        # In an empty group there is nobody to be found.
+        hits = await self._search(group, unknown) if seen.version else {}
+        rows = await self._rows(group, hits, _rows_to_load(mentions, seen))
+        near = {normal: _similar_entities(normal, found, rows.entities) for normal, found in hits.items()}
+        found = ResolutionInputs(_merge_lookups(seen, rows), await self._compared(unknown, near))
+        decided = await self._decided(unknown, found)
+        recorded = to_stamp("now", self._clock.now())
+        return plan_resolution(mentions, found._replace(decided=decided), recorded=recorded, by=self._by)
+
+    async def _search(self, group: str, unknown: Sequence[Mention]) -> dict[str, RecordHits]:
+        """What is near to each name that nobody knows, by normalised name."""
+        if not unknown:
+            return {}
+        normals = list(dict.fromkeys(normalize_name(mention.name) for mention in unknown))
+        searches = [
+            RecordSearch(("n",), _sample_evenly(trigrams(normal)), candidates=_CANDIDATES) for normal in normals
+        ]
+        return dict(zip(normals, await self._backend.search(group, searches), strict=True))
+
+    async def _compared(
+        self, unknown: Sequence[Mention], near: Mapping[str, Sequence[EntityRow]]
+    ) -> dict[str, list[SimilarEntity]]:
+        """Candidates with how near their meanings are to those of the names, where that can settle anything.
+
+        It can for few: asked for every new name, a search for the nearest meanings would take most of an episode.
+        """
+        texts = {normalize_name(mention.name): _mention_text(mention) for mention in unknown}
+        pairs = [
+            (texts[normal], entity_text(row))
+            for normal, rows in near.items()
+            for row in rows
+            if texts[normal] and _speaks_of_same(normal, row)
+        ]
+        vectors = await self._embed(dict.fromkeys(chain.from_iterable(pairs))) if pairs else {}
+        similar = {pair: _cosine(*map(vectors.get, pair)) for pair in pairs}
+        return {
+            normal: [SimilarEntity(row, similar.get((texts[normal], entity_text(row)), 0.0)) for row in rows]
+            for normal, rows in near.items()
+        }
+
+    async def _rows(self, group: str, hits: Mapping[str, RecordHits], further: set[str]) -> LookupResult:
+        wanted = {id_ for normal, found in hits.items() for id_ in _plausible(normal, found)} | further
+        if not wanted:
+            return LookupResult(0)
+        return await self._backend.look(group, LookupRequest(entities=tuple(sorted(wanted))))
+
+    async def _decided(self, unknown: Sequence[Mention], found: ResolutionInputs) -> dict[str, str]:
+        doubts = list(filter(None, (_ambiguity(mention, found) for mention in unknown)))
+        if self._judge is None or not doubts:
+            return {}
+        decisions = await self._judge.decide(doubts)
+        return {normalize_name(doubt.mention.name): id_ for doubt, id_ in zip(doubts, decisions, strict=True) if id_}
+
+
+@dataclass(slots=True)
+class _ResolutionBuilder:
+    """A resolution in the making."""
+
+    found: ResolutionInputs
+    recorded: int
+    by: str
+    own: dict[str, str] = field(default_factory=dict)
+    into: dict[str, str] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+    """Entity id by normalised name: what was seen, and what is to be set."""
+    rows: dict[str, EntityRow] = field(default_factory=dict)
+    """To be written."""
+    names: dict[str, str] = field(default_factory=dict)
+    merged: list[EntityMerge] = field(default_factory=list)
+    steady: set[str] = field(default_factory=set)
+    warnings: dict[str, None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        seen = self.found.seen
+        self.owners |= seen.names | seen.owners
+        self.into |= {seen.owners[name]: id_ for name, id_ in seen.names.items() if seen.owners.get(name, id_) != id_}
+        self.into |= {row.id: row.merged_into for row in seen.entities.values() if row.merged_into} | seen.into
+
+    def take(self, mention: Mention) -> None:
+        normal = normalize_name(mention.name)
+        if not normal:
+            return
+        own = self._meant(mention, normal)
+        self.own[mention.name] = own
+        self.steady |= {own, self._end(own)}
+        self._learn_names(own, mention)
+        self._learn(self._end(own), mention)
+
+    def resolution(self) -> NameResolution:
+        entities = self.found.seen.entities
+        return NameResolution(
+            version=self.found.seen.version,
+            own=self.own,
+            into={id_: self._end(id_) for id_ in self.into},
+            entities=tuple(self.rows.values()),
+            former=tuple(entities[id_] for id_ in self.rows if id_ in entities),
+            names=tuple(self.names.items()),
+            merges=tuple((merge.source_id, merge.model_dump_json().encode()) for merge in self.merged),
+            guards=tuple(self._guards()),
+            steady=tuple(f"@{id_}" for id_ in sorted(self.steady - (self.rows.keys() - entities.keys()))),
+            warnings=tuple(self.warnings),
+            merged=tuple(self.merged),
+        )
+
+    def _guards(self) -> Iterator[str]:
+        entities = self.found.seen.entities
+        yield from (f"={name}" for name in self.names)
+        yield from (f"@{id_}" for id_ in self.rows if id_ in entities)
+        # Two names that are one must not come to be at the same time, each without seeing the other.
+        fresh = (row.names[0] for id_, row in self.rows.items() if id_ not in entities)
+        yield from sorted({f"~{blocking_key(name)}" for name in fresh})
+
+    def _meant(self, mention: Mention, normal: str) -> str:
+        """The entity that a name means by itself, made where there is none."""
+        if mention.id:
+            if self._row(mention.id) is not None:
+                self._call(normal, mention.id, mention.name)
+                return mention.id
+            self.warnings[f"there is no entity {mention.id!r}; {mention.name!r} was resolved by its name"] = None
+        if normal in self.owners:
+            return self.owners[normal]
+        for alias in mention.aliases:
+            if normalize_name(alias) in self.owners:
+                owner = self.owners[normalize_name(alias)]
+                self._call(normal, owner, mention.name)
+                return owner
+        return self._made(mention, normal)
+
+    def _made(self, mention: Mention, normal: str) -> str:
+        own = entity_id(normal)
+        self.names[normal] = self.owners[normal] = own
+        before = self._row(own)
+        if before is not None:
+            return own
+        target, reason = self._likely(mention, normal)
+        said = (mention.name, mention.type, (normal,), (), 0, mention.summary)
+        row = EntityRow(own, *said, self.recorded, merged_into=target)
+        if target:
+            self.into[own] = target
+            self.merged.append(self._merge(own, target, reason))
+            row = replace(row, merge=self.merged[-1].model_dump_json())
+        self.rows[own] = row
+        return own
+
+    def _likely(self, mention: Mention, normal: str) -> tuple[str, str]:
+        """The known entity that a name most likely means, and why; empty for none."""
+        near = [*self.found.near.get(normal, ()), *(SimilarEntity(row) for row in self.rows.values())]
+        best = max((_rate_similar(mention, normal, each) for each in near), default=None)
+        if best is not None and best.score:
+            return self._end(best.id), best.reason
+        decided = self.found.decided.get(normal, "")
+        return (self._end(decided), "a language model says so") if decided else ("", "")
+
+    def _merge(self, own: str, target: str, reason: str) -> EntityMerge:
+        at = from_stamp(self.recorded)
+        return EntityMerge.model_validate(
+            {"source_id": own, "into_id": target, "at": at, "by": self.by, "reason": reason}
+        )
+
+    def _learn_names(self, own: str, mention: Mention) -> None:
+        for alias in mention.aliases:
+            self._call(normalize_name(alias), own, alias)
+
+    def _call(self, normal: str, own: str, spelled: str) -> None:
+        """Another name of an entity, unless it is that of another one."""
+        held = self.owners.get(normal)
+        if held is None and normal and len(self.names) >= ALIASES_AT_ONCE + len(self.own):
+            self.warnings[f"only {ALIASES_AT_ONCE} new aliases were taken in at once; tell add_alias the others"] = None
+        elif held is None and normal:
+            self.names[normal] = self.owners[normal] = own
+            row = self._row(own)
+            if row is not None:
+                self.rows[own] = with_alias(row, normal, spelled)
+        elif held is not None and self._end(held) != self._end(own):
+            self.warnings[f"{spelled!r} is the name of another entity; merge the two if they are one"] = None
+
+    def _learn(self, id_: str, mention: Mention) -> None:
+        row = self._row(id_)
+        if row is None:
+            return
+        taught = replace(row, type=row.type or mention.type, summary=mention.summary or row.summary)
+        if taught != row:
+            self.rows[id_] = taught
+
+    def _row(self, id_: str) -> EntityRow | None:
+        return self.rows.get(id_) or self.found.seen.entities.get(id_)
+
+    def _end(self, id_: str) -> str:
+        passed = {id_}
+        while id_ in self.into and self.into[id_] not in passed:
+            id_ = self.into[id_]
+            passed.add(id_)
+        return id_
+
+
+class _Rating(NamedTuple):
+    score: float
+    """0 when it is somebody else."""
+    id: str
+    reason: str
+
+
+def with_alias(row: EntityRow, normal: str, spelled: str) -> EntityRow:
+    """An entity with one more name; of more than a hundred its own record holds the first."""
+    names = row.names if normal in row.names else (*row.names, normal)[:MOST_NAMES]
+    aliases = row.aliases if spelled in (row.name, *row.aliases) else (*row.aliases, spelled)[:MOST_NAMES]
+    return replace(row, names=names, aliases=aliases, alias_count=row.alias_count + 1)
+
+
+def are_types_compatible(a: str, b: str) -> bool:
+    """Whether things of two types may be one; a type that says nothing goes with every other."""
+    one, other = a.casefold(), b.casefold()
+    return one == other or bool({one, other} & _ANY_TYPE) or any({one, other} <= kin for kin in _RELATED_TYPES)
+
+
+def _rate_similar(mention: Mention, normal: str, near: SimilarEntity) -> _Rating:
+    row = near.row
+    if not are_types_compatible(mention.type, row.type):
+        return _Rating(0, row.id, "")
+    for name in row.names:
+        alike = compare_names(normal, name)
+        if alike.verdict == "same":
+            return _Rating(1 + alike.score, row.id, f"{alike.why} of {name!r} ({alike.score:.2f})")
+    is_typed = not {mention.type.casefold(), row.type.casefold()} & _ANY_TYPE
+    if is_typed and near.similarity >= SAME_MEANING and _speaks_of_same(normal, row):
+        return _Rating(near.similarity, row.id, f"meaning of {row.name!r} ({near.similarity:.2f})")
+    return _Rating(0, row.id, "")
+
+
+def _speaks_of_same(normal: str, row: EntityRow) -> bool:
+    own = normalize_name(row.name)
+    return shares_word(normal, own) and compare_names(normal, own).verdict == "maybe"
+
+
+def _ambiguity(mention: Mention, found: ResolutionInputs) -> AmbiguousName | None:
+    """Who a name may mean, where neither the letters nor the meaning settle it."""
+    normal = normalize_name(mention.name)
+    near = found.near.get(normal, ())
+    if not near or any(_rate_similar(mention, normal, each).score for each in near):
+        return None
+    perhaps = [
+        each.row for each in near if are_types_compatible(mention.type, each.row.type) and _may_be(normal, each.row)
+    ]
+    return AmbiguousName(mention, tuple(perhaps[:_MOST_AMBIGUOUS])) if perhaps else None
+
+
+def _may_be(normal: str, row: EntityRow) -> bool:
+    return any(compare_names(normal, name).verdict == "maybe" for name in row.names)
+
+
+def _names_to_look_up(mentions: Iterable[Mention]) -> LookupRequest:
+    names: dict[str, None] = {}
+    entities: dict[str, None] = {}
+    for mention in mentions:
+        normal = normalize_name(mention.name)
+        names |= dict.fromkeys(filter(None, (normal, *map(normalize_name, mention.aliases))))
+        # Most names lead to the entity that they give the id to: then its row comes along.
+        entities |= dict.fromkeys(filter(None, (entity_id(normal) if normal else "", mention.id)))
+    return LookupRequest(names=tuple(names), entities=tuple(entities))
+
+
+def _is_known(mention: Mention, seen: LookupResult) -> bool:
+    normal = normalize_name(mention.name)
+    named = not normal or any(normalize_name(name) in seen.names for name in (mention.name, *mention.aliases))
+    return named or entity_id(normal) in seen.entities or mention.id in seen.entities
+
+
+def _rows_to_load(mentions: Iterable[Mention], seen: LookupResult) -> set[str]:
+    """Entities whose rows are to learn something and were not seen."""
+    wanted = set()
+    for mention in mentions:
+        if mention.type or mention.aliases or mention.summary:
+            names = [normalize_name(name) for name in (mention.name, *mention.aliases)]
+            wanted |= {leads[name] for name in names for leads in (seen.names, seen.owners) if name in leads}
+    return wanted - seen.entities.keys()
+
+
+def _plausible(normal: str, hits: RecordHits) -> list[str]:
+    """The ids of hits whose names may be near, told by their ids; so most searches end without fetching a row."""
+    slug = _slug(entity_id(normal))
+    return [hit.id for hit in hits.text if may_be_near(slug, _slug(hit.id))]
+
+
+def _slug(id_: str) -> str:
+    return id_.rpartition("-")[0].replace("-", " ")
+
+
+def _similar_entities(normal: str, hits: RecordHits, rows: Mapping[str, EntityRow]) -> list[EntityRow]:
+    return [rows[id_] for id_ in _plausible(normal, hits) if id_ in rows]
+
+
+def _cosine(one: Vector | None, other: Vector | None) -> float:
+    return 0.0 if one is None or other is None else float(one @ other)
+
+
+def _merge_lookups(seen: LookupResult, rows: LookupResult) -> LookupResult:
+    return replace(seen, entities=seen.entities | rows.entities, into=seen.into | rows.into)
+
+
+def _mention_text(mention: Mention) -> str:
+    """What the meaning of a mention is made of; nothing without a type, as meanings alone settle nothing then."""
+    if mention.type.casefold() in _ANY_TYPE:
+        return ""
+    return entity_text(EntityRow("", mention.name, mention.type, (), (), 0, "", 0))
+
+
+def _sample_evenly(runs: Sequence[str]) -> tuple[str, ...]:
+    step = max(1.0, len(runs) / _MOST_RUNS)
+    return tuple(dict.fromkeys(runs[int(place * step)] for place in range(min(len(runs), _MOST_RUNS))))

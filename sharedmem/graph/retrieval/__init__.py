@@ -1,0 +1,1 @@
+"""Retrieval of the context for a question from words, vectors and graph, without a language model."""

@@ -1,0 +1,318 @@
+"""Retrieve the context for a question in at most three round trips, and format its items."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+from sharedmem.graph.bitemporal.relations import Vocabulary
+from sharedmem.graph.protocol import GraphBackend
+from sharedmem.graph.records import (
+    BitemporalPoint,
+    Edge,
+    FactRow,
+    KindCode,
+    LookupRequest,
+    LookupResult,
+    RecordHits,
+    RecordSearch,
+    ScoredRecord,
+    WalkResult,
+)
+from sharedmem.graph.retrieval.question_entities import match_entities, match_partial_names, word_runs
+from sharedmem.graph.retrieval.ranking import (
+    CandidatePool,
+    RankedRecord,
+    RankingQuery,
+    RelationMatcher,
+    Shares,
+    Weights,
+    rank,
+)
+from sharedmem.graph.timestamps import OPEN, from_stamp
+from sharedmem.graph.traversal import ShortestPaths, nearness_by_id, path_steps
+from sharedmem.graph.views import ATTRIBUTE_PREFIX
+from sharedmem.models import ContextItem, Step
+from sharedmem.providers.chunks import count_tokens
+from sharedmem.redis.vectors import Vector
+from sharedmem.search.fusion import reciprocal_rank_scores, sum_scores
+from sharedmem.text.analysis import query_terms
+
+
+@dataclass(slots=True)
+class WalkOrigins:
+    """How the walk came to what it found, where it began at entities that the question names."""
+
+    reach: ShortestPaths = field(default_factory=lambda: ShortestPaths((), ()))
+    nearer_ends: Mapping[str, str] = field(default_factory=dict)
+    """Of each fact that was walked along, by its id: the entity through which it was reached."""
+    rows: Mapping[str, FactRow] = field(default_factory=dict)
+    """Of the facts on the ways."""
+
+
+def format_items(
+    ranked: Iterable[RankedRecord], pool: CandidatePool, around: WalkOrigins, group: str, *, explain: bool
+) -> list[ContextItem]:
+    """What is answered.
+
+    Args:
+        ranked: the records, in their order.
+        pool: their rows.
+        around: how the walk came to them.
+        group: whose graph.
+        explain: whether to tell what each signal added to the score.
+    """
+    return [_with_token_count(_item(one, pool, around, group), one, explain=explain) for one in ranked]
+
+
+def _with_token_count(item: ContextItem, one: RankedRecord, *, explain: bool) -> ContextItem:
+    # One more for the end of the line.
+    fields: dict[str, object] = {"tokens": count_tokens(item.as_line()) + 1}
+    if explain:
+        fields["signals"] = one.signals
+    return item.model_copy(update=fields)
+
+
+def _item(one: RankedRecord, pool: CandidatePool, around: WalkOrigins, group: str) -> ContextItem:
+    if one.kind == "fact":
+        return _fact_item(one, pool.facts[one.id], around, group)
+    if one.kind == "entity":
+        return _entity_item(one, pool, around, group)
+    row = pool.episodes[one.id]
+    return ContextItem(
+        kind=one.kind,
+        id=one.id,
+        text=f"{row.source}: {row.text}" if one.kind == "episode" else row.text,
+        score=one.score,
+        occurred_at=from_stamp(row.occurred),
+        episode_ids=(one.id,),
+    )
+
+
+def _fact_item(one: RankedRecord, row: FactRow, around: WalkOrigins, group: str) -> ContextItem:
+    assert one.version is not None
+    end = around.nearer_ends.get(one.id)
+    path, distance = _path_to(end, around, group)
+    return ContextItem(
+        kind="fact",
+        id=one.id,
+        text=row.text,
+        score=one.score,
+        valid_from=from_stamp(one.version.start),
+        valid_to=from_stamp(one.version.end),
+        episode_ids=row.episodes,
+        path=path,
+        distance=distance,
+    )
+
+
+def _entity_item(one: RankedRecord, pool: CandidatePool, around: WalkOrigins, group: str) -> ContextItem:
+    row = pool.entities[one.id]
+    path, distance = _path_to(one.id, around, group)
+    text = f"{row.name}: {row.summary}"
+    return ContextItem(kind="entity", id=one.id, text=text, score=one.score, path=path, distance=distance)
+
+
+def _path_to(entity: str | None, around: WalkOrigins, group: str) -> tuple[tuple[Step, ...], int | None]:
+    if entity is None or entity not in around.reach.distances:
+        return (), None
+    return path_steps(around.reach.to(entity), around.rows, group), around.reach.distances[entity]
+
+
+FAN_OUT = 25
+"""Facts of one entity that are walked along."""
+MOST_WALKED = 100
+"""Facts in all, nearest first: more than are ever answered."""
+MOST_STARTS = 8
+_CANDIDATES = 50
+_CANDIDATES_OF_THE_PAST = 100
+"""Much of what is found may hold at another time."""
+_GUESSED_STARTS = 2
+"""Where the walk begins when a question names nobody: at the entities that resemble it most."""
+_SPARE = 10
+"""How many more rows are fetched than answered: some say nothing new."""
+_SPARE_OF_THE_PAST = 4
+"""How many times more are fetched than answered, where some hold at another time."""
+_EPISODES: tuple[KindCode, ...] = ("e", "s")
+_NO_WALK = WalkResult([], truncated=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalQuery:
+    """What is asked."""
+
+    query: str
+    group: str
+    when: BitemporalPoint
+    until: int
+    """Episodes that occurred later are out."""
+    vector: Vector | None
+    k: int
+    depth: int
+    session: str | None = None
+    is_past: bool = False
+    """Whether facts that do not hold now may be meant."""
+    include_past: bool = False
+    explain: bool = False
+
+
+class RetrievalResult(NamedTuple):
+    """What was found."""
+
+    items: list[ContextItem]
+    entities: dict[str, str]
+    """Ids of those that the question names, by name."""
+    round_trips: int
+
+
+class _FirstResults(NamedTuple):
+    """What the first round trip tells."""
+
+    named: dict[str, str]
+    episodes: RecordHits
+    facts: RecordHits
+    entities: RecordHits
+
+
+class GraphRetriever:
+    """Finds the context for questions.
+
+    Args:
+        backend: keeps the graphs.
+        vocabulary: whose words tell which relation a question asks for.
+        weights: of the signals.
+    """
+
+    def __init__(self, backend: GraphBackend, vocabulary: Vocabulary, weights: Weights) -> None:
+        self._backend = backend
+        self._vocabulary = vocabulary
+        self._weights = weights
+
+    async def context(self, sought: RetrievalQuery) -> RetrievalResult:
+        """What is worth knowing for a question, best first.
+
+        Raises:
+            UnavailableError: the server cannot be reached, or could not finish in time.
+        """
+        terms = query_terms(sought.query)
+        heard = await self._hear(sought, terms)
+        # `What was in order 7?` does not ask who ordered something.
+        asking = RelationMatcher(self._vocabulary, set(terms).difference(query_terms(" ".join(heard.named))))
+        words, meaning = self._shares(heard, "text"), self._shares(heard, "vector")
+        named = list(dict.fromkeys(heard.named.values()))[:MOST_STARTS]
+        wanted = _rows_to_load(heard, sum_scores(words, meaning), sought)
+        starts = named or wanted.entities[:_GUESSED_STARTS]
+        walked, attributes, seen = await asyncio.gather(
+            self._walk(sought, starts), self._attributes(sought, named), self._backend.look(sought.group, wanted)
+        )
+        reach = ShortestPaths(starts, walked.edges)
+        edges = [*chain.from_iterable(attributes), *(edge for _, edge in walked.edges)]
+        rows, trips = await self._rows(sought, edges, reach, seen, asking)
+        meant = heard.named or _partially_named(sought, starts, seen)
+        pool = CandidatePool(
+            rows, seen.episodes, seen.entities, words, meaning, _nearness(reach, edges, is_known=bool(meant))
+        )
+        question = RankingQuery(meant, sought.when, sought.until, asking.overlap, sought.include_past)
+        ranked = rank(question, pool, self._weights, k=sought.k)
+        ends = {edge.fact: edge.entity for edge in reversed(edges)}
+        around = WalkOrigins(reach, ends, rows) if meant else WalkOrigins()
+        return RetrievalResult(format_items(ranked, pool, around, sought.group, explain=sought.explain), meant, trips)
+
+    async def _hear(self, sought: RetrievalQuery, terms: tuple[str, ...]) -> _FirstResults:
+        runs = word_runs(sought.query)
+        seen, hits = await asyncio.gather(
+            self._backend.look(sought.group, LookupRequest(names=tuple(dict.fromkeys(run.name for run in runs)))),
+            self._backend.search(sought.group, _searches(sought, terms)),
+        )
+        return _FirstResults(match_entities(runs, seen.names), *hits)
+
+    async def _walk(self, sought: RetrievalQuery, starts: Sequence[str]) -> WalkResult:
+        if not starts:
+            return _NO_WALK
+        return await self._backend.walk(
+            sought.group, starts, when=sought.when, depth=sought.depth, fan_out=FAN_OUT, limit=MOST_WALKED
+        )
+
+    async def _attributes(self, sought: RetrievalQuery, named: Sequence[str]) -> list[list[Edge]]:
+        """The attributes of those whom a question names.
+
+        Facts of the relation that it asks for are found by their words alone: an entity may have so many facts that
+        looking among them for those of one type would hold up the server.
+        """
+        return await asyncio.gather(
+            *(
+                self._backend.edges(sought.group, entity, when=sought.when, limit=FAN_OUT, types=(ATTRIBUTE_PREFIX,))
+                for entity in named
+            )
+        )
+
+    async def _rows(
+        self,
+        sought: RetrievalQuery,
+        edges: Sequence[Edge],
+        reach: ShortestPaths,
+        seen: LookupResult,
+        asking: RelationMatcher,
+    ) -> tuple[Mapping[str, FactRow], int]:
+        """(the facts that were found in any way, round trips so far)."""
+        distances = reach.distances
+        best = sorted(
+            edges, key=lambda edge: (distances.get(edge.entity, 0), -asking.overlap(edge.type), -edge.version.start)
+        )[: 2 * sought.k]
+        ways = chain.from_iterable(reach.to(edge.entity) for edge in best)
+        missing = tuple(dict.fromkeys(edge.fact for edge in (*best, *ways) if edge.fact not in seen.facts))
+        if not missing:
+            return seen.facts, 2
+        further = await self._backend.look(sought.group, LookupRequest(facts=missing))
+        return {**seen.facts, **further.facts}, 3
+
+    def _shares(self, heard: _FirstResults, leg: str) -> dict[str, float]:
+        weight = self._weights.words if leg == "text" else self._weights.meaning
+        shares: dict[str, float] = {}
+        for hits in (heard.episodes, heard.facts, heard.entities):
+            found: list[ScoredRecord] = getattr(hits, leg)
+            shares |= reciprocal_rank_scores(found, weight, k=self._weights.rrf_k)
+        return shares
+
+
+def _searches(sought: RetrievalQuery, terms: tuple[str, ...]) -> list[RecordSearch]:
+    most = _CANDIDATES_OF_THE_PAST if sought.is_past else _CANDIDATES
+    facts: tuple[KindCode, ...] = ("f", "p") if sought.is_past else ("f",)
+    until = None if sought.until == OPEN else sought.until
+    return [
+        RecordSearch(_EPISODES, terms, sought.vector, most, session=sought.session, until=until),
+        # Facts that are yet to begin are few, and fall out when they are ranked: not to look for their start halves it.
+        RecordSearch(facts, terms, sought.vector, most, until=until),
+        RecordSearch(("n",), terms, sought.vector, _SPARE),
+    ]
+
+
+def _partially_named(sought: RetrievalQuery, starts: Sequence[str], seen: LookupResult) -> dict[str, str]:
+    """Whom a question names by a part of the name, of those where the walk has begun on the chance of it."""
+    known = {id_: row.name for id_, row in seen.entities.items() if not row.merged_into}
+    return {name: id_ for name, id_ in match_partial_names(sought.query, known).items() if id_ in starts}
+
+
+def _nearness(reach: ShortestPaths, edges: Sequence[Edge], *, is_known: bool) -> dict[str, float]:
+    near = nearness_by_id(reach, edges)
+    # Who is only guessed to be meant is as far away as a neighbour of somebody named.
+    return near if is_known else {id_: value / 2 for id_, value in near.items()}
+
+
+def _rows_to_load(heard: _FirstResults, shares: Shares, sought: RetrievalQuery) -> LookupRequest:
+    """The rows of the best hits; of more of them where many may hold at another time."""
+
+    def best(hits: RecordHits, most: int) -> tuple[str, ...]:
+        ids = {hit.id for hit in (*hits.text, *hits.vector)}
+        return tuple(sorted(ids, key=lambda id_: (-shares[id_], id_))[:most])
+
+    most = sought.k * (_SPARE_OF_THE_PAST if sought.is_past else 1) + _SPARE
+    entities = (*heard.named.values(), *best(heard.entities, _SPARE))
+    return LookupRequest(
+        episodes=best(heard.episodes, most),
+        facts=best(heard.facts, most),
+        entities=tuple(dict.fromkeys(entities)),
+    )

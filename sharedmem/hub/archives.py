@@ -1,0 +1,92 @@
+"""Build the archives of a hub, or of a durable store alone."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from importlib.metadata import version
+
+from sharedmem.archive.archives import Archives
+from sharedmem.archive.endpoint import ArchiveEndpoint, RedisEndpoint
+from sharedmem.archive.snapshots import EPHEMERAL
+from sharedmem.clock import Clock
+from sharedmem.data.blobs import BlobReference, Blobs
+from sharedmem.durable.protocol import Durable
+from sharedmem.errors import SharedMemoryError
+from sharedmem.hub.composition import HubContext
+from sharedmem.redis.scripts.durable import DurableScripts, KeyRestoreScripts
+
+_DISTRIBUTION = "sharedmem-hub"
+_DRAIN_TIMEOUT_S = 10.0
+
+
+class ArchivedBlobs:
+    """The blobs of a hub as archives need them.
+
+    Args:
+        blobs: where they lie.
+    """
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    async def read(self, key: str, reference: str) -> bytes:
+        """The bytes behind a reference."""
+        return await self._blobs.get(key, BlobReference.model_validate_json(reference))
+
+    async def write(self, key: str, codec: bytes, body: bytes) -> str:
+        """Store bytes; returns the reference to them."""
+        return (await self._blobs.put(key, codec, body)).model_dump_json()
+
+    async def remove(self, key: str, reference: str) -> None:
+        """Remove what was just stored."""
+        await self._blobs.remove(key, BlobReference.model_validate_json(reference).path)
+
+
+def build_archives(parts: HubContext) -> Archives:
+    """The archives of a hub.
+
+    Args:
+        parts: of an open hub.
+    """
+    means, tier, sender = parts.means, parts.tier, parts.ground.sender
+    shore = RedisEndpoint(
+        means.line, parts.keyspace, KeyRestoreScripts(sender), DurableScripts(sender), means.settings.change_log_length
+    )
+
+    def kind_of(key: str) -> str:
+        return means.lifetimes.rule(key) or EPHEMERAL
+
+    async def join(namespace: str, again: bool) -> None:
+        if tier is not None:
+            await tier.join(namespace, again=again)
+
+    async def drain(namespace: str) -> None:
+        if tier is not None:
+            # What does not get there in time is told as Redis has it.
+            with suppress(SharedMemoryError):
+                await tier.desk.drain(namespace, timeout=_DRAIN_TIMEOUT_S)
+
+    ends = ArchiveEndpoint(
+        url=parts.connection.url,
+        clock=means.clock,
+        redis=shore,
+        durable=tier.store if tier is not None else None,
+        blobs=ArchivedBlobs(means.blobs),
+        large_from_bytes=means.settings.blob_threshold_bytes,
+        kind_of=kind_of,
+        join=join if tier is not None else None,
+        drain=drain,
+        gather=None if tier is None else partial(tier.gather, again=True),
+    )
+    return Archives(ends, version=version(_DISTRIBUTION))
+
+
+def build_durable_archives(durable: Durable, clock: Clock) -> Archives:
+    """The archives of a durable store alone: references to large values stay as they are.
+
+    Args:
+        durable: an open store.
+        clock: the time to go by.
+    """
+    return Archives(ArchiveEndpoint(url=durable.url, clock=clock, durable=durable), version=version(_DISTRIBUTION))

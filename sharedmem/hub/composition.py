@@ -1,0 +1,464 @@
+"""Composition of a hub: connect to the server, then build the objects that its stores share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic import ValidationError
+
+from sharedmem.clock import Clock, new_id
+from sharedmem.config import Settings
+from sharedmem.coordination.context import CoordinationContext
+from sharedmem.coordination.wait_queue import WaitNotifier
+from sharedmem.data.azure_blobs import AzureBlobStore
+from sharedmem.data.blob_folder import FolderBlobStore
+from sharedmem.data.blob_gc import BlobGarbageCollector
+from sharedmem.data.blobs import BlobReference, Blobs
+from sharedmem.data.component import DataContext
+from sharedmem.data.lifetimes import Lifetimes
+from sharedmem.decisions.recovery import SessionRestorer
+from sharedmem.durable.connect import BackedServer, OpenedStore, open_durable_store
+from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.durable.tier import DurableTier, TierDependencies, registered_name
+from sharedmem.embedded.server import EmbeddedServer
+from sharedmem.errors import AccessDeniedError, ConfigError, NotFoundError, UnavailableError, UnsupportedError
+from sharedmem.graph.recovery import GraphRestorer
+from sharedmem.memory.recovery import MemoryRestorer
+from sharedmem.models import Powers
+from sharedmem.redis.address import parse_address
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.connect import POWER_COMMANDS, open_client, parse_powers
+from sharedmem.redis.durability import KeyRestorer
+from sharedmem.redis.errors import public_error
+from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.pubsub import PubSubHub
+from sharedmem.redis.replies import Reply, ServerError
+from sharedmem.redis.scripts.data import DataScripts
+from sharedmem.redis.scripts.executor import DurableScriptExecutor, ScriptExecutor
+from sharedmem.redis.scripts.ledger import OperationLedger
+from sharedmem.runtime import Counters
+from sharedmem.runtime.background import Background
+from sharedmem.synthesis.recovery import NoteRestorer
+
+if TYPE_CHECKING:
+    from sharedmem.knowledge_context import KnowledgeContext
+    from sharedmem.providers.protocol import Embedder, LanguageModel
+    from sharedmem.search.protocol import Index, RecordFamily
+
+
+class OpenDeadline:
+    """One limit for all steps of the opening of a hub; begins when it is made.
+
+    Args:
+        limit_s: seconds that all steps may take together.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._ends_at = asyncio.get_running_loop().time() + limit_s
+
+    @asynccontextmanager
+    async def step(self, server: str, awaited: str) -> AsyncIterator[None]:
+        """Run one step.
+
+        Args:
+            server: what is asked in this step, for the error.
+            awaited: what the hub waits for in it, for the error.
+
+        Raises:
+            UnavailableError: the deadline passed in this step.
+        """
+        timeout = asyncio.timeout_at(self._ends_at)
+        try:
+            async with timeout:
+                yield
+        except TimeoutError as error:
+            if not timeout.expired():
+                raise
+            why = (
+                f"the hub could not be opened within connect_timeout_s = {self._limit_s:g} s; it still waited for"
+                f" {awaited}. Look at the server and the network, or raise connect_timeout_s"
+            )
+            raise UnavailableError(server, why) from error
+
+
+class BlobResultStore:
+    """Writes and reads them; a sweep removes those that have expired.
+
+    Args:
+        blobs: where they lie.
+        sweeper: told of the namespaces that have some.
+    """
+
+    def __init__(self, blobs: Blobs, sweeper: BlobGarbageCollector) -> None:
+        self._blobs = blobs
+        self._sweeper = sweeper
+
+    async def read(self, key: str, reference: str) -> bytes:
+        """The bytes behind a reference; raises as `Blobs.get`."""
+        try:
+            found = BlobReference.model_validate_json(reference)
+        except ValidationError:
+            raise NotFoundError("blob of key", key, "its reference was damaged by another client") from None
+        return await self._blobs.get(key, found)
+
+    async def write(self, key: str, codec: bytes, body: bytes) -> str:
+        """Store bytes; returns the reference to them; raises as `Blobs.put`."""
+        reference = await self._blobs.put(key, codec, body)
+        self._sweeper.watch(key.partition(":")[0])
+        return reference.model_dump_json()
+
+
+LAYOUT_VERSION = 1
+_DURABLE_FILE = "durable.sqlite3"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """An open line, and what belongs to it."""
+
+    line: RedisClient
+    url: str
+    mode: str
+    leave: Callable[[], Awaitable[None]]
+    """Gives back what was joined to get the line."""
+    durable_url: str | None = None
+    """Where what must last is kept when nobody says otherwise."""
+
+
+Connect = Callable[[Settings, Clock], Awaitable[Connection]]
+
+
+@dataclass(frozen=True)
+class HubContext:
+    """What an open hub consists of."""
+
+    connection: Connection
+    keyspace: KeySpace
+    means: DataContext
+    ground: CoordinationContext
+    powers: Powers
+    tier: DurableTier | None
+    """The durable tier, if one stands behind the server."""
+
+
+async def connect(settings: Settings, clock: Clock) -> Connection:
+    """A line to the server that the settings name, or to the embedded one.
+
+    Raises:
+        UnavailableError, UnsupportedError, ConfigError: there is no server to speak to.
+    """
+    if settings.redis_url is not None:
+        address = parse_address(settings.redis_url, settings)
+        return Connection(open_client(address, settings, clock), address.url, address.mode, _leave_nothing)
+    check_embedded_allowed(settings)
+    server = await EmbeddedServer.join(
+        settings.data_dir,
+        modules=settings.embedded_modules,
+        fsync=settings.embedded_fsync,
+        port=settings.embedded_port,
+    )
+    address = parse_address(server.url, settings)
+    return Connection(
+        open_client(address, settings, clock),
+        server.url,
+        address.mode,
+        server.leave,
+        durable_url=SqliteDurable(settings.data_dir / _DURABLE_FILE).url,
+    )
+
+
+def check_embedded_allowed(settings: Settings) -> None:
+    """Refuse to start a private server where the settings forbid it.
+
+    Raises:
+        ConfigError: they do.
+    """
+    if settings.embedded == "never":
+        problem = "it is not set, and embedded=never forbids a private server; set SHAREDMEM_REDIS_URL"
+        raise ConfigError("redis_url", settings.origin("redis_url"), problem)
+
+
+async def _leave_nothing() -> None:
+    """There is nothing to give back."""
+
+
+async def assemble(
+    connection: Connection, settings: Settings, clock: Clock, *, embedder: Embedder | None = None
+) -> HubContext:
+    """Connect a line and put on it what stands there, within `connect_timeout_s`.
+
+    Up to four round trips after the log-in: questions, scripts, the id of the durable tier, the id of the data. The
+    last three are only for a server that lacks them.
+
+    Args:
+        connection: the line.
+        settings: in force.
+        clock: the time to go by.
+        embedder: who turns texts into vectors; None goes by the settings.
+
+    Raises:
+        UnavailableError, ConfigError: the server, or the durable tier behind it, cannot be used.
+        UnsupportedError: a newer sharedmem has laid out this server's data.
+    """
+    line = connection.line
+    deadline = OpenDeadline(settings.connect_timeout_s)
+    keyspace = KeySpace(settings.prefix, client=new_id())
+    greeting = await _greet(connection, keyspace, deadline)
+    opened = await open_durable_store(
+        BackedServer(line, keyspace, greeting.tier, connection.durable_url),
+        settings,
+        clock,
+        step=deadline.step,
+        dimension=lambda: _embedding_dimension(embedder, settings, clock),
+    )
+    try:
+        known_as = await _find_data_id(connection, keyspace, greeting, opened, deadline)
+        return _build_hub_context(
+            connection, keyspace, settings, clock, opened=opened, known_as=known_as, powers=greeting.powers
+        )
+    except BaseException:
+        if opened is not None:
+            await opened.store.close()
+        raise
+
+
+class _Greeting(NamedTuple):
+    """What a server said when it was first asked."""
+
+    known_as: str | None
+    """The id under which its data is known; nothing where it has none, None where it has no data of ours."""
+    tier: str | None
+    """Id and URL of the durable tier behind it."""
+    powers: Powers
+
+
+async def _greet(connection: Connection, keyspace: KeySpace, deadline: OpenDeadline) -> _Greeting:
+    line, server = connection.line, f"Redis at {connection.line.address}"
+    kind = "TLS connection" if connection.url.startswith("rediss") else "connection"
+    async with deadline.step(server, f"the {kind} and the log-in"):
+        await line.open()
+    async with deadline.step(server, "the answers to its first questions"):
+        replies, missing = await line.handshake([("GET", keyspace.layout), ("GET", keyspace.tier), *POWER_COMMANDS])
+    layout, tier = (_reply_text(reply, line) for reply in replies[:2])
+    known_as = None if layout is None else _parse_data_id(layout)
+    if missing:
+        async with deadline.step(server, "its Lua scripts to be loaded"):
+            await line.load_scripts(missing)
+    return _Greeting(known_as, tier, parse_powers(replies[2:], connection.mode))
+
+
+def _reply_text(reply: Reply, line: RedisClient) -> str | None:
+    if isinstance(reply, ServerError):
+        raise public_error(reply, line.address) from reply
+    return reply.decode() if isinstance(reply, bytes) else None
+
+
+def _build_hub_context(
+    connection: Connection,
+    keyspace: KeySpace,
+    settings: Settings,
+    clock: Clock,
+    *,
+    opened: OpenedStore | None,
+    known_as: str,
+    powers: Powers,
+) -> HubContext:
+    line = connection.line
+    counters = Counters()
+    background = Background(counters)
+    lifetimes = Lifetimes(
+        settings.kind_rules, ephemeral_ttl_s=settings.ephemeral_ttl_s, session_ttl_s=settings.session_ttl_s
+    )
+    ledger = OperationLedger(clock, retry_for_s=settings.retry_for_s)
+    sender = ScriptExecutor(line, ledger, change_log_length=settings.change_log_length)
+    memories = MemoryRestorer(keyspace, embeds=settings.embedder != "none")
+    graphs = GraphRestorer(keyspace, line, clock)
+    notes = NoteRestorer(keyspace)
+    sessions = SessionRestorer(keyspace)
+    logs: dict[str, KeyRestorer] = {"$plan": sessions, "$memory": memories, "$graph": graphs, "$note": notes}
+    behind = TierDependencies(
+        line,
+        keyspace,
+        sender,
+        background,
+        counters,
+        clock,
+        settings,
+        lifetimes.rule,
+        logs=logs,
+        readers=(memories, graphs, notes),
+    )
+    tier = None if opened is None else DurableTier(opened, behind)
+    if tier is not None:
+        sender = DurableScriptExecutor(line, ledger, tier, change_log_length=settings.change_log_length)
+    blobs = _build_blobs(settings, known_as)
+    means = DataContext(
+        line=line,
+        mutations=DataScripts(sender),
+        listener=_build_listener(line, background, counters, settings),
+        blobs=blobs,
+        sweeper=BlobGarbageCollector(
+            line, keyspace, blobs, background, clock, refers_elsewhere=tier.refers_to if tier else None
+        ),
+        lifetimes=lifetimes,
+        background=background,
+        counters=counters,
+        settings=settings,
+        clock=clock,
+        tier=tier,
+        searches=powers.search,
+    )
+    ground = _build_coordination_context(means, sender, keyspace, on_cluster=connection.mode == "cluster")
+    if tier is not None:
+        tier.start()
+    return HubContext(connection, keyspace, means, ground, powers, tier)
+
+
+def _build_listener(line: RedisClient, background: Background, counters: Counters, settings: Settings) -> PubSubHub:
+    waits = {"response_timeout_s": settings.response_timeout_s, "retry_for_s": settings.retry_for_s}
+    return PubSubHub(line, background, counters, **waits)
+
+
+def _embedding_dimension(embedder: Embedder | None, settings: Settings, clock: Clock) -> int:
+    """Numbers of the vectors of memories; 0 without any."""
+    if embedder is None:
+        # It takes a while to load, and only few stores ask.
+        from sharedmem.providers.factory import open_embedder  # noqa: PLC0415
+
+        embedder = open_embedder(settings, clock, Counters())
+    return 0 if embedder is None else embedder.dimension
+
+
+def _build_coordination_context(
+    means: DataContext, sender: ScriptExecutor, keyspace: KeySpace, *, on_cluster: bool
+) -> CoordinationContext:
+    wakeups = WaitNotifier(
+        means.listener,
+        means.background,
+        keyspace,
+        means.clock,
+        pauses=means.line.pauses,
+        retry_for_s=means.settings.retry_for_s,
+        on_cluster=on_cluster,
+    )
+    return CoordinationContext(
+        line=means.line,
+        sender=sender,
+        wakeups=wakeups,
+        background=means.background,
+        counters=means.counters,
+        clock=means.clock,
+        settings=means.settings,
+        large=BlobResultStore(means.blobs, means.sweeper),
+        tier=means.tier,
+    )
+
+
+def _build_blobs(settings: Settings, known_as: str) -> Blobs:
+    if settings.blob_url is None:
+        return Blobs(FolderBlobStore(settings.blob_path() / known_as))
+    key = None if settings.blob_key is None else settings.blob_key.get_secret_value()
+    return Blobs(AzureBlobStore(settings.blob_url, key=key, folder=known_as))
+
+
+def _parse_data_id(layout: str) -> str:
+    """The id under which data is known whose layout is written like that.
+
+    Raises:
+        UnsupportedError: a newer sharedmem has laid it out.
+    """
+    version, _, known_as = layout.partition(" ")
+    if int(version) > LAYOUT_VERSION:
+        remedy = f"this version knows layout {LAYOUT_VERSION}; upgrade sharedmem-hub"
+        raise UnsupportedError(f"data layout {version} of this server", remedy)
+    return known_as
+
+
+async def _find_data_id(
+    connection: Connection, keyspace: KeySpace, greeting: _Greeting, opened: OpenedStore | None, deadline: OpenDeadline
+) -> str:
+    """The id under which this server's data is known, which keeps apart the blobs of servers that share a folder.
+
+    It outlives the server's data where there is a tier, which may refer to blobs.
+    """
+    line, known_as = connection.line, greeting.known_as or ""
+    if opened is not None:
+        async with deadline.step(opened.store.url, "the id of its data"):
+            known_as = await registered_name(opened.store, known_as or new_id())
+    if greeting.known_as is not None:
+        return known_as or "unnamed"
+    known_as = known_as or new_id()
+    async with deadline.step(f"Redis at {line.address}", "the version of its data layout to be written"):
+        try:
+            # Another hub may have written it by now: then its id holds.
+            held = await line.call("SET", keyspace.layout, f"{LAYOUT_VERSION} {known_as}", "NX", "GET")
+        except AccessDeniedError:  # a user limited by ACL may only read it; another one writes it
+            return known_as if opened is not None else "unnamed"
+    return known_as if opened is not None or not isinstance(held, bytes) else _parse_data_id(held.decode()) or "unnamed"
+
+
+def build_knowledge_context(
+    parts: HubContext, embedder: Embedder | None, model: LanguageModel | None
+) -> KnowledgeContext:
+    """Indexes and providers of an open hub.
+
+    Args:
+        parts: what the hub consists of.
+        embedder: who turns texts into vectors; None goes by the settings.
+        model: who writes summaries; None goes by the settings.
+
+    Raises:
+        UnsupportedError: the settings name a provider that is not installed.
+    """
+    from sharedmem.cache import cache_family  # noqa: PLC0415  # see above
+    from sharedmem.graph.records import graph_family  # noqa: PLC0415
+    from sharedmem.knowledge_context import KnowledgeContext  # noqa: PLC0415
+    from sharedmem.memory.base import memory_family  # noqa: PLC0415
+    from sharedmem.memory.repository import MemoryRepository  # noqa: PLC0415
+    from sharedmem.providers.factory import open_embedder, open_model, with_cache  # noqa: PLC0415
+    from sharedmem.synthesis.note_repository.index import note_family  # noqa: PLC0415
+
+    means = parts.means
+    settings, clock, counters = means.settings, means.clock, means.counters
+    given = None if embedder is None else with_cache(embedder, settings, clock=clock, counters=counters)
+    chosen = given or open_embedder(settings, clock, counters)
+    name, dimension = (chosen.name, chosen.dimension) if chosen else ("", 0)
+    minds = KnowledgeContext(
+        line=means.line,
+        sender=parts.ground.sender,
+        keyspace=parts.keyspace,
+        memories=_build_index(parts, memory_family(name, dimension)),
+        answers=_build_index(parts, cache_family(name, dimension)),
+        graphs=_build_index(parts, graph_family(name, dimension)),
+        notes=_build_index(parts, note_family(name, dimension)),
+        embedder=chosen,
+        model=model or open_model(settings, clock, counters),
+        background=means.background,
+        counters=counters,
+        listener=means.listener,
+        blobs=means.blobs,
+        clock=clock,
+        settings=settings,
+        tier=parts.tier if settings.memory_durability else None,
+    )
+    indexes = (minds.memories, minds.answers, minds.graphs, minds.notes)
+    means.clear_hooks.extend(index.forget for index in indexes)
+    means.sweep_hooks.append(lambda namespace, remove: MemoryRepository.of(minds, namespace).sweep(remove=remove))
+    return minds
+
+
+def _build_index(parts: HubContext, family: RecordFamily) -> Index:
+    means = parts.means
+    if parts.powers.search:
+        from sharedmem.search.redisearch import RediSearchIndex  # noqa: PLC0415  # see above
+
+        on_cluster = parts.connection.mode == "cluster"
+        return RediSearchIndex(means.line, parts.keyspace, family, means.settings, on_cluster=on_cluster)
+    from sharedmem.search.exact import ExactIndex  # noqa: PLC0415
+
+    return ExactIndex(means.line, parts.keyspace, family, means.clock)

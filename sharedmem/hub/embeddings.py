@@ -1,0 +1,70 @@
+"""Embed texts on request, with the shared cache of a namespace, and report what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sharedmem.clock import SystemClock
+from sharedmem.config import Settings
+from sharedmem.errors import UnsupportedError
+from sharedmem.hub.hub import Hub
+from sharedmem.models import Record
+from sharedmem.providers.factory import open_embedder
+from sharedmem.providers.prices import cost_usd
+from sharedmem.providers.protocol import Embedder
+from sharedmem.runtime import Counters
+
+_NO_EMBEDDER_ADVICE = "pip install 'sharedmem-hub[local]', or set embedder"
+
+
+class EmbeddedTexts(Record):
+    """Vectors of some texts, and what became of them."""
+
+    name: str
+    """Provider and model."""
+    dimension: int
+    tokens: int
+    """That were sent; 0 when nothing was."""
+    cost_usd: float | None
+    """About what they cost; None where no price is known."""
+    cached: int
+    """Texts whose vectors the team had already."""
+    vectors: list[list[float]]
+
+
+async def embed_texts(settings: Settings, namespace: str, texts: Sequence[str]) -> EmbeddedTexts:
+    """The vectors of some texts; opens a hub only where its team's cache is worth it.
+
+    Args:
+        settings: name the embedder and the server.
+        namespace: whose cache is looked at.
+        texts: what to embed.
+
+    Raises:
+        UnsupportedError: there is no embedder, or it is not installed.
+        UnavailableError, LimitedError, ConfigError: as `Embedder.embed` and as entering a `Hub`.
+    """
+    counters = Counters()
+    embedder = open_embedder(settings, SystemClock(), counters)
+    if embedder is None:
+        raise UnsupportedError("an embedder", _NO_EMBEDDER_ADVICE)
+    try:
+        if not embedder.is_remote:
+            return await _embed(embedder, texts, counters)
+        async with Hub.open(settings=settings, embedder=embedder) as hub:
+            shared = hub._knowledge_context().embedder_of(namespace)  # noqa: SLF001  the same package
+            return await _embed(shared or embedder, texts, hub.counters)
+    finally:
+        await embedder.close()
+
+
+async def _embed(embedder: Embedder, texts: Sequence[str], counters: Counters) -> EmbeddedTexts:
+    vectors, tokens = await embedder.embed(texts)
+    return EmbeddedTexts(
+        name=embedder.name,
+        dimension=embedder.dimension,
+        tokens=tokens,
+        cost_usd=cost_usd(embedder.name, read=tokens),
+        cached=int(counters.read("embedding_cache", outcome="team")),
+        vectors=vectors.tolist(),
+    )

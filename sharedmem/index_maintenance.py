@@ -1,0 +1,234 @@
+"""Maintenance of search indexes: promote namespaces that grow, make vectors anew for another embedder."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+from sharedmem.errors import SharedMemoryError
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.models import IndexStatus
+from sharedmem.providers.protocol import Embedder
+from sharedmem.redis.replies import Argument
+from sharedmem.redis.vectors import to_half
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.background import BackgroundTask
+from sharedmem.search.protocol import Index, IndexProgress
+
+_log = get_logger("search")
+_PROMOTION_LEASE_MS = 600_000
+
+
+class IndexPromoter:
+    """Watches the records of one family in one namespace, as far as this hub writes them.
+
+    Args:
+        minds: what the hub lends.
+        index: of the family.
+        namespace: whose records.
+    """
+
+    def __init__(self, minds: KnowledgeContext, index: Index, namespace: str) -> None:
+        self._minds = minds
+        self._index = index
+        self._namespace = namespace
+        # A tenth of the size at which something happens: it may happen so much late.
+        self._every = max(1, minds.settings.promote_above // 10)
+        self._unseen = self._every
+        self._stage = 0
+        self._work: BackgroundTask | None = None
+
+    @classmethod
+    def of(cls, minds: KnowledgeContext, index: Index, namespace: str) -> IndexPromoter:
+        """The one that all stores of the namespace share in this hub."""
+        return minds.shared(cls, f"{index.family.name}:{namespace}", lambda: cls(minds, index, namespace))
+
+    def count_writes(self, count: int) -> None:
+        """Note that so many records were written; looks at the size once in a while, in the background."""
+        self._unseen += count
+        if self._index.algorithm == "exact" or self._unseen < self._every:
+            return
+        if self._work is None or self._work.done:
+            self._unseen = 0
+            self._work = self._minds.background.start(f"tend the index of {self._namespace}", self._promote_if_grown())
+
+    async def _promote_if_grown(self) -> None:
+        keyspace, line, family = self._minds.keyspace, self._minds.line, self._index.family.name
+        size = await line.call("ZCARD", keyspace.record_log(family, self._namespace))
+        stage = self._stage_of(size) if isinstance(size, int) else 0
+        # To promote looks at every record: once for the index of its own, and once when that is to be approximate.
+        if stage <= self._stage:
+            return
+        # One hub does it; if it dies, another one goes on when the turn has ended.
+        turn = keyspace.record_part(family, self._namespace, "tending")
+        if await line.call("SET", turn, "1", "NX", "PX", _PROMOTION_LEASE_MS) is None:
+            return
+        try:
+            await self._index.promote(self._namespace)
+            self._stage = stage
+        except SharedMemoryError as error:
+            # Searching goes on in the index that it has; the next look tries again.
+            _log.warning("the index of %s (%s) could not be tended: %s", self._namespace, family, error)
+            self._minds.counters.increment("index_tending_failures", family=family)
+        finally:
+            await line.call("DEL", turn)
+
+    def _stage_of(self, size: int) -> int:
+        settings = self._minds.settings
+        return (size > settings.promote_above) + (size > max(settings.promote_above, settings.hnsw_above))
+
+
+_PAGE = 200
+_BYTES_A_NUMBER = 2
+
+
+class IndexedRecords:
+    """The records of one family that are searched in one index.
+
+    Args:
+        minds: what the hub lends.
+        index: of the family.
+        namespace: whose index; None for the one that small namespaces share.
+    """
+
+    def __init__(self, minds: KnowledgeContext, index: Index, namespace: str | None) -> None:
+        self._line = minds.line
+        self._keyspace = minds.keyspace
+        self._index = index
+        self._family = index.family
+        self._namespace = namespace
+
+    async def begin(self) -> tuple[list[str], bool]:
+        """(the namespaces that are searched there, whether all their vectors are those of another embedder)."""
+        status = await self._status()
+        namespaces = [namespace async for namespace in self._sharing(status)]
+        return namespaces, status is not None and status.model != self._family.model
+
+    async def pages(self, namespace: str) -> AsyncIterator[list[str]]:
+        """The ids of a namespace's records, those that have just gone among them."""
+        log, first = self._keyspace.record_log(self._family.name, namespace), 0
+        while isinstance(page := await self._line.call("ZRANGE", log, first, first + _PAGE - 1), list) and page:
+            yield [id_.decode() for id_ in page if isinstance(id_, bytes)]
+            first += _PAGE
+
+    async def with_unusable_vectors(self, namespace: str, ids: list[str], *, every: bool) -> list[tuple[str, bytes]]:
+        """Those with a vector that does not fit, or with any at all: id and key."""
+        keys = [self._keyspace.record(self._family.name, namespace, id_) for id_ in ids]
+        lengths = await self._line.read_each([("HSTRLEN", key, "vector") for key in keys])
+        fitting = {0, _BYTES_A_NUMBER * self._family.dimension}
+        found = zip(ids, keys, lengths, strict=True)
+        return [(id_, key) for id_, key, length in found if every or length not in fitting]
+
+    async def _status(self) -> IndexStatus | None:
+        found = await self._index.status()
+        own = [one for one in found if self._namespace is not None and self._namespace in one.namespaces]
+        shared = [one for one in found if not one.namespaces]
+        return next(iter(own + shared), None)
+
+    async def _sharing(self, status: IndexStatus | None) -> AsyncIterator[str]:
+        if self._namespace is not None and (status is None or status.namespaces):
+            yield self._namespace
+            return
+        # A star is a name that no namespace has, and here a glob for all of them.
+        async for keys in self._line.scan(self._keyspace.record_log(self._family.name, "*"), near=None):
+            for key in keys:
+                namespace = key.decode().partition("}:$")[0].partition(":{")[2]
+                place = self._keyspace.record_place(self._family.name, namespace)
+                if await self._line.call("GET", place) is None:
+                    yield namespace
+
+
+_FIELDS = ("body", "version", "vector")
+
+
+class _UnembeddedRecord(NamedTuple):
+    """A record without a vector."""
+
+    id: str
+    key: bytes
+    version: bytes
+    text: str
+
+
+class RecordReindexer(ABC):
+    """The records of one family that are searched in one index, before and after it is built anew.
+
+    Args:
+        minds: what the hub lends.
+        index: of the family.
+        namespace: whose index; None for the one that small namespaces share.
+    """
+
+    def __init__(self, minds: KnowledgeContext, index: Index, namespace: str | None) -> None:
+        self._minds = minds
+        self._family = index.family.name
+        self._searched = IndexedRecords(minds, index, namespace)
+        self._namespaces: list[str] = []
+
+    @abstractmethod
+    def _text(self, id_: str, body: bytes) -> str:
+        """What the vector of a record is made of; nothing where another client has written."""
+
+    @abstractmethod
+    async def _give(self, namespace: str, keys: Sequence[bytes], vectors: Sequence[Argument]) -> None:
+        """Write vectors down.
+
+        Args:
+            namespace: whose.
+            keys: of the records, and that of the log.
+            vectors: id, version and vector of each.
+        """
+
+    async def forget(self) -> None:
+        """Take away the vectors that do not fit; words find these records meanwhile, where they have any."""
+        if self._minds.embedder is None:
+            return
+        self._namespaces, every = await self._searched.begin()
+        for namespace in self._namespaces:
+            async for ids in self._searched.pages(namespace):
+                chosen = await self._searched.with_unusable_vectors(namespace, ids, every=every)
+                await asyncio.gather(*(self._minds.line.call("HDEL", key, "vector") for _, key in chosen))
+
+    async def embed(self, progress: IndexProgress | None) -> None:
+        """Give all that have none their vectors; may be called again to go on.
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: the provider does not.
+        """
+        for namespace in self._namespaces:
+            embedder = self._minds.embedder_of(namespace)
+            log = self._minds.keyspace.record_log(self._family, namespace)
+            total, done = await self._minds.line.call("ZCARD", log), 0
+            pages = [page async for page in self._searched.pages(namespace)] if embedder is not None else []
+            for ids in pages:
+                if embedder is not None:
+                    await self._embed(namespace, embedder, await self._unembedded(namespace, ids))
+                done += len(ids)
+                if progress is not None and isinstance(total, int):
+                    progress(done, max(total, done))
+
+    async def _unembedded(self, namespace: str, ids: list[str]) -> list[_UnembeddedRecord]:
+        keys = [self._minds.keyspace.record(self._family, namespace, id_) for id_ in ids]
+        replies = await self._minds.line.read_each([("HMGET", key, *_FIELDS) for key in keys], aside=True)
+        found = []
+        for id_, key, reply in zip(ids, keys, replies, strict=True):
+            body, version, vector = reply if isinstance(reply, list) else (None, None, None)
+            if isinstance(body, bytes) and isinstance(version, bytes) and vector is None:
+                found.append(_UnembeddedRecord(id_, key, version, self._text(id_, body)))
+        return found
+
+    async def _embed(self, namespace: str, embedder: Embedder, bare: list[_UnembeddedRecord]) -> None:
+        wanted = [one for one in bare if one.text]
+        if not wanted:
+            return
+        embeddings = await embedder.embed([one.text for one in wanted])
+        given = [pair for pair in zip(wanted, embeddings.vectors, strict=True) if pair[1].any()]
+        if not given:
+            return
+        words: list[Argument] = []
+        for one, vector in given:
+            words += (one.id, one.version, to_half(vector))
+        log = self._minds.keyspace.record_log(self._family, namespace)
+        await self._give(namespace, [*(one.key for one, _ in given), log], words)

@@ -1,0 +1,122 @@
+"""`hub.indexes`: the search indexes of a server, their state, and rebuilding them while they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sharedmem.errors import ConfigError, InvalidError
+from sharedmem.graph.backends.redis.writer import ReembeddedGraphs
+from sharedmem.index_maintenance import RecordReindexer
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.memory.embedding_queue import MemoryReindexer
+from sharedmem.memory.repository import unreadable_memories
+from sharedmem.models import IndexStatus
+from sharedmem.redis.keys import check_name
+from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.search.protocol import Index, IndexProgress
+
+ReindexerFactory = Callable[[KnowledgeContext, str | None], RecordReindexer]
+"""What makes vectors anew: of what the hub lends, and whose index (None: the shared one)."""
+
+
+class Indexes(ProcessBound):
+    """Every index of a hub: of memories, of the semantic cache, of knowledge graphs and of synthesised notes.
+
+    Args:
+        minds: what the hub lends.
+        others: by family, whose vectors can be made anew besides those of memories and graphs, and how.
+    """
+
+    def __init__(self, minds: KnowledgeContext, others: Mapping[str, ReindexerFactory] | None = None) -> None:
+        self._minds = minds
+        self._indexes = {
+            index.family.name: index for index in (minds.memories, minds.answers, minds.graphs, minds.notes)
+        }
+        self._others = dict(others or {})
+
+    async def all(self) -> list[IndexStatus]:
+        """Every index with its documents, failures and problems. A few round trips.
+
+        Raises:
+            UnavailableError: the server cannot be reached.
+        """
+        return [status for index in self._indexes.values() for status in await index.status()]
+
+    async def check(self, namespace: str) -> list[str]:
+        """What is wrong with the search of a namespace, in sentences; empty when nothing is. Makes a missing index.
+
+        Args:
+            namespace: which is to be searched.
+
+        Raises:
+            UnavailableError: the server cannot be reached.
+        """
+        check_name("namespace", namespace)
+        found = []
+        for index in self._indexes.values():
+            try:
+                await index.ensure(namespace)
+            except ConfigError as error:
+                found.append(str(error))
+        shown = [status for status in await self.all() if not status.namespaces or namespace in status.namespaces]
+        told = [f"{status.name}: {it}" for status in shown for it in status.problems if it not in found]
+        return found + told + unreadable_memories(self._minds, namespace).problems()
+
+    async def promote(self, namespace: str, *, family: str = "memory", progress: IndexProgress | None = None) -> None:
+        """Give a namespace an index of its own, while it is used; done already, it does nothing.
+
+        Args:
+            namespace: which.
+            family: `memory`, `cache`, `graph` or `note`.
+            progress: called with (documents done, documents in all).
+
+        Raises:
+            InvalidError: there is no such family.
+            UnavailableError: the server cannot be reached; call it again to go on.
+        """
+        await self._of(family).promote(check_name("namespace", namespace), progress=progress)
+
+    async def rebuild(
+        self, namespace: str | None = None, *, family: str = "memory", progress: IndexProgress | None = None
+    ) -> None:
+        """Build an index anew beside the old one, and change over when it is complete.
+
+        Where the embedder is another one than that of the old index, the memories, notes or records of graphs in it get
+        new vectors; until they have them, they are found by their words. Notes of an earlier
+        release that lack words get them.
+
+        Args:
+            namespace: in whose index it is searched, its own or the shared one; None for the shared one.
+            family: `memory`, `cache`, `graph` or `note`.
+            progress: called with (documents done, documents in all), then likewise for the vectors made anew.
+
+        Raises:
+            InvalidError: there is no such family.
+            UnavailableError: server or embedding provider cannot be reached; call it again to go on.
+            LimitedError, ConfigError: the embedding provider refuses.
+        """
+        checked = None if namespace is None else check_name("namespace", namespace)
+        index = self._of(family)
+        searched = self._searched_in(index, checked)
+        if searched is not None:
+            await searched.forget()
+        await index.rebuild(checked, progress=progress)
+        if searched is not None:
+            await searched.embed(progress)
+
+    def _searched_in(self, index: Index, namespace: str | None) -> MemoryReindexer | RecordReindexer | None:
+        """Whose vectors can be made anew; answers of the semantic cache expire, and are not worth it."""
+        if index is self._minds.memories:
+            return MemoryReindexer(self._minds, namespace)
+        if index is self._minds.graphs:
+            return ReembeddedGraphs(self._minds, namespace)
+        other = self._others.get(index.family.name)
+        return other(self._minds, namespace) if other is not None else None
+
+    def _of(self, family: str) -> Index:
+        if family not in self._indexes:
+            raise InvalidError("family", family, f"give one of {', '.join(self._indexes)}")
+        return self._indexes[family]
+
+    def __repr__(self) -> str:
+        return f"<Indexes of {', '.join(self._indexes)}>"

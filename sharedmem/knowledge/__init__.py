@@ -1,1 +1,0 @@
-"""What agents decided, lived through and know."""

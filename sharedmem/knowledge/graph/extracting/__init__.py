@@ -1,1 +1,0 @@
-"""How episodes become statements: by rules, or by a language model."""

@@ -1,5 +1,0 @@
-"""Knowledge graphs in Redis itself: hashes that are searched, and sorted sets beside them."""
-
-from sharedmem.knowledge.graph.redis.backend import RedisBackend
-
-__all__ = ["RedisBackend"]

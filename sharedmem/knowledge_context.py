@@ -1,0 +1,103 @@
+"""The dependencies that a hub shares with the memory, cache, graphs and synthesis of its stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
+
+from sharedmem.clock import Clock
+from sharedmem.config import Settings
+from sharedmem.data.blobs import Blobs
+from sharedmem.providers.embedding_cache import CachedEmbedder
+from sharedmem.providers.protocol import Embedder, LanguageModel
+from sharedmem.providers.shared_cache import SharedCacheEmbedder
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.durability import Tier
+from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.pubsub import PubSubHub
+from sharedmem.redis.scripts.executor import ScriptExecutor
+from sharedmem.runtime import Counters
+from sharedmem.runtime.background import Background
+from sharedmem.search.protocol import Index
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class KnowledgeContext:
+    """What a hub lends to the memory, the cache, the graphs and the synthesis of its stores."""
+
+    line: RedisClient
+    sender: ScriptExecutor
+    keyspace: KeySpace
+    memories: Index
+    answers: Index
+    """Of the semantic cache."""
+    graphs: Index
+    """Of the knowledge graphs."""
+    notes: Index
+    """Of what synthesis has made of conversations."""
+    embedder: Embedder | None
+    """None: what is remembered is found by its words alone."""
+    model: LanguageModel
+    background: Background
+    counters: Counters
+    listener: PubSubHub
+    blobs: Blobs
+    """Where what is put away lies."""
+    clock: Clock
+    settings: Settings
+    tier: Tier | None = None
+    """The durable tier, if one stands behind."""
+    endings: list[Callable[[], Awaitable[None]]] = field(default_factory=list, repr=False)
+    """What is to be done before the hub closes, while everything still works."""
+    _shared: dict[tuple[type, str], object] = field(default_factory=dict, repr=False)
+
+    def shared(self, kind: type[T], namespace: str, make: Callable[[], T]) -> T:
+        """The one object of a kind that all stores of a namespace share in this hub, made when first asked for."""
+        found = self._shared.get((kind, namespace))
+        if found is None:
+            found = self._shared[kind, namespace] = make()
+        return cast("T", found)
+
+    def embedder_of(self, namespace: str) -> Embedder | None:
+        """The embedder with what a namespace has embedded: in this process and, where that is quicker, in Redis.
+
+        Namespaces share nothing: the time of an answer would tell what another tenant has embedded.
+        """
+        whole, ttl_s = self.embedder, self.settings.embedding_cache_s
+        if not isinstance(whole, CachedEmbedder):
+            return whole
+        embedder = self.shared(CachedEmbedder, namespace, lambda: whole.within(namespace))
+        if not embedder.is_remote or not ttl_s:
+            return embedder
+
+        def make() -> SharedCacheEmbedder:
+            return SharedCacheEmbedder(
+                embedder, self.line, self.keyspace, namespace, ttl_s=ttl_s, counters=self.counters
+            )
+
+        return self.shared(SharedCacheEmbedder, namespace, make)
+
+    async def retry_after_restore(
+        self, namespace: str, look: Callable[[], Awaitable[T]], is_empty: Callable[[T], bool]
+    ) -> T:
+        """What a look finds; when that is nothing, once more if records were missing: Redis may have been emptied."""
+        found = await look()
+        if self.tier is None or not is_empty(found) or not await self.tier.gather(namespace, again=True):
+            return found
+        return await look()
+
+    async def end_work(self) -> None:
+        """Let workers end what they have in hand, for a few seconds; the providers are still there for them."""
+        await asyncio.gather(*(end() for end in self.endings))
+
+    async def close(self) -> None:
+        """Give back what the providers hold, once no work needs them any more."""
+        async with AsyncExitStack() as steps:
+            steps.push_async_callback(self.model.close)
+            if self.embedder is not None:
+                steps.push_async_callback(self.embedder.close)

@@ -1,0 +1,303 @@
+"""Deduplication: find near memories, decide whether two are duplicates, and merge them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.memory.base import MEMORY
+from sharedmem.memory.filters import matches_filter, to_index_filter
+from sharedmem.memory.serialization import normalize_text
+from sharedmem.memory.validation import LONGEST_TEXT_BYTES, NewMemory, more_important
+from sharedmem.models import MemoryItem, MemoryType
+from sharedmem.redis.vectors import Matrix, Vector, finite_half_or_none, from_half
+from sharedmem.search.protocol import IndexHit
+from sharedmem.search.tags import encode_tag
+from sharedmem.text.contradictions import find_contradiction
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+class StoredMemory(NamedTuple):
+    """A memory as it lies at the server."""
+
+    item: MemoryItem
+    digest: str
+    vector: bytes | None
+    change: bytes
+    """JSON of its last change."""
+    body: bytes
+
+
+def is_comparable(draft: NewMemory, other: MemoryItem) -> bool:
+    """Whether two memories are about the same, whatever they say."""
+    return (
+        draft.item.category == other.category
+        and draft.item.user_id == other.user_id
+        and matches_filter(draft.alike, other)
+    )
+
+
+def is_duplicate(draft: NewMemory, other: MemoryItem) -> bool:
+    """Whether a memory that is near in meaning may be taken for the same."""
+    return (
+        not other.messages
+        and is_comparable(draft, other)
+        and find_contradiction(draft.item.memory, other.memory) is None
+    )
+
+
+def merge_items(old: MemoryItem, new: MemoryItem, now: datetime) -> MemoryItem:
+    """What a memory becomes when another that says the same is merged into it.
+
+    Its fact stays, and so do its place and its embedding; of the other's text what is new is put behind the full text.
+    """
+    memory_type = _longer_lived(old.memory_type, new.memory_type)
+    return old.model_copy(
+        update={
+            "content": _merge_content(old, new),
+            "summary": old.summary or new.summary,
+            "metadata": {**old.metadata, **new.metadata},
+            "metrics": {**old.metrics, **new.metrics},
+            "tags": _union(old.tags, new.tags),
+            "collections": _union(old.collections, new.collections),
+            "related_memory_ids": _union(old.related_memory_ids, new.related_memory_ids),
+            "importance": more_important(old.importance, new.importance),
+            "memory_type": memory_type,
+            "ttl": -1 if -1 in {old.ttl, new.ttl} else max(old.ttl or 1, new.ttl or 1),
+            "occurrences": old.occurrences + new.occurrences,
+            "updated_at": now,
+        }
+    )
+
+
+def _merge_content(old: MemoryItem, new: MemoryItem) -> str:
+    fact, said = normalize_text(old.memory), _words_of(f"{old.memory}\n{old.content}")
+    texts = [text for text in dict.fromkeys((new.memory, new.content)) if normalize_text(text) != fact]
+    fresh = [text for text in texts if _words_of(text) not in said]
+    # The whole text of the other says its fact too.
+    if len(fresh) > 1 and fresh[0] in fresh[1]:
+        del fresh[0]
+    joined = "\n".join([old.content, *fresh])
+    return joined if len(joined.encode()) <= LONGEST_TEXT_BYTES else old.content
+
+
+def _words_of(text: str) -> str:
+    """The words of a text: another case, blank or mark says nothing new."""
+    lines = (" ".join(_WORD.findall(normalize_text(line))) for line in text.splitlines())
+    # What one line ends with and the next begins with was never said together.
+    return f" {' / '.join(lines)} "
+
+
+def _longer_lived(one: MemoryType, other: MemoryType) -> MemoryType:
+    return one if one == other else "long-term"
+
+
+def _union(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*one, *other)))
+
+
+_FEW, _MANY = 10, 50
+_ASKED_AT_ONCE = 16
+"""Searches that the server makes in one go: it holds up everybody for that long."""
+_WORTHWHILE = 500
+_LARGER = 16
+"""So many times as large as what is added, a namespace takes longer to fetch than to search."""
+_MOST_BYTES = 128 * 1024 * 1024
+_PAGE = 500
+
+DedupGroup = tuple[bytes, bytes]
+"""User and category: what is remembered of others is never the same."""
+
+
+class NearMemories(NamedTuple):
+    """What is near to several drafts."""
+
+    found: list[dict[str, float]]
+    """For each similarities by id; among them such that a draft is not alike with."""
+    version: int
+    """Newest change that was surely seen."""
+
+
+class NearMemoryFinder:
+    """Finds what is near to drafts of one namespace.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose.
+    """
+
+    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
+        self._minds = minds
+        self._namespace = namespace
+        self._threshold = minds.settings.dedup_similarity
+        self._rows: _NamespaceVectors | None = None
+        self._many = 0
+
+    @asynccontextmanager
+    async def expecting(self, count: int) -> AsyncIterator[None]:
+        """Meanwhile so many are added; fetches the vectors of the namespace where that is quicker than searching."""
+        if count < _WORTHWHILE or not self._minds.memories.family.dimension:
+            yield
+            return
+        self._many += 1
+        try:
+            if self._rows is None:
+                self._rows = await self._fetched(count)
+            yield
+        finally:
+            self._many -= 1
+            if not self._many:
+                self._rows = None
+
+    async def of(self, drafts: Sequence[NewMemory]) -> NearMemories:
+        """What may say the same as these, which have vectors. One round trip for every 16; none for very many."""
+        rows = self._rows
+        if rows is not None:
+            return NearMemories(rows.near(drafts, self._threshold), rows.version)
+        await self._minds.memories.ensure(self._namespace)
+        return await self._asked(drafts)
+
+    def learn(self, seen: int, version: int, changed: Iterable[tuple[MemoryItem, Vector]]) -> None:
+        """Take in what has changed from one version to another: all of it."""
+        if self._rows is not None and self._rows.version == seen:
+            self._rows.version = version
+            for item, vector in changed:
+                self._rows.put(item.id, _dedup_group(item), vector)
+
+    def forget(self) -> None:
+        """Too much has changed: search from here on."""
+        self._rows = None
+
+    async def _asked(self, drafts: Sequence[NewMemory]) -> NearMemories:
+        index, namespace = self._minds.memories, self._namespace
+        vectors = [_vector_of(draft) for draft in drafts]
+        parts = (vectors[at : at + _ASKED_AT_ONCE] for at in range(0, len(vectors), _ASKED_AT_ONCE))
+        # Without a filter: the server looks at all it has in less time than at those of one user.
+        asked = await asyncio.gather(*(index.nearest_each(namespace, part, k=_FEW) for part in parts))
+        found = [near for part in asked for near in part]
+        version = min(near.version for near in found)
+        # Where all that were answered are near, others may hide the one that matters.
+        crowded = [at for at, near in enumerate(found) if len(near.vector) == _FEW and self._is_near(near.vector[-1])]
+        again = await asyncio.gather(
+            *(
+                index.nearest(namespace, vectors[at], filters=to_index_filter(drafts[at].alike), k=_MANY)
+                for at in crowded
+            )
+        )
+        for at, near in zip(crowded, again, strict=True):
+            found[at] = near
+        return NearMemories(
+            [{one.id: one.score for one in near.vector if self._is_near(one)} for near in found], version
+        )
+
+    def _is_near(self, candidate: IndexHit) -> bool:
+        return candidate.score >= self._threshold
+
+    async def _fetched(self, count: int) -> _NamespaceVectors | None:
+        """The vectors of all memories, a page at a time; None where that would take too long, or too much room."""
+        line, dimension = self._minds.line, self._minds.memories.family.dimension
+        log = self._minds.keyspace.record_log(MEMORY, self._namespace)
+        size, newest = await line.read_many([("ZCARD", log), ("ZRANGE", log, 0, 0, "REV", "WITHSCORES")])
+        assert isinstance(size, int)
+        assert isinstance(newest, list)
+        if size > _LARGER * count or (size + count) * dimension * 4 > _MOST_BYTES:
+            return None
+        score = newest[1] if newest else b"0"
+        assert isinstance(score, bytes)
+        rows = _NamespaceVectors(dimension, int(score))
+        after = b"0"
+        while True:
+            # What changes meanwhile is told when something is written: it is newer than what was seen.
+            span = (b"(" + after, rows.version, "WITHSCORES", "LIMIT", 0, _PAGE)
+            page = await line.call("ZRANGEBYSCORE", log, *span)
+            assert isinstance(page, list)
+            if not page:
+                return rows
+            told = [one for one in page if isinstance(one, bytes)]
+            await self._fetch(rows, told[::2])
+            after = told[-1]
+
+    async def _fetch(self, rows: _NamespaceVectors, ids: Sequence[bytes]) -> None:
+        home = self._minds.keyspace.records(MEMORY, self._namespace).encode()
+        looks = [("HMGET", home + id_, "vector", "user", "category") for id_ in ids]
+        for id_, reply in zip(ids, await self._minds.line.read_each(looks, aside=True), strict=True):
+            vector, user, category = reply if isinstance(reply, list) else (None, None, None)
+            half = finite_half_or_none(vector, self._minds.memories.family.dimension)
+            if half is not None:
+                about = (user if isinstance(user, bytes) else b"", category if isinstance(category, bytes) else b"")
+                rows.put(id_.decode(errors="replace"), about, from_half(half))
+
+
+class _GroupVectors:
+    """The vectors of what is about the same."""
+
+    def __init__(self, dimension: int) -> None:
+        self.ids: list[str] = []
+        self.matrix: Matrix = np.zeros((64, dimension), dtype=np.float32)
+
+    def add(self, id_: str, vector: Vector) -> None:
+        place = len(self.ids)
+        if place == len(self.matrix):
+            self.matrix = np.concatenate([self.matrix, np.zeros_like(self.matrix)])
+        self.matrix[place] = vector
+        self.ids.append(id_)
+
+
+class _NamespaceVectors:
+    """The vectors of a namespace.
+
+    Args:
+        dimension: numbers of each.
+        version: newest change that they know.
+    """
+
+    def __init__(self, dimension: int, version: int) -> None:
+        self.version = version
+        self._dimension = dimension
+        self._groups: dict[DedupGroup, _GroupVectors] = {}
+        self._places: dict[str, tuple[_GroupVectors, int]] = {}
+
+    def put(self, id_: str, about: DedupGroup, vector: Vector) -> None:
+        if id_ in self._places:
+            group, place = self._places[id_]
+            # What a memory was before is near to nothing.
+            group.matrix[place] = 0
+        group = self._groups.get(about) or self._groups.setdefault(about, _GroupVectors(self._dimension))
+        self._places[id_] = group, len(group.ids)
+        group.add(id_, vector)
+
+    def near(self, drafts: Sequence[NewMemory], threshold: float) -> list[dict[str, float]]:
+        found: list[dict[str, float]] = [{} for _ in drafts]
+        alike: dict[DedupGroup, list[int]] = {}
+        for place, draft in enumerate(drafts):
+            alike.setdefault(_dedup_group(draft.item), []).append(place)
+        for about, places in alike.items():
+            group = self._groups.get(about)
+            if group is not None:
+                vectors = np.stack([_vector_of(drafts[place]) for place in places])
+                # Not `@`, which shares the work among threads: on a busy machine they wait for each other.
+                similarities = np.vecdot(vectors[:, None], group.matrix[None, : len(group.ids)])
+                for row, column in np.argwhere(similarities >= threshold).tolist():
+                    found[places[row]][group.ids[column]] = float(similarities[row, column])
+        return found
+
+
+def _dedup_group(item: MemoryItem) -> DedupGroup:
+    return _encode_label(item.user_id), _encode_label(item.category)
+
+
+def _encode_label(label: str | None) -> bytes:
+    return encode_tag(label).encode() if label else b""
+
+
+def _vector_of(draft: NewMemory) -> Vector:
+    assert draft.vector is not None
+    return draft.vector

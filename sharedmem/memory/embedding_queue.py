@@ -1,0 +1,214 @@
+"""Embed memories, at once or later: the queue while the provider is away, and new vectors for a new embedder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from sharedmem.errors import AccessDeniedError, ConfigError, LimitedError, SharedMemoryError, UnavailableError
+from sharedmem.index_maintenance import IndexedRecords
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.memory.repository import MemoryRepository
+from sharedmem.memory.validation import NewMemory
+from sharedmem.providers.protocol import Embedder, Embeddings
+from sharedmem.redis.keys import SHARED_SCOPE
+from sharedmem.runtime.background import BackgroundTask
+from sharedmem.search.protocol import IndexProgress
+
+EMBED_TIMEOUT_S = 5.0
+"""How long who adds waits for the provider, per hundred texts."""
+_CLAIMED_AT_ONCE = 64
+_LEASE_MS = 60_000
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
+_WORKER = SHARED_SCOPE.encode()
+_TEXTS_PER_TIMEOUT = 100
+
+
+class ProviderOutage:
+    """Whether the provider of a hub is known to be away, so that nobody waits for it again."""
+
+    def __init__(self) -> None:
+        self.lasts = False
+
+
+def provider_outage(minds: KnowledgeContext) -> ProviderOutage:
+    """What is known of the provider; all namespaces of a hub share it."""
+    return minds.shared(ProviderOutage, "", ProviderOutage)
+
+
+async def embed_drafts(minds: KnowledgeContext, drafts: Sequence[NewMemory]) -> None:
+    """Give drafts the vectors that they lack; when the provider is away, mark them to be embedded later.
+
+    Raises:
+        ConfigError: the provider refuses the key or model, or vectors have another dimension than the index.
+    """
+    lacking = [draft for draft in drafts if draft.vector is None and not draft.is_embedded and not draft.waits]
+    if minds.embedder is None or not lacking:
+        return
+    embedder = minds.embedder_of(lacking[0].item.tenant_id)
+    outage = provider_outage(minds)
+    if embedder is None or (not outage.lasts and await _try_embed(embedder, lacking)):
+        return
+    outage.lasts = True
+    for draft in lacking:
+        draft.waits = True
+
+
+async def _try_embed(embedder: Embedder, drafts: Sequence[NewMemory]) -> bool:
+    # One in this process may take its time: it loads its model, and is never away.
+    is_remote = getattr(embedder, "is_remote", True)
+    patience_s = EMBED_TIMEOUT_S * max(1.0, len(drafts) / _TEXTS_PER_TIMEOUT) if is_remote else None
+    try:
+        async with asyncio.timeout(patience_s):
+            made = await embedder.embed([draft.item.memory for draft in drafts])
+    except (UnavailableError, LimitedError, TimeoutError, OSError):
+        return False
+    _check_dimension(embedder, made)
+    # A text without a meaning has zeros: it is near to nothing, and never will be.
+    for draft, vector in zip(drafts, made.vectors, strict=True):
+        draft.is_embedded = True
+        draft.vector = vector if vector.any() else None
+    return True
+
+
+def _check_dimension(embedder: Embedder, made: Embeddings) -> None:
+    # A vector of another length would vanish from the index without a word.
+    if made.vectors.shape[1:] != (embedder.dimension,):
+        problem = f"{embedder.name} gave vectors of shape {made.vectors.shape}, not of {embedder.dimension} numbers"
+        raise ConfigError("embedder", "the embedder", problem)
+
+
+class EmbeddingQueue:
+    """Makes the embeddings that wait in one namespace; of all hubs that try, each embedding is made by one.
+
+    Args:
+        desk: the namespace.
+    """
+
+    def __init__(self, desk: MemoryRepository) -> None:
+        self._desk = desk
+        self._minds = desk.minds
+        self._work: BackgroundTask | None = None
+
+    @classmethod
+    def of(cls, minds: KnowledgeContext, namespace: str) -> EmbeddingQueue:
+        """The one that all stores of a namespace share in this hub."""
+        return minds.shared(cls, namespace, lambda: cls(MemoryRepository.of(minds, namespace)))
+
+    def wake(self) -> None:
+        """Some wait: work until none do."""
+        if self._minds.embedder is not None and (self._work is None or self._work.done):
+            self._work = self._minds.background.start(f"embed memories of {self._desk.namespace}", self._run())
+
+    async def drain(self, progress: IndexProgress | None = None) -> None:
+        """Embed all that wait and that no other hub has taken.
+
+        Args:
+            progress: called with (how many are embedded, how many there were).
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: the provider does not; they go on waiting.
+        """
+        waiting, done = await self._minds.line.call("ZCARD", self._desk.pending_key), 0
+        while isinstance(found := await self._desk.claim(_CLAIMED_AT_ONCE, _LEASE_MS), list):
+            await self._embed(found)
+            done += len(found)
+            if progress is not None:
+                progress(done, max(done, waiting if isinstance(waiting, int) else 0))
+
+    async def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                found = await self._desk.claim(_CLAIMED_AT_ONCE, _LEASE_MS)
+                if isinstance(found, list):
+                    await self._embed(found)
+            except AccessDeniedError:
+                return  # who may only read leaves them to others
+            except (SharedMemoryError, OSError) as error:
+                await self._minds.clock.sleep(max(pause_s, _retry_after_s(error)))
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                continue
+            pause_s = _FIRST_PAUSE_S
+            if found == 0:
+                return
+            if isinstance(found, int):
+                await self._minds.clock.sleep(min(found / 1000, _LONGEST_PAUSE_S))
+
+    async def _embed(self, ids: list[str]) -> None:
+        embedder = self._minds.embedder_of(self._desk.namespace)
+        assert embedder is not None
+        held = await self._desk.held(ids)
+        # Those that are gone, or have no meaning, wait no more.
+        gone = [id_ for id_ in ids if id_ not in held]
+        if gone:
+            await self._minds.line.call("ZREM", self._desk.pending_key, *gone)
+        found = list(held.values())
+        if not found:
+            return
+        try:
+            made = await embedder.embed([one.item.memory for one in found])
+        except (SharedMemoryError, OSError):
+            await self._give_back(ids)
+            raise
+        _check_dimension(embedder, made)
+        provider_outage(self._minds).lasts = False
+        pairs = list(zip(found, made.vectors, strict=True))
+        await self._desk.embed(_WORKER, [(one, vector) for one, vector in pairs if vector.any()])
+        mute = [one.item.id for one, vector in pairs if not vector.any()]
+        if mute:
+            await self._minds.line.call("ZREM", self._desk.pending_key, *mute)
+
+    async def _give_back(self, ids: list[str]) -> None:
+        """Others may try at once, and so may this hub after its pause."""
+        pairs = [part for id_ in ids for part in (0, id_)]
+        await self._minds.line.call("ZADD", self._desk.pending_key, "XX", *pairs)
+
+
+def _retry_after_s(error: Exception) -> float:
+    """Seconds that a provider has asked for."""
+    return error.retry_after if isinstance(error, LimitedError) else 0.0
+
+
+class MemoryReindexer:
+    """The memories that are searched in one index, before and after it is built anew.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose index; None for the one that small namespaces share.
+    """
+
+    def __init__(self, minds: KnowledgeContext, namespace: str | None) -> None:
+        self._minds = minds
+        self._searched = IndexedRecords(minds, minds.memories, namespace)
+        self._namespaces: list[str] = []
+
+    async def forget(self) -> None:
+        """Take away the vectors that do not fit: words find these memories, which wait for their new vectors.
+
+        That comes before the index is built, so that nothing is forgotten should the process end in between.
+        """
+        if self._minds.embedder is None:
+            return
+        self._namespaces, every = await self._searched.begin()
+        for namespace in self._namespaces:
+            async for ids in self._searched.pages(namespace):
+                await self._forget(namespace, ids, every=every)
+
+    async def embed(self, progress: IndexProgress | None) -> None:
+        """Give all that wait their vectors.
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: the provider does not; they go on waiting.
+        """
+        for namespace in self._namespaces:
+            await EmbeddingQueue.of(self._minds, namespace).drain(progress)
+
+    async def _forget(self, namespace: str, ids: list[str], *, every: bool) -> None:
+        chosen = await self._searched.with_unusable_vectors(namespace, ids, every=every)
+        if not chosen:
+            return
+        # They wait first: one without a vector that nobody knows of would stay without.
+        waiting = [part for id_, _ in chosen for part in (0, id_)]
+        await self._minds.line.call("ZADD", MemoryRepository.of(self._minds, namespace).pending_key, *waiting)
+        await asyncio.gather(*(self._minds.line.call("HDEL", key, "vector") for _, key in chosen))

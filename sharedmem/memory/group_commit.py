@@ -1,0 +1,455 @@
+"""Group commit with deduplication: memories added during one batch form the next batch (ADR 22)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+import orjson
+
+from sharedmem.errors import UnavailableError, UsageError, VersionConflictError
+from sharedmem.index_maintenance import IndexPromoter
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.memory.base import MEMORY
+from sharedmem.memory.dedup import NearMemoryFinder, StoredMemory, is_comparable, is_duplicate, merge_items
+from sharedmem.memory.embedding_queue import EmbeddingQueue, embed_drafts
+from sharedmem.memory.repository import (
+    MOST_AT_ONCE,
+    MemoryRepository,
+    MemoryWriteConflict,
+    MemoryWriteResult,
+    MemoryWriteStatus,
+)
+from sharedmem.memory.serialization import encode_body, encode_change
+from sharedmem.memory.validation import NewMemory
+from sharedmem.models import AddResult, MemoryItem
+from sharedmem.redis.scripts.memories import MemoryWrite
+from sharedmem.redis.vectors import Vector, from_half, to_half
+from sharedmem.runtime.background import BackgroundTask
+
+_MOST_ROUNDS = 200
+_EXACT_SIMILARITY = 1.0
+_HIGHEST_NEAR_SIMILARITY = 0.999999
+"""The most that nearness in meaning says: only the same words are the same to the letter."""
+
+
+@dataclass(slots=True, eq=False)
+class PendingMemory:
+    """A draft under way."""
+
+    draft: NewMemory
+    place: int
+    """In its batch."""
+    near: dict[str, float] = field(default_factory=dict)
+    """What may be the same, by similarity."""
+    over: str = ""
+    """Who has its digest in vain."""
+    twins: list[PendingMemory] = field(default_factory=list)
+    """Those of its batch that say the same to the letter."""
+    into: StoredMemory | None = None
+    """What it is merged into, in this round."""
+
+    @property
+    def deduplicates_by_meaning(self) -> bool:
+        """Whether near memories are duplicates too."""
+        draft = self.draft
+        return draft.dedup and not draft.is_exact and draft.vector is not None
+
+    @property
+    def vector(self) -> Vector:
+        """What it means, where it looks around."""
+        assert self.draft.vector is not None
+        return self.draft.vector
+
+    def candidates(self) -> Iterable[str]:
+        """What it has to be compared with; a name that is given may be there already."""
+        return (self.draft.item.id, *self.near) if self.draft.is_named else self.near
+
+    def whole(self, now: datetime) -> MemoryItem:
+        """Its item with its twins in it."""
+        item = self.draft.item
+        for twin in self.twins:
+            item = merge_items(item, twin.draft.item, now)
+        return item
+
+
+class DedupBatch:
+    """Writes the drafts of one actor.
+
+    Args:
+        desk: their namespace.
+        neighbours: finds what is near in it.
+        drafts: as many as one script may write.
+    """
+
+    def __init__(self, desk: MemoryRepository, neighbours: NearMemoryFinder, drafts: Sequence[NewMemory]) -> None:
+        self._desk = desk
+        self._neighbours = neighbours
+        self._minds = desk.minds
+        self._actor = drafts[0].actor
+        self._told = encode_change("added", self._actor.decode())
+        self._threshold = desk.minds.settings.dedup_similarity
+        self._cases = [PendingMemory(draft, place) for place, draft in enumerate(drafts)]
+        self._results: list[AddResult | Exception | None] = [None] * len(drafts)
+        self._seen: int | None = None
+        self._near_places: dict[int, dict[int, float]] | None = None
+        self.waiting = 0
+        """Memories of the namespace that wait for their embedding."""
+
+    @property
+    def results(self) -> list[AddResult | Exception]:
+        """What became of each draft."""
+        return [result if result is not None else _too_many_conflicts() for result in self._results]
+
+    def fail(self, error: Exception) -> None:
+        """What has no result yet has failed."""
+        self._results = [error if result is None else result for result in self._results]
+
+    async def settle(self) -> None:
+        """Write them all.
+
+        Raises:
+            SharedMemoryError: the server cannot be asked; `results` tell how far it got.
+        """
+        cases = _merge_exact_duplicates(self._cases)
+        await self._look_around(cases)
+        for _ in range(_MOST_ROUNDS):
+            if not cases:
+                return
+            cases = await self._round(cases)
+
+    async def _look_around(self, cases: Sequence[PendingMemory]) -> None:
+        """Find what is near; from here on only what changes can be nearer."""
+        looking = [case for case in cases if case.deduplicates_by_meaning]
+        if not looking:
+            return
+        near = await self._neighbours.of([case.draft for case in looking])
+        for case, found in zip(looking, near.found, strict=True):
+            case.near |= {id_: min(similarity, _HIGHEST_NEAR_SIMILARITY) for id_, similarity in found.items()}
+        self._seen = near.version
+
+    async def _round(self, cases: list[PendingMemory]) -> list[PendingMemory]:
+        """Write what can be written now; returns what is left."""
+        held = await self._desk.held(id_ for case in cases for id_ in case.candidates())
+        now = self._minds.clock.now()
+        ready, later = self._judged(cases, held)
+        depends = any(case.deduplicates_by_meaning and case.into is None for case in ready)
+        writes = [self._write_of(case, now) for case in ready]
+        outcome = await self._desk.write(self._actor, writes, seen=self._seen if depends else None)
+        if isinstance(outcome, MemoryWriteConflict):
+            await self._catch_up(outcome, cases)
+            return cases
+        self.waiting = outcome.waiting
+        written = [int(verdict.rest[0]) for verdict in outcome.verdicts if verdict.word == "ok"]
+        if depends and written:
+            self._note_seen_version(max(written), ready, outcome)
+        verdicts = zip(ready, outcome.verdicts, strict=True)
+        left = [case for case, verdict in verdicts if not self._understood(case, verdict)]
+        return sorted([*left, *later], key=lambda case: case.place)
+
+    def _note_seen_version(self, version: int, ready: Sequence[PendingMemory], outcome: MemoryWriteResult) -> None:
+        """Nobody else has changed anything until that version."""
+        assert self._seen is not None
+        done = (case for case, verdict in zip(ready, outcome.verdicts, strict=True) if verdict.word == "ok")
+        fresh = [(case.draft.item, case.vector) for case in done if case.into is None and case.draft.vector is not None]
+        self._neighbours.learn(self._seen, version, fresh)
+        self._seen = version
+
+    def _judged(
+        self, cases: Sequence[PendingMemory], held: dict[str, StoredMemory]
+    ) -> tuple[list[PendingMemory], list[PendingMemory]]:
+        """(what can be written now, with what it is merged into; what has to wait for one of these)."""
+        ready: list[PendingMemory] = []
+        later: list[PendingMemory] = []
+        taken: set[str] = set()
+        for case in cases:
+            case.into = self._same(case, held)
+            target = case.into.item.id if case.into else case.draft.item.id
+            if target in taken or (case.into is None and self._matches_new_memory(case, ready)):
+                later.append(case)
+            else:
+                ready.append(case)
+                taken.add(target)
+        return ready, later
+
+    def _same(self, case: PendingMemory, held: dict[str, StoredMemory]) -> StoredMemory | None:
+        """The memory that says the same, if there is one; not the one of that id, which the script finds."""
+        if case.draft.item.id in held:
+            return None
+        for id_, similarity in sorted(case.near.items(), key=lambda pair: (-pair[1], pair[0])):
+            found = held.get(id_)
+            if found is not None and _is_stored_duplicate(case, found):
+                return found
+            del case.near[id_]
+            if similarity == _EXACT_SIMILARITY:
+                # Whoever has the digest is gone, or says something else by now.
+                case.over = id_
+        return None
+
+    def _matches_new_memory(self, case: PendingMemory, ready: Sequence[PendingMemory]) -> bool:
+        """Whether it says the same as a new one of this round; it waits until that is written."""
+        if not case.deduplicates_by_meaning:
+            return False
+        near = self._between().get(case.place, {})
+        for other in ready:
+            similarity = near.get(other.place)
+            if similarity is not None and other.into is None and is_duplicate(case.draft, other.draft.item):
+                case.near[other.draft.item.id] = min(similarity, _HIGHEST_NEAR_SIMILARITY)
+                return True
+        return False
+
+    def _between(self) -> dict[int, dict[int, float]]:
+        """Which cases of the batch are near to each other, by place, and how near."""
+        if self._near_places is None:
+            self._near_places = _similarities_in_batch(self._cases, self._threshold)
+        return self._near_places
+
+    async def _catch_up(self, behind: MemoryWriteConflict, cases: Sequence[PendingMemory]) -> None:
+        """Look at what others have changed meanwhile, and at that alone."""
+        if not behind.version:
+            self._neighbours.forget()
+            await self._look_around(cases)
+            return
+        held = (await self._desk.held(behind.ids)).values()
+        changed = [(one.item, from_half(one.vector)) for one in held if one.vector is not None]
+        assert self._seen is not None
+        self._neighbours.learn(self._seen, behind.version, changed)
+        self._seen = behind.version
+        if not changed:
+            return
+        matrix = np.stack([vector for _, vector in changed])
+        for case in cases:
+            if case.deduplicates_by_meaning:
+                near = np.vecdot(matrix, case.vector).tolist()
+                pairs = zip(changed, near, strict=True)
+                case.near |= {
+                    item.id: min(s, _HIGHEST_NEAR_SIMILARITY) for (item, _), s in pairs if s >= self._threshold
+                }
+
+    def _write_of(self, case: PendingMemory, now: datetime) -> MemoryWrite:
+        draft, item = case.draft, case.whole(now)
+        vector = None if draft.vector is None else to_half(draft.vector)
+        if case.into is None:
+            turn = "" if item.turn_index is None else item.turn_index
+            return self._desk.write_of(
+                "added",
+                item,
+                self._told,
+                draft.digest,
+                vector,
+                over=case.over if draft.dedup else "*",
+                waits=draft.waits,
+                turn=turn,
+            )
+        old = case.into
+        similarity = self._similarity(case)
+        told = encode_change(
+            "merged", self._actor.decode(), similarity=similarity, merged=orjson.loads(encode_body(item))
+        )
+        return self._desk.write_of(
+            "merged",
+            merge_items(old.item, item, now),
+            told,
+            old.digest,
+            old.vector,
+            before=old,
+            waits=old.vector is None and self._minds.embedder is not None,
+            turn=old.item.turn_index or 0,
+        )
+
+    def _similarity(self, case: PendingMemory) -> float:
+        if case.into is None or case.into.digest == case.draft.digest:
+            return _EXACT_SIMILARITY
+        return round(case.near[case.into.item.id], 6)
+
+    def _understood(self, case: PendingMemory, verdict: MemoryWriteStatus) -> bool:
+        """Whether this settles a case."""
+        word, rest = verdict
+        id_ = case.draft.item.id
+        if word == "stale":
+            return False
+        if word == "dup":
+            case.near[rest[0]] = _EXACT_SIMILARITY
+            return False
+        if word == "here" and rest[2] != case.draft.digest:
+            key = f"{self._desk.namespace}:${MEMORY}:{id_}"
+            self._note(case, VersionConflictError(key, 0, int(rest[0])))
+            return True
+        version = int(rest[0])
+        if case.into is None:
+            self._note(case, AddResult(id=id_, version=version, embedded=not case.draft.waits))
+        else:
+            embedded = case.into.vector is not None or self._minds.embedder is None
+            similarity = self._similarity(case)
+            result = AddResult(
+                id=case.into.item.id, merged=True, similarity=similarity, version=version, embedded=embedded
+            )
+            self._note(case, result)
+        return True
+
+    def _note(self, case: PendingMemory, result: AddResult | Exception) -> None:
+        self._results[case.place] = result
+        if not case.twins:
+            return
+        twin = result
+        if isinstance(result, AddResult):
+            twin = result.model_copy(update={"merged": True, "similarity": result.similarity or _EXACT_SIMILARITY})
+        for one in case.twins:
+            self._results[one.place] = twin
+
+
+def _merge_exact_duplicates(cases: Sequence[PendingMemory]) -> list[PendingMemory]:
+    """The cases that say something of their own; what is said again goes with the first that says it."""
+    first: dict[str, PendingMemory] = {}
+    found: list[PendingMemory] = []
+    for case in cases:
+        digest = case.draft.digest
+        if case.draft.dedup and digest in first:
+            first[digest].twins.append(case)
+            continue
+        found.append(case)
+        if case.draft.dedup:
+            first[digest] = case
+    return found
+
+
+def _similarities_in_batch(cases: Sequence[PendingMemory], threshold: float) -> dict[int, dict[int, float]]:
+    looking = [case for case in cases if case.deduplicates_by_meaning]
+    if len(looking) < 2:
+        return {}
+    matrix = np.stack([case.vector for case in looking])
+    found: dict[int, dict[int, float]] = {}
+    similarities = np.vecdot(matrix[:, None], matrix[None])
+    for row, column in np.argwhere(similarities >= threshold).tolist():
+        if row != column:
+            near = found.setdefault(looking[row].place, {})
+            near[looking[column].place] = float(similarities[row, column])
+    return found
+
+
+def _is_stored_duplicate(case: PendingMemory, held: StoredMemory) -> bool:
+    if held.digest == case.draft.digest and is_comparable(case.draft, held.item):
+        return True
+    return case.deduplicates_by_meaning and held.vector is not None and is_duplicate(case.draft, held.item)
+
+
+def _too_many_conflicts() -> UnavailableError:
+    return UnavailableError("memory", "others change the same memories as often as this one is written; try again")
+
+
+_BATCH_BYTES = 48_000
+_FIXED_BYTES = 400
+
+WaitingMemory = tuple[NewMemory, "asyncio.Future[AddResult]"]
+
+
+class GroupCommit:
+    """What is added to one namespace, batch by batch; all stores of a hub share it.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose memories.
+    """
+
+    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
+        self._minds = minds
+        self.desk = MemoryRepository.of(minds, namespace)
+        self.neighbours = NearMemoryFinder(minds, namespace)
+        self._pending = EmbeddingQueue.of(minds, namespace)
+        self._growth = IndexPromoter.of(minds, minds.memories, namespace)
+        self._namespace = namespace
+        self._waiting: list[WaitingMemory] = []
+        self._work: BackgroundTask | None = None
+        self._written = asyncio.Event()
+        """Set once the batch taken last is written."""
+        self._written.set()
+
+    def put(self, drafts: Sequence[NewMemory]) -> list[asyncio.Future[AddResult]]:
+        """Have these written; a future for each, in their order.
+
+        Each gives its result, or raises what `Writing.add` raises.
+        """
+        loop = asyncio.get_running_loop()
+        new: list[WaitingMemory] = [(draft, loop.create_future()) for draft in drafts]
+        self._waiting += new
+        if self._work is None or self._work.done:
+            self._begin()
+        return [future for _, future in new]
+
+    def _begin(self) -> None:
+        work = self._work = self._minds.background.start(f"add memories of {self._namespace}", self._run())
+        # The hub may close before anything was begun. Another one may have begun since this one has ended.
+        work.when_done(lambda: _fail_waiting(self._waiting) if work is self._work else None)
+
+    async def _run(self) -> None:
+        # Something may come when both have ended and this has not yet.
+        while self._waiting:
+            # While the server works on one batch, the next gets its vectors.
+            if len(self._waiting) > MOST_AT_ONCE:
+                await asyncio.gather(self._serve(), self._serve())
+            else:
+                await self._serve()
+
+    async def _serve(self) -> None:
+        batch: list[WaitingMemory] = []
+        try:
+            while self._waiting:
+                batch = self._take()
+                before, self._written = self._written, asyncio.Event()
+                await self._commit(batch, before=before, written=self._written)
+        finally:
+            # The hub closes: nobody waits for ever.
+            _fail_waiting(batch)
+
+    def _take(self) -> list[WaitingMemory]:
+        """The next ones of one actor, as many as one script may write."""
+        actor, size = self._waiting[0][0].actor, 0
+        taken: list[WaitingMemory] = []
+        for one in self._waiting:
+            size += self._size(one[0])
+            if one[0].actor != actor or len(taken) == MOST_AT_ONCE or (taken and size > _BATCH_BYTES):
+                break
+            taken.append(one)
+        del self._waiting[: len(taken)]
+        return taken
+
+    def _size(self, draft: NewMemory) -> int:
+        """Bytes that it takes on its way, about: text, words and full text, and its vector, for the tier as text."""
+        item = draft.item
+        texts = 3 * len(item.memory) + (0 if item.content is item.memory else 2 * len(item.content))
+        numbers = 0 if draft.vector is None else len(draft.vector)
+        return _FIXED_BYTES + texts + numbers * (2 if self._minds.tier is None else 5)
+
+    async def _commit(self, batch: list[WaitingMemory], *, before: asyncio.Event, written: asyncio.Event) -> None:
+        drafts = [draft for draft, _ in batch]
+        futures = [future for _, future in batch]
+        bench = DedupBatch(self.desk, self.neighbours, drafts)
+        try:
+            await embed_drafts(self._minds, drafts)
+            # The turns of a conversation stay in their order, and what one batch writes, the next has to look at.
+            await before.wait()
+            await bench.settle()
+        except Exception as error:  # noqa: BLE001  # an embedder of a user may raise anything: who adds is told what
+            bench.fail(error)
+        finally:
+            written.set()
+        for future, result in zip(futures, bench.results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, AddResult):
+                future.set_result(result)
+            else:
+                future.set_exception(result)
+        if bench.waiting:
+            self._pending.wake()
+        self._growth.count_writes(len(batch))
+
+
+def _fail_waiting(batch: list[WaitingMemory]) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(UsageError("memory", "its hub was closed before this was written"))
+    batch.clear()

@@ -1,0 +1,391 @@
+"""The repository of a namespace's memories: writes, deletions, expiry, and records that cannot be read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import orjson
+
+from sharedmem.errors import DurabilityPendingError, SharedMemoryError
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.memory.base import MEMORY
+from sharedmem.memory.dedup import StoredMemory
+from sharedmem.memory.ranking import indexed_text, ranking_features
+from sharedmem.memory.serialization import decode_item_if_readable, encode_body, encode_embedding, tag_fields
+from sharedmem.models import MemoryItem
+from sharedmem.redis.durability import LOG_MODE, DurabilityModes, UnsettledError
+from sharedmem.redis.errors import public_key_error
+from sharedmem.redis.keys import SHARED_SCOPE
+from sharedmem.redis.replies import Argument, Reply, ServerError
+from sharedmem.redis.scripts.memories import COMMON_PARTS, MemoryDelete, MemoryScripts, MemoryWrite
+from sharedmem.redis.vectors import Vector, finite_half_or_none, to_half
+from sharedmem.runtime import Counters
+from sharedmem.text.analysis import indexed_terms
+
+_log = logging.getLogger(__name__)
+_MOST_NAMED = 1000
+
+
+class UnreadableMemories:
+    """What this hub has come across in one namespace.
+
+    Args:
+        namespace: whose memories.
+        counters: get `memory_unreadable` for each time.
+    """
+
+    def __init__(self, namespace: str, counters: Counters) -> None:
+        self._namespace = namespace
+        self._counters = counters
+        # In the order in which they were met.
+        self._ids: dict[str, None] = {}
+
+    def note(self, id_: str) -> None:
+        """A memory could not be read; the first time it is logged."""
+        self._counters.increment("memory_unreadable")
+        if id_ not in self._ids and len(self._ids) < _MOST_NAMED:
+            self._ids[id_] = None
+            _log.warning("memory %r of %s cannot be read: some other client has written there", id_, self._namespace)
+
+    def problems(self) -> list[str]:
+        """What is wrong, in sentences."""
+        if not self._ids:
+            return []
+        first = next(iter(self._ids))
+        found = f"{len(self._ids)} memories of {self._namespace!r} could not be read, such as {first!r}"
+        return [f"{found}: some other client has written there; put them back from a backup, or delete their keys"]
+
+
+def unreadable_memories(minds: KnowledgeContext, namespace: str) -> UnreadableMemories:
+    """What is known of a namespace; all stores of a hub share it."""
+    return minds.shared(UnreadableMemories, namespace, lambda: UnreadableMemories(namespace, minds.counters))
+
+
+MOST_AT_ONCE = 64
+"""Memories that one call of a script changes: it holds up everybody for that long."""
+_CONFLICT = b"BEHIND"
+_FIELDS = ("body", "version", "turn", "digest", "change", "vector")
+_VERSION_DIGITS = 16
+_NO_ACTOR = SHARED_SCOPE.encode()
+_EXPIRED_AT_ONCE = 16
+_EXPIRE_EVERY = 16
+
+
+class MemoryWriteStatus(NamedTuple):
+    """What became of one write."""
+
+    word: str
+    """`ok`, `dup`, `here` or `stale` (see lua/memory_write.lua)."""
+    rest: list[str]
+
+
+class MemoryWriteResult(NamedTuple):
+    """What became of several writes."""
+
+    waiting: int
+    """Memories of the namespace that wait for their embedding."""
+    verdicts: list[MemoryWriteStatus]
+
+
+class MemoryWriteConflict(NamedTuple):
+    """Nothing was written: somebody else was faster."""
+
+    version: int
+    """The newest change; 0 when too much has changed to be told."""
+    ids: list[str]
+    """What has changed."""
+
+
+class MemoryRepository:
+    """One namespace's memories, for those who change them; all stores of a hub share it.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose memories.
+    """
+
+    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
+        self.minds = minds
+        self.namespace = namespace
+        self._remembering = MemoryScripts(minds.sender)
+        keyspace = minds.keyspace
+        self._space = keyspace.space(namespace)
+        self._records = keyspace.records(MEMORY, namespace).encode()
+        self._histories = keyspace.record_item(MEMORY, namespace, "history", "")
+        self._turns = keyspace.record_item(MEMORY, namespace, "turns", "")
+        self._common = [keyspace.record_part(MEMORY, namespace, part) for part in COMMON_PARTS]
+        self._dimension = minds.memories.family.dimension
+        self._written = 0
+
+    @classmethod
+    def of(cls, minds: KnowledgeContext, namespace: str) -> MemoryRepository:
+        """The one that all stores of a namespace share in this hub."""
+        return minds.shared(cls, namespace, lambda: cls(minds, namespace))
+
+    def history_key(self, id_: str) -> bytes:
+        """The list of past versions of a memory."""
+        return self._histories + id_.encode()
+
+    @property
+    def pending_key(self) -> bytes:
+        """The sorted set of those that wait for their embedding."""
+        return self._common[COMMON_PARTS.index("pending")]
+
+    async def held(self, ids: Iterable[str]) -> dict[str, StoredMemory]:
+        """Those of some memories that are there. One round trip; none for none."""
+        wanted = list(dict.fromkeys(ids))
+        if not wanted:
+            return {}
+        replies = await self.minds.line.read_each(
+            [("HMGET", self._records + id_.encode(), *_FIELDS) for id_ in wanted], aside=len(wanted) > MOST_AT_ONCE
+        )
+        found = zip(wanted, replies, strict=True)
+        return {id_: held for id_, reply in found if (held := self._held(id_, reply)) is not None}
+
+    async def stored_with_history(self, id_: str) -> tuple[StoredMemory | None, list[bytes]]:
+        """A memory as it is, if it is there, and the JSON of its past versions, newest first. One round trip."""
+        look = ("HMGET", self._records + id_.encode(), *_FIELDS)
+        now, past = await self.minds.line.read_each([look, ("LRANGE", self.history_key(id_), 0, -1)], aside=True)
+        return self._held(id_, now), [one for one in past if isinstance(one, bytes)] if isinstance(past, list) else []
+
+    def record_key(self, id_: str) -> bytes:
+        """The hash of a memory."""
+        return self._records + id_.encode()
+
+    def _held(self, id_: str, reply: Reply) -> StoredMemory | None:
+        fields = reply if isinstance(reply, list) else [b""] * len(_FIELDS)
+        if all(one is None for one in fields):
+            return None
+        body, version, turn, digest, change, vector = (one if isinstance(one, bytes) else b"" for one in fields)
+        item = decode_item_if_readable(id_, self.namespace, body, version, turn or b"0")
+        if item is None:
+            unreadable_memories(self.minds, self.namespace).note(id_)
+            return None
+        return StoredMemory(
+            item, digest.decode(errors="replace"), finite_half_or_none(vector, self._dimension), change, body
+        )
+
+    def write_of(
+        self,
+        change: str,
+        item: MemoryItem,
+        told: bytes,
+        digest: str,
+        vector: bytes | None,
+        *,
+        before: StoredMemory | None = None,
+        over: str = "",
+        waits: bool = False,
+        turn: Argument = "",
+    ) -> MemoryWrite:
+        """What the script takes.
+
+        Args:
+            change: the word by which it is announced.
+            item: as it is to be.
+            told: JSON of the change.
+            digest: what tells the same memory.
+            vector: in half precision.
+            before: as it was; None when it is new.
+            over: see lua/memory_write.lua.
+            waits: whether the embedding is to be made later.
+            turn: its turn index; empty to have it assigned.
+        """
+        position = ranking_features(item, 0).encoded()
+        head = b"[" + orjson.dumps(item.thread_id) + b","
+        tags = tag_fields(item, self.namespace)
+        fields: list[Argument] = ["terms", indexed_terms(indexed_text(item), self.namespace), "at", _timestamp_ms(item)]
+        for pair in tags.items():
+            fields += pair
+        if vector is not None:
+            fields += ("vector", vector)
+        return MemoryWrite(
+            id=item.id,
+            expect=before.item.version if before else 0,
+            change=change,
+            told=told,
+            digest=digest,
+            former=before.digest if before else "",
+            over=over,
+            ttl_ms=_ttl_ms(item, before),
+            turn=turn,
+            thread=item.thread_id,
+            head=head,
+            tail=position[len(head) + 1 :],
+            author=item.author or "",
+            body=encode_body(item),
+            waits=int(waits),
+            vector=encode_embedding(vector) if self.minds.tier is not None else b"",
+            afresh=int(before is not None and self._removes_field(before, tags, vector)),
+            fields=tuple(fields),
+        )
+
+    def _removes_field(self, before: StoredMemory, tags: dict[str, str], vector: bytes | None) -> bool:
+        """Whether a field of the hash goes."""
+        if before.vector is not None and vector is None:
+            return True
+        return bool(tag_fields(before.item, self.namespace).keys() - tags.keys())
+
+    async def write(
+        self, actor: bytes, writes: Sequence[MemoryWrite], *, seen: int | None = None, whole: bool = False
+    ) -> MemoryWriteResult | MemoryWriteConflict:
+        """Write, unless something newer than what was seen has changed (None: whatever has). One round trip.
+
+        Args:
+            actor: who does it.
+            writes: up to `MOST_AT_ONCE`.
+            seen: the newest change that was judged.
+            whole: whether to write all or none.
+
+        Raises:
+            SharedMemoryError: as `write` of a store.
+        """
+        settings = self.minds.settings
+        keys = self._keys([write.id for write in writes], [write.thread for write in writes])
+        try:
+            reply = await self._remembering.memory_write(
+                self._space,
+                actor,
+                keys=keys,
+                seen="" if seen is None else seen,
+                whole=int(whole),
+                most=settings.memory_history,
+                history_s=settings.memory_history_s,
+                writes=writes,
+                keep=self._keep([write.id for write in writes]),
+            )
+        except ServerError as error:
+            raise self._explained(error) from error
+        except UnsettledError as error:
+            raise self._unsettled(writes[0].id, error) from error.cause
+        await self._tidy(len(writes))
+        return _parse_result(reply)
+
+    async def delete(self, actor: bytes, deletes: Sequence[MemoryDelete], told: bytes) -> list[bytes]:
+        """Delete; for each its version, `stale <version>` or `gone`. One round trip.
+
+        Raises:
+            SharedMemoryError: as `write` of a store.
+        """
+        settings = self.minds.settings
+        try:
+            replies = await self._remembering.memory_delete(
+                self._space,
+                actor,
+                keys=self._keys([one.id for one in deletes], [one.thread for one in deletes]),
+                most=settings.memory_history,
+                history_s=settings.memory_history_s,
+                told=told,
+                deletes=deletes,
+                keep=self._keep([one.id for one in deletes]),
+            )
+        except ServerError as error:
+            raise self._explained(error) from error
+        except UnsettledError as error:
+            raise self._unsettled(deletes[0].id, error) from error.cause
+        await self._tidy(len(deletes))
+        return replies
+
+    async def embed(self, actor: bytes, vectors: Sequence[tuple[StoredMemory, Vector]]) -> int:
+        """Give memories the vectors that they have waited for, unless they have changed; how many. One round trip."""
+        log, pending = self._common[COMMON_PARTS.index("log")], self.pending_key
+        keys = [*(self._records + held.item.id.encode() for held, _ in vectors), log, pending]
+        args: list[Argument] = []
+        for held, vector in vectors:
+            args += (held.item.id, held.item.version, to_half(vector))
+        return await self._remembering.memory_embed(self._space, actor, keys=keys, vectors=args)
+
+    async def claim(self, most: int, lease_ms: int) -> list[str] | int:
+        """Ids of memories to be embedded; else the milliseconds until there will be some, 0 when none wait."""
+        ids = await self._remembering.memory_claim(pending=self.pending_key, most=most, lease_ms=lease_ms)
+        return ids if isinstance(ids, int) else [id_.decode() for id_ in ids]
+
+    async def sweep(self, *, remove: bool) -> int:
+        """Clear away, or only count, what memories have left that have expired. A few round trips for every 64."""
+        cleared, now_ms = 0, round(self.minds.clock.now().timestamp() * 1000)
+        if not remove:
+            return sum(not one.startswith(b" ") for one in await self._due(now_ms, -1))
+        while endings := await self._due(now_ms, MOST_AT_ONCE):
+            cleared += sum(not one.startswith(b" ") for one in endings)
+            await self._remove_expired(endings)
+        return cleared
+
+    async def _due(self, now_ms: int, most: int) -> list[bytes]:
+        """What has ended, the oldest first."""
+        due = await self.minds.line.call("ZRANGEBYSCORE", self._common[2], "-inf", now_ms, "LIMIT", 0, most)
+        return [one for one in due if isinstance(one, bytes)] if isinstance(due, list) else []
+
+    async def _tidy(self, count: int) -> None:
+        """Clear away what has expired, now and then, and more than can have come meanwhile."""
+        self._written += count
+        if self._written < _EXPIRE_EVERY:
+            return
+        most, self._written = max(_EXPIRED_AT_ONCE, 2 * self._written), 0
+        # What was to be written is written: this may as well be done another time.
+        with suppress(SharedMemoryError):
+            await self._clear_away(most)
+
+    async def _clear_away(self, most: int) -> None:
+        now_ms = round(self.minds.clock.now().timestamp() * 1000)
+        endings = await self._due(now_ms, most)
+        for first in range(0, len(endings), MOST_AT_ONCE):
+            await self._remove_expired(endings[first : first + MOST_AT_ONCE])
+
+    async def _remove_expired(self, endings: list[bytes]) -> None:
+        parts = [ending.strip().split(b" ", 3) for ending in endings]
+        records = [self._records + part[0] for part in parts]
+        turns = [self._turns + part[3] for part in parts]
+        await self._remembering.memory_lapse(
+            self._space, _NO_ACTOR, keys=[*records, *turns, *self._common[:3]], endings=endings
+        )
+
+    def _keys(self, ids: Sequence[str], threads: Sequence[str]) -> list[bytes]:
+        coded = [id_.encode() for id_ in ids]
+        return [
+            *(self._records + id_ for id_ in coded),
+            *(self._histories + id_ for id_ in coded),
+            *(self._turns + thread.encode() for thread in threads),
+            *self._common,
+        ]
+
+    def _keep(self, ids: Sequence[str]) -> DurabilityModes | None:
+        """How memories last, where they do: as logs, which never leave Redis by themselves."""
+        if self.minds.tier is None:
+            return None
+        target = self.minds.keyspace.target
+        return DurabilityModes(tuple(target(f"{self.namespace}:${MEMORY}:{id_}") for id_ in ids), LOG_MODE * len(ids))
+
+    def _unsettled(self, id_: str, error: UnsettledError) -> DurabilityPendingError:
+        """The change is made, and the tier does not have it."""
+        versions = [int(word) for word in error.reply.split() if word.isdigit() and len(word) == _VERSION_DIGITS]
+        return DurabilityPendingError(f"{self.namespace}:${MEMORY}:{id_}", max(versions, default=0), str(error.cause))
+
+    def _explained(self, error: ServerError) -> SharedMemoryError:
+        key = f"{self.namespace}:${MEMORY}"
+        return public_key_error(error, self.minds.line.address, key=key, held="foreign value", wanted="memory")
+
+
+def _timestamp_ms(item: MemoryItem) -> int:
+    return round(item.timestamp.timestamp() * 1000) if item.timestamp else 0
+
+
+def _ttl_ms(item: MemoryItem, before: StoredMemory | None) -> Argument:
+    if item.ttl is None or item.ttl == -1:
+        return -1
+    # What only changes goes on living as it did; what is merged begins anew.
+    if before is not None and before.item.ttl == item.ttl and before.item.occurrences == item.occurrences:
+        return ""
+    return item.ttl * 1000
+
+
+def _parse_result(reply: bytes) -> MemoryWriteResult | MemoryWriteConflict:
+    if reply.startswith(_CONFLICT):
+        _, *told = reply.decode().split(" ")
+        return MemoryWriteConflict(int(told[0]), told[1:]) if told else MemoryWriteConflict(0, [])
+    waiting, *lines = reply.decode().split("\n")
+    return MemoryWriteResult(
+        int(waiting), [MemoryWriteStatus(word, rest) for word, *rest in (line.split(" ") for line in lines)]
+    )

@@ -1,0 +1,413 @@
+"""Standing queries: an event for each memory that comes to match, changes, or stops matching."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+from sharedmem.errors import InvalidError, SharedMemoryError
+from sharedmem.memory.base import MEMORY, check_filter
+from sharedmem.memory.filters import matches_filter
+from sharedmem.memory.ranking import indexed_text
+from sharedmem.memory.reader import FetchedMemory, LoggedMemory, MemoryFetcher
+from sharedmem.memory.search_types import check_query, check_share
+from sharedmem.memory.serialization import decode_version
+from sharedmem.models import MemoryEvent, MemoryFilter, MemoryItem
+from sharedmem.providers.query_embedding import embed_query
+from sharedmem.redis.change_stream import BATCH, as_list, newest_cursor, parse_change, text_of
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.keys import Space
+from sharedmem.redis.replies import LostError, Reply, ServerError
+from sharedmem.redis.vectors import Vector
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.background import Background, BackgroundTask
+from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.text.analysis import document_terms, query_terms
+
+# Asked again this often while nothing happens, so that a connection that died in silence is noticed.
+_WAIT_S = 2.0
+_ABOUT_MEMORY = "memory."
+_logger = get_logger("memory")
+
+
+class ChangeNotifier:
+    """Tells the waiting of one namespace that memories have changed; what has changed stands in the log of memories.
+
+    Args:
+        line: the way to the server.
+        background: reads the stream while somebody waits.
+        space: the namespace.
+    """
+
+    def __init__(self, line: RedisClient, background: Background, space: Space) -> None:
+        self._line = line
+        self._background = background
+        self._space = space
+        self._attending = 0
+        self._reading: BackgroundTask | None = None
+        self._rung = asyncio.Event()
+        self.clearings = 0
+        """How often the namespace was cleared while somebody attended."""
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Follow the stream for the length of the block."""
+        self._attending += 1
+        if self._reading is None or self._reading.done:
+            self._reading = self._background.start("follow memories", self._follow())
+        try:
+            yield
+        finally:
+            self._attending -= 1
+
+    async def rest(self) -> None:
+        """Stop following when nobody attends any more."""
+        if self._attending == 0 and self._reading is not None:
+            reading, self._reading = self._reading, None
+            await reading.stop()
+
+    @property
+    def next_change(self) -> asyncio.Event:
+        """Set at the next change; take it before looking, so that no change is missed between looking and waiting."""
+        return self._rung
+
+    def _signal_change(self) -> None:
+        rung, self._rung = self._rung, asyncio.Event()
+        rung.set()
+
+    async def _follow(self) -> None:
+        cursor: str | None = None
+        pauses = self._line.pauses()
+        while True:
+            try:
+                if cursor is None:
+                    cursor = await newest_cursor(self._line, self._space)
+                    self._signal_change()  # whoever looked before may have missed what came since
+                cursor = await self._next(cursor)
+                pauses = self._line.pauses()
+            except (LostError, ServerError, SharedMemoryError) as error:
+                _logger.warning("standing queries of %s: %s", self._space.namespace, error)
+                cursor = None
+                await asyncio.sleep(next(pauses))
+
+    async def _next(self, cursor: str) -> str:
+        """Wait for changes after a cursor; the cursor after them."""
+        wait_ms = int(_WAIT_S * 1000)
+        command = ("XREAD", "BLOCK", wait_ms, "COUNT", BATCH, "STREAMS", self._space.changes, cursor)
+        entries = _parse_entries(await self._line.block(*command, wait_s=_WAIT_S))
+        changes = [parse_change(entry) for entry in entries]
+        self.clearings += sum(change.operation == "clear" for change in changes)
+        # Behind a full batch, or after one, something may have been trimmed unread.
+        if len(changes) >= BATCH or any(_is_relevant(change.operation) for change in changes):
+            self._signal_change()
+        return text_of(as_list(entries[-1])[0]) if entries else cursor
+
+
+def _is_relevant(operation: str) -> bool:
+    return operation.startswith(_ABOUT_MEMORY) or operation == "clear"
+
+
+def _parse_entries(reply: Reply) -> list[Reply]:
+    streams = as_list(reply)
+    return as_list(as_list(streams[0])[1]) if streams else []
+
+
+MatchEvent = Literal["written", "changed", "withdrawn"]
+
+
+@dataclass(frozen=True)
+class QueryMatcher:
+    """What somebody wants to hear of."""
+
+    terms: tuple[str, ...]
+    """Words of the query."""
+    vector: Vector | None = field(repr=False)
+    """Meaning of the query; None: words decide."""
+    threshold: float
+    filters: Sequence[MemoryFilter] = ()
+
+    def likeness(self, item: MemoryItem | None, vector: Vector | None) -> float | None:
+        """How much a memory is like the query; None when it is not there, filtered out, or too little.
+
+        Args:
+            item: the memory.
+            vector: its meaning; without it the share of the query's words that it holds is its likeness.
+        """
+        if item is None or not all(matches_filter(each, item) for each in self.filters):
+            return None
+        if self.vector is not None and vector is not None:
+            likeness = float(self.vector @ vector)
+        elif self.terms:
+            likeness = len(set(self.terms) & set(document_terms(indexed_text(item)))) / len(self.terms)
+        else:
+            return None
+        return likeness if likeness >= self.threshold else None
+
+
+def match_event(before: float | None, after: float | None) -> MatchEvent | None:
+    """What to tell of a memory that was and is so much like the query; None when it is no concern of it."""
+    if after is not None:
+        return "written" if before is None else "changed"
+    return None if before is None else "withdrawn"
+
+
+_MOST_REMEMBERED = 100_000
+
+
+@dataclass(frozen=True)
+class MemoryTransition:
+    """What a memory was when it was last looked at, and what it is."""
+
+    logged: LoggedMemory
+    was: MemoryItem | None
+    now: FetchedMemory | None
+    is_embedded: bool = False
+    """Nothing but its vector is new."""
+    is_expired: bool = False
+
+
+class TransitionReader(MemoryFetcher):
+    """Tells what has become of the memories of one scope."""
+
+    async def transitions(self, after: int) -> tuple[list[LoggedMemory], list[MemoryTransition]]:
+        """(the memories changed after a version, at most a page; what they were then and are now)."""
+        page = await self._log_page(after)
+        if not page:
+            return [], []
+        keyspace, space = self._minds.keyspace, self._namespace
+        ids = [logged.id for logged in page]
+        past = [("LRANGE", keyspace.record_item(MEMORY, space, "history", id_), 0, -1) for id_ in ids]
+        replies = await self._minds.line.read_each([*self._looks(ids, vectors=True), *past])
+        stories = []
+        for number, logged in enumerate(page):
+            history = replies[len(page) + number]
+            entries = [entry for entry in history if isinstance(entry, bytes)] if isinstance(history, list) else []
+            stories.append(self._transition(logged, self._kept(logged.id, replies[number]), entries, after))
+        return page, stories
+
+    def _transition(
+        self, logged: LoggedMemory, now: FetchedMemory | None, history: list[bytes], after: int
+    ) -> MemoryTransition:
+        if now is not None and now.item.version <= after:
+            return MemoryTransition(logged, now.item, now, is_embedded=True)
+        past = [decode_version(logged.id, self._namespace, entry) for entry in history]
+        was = next((each for each in past if each.version <= after), None)
+        is_deleted = bool(past) and past[0].change == "deleted"
+        return MemoryTransition(
+            logged,
+            was.item if was is not None and was.change != "deleted" else None,
+            now,
+            is_expired=now is None and not is_deleted,
+        )
+
+    async def told(
+        self, interest: QueryMatcher, stories: list[MemoryTransition], matched: dict[str, None]
+    ) -> AsyncIterator[MemoryEvent]:
+        """The events that these stories are to somebody.
+
+        Args:
+            interest: what is asked.
+            stories: in their order.
+            matched: ids of what was told of and not withdrawn; kept up to date.
+        """
+        vectors = await self._vectors_of([story.was for story in stories if story.was and not story.is_embedded])
+        for story in stories:
+            id_ = story.logged.id
+            before = interest.likeness(story.was, vectors.get(id_)) if not story.is_expired else None
+            if story.is_expired and id_ in matched:
+                before = 1.0  # what it was has gone with it
+            after = interest.likeness(*story.now) if story.now else None
+            event = match_event(before, after)
+            _note_match(matched, id_, still=after is not None)
+            if event is not None:
+                yield MemoryEvent(
+                    event=event, id=id_, item=self._seen(story.now), similarity=after, cursor=str(story.logged.version)
+                )
+
+    def _seen(self, now: FetchedMemory | None) -> MemoryItem | None:
+        # What has left the scope is nobody's business there any more.
+        return now.item if now is not None and self._is_visible(MemoryFilter(), now.item) else None
+
+    def now_us(self) -> float:
+        """The present moment in microseconds since 1970, comparable with versions."""
+        return self._minds.clock.now().timestamp() * 1_000_000
+
+    async def _vectors_of(self, items: list[MemoryItem]) -> dict[str, Vector]:
+        """Meanings of what memories once were; without a provider that answers, words decide."""
+        embedder = self._minds.embedder_of(self._namespace)
+        if not items or embedder is None:
+            return {}
+        found = {}
+        for item in items:
+            vector = (await embed_query(embedder, item.memory or item.content, purpose="document")).vector
+            if vector is not None:
+                found[item.id] = vector
+        return found
+
+    async def newest(self) -> int:
+        """The version of the namespace's newest change of a memory."""
+        log = self._minds.keyspace.record_log(MEMORY, self._namespace)
+        newest = await self._minds.line.call("ZREVRANGE", log, 0, 0, "WITHSCORES")
+        assert isinstance(newest, list)
+        return int(float(newest[1])) if len(newest) > 1 and isinstance(newest[1], bytes) else 0
+
+
+def _note_match(matched: dict[str, None], id_: str, *, still: bool) -> None:
+    matched.pop(id_, None)
+    if still:
+        matched[id_] = None
+    if len(matched) > _MOST_REMEMBERED:
+        del matched[next(iter(matched))]
+
+
+EventCallback = Callable[[MemoryEvent], Awaitable[None] | None]
+DEFAULT_THRESHOLD = 0.5
+# Ids of deleted memories stay in the log for a day; a little less, since clocks differ.
+_DELETIONS_REMEMBERED = timedelta(hours=23, minutes=55)
+_CURSOR = re.compile(r"[0-9]{1,17}")
+
+
+class StandingQuery(ProcessBound):
+    """The events of one standing query, as an async iterator of `MemoryEvent`.
+
+    Args:
+        chronicle: tells what has become of memories, within its scope.
+        interest: what is asked.
+        wakes: tells when memories have changed.
+        cursor: the version up to which everything was told.
+        looked_at: when that was so, in microseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        chronicle: TransitionReader,
+        interest: QueryMatcher,
+        wakes: ChangeNotifier,
+        *,
+        cursor: int,
+        looked_at: float,
+    ) -> None:
+        self._chronicle = chronicle
+        self._interest = interest
+        self._wakes = wakes
+        self._cursor = cursor
+        self._clearings = wakes.clearings
+        self._events: deque[MemoryEvent] = deque()
+        self._matched: dict[str, None] = {}
+        self._looked_at = looked_at
+
+    def __aiter__(self) -> AsyncIterator[MemoryEvent]:
+        return self
+
+    async def __anext__(self) -> MemoryEvent:
+        while not self._events:
+            bell = self._wakes.next_change
+            if not await self._look() and not self._events:
+                await bell.wait()
+        return self._events.popleft()
+
+    async def _look(self) -> bool:
+        """Whether something had changed. Two round trips, one when nothing had."""
+        since_us, self._looked_at = self._looked_at, self._chronicle.now_us()
+        cleared, self._clearings = self._wakes.clearings != self._clearings, self._wakes.clearings
+        if cleared or self._looked_at - since_us > _DELETIONS_REMEMBERED / timedelta(microseconds=1):
+            self._events.append(_gap_event(self._cursor))
+        page, stories = await self._chronicle.transitions(self._cursor)
+        if page:
+            async for event in self._chronicle.told(self._interest, stories, self._matched):
+                self._events.append(event)
+            self._cursor = page[-1].version
+        return bool(page)
+
+
+class MemorySubscriptions(MemoryFetcher):
+    """Takes standing queries."""
+
+    @asynccontextmanager
+    async def subscribe(
+        self,
+        query: str,
+        callback: EventCallback | None = None,
+        *,
+        threshold: float = DEFAULT_THRESHOLD,
+        filters: MemoryFilter | Mapping[str, Any] | None = None,
+        since: str | int | None = None,
+    ) -> AsyncIterator[StandingQuery]:
+        """Be told of matching memories for the length of the block, whoever writes them, in whatever process.
+
+        Several changes of one memory between two looks are told as one. That a memory has expired is told, late, where
+        this very subscription told of it.
+
+        Args:
+            query: what to hear of, in everyday language.
+            callback: called with each event, one after the other; without it, iterate over what the block gives.
+                When it fails, that is logged and counted (`callback_failures`), and the subscription goes on.
+            threshold: least likeness, 0 to 1: cosine similarity to the query; where there is no vector, the share of
+                the query's words that the memory holds.
+            filters: which memories are meant.
+            since: `cursor` of the last event seen, also by an earlier process; None from now on. Nothing is missed
+                in between. After more than a day, or when the namespace is cleared, an event `gap` comes first:
+                memories may be gone without a word; look again at what matches.
+
+        Yields:
+            An async iterator of `MemoryEvent`: `written` when a memory comes to match, `changed` when one that
+            matched still does, `withdrawn` when it is deleted or matches no more.
+
+        Raises:
+            InvalidError: an argument is none.
+            AccessDeniedError: this actor may not read the namespace.
+            UnavailableError: the server stayed away.
+        """
+        await self._enter("read")
+        text = check_query("query", query)
+        least = check_share("threshold", threshold) or 0.0
+        asked = check_filter(filters)
+        cursor = None if since is None else _check_cursor(since)
+        minds, space = self._minds, self._scope.home
+        chronicle = TransitionReader(minds, self._scope, self._within)
+        meaning = await embed_query(minds.embedder_of(self._namespace), text)
+        interest = QueryMatcher(query_terms(text), meaning.vector, least, (self._within, asked))
+        wakes = minds.shared(
+            ChangeNotifier, self._namespace, lambda: ChangeNotifier(minds.line, minds.background, space)
+        )
+        try:
+            with wakes.followed():
+                begin = await chronicle.newest() if cursor is None else cursor
+                looked_at = chronicle.now_us() if cursor is None else cursor
+                standing = StandingQuery(chronicle, interest, wakes, cursor=begin, looked_at=looked_at)
+                work = minds.background.start("deliver memory events", self._call_each(standing, callback))
+                try:
+                    yield standing
+                finally:
+                    await work.stop()
+        finally:
+            await wakes.rest()
+
+    async def _call_each(self, standing: StandingQuery, callback: EventCallback | None) -> None:
+        if callback is None:
+            return
+        async for event in standing:
+            try:
+                answer = callback(event)
+                if inspect.isawaitable(answer):
+                    await answer
+            except Exception:
+                self._minds.counters.increment("callback_failures")
+                _logger.exception("the callback of a standing query failed; the query goes on")
+
+
+def _check_cursor(since: str | int) -> int:
+    if isinstance(since, bool) or _CURSOR.fullmatch(str(since)) is None:
+        raise InvalidError("since", since, "give the cursor of an event, or None for from now on")
+    return int(since)
+
+
+def _gap_event(cursor: int) -> MemoryEvent:
+    return MemoryEvent(event="gap", id="", item=None, similarity=None, cursor=str(cursor))

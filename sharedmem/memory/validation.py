@@ -1,0 +1,410 @@
+"""Validate what callers give to be remembered, and complete it to a new memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from hashlib import blake2b
+from math import isfinite
+from typing import Any, NamedTuple
+
+import orjson
+from pydantic import ValidationError
+
+from sharedmem.clock import new_id
+from sharedmem.config import Settings
+from sharedmem.errors import AccessDeniedError, InvalidError
+from sharedmem.memory.base import LONGEST_THREAD_BYTES, SCOPE_FIELDS
+from sharedmem.memory.serialization import meta_tag, text_hash
+from sharedmem.models import MemoryFilter, MemoryItem
+from sharedmem.redis.keys import SHARED_SCOPE
+from sharedmem.redis.vectors import Vector, check_vector
+
+LONGEST_TEXT_BYTES = 1_048_576
+MOST_LABELS = 256
+_LONGEST_LABEL_BYTES = 256
+_LONGEST_ID_BYTES = 128
+_LONGEST_TTL_S = 3_153_600_000
+_LAST_TURN = 2**52
+_DEEPEST = 32
+_ID_LENGTH = 20
+_IMPORTANCES = ("low", "medium", "high", "critical")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_NOT_IN_IDS = re.compile(r"[\s{}\"\\]")
+_BRACES = re.compile(r"[{}]")
+_LABELS = ("user_id", "agent_id", "run_id", "category", "entity_id", "source_actor", "created_by")
+_MANY = ("tags", "collections")
+_KNOWN = frozenset(MemoryItem.model_fields)
+
+
+class MemoryScope(NamedTuple):
+    """Where and by whom something is remembered."""
+
+    namespace: str
+    actor: str | None
+    within: MemoryFilter
+    dimension: int
+    """Numbers of a vector; 0 where there are none."""
+
+
+@dataclass(slots=True)
+class NewMemory:
+    """A memory that nobody has written yet."""
+
+    item: MemoryItem
+    """Complete but for its turn index, if the server is to assign that."""
+    digest: str
+    """The same for what is the same memory."""
+    alike: MemoryFilter
+    """What a memory has to be besides near, to be merged with this one."""
+    vector: Vector | None
+    """Of unit length; None while it is to be made, or the text has no meaning."""
+    is_exact: bool
+    """Whether only the same text is a duplicate: of a turn of a conversation, or where nobody wants more."""
+    dedup: bool
+    is_named: bool = False
+    """Whether the caller has given the id."""
+    actor: bytes = b""
+    is_embedded: bool = False
+    """Whether the embedder was asked: a text may have no vector."""
+    waits: bool = False
+    """Whether its embedding has to be made later."""
+
+
+def parse_item(given: object, fields: Mapping[str, Any]) -> MemoryItem:
+    """The item that a caller gives: a text, a mapping or an item, with further fields.
+
+    Raises:
+        InvalidError: it is none of these, or a field is unknown or wrong.
+    """
+    if isinstance(given, MemoryItem) and not fields:
+        return given
+    if isinstance(given, MemoryItem):
+        told = {name: getattr(given, name) for name in given.model_fields_set}
+    elif isinstance(given, str):
+        told = {"memory": given}
+    elif isinstance(given, Mapping):
+        told = dict(given)
+    else:
+        raise InvalidError("memory", given, "give a text, a MemoryItem, or a mapping of its fields")
+    return validate_item({**told, **fields})
+
+
+def validate_item(fields: Mapping[str, Any]) -> MemoryItem:
+    """The item with these fields.
+
+    Raises:
+        InvalidError: a field is unknown or wrong.
+    """
+    unknown = [name for name in fields if name not in _KNOWN]
+    if unknown:
+        raise InvalidError(
+            "field", unknown[0], f"a memory has no such field; put it into metadata, or use {_list_fields()}"
+        )
+    try:
+        return MemoryItem.model_validate(dict(fields))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"])) or "memory"
+        raise InvalidError(name, problem.get("input"), problem["msg"]) from None
+
+
+def _list_fields() -> str:
+    return ", ".join(sorted(_KNOWN - {"hash", "version", "tenant_id"}))
+
+
+def prepare_memory(
+    given: object,
+    fields: Mapping[str, Any],
+    home: MemoryScope,
+    settings: Settings,
+    now: datetime,
+    *,
+    dedup: bool = True,
+    dedup_keys: Sequence[str] = (),
+) -> NewMemory:
+    """A memory ready to be written.
+
+    Raises:
+        InvalidError: something of it cannot be remembered.
+        AccessDeniedError: it is another tenant's, or outside of what the caller is narrowed to.
+    """
+    item = parse_item(given, fields)
+    scoped = _scope_values(item, home)
+    text = _text_values(item)
+    completed = item.model_copy(update=scoped | text | _default_values(item, settings, now, text["memory"]))
+    check_item(completed)
+    vector = None if item.embedding is None else check_embedding(item.embedding, home.dimension)
+    alike = _duplicate_filter(completed, home.within, dedup_keys)
+    return NewMemory(
+        item=completed,
+        digest=dedup_digest(completed, alike, item),
+        alike=alike,
+        vector=vector,
+        is_exact=bool(item.messages),
+        dedup=dedup,
+        is_named=bool(item.id),
+    )
+
+
+def _scope_values(item: MemoryItem, home: MemoryScope) -> dict[str, Any]:
+    """Tenant, user, agent, thread and run, as the store and its narrowing have them."""
+    if item.tenant_id not in {"", home.namespace}:
+        advice = f"open a store of that namespace: hub.store({item.tenant_id!r})"
+        raise AccessDeniedError(home.actor or home.namespace, f"{item.tenant_id}:$memory", "write", advice)
+    # Only the namespace itself may say who has added something: when it moves memories of several actors.
+    author = home.actor or item.created_by or SHARED_SCOPE
+    found: dict[str, Any] = {"tenant_id": home.namespace, "created_by": author}
+    for name in SCOPE_FIELDS:
+        wanted = getattr(home.within, name)
+        if wanted is not None:
+            found[name] = _value_in_scope(item, name, wanted)
+    if item.agent_id is None and "agent_id" not in found:
+        found["agent_id"] = home.actor
+    return found
+
+
+def _value_in_scope(item: MemoryItem, name: str, wanted: str | tuple[str, ...]) -> str:
+    several = (wanted,) if isinstance(wanted, str) else wanted
+    given: str | None = getattr(item, name) if name in item.model_fields_set else None
+    if given is None and len(several) == 1:
+        return several[0]
+    if given not in several:
+        raise InvalidError(name, given, f"these memories are narrowed to {', '.join(several)}; leave it out, or say so")
+    return given
+
+
+def _text_values(item: MemoryItem) -> dict[str, str]:
+    memory = item.memory if item.memory.strip() else item.content
+    if not memory.strip():
+        memory = "\n".join(message.content for message in item.messages)
+    if not memory.strip():
+        raise InvalidError("memory", item.memory, "give a text that says something")
+    return {"memory": memory, "content": item.content if item.content.strip() else memory}
+
+
+def _default_values(item: MemoryItem, settings: Settings, now: datetime, text: str) -> dict[str, Any]:
+    memory_type = "long-term" if item.importance == "critical" else item.memory_type
+    return {
+        "id": item.id or new_id(_ID_LENGTH),
+        "embedding": None,
+        "hash": text_hash(text),
+        "timestamp": item.timestamp or now,
+        "created_at": item.created_at or now,
+        "memory_type": memory_type,
+        "ttl": default_ttl(memory_type, settings) if item.ttl is None else item.ttl,
+        "version": 0,
+    }
+
+
+def default_ttl(memory_type: str, settings: Settings) -> int:
+    """Seconds that a memory of a type lives when nobody says otherwise; -1 for ever."""
+    if memory_type == "short-term":
+        return settings.short_term_ttl_s
+    return settings.cache_ttl_s if memory_type == "semantic-cache" else -1
+
+
+def _duplicate_filter(item: MemoryItem, within: MemoryFilter, dedup_keys: Sequence[str]) -> MemoryFilter:
+    """What a duplicate has to be. What is remembered of one user is not what is remembered of another."""
+    alike = _duplicate_filter_of(
+        within.user_id, within.agent_id, within.thread_id, within.run_id, item.user_id, item.category
+    )
+    if not dedup_keys:
+        return alike
+    wanted = {key: item.metadata[key] for key in _check_dedup_keys(item, dedup_keys)}
+    return MemoryFilter(**{name: getattr(alike, name) for name in alike.model_fields_set}, metadata=wanted)
+
+
+# Of what is added much is of few users and categories.
+@lru_cache(maxsize=1024)
+def _duplicate_filter_of(
+    within_user: str | tuple[str, ...] | None,
+    agent: str | tuple[str, ...] | None,
+    thread: str | tuple[str, ...] | None,
+    run: str | tuple[str, ...] | None,
+    user: str | None,
+    category: str | None,
+) -> MemoryFilter:
+    user_id = within_user if user is None else user
+    wanted = {"user_id": user_id, "agent_id": agent, "thread_id": thread, "run_id": run, "category": category}
+    return MemoryFilter.model_validate({name: value for name, value in wanted.items() if value is not None})
+
+
+def _check_dedup_keys(item: MemoryItem, dedup_keys: Sequence[str]) -> Sequence[str]:
+    if isinstance(dedup_keys, str):
+        raise InvalidError("dedup_keys", dedup_keys, "give a list of names of metadata")
+    for key in dedup_keys:
+        if meta_tag(key, item.metadata.get(key)) is None:
+            raise InvalidError("dedup_keys", key, "metadata has to have a text, number or truth value of this name")
+    return dedup_keys
+
+
+def dedup_digest(item: MemoryItem, alike: MemoryFilter, given: MemoryItem) -> str:
+    """What tells the same memory: its text, whose it is, and of a turn of a conversation where that stands.
+
+    Args:
+        item: complete.
+        alike: what a duplicate has to be.
+        given: as the caller gave it: what is filled in tells no turns apart.
+    """
+    parts: list[object] = [item.hash, item.category, item.user_id]
+    parts += [getattr(alike, name) for name in ("agent_id", "thread_id", "run_id")]
+    parts += sorted(str(meta_tag(key, value)) for key, value in alike.metadata.items())
+    if item.messages:
+        at = None if given.timestamp is None else given.timestamp.timestamp()
+        parts += [item.thread_id, item.author, at, given.turn_index]
+    return blake2b(orjson.dumps(parts), digest_size=12).hexdigest()
+
+
+# -- checks -------------------------------------------------------------------------------------------
+
+
+def check_item(item: MemoryItem) -> None:
+    """Refuse what cannot be remembered.
+
+    Raises:
+        InvalidError: a text is too long, a name cannot be searched for, or metadata is no JSON.
+    """
+    check_id(item.id)
+    for name in ("memory", "content", "summary"):
+        check_text(name, getattr(item, name) or "")
+    for name in _LABELS:
+        value = getattr(item, name)
+        if value is not None:
+            check_label(name, value)
+    check_thread(item.thread_id)
+    for name in _MANY:
+        _check_labels(name, getattr(item, name))
+    if item.metadata:
+        check_json("metadata", item.metadata)
+    if item.messages:
+        _check_messages(item)
+    if item.ttl is not None and not (item.ttl == -1 or 1 <= item.ttl <= _LONGEST_TTL_S):
+        raise InvalidError("ttl", item.ttl, "give seconds from 1 to a hundred years, or -1 for ever")
+    if item.turn_index is not None and item.turn_index > _LAST_TURN:
+        raise InvalidError("turn_index", item.turn_index, f"give at most {_LAST_TURN}, or leave it to the store")
+    if not all(map(isfinite, item.metrics.values())):
+        raise InvalidError("metrics", item.metrics, "give finite numbers")
+
+
+def check_id(id_: str) -> str:
+    """An id of a memory.
+
+    Raises:
+        InvalidError: it could not be part of a key.
+    """
+    if not isinstance(id_, str) or not id_ or id_ == "-" or _CONTROL.search(id_) or _NOT_IN_IDS.search(id_):
+        raise InvalidError("id", id_, "give a text without blanks, braces, quotes and backslashes")
+    if len(id_.encode()) > _LONGEST_ID_BYTES:
+        raise InvalidError("id", id_, f"keep it within {_LONGEST_ID_BYTES} bytes")
+    return id_
+
+
+def check_text(field: str, text: str) -> None:
+    """Refuse a text that is too long, or cannot be coded.
+
+    Raises:
+        InvalidError: that text.
+    """
+    # Quick for nearly all: no character takes more than four bytes.
+    try:
+        if text.isascii() and len(text) <= LONGEST_TEXT_BYTES:
+            return
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidError(field, text, "it holds half a character (a lone surrogate)") from None
+    if size > LONGEST_TEXT_BYTES:
+        advice = f"it takes {size} bytes, a memory may take {LONGEST_TEXT_BYTES} (1 MiB); remember it in parts"
+        raise InvalidError(field, text, advice)
+
+
+def check_label(field: str, value: str) -> None:
+    """Refuse a name by which nobody could filter.
+
+    Raises:
+        InvalidError: it is empty, too long, or has control characters or blanks at its ends.
+    """
+    if not value or value != value.strip() or _CONTROL.search(value):
+        raise InvalidError(field, value, "give a text without control characters, and without blanks at its ends")
+    if len(value) > _LONGEST_LABEL_BYTES or len(value.encode()) > _LONGEST_LABEL_BYTES:
+        raise InvalidError(field, value, f"keep it within {_LONGEST_LABEL_BYTES} bytes")
+
+
+def check_thread(thread: str) -> None:
+    """Refuse a name that no thread can have.
+
+    Raises:
+        InvalidError: as `check_label`; also braces.
+    """
+    check_label("thread_id", thread)
+    if _BRACES.search(thread) or len(thread.encode()) > LONGEST_THREAD_BYTES:
+        raise InvalidError("thread_id", thread, f"leave out braces, and keep it within {LONGEST_THREAD_BYTES} bytes")
+
+
+def _check_labels(field: str, values: Sequence[str]) -> None:
+    if len(values) > MOST_LABELS:
+        raise InvalidError(field, f"{len(values)} of them", f"give at most {MOST_LABELS}")
+    for value in values:
+        check_label(field, value)
+
+
+def _check_messages(item: MemoryItem) -> None:
+    for message in item.messages:
+        check_text("messages.content", message.content)
+        check_json("messages.metadata", message.metadata)
+        if message.embedding is not None and not all(map(isfinite, message.embedding)):
+            raise InvalidError("messages.embedding", "...", "give finite numbers")
+    if item.author is not None:
+        check_label("messages.name", item.author)
+
+
+def check_json(field: str, value: object) -> None:
+    """Refuse what would not come back from JSON as it was.
+
+    Raises:
+        InvalidError: such a value.
+    """
+    if not _is_json(value, _DEEPEST):
+        raise InvalidError(
+            field, value, "give what JSON can hold: texts, finite numbers, true, false, null, lists, maps"
+        )
+    try:
+        size = len(orjson.dumps(value))
+    except orjson.JSONEncodeError as error:
+        raise InvalidError(field, value, f"it is no JSON: {error}") from None
+    if size > LONGEST_TEXT_BYTES:
+        raise InvalidError(field, "...", f"keep it within {LONGEST_TEXT_BYTES} bytes (1 MiB)")
+
+
+def _is_json(value: object, deepest: int) -> bool:
+    if value is None or type(value) in {str, int, bool}:
+        return True
+    if type(value) is float:
+        return isfinite(value)
+    if not deepest:
+        return False
+    if type(value) is dict:
+        return all(type(key) is str and _is_json(one, deepest - 1) for key, one in value.items())
+    return type(value) in {list, tuple} and all(_is_json(one, deepest - 1) for one in value)  # type: ignore[attr-defined]  # mypy does not follow `in`
+
+
+def check_embedding(numbers: Sequence[float], dimension: int) -> Vector:
+    """The vector that a caller gives.
+
+    Raises:
+        InvalidError: it has another length, holds no numbers, or is nowhere near anything.
+    """
+    if not dimension:
+        raise InvalidError("embedding", "...", "this hub has no embedder, so it keeps no vectors; leave it out")
+    vector = check_vector("embedding", numbers, dimension)
+    if not vector.any():
+        raise InvalidError("embedding", "zeros", "it is near to nothing; leave it out to have it made")
+    return vector
+
+
+def more_important(one: str, other: str) -> str:
+    """The higher of two importances."""
+    return max(one, other, key=_IMPORTANCES.index)

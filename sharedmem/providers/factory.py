@@ -1,0 +1,95 @@
+"""Create providers from settings; nothing is loaded or called before the first text."""
+
+from __future__ import annotations
+
+from sharedmem.clock import Clock
+from sharedmem.config import Settings
+from sharedmem.providers.embedding_cache import CachedEmbedder
+from sharedmem.providers.endpoint import CHAT, EMBEDDING, ServiceRole, open_endpoint
+from sharedmem.providers.extractive import ExtractiveSummarizer
+from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.http_client import ModelHttpClient, RetryPolicy
+from sharedmem.providers.openai import OpenAIEmbedder, OpenAIModel, vector_shape
+from sharedmem.providers.protocol import Embedder, LanguageModel
+from sharedmem.providers.transformers import TransformerEmbedder
+from sharedmem.providers.wordllama import REMEDY, WordLlamaEmbedder, is_installed
+from sharedmem.runtime import Counters, get_logger
+
+_log = get_logger("providers")
+
+
+def open_embedder(settings: Settings, clock: Clock, counters: Counters) -> CachedEmbedder | None:
+    """Who turns texts into vectors, with what this process remembers in front; None when nobody does.
+
+    Raises:
+        UnsupportedError: the chosen provider is not installed.
+        ConfigError: a setting of it is missing or wrong.
+    """
+    embedder = _create_embedder(settings, clock, counters)
+    return None if embedder is None else with_cache(embedder, settings, clock=clock, counters=counters)
+
+
+def with_cache(embedder: Embedder, settings: Settings, *, clock: Clock, counters: Counters) -> CachedEmbedder:
+    """An embedder with what this process remembers in front, unless it has that already."""
+    if isinstance(embedder, CachedEmbedder):
+        return embedder
+    return CachedEmbedder(
+        embedder,
+        clock=clock,
+        ttl_s=settings.embedding_cache_s,
+        items=settings.embedding_cache_items,
+        counters=counters,
+    )
+
+
+def open_model(settings: Settings, clock: Clock, counters: Counters) -> LanguageModel:
+    """Who writes summaries.
+
+    Raises:
+        UnsupportedError: the chosen provider is not installed.
+        ConfigError: a setting of it is missing or wrong.
+    """
+    if settings.llm == "extractive":
+        return ExtractiveSummarizer()
+    service = _create_http_client(settings, CHAT, clock=clock, counters=counters)
+    return OpenAIModel(service, counters=counters)
+
+
+def _create_embedder(settings: Settings, clock: Clock, counters: Counters) -> Embedder | None:
+    provider, _, model = settings.embedder.partition(":")
+    match provider:
+        case "none":
+            return None
+        case "hashing":
+            return HashingEmbedder(settings.embedding_dimension or 64)
+        case "wordllama":
+            return _create_wordllama(settings)
+        case "auto":
+            if is_installed():
+                return _create_wordllama(settings)
+            _log.info("no embedder: memories are found by their words alone; %s finds them by meaning too", REMEDY)
+            return None
+        case "sentence-transformers":
+            origin = settings.origin("embedding_dimension")
+            return TransformerEmbedder(
+                model, dimension=settings.embedding_dimension, batch=settings.embedding_batch, origin=origin
+            )
+    service = _create_http_client(settings, EMBEDDING, clock=clock, counters=counters)
+    shape = vector_shape(service.endpoint)
+    return OpenAIEmbedder(service, shape=shape, batch=settings.embedding_batch, counters=counters)
+
+
+def _create_http_client(settings: Settings, role: ServiceRole, *, clock: Clock, counters: Counters) -> ModelHttpClient:
+    patience = RetryPolicy(
+        timeout_s=settings.provider_timeout_s,
+        retry_for_s=settings.provider_retry_for_s,
+        concurrency=settings.provider_concurrency,
+    )
+    endpoint = open_endpoint(settings, role)
+    return ModelHttpClient(endpoint, patience=patience, clock=clock, counters=counters, counted_as=role.counted_as)
+
+
+def _create_wordllama(settings: Settings) -> WordLlamaEmbedder:
+    if settings.embedding_dimension is None:
+        return WordLlamaEmbedder()
+    return WordLlamaEmbedder(settings.embedding_dimension, origin=settings.origin("embedding_dimension"))

@@ -1,0 +1,283 @@
+"""The HTTP client of model services: timeouts, limited concurrency, and retries."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+
+import orjson
+
+from sharedmem.clock import Clock
+from sharedmem.errors import ConfigError, LimitedError, SharedMemoryError, UnavailableError, UnsupportedError
+from sharedmem.providers.endpoint import ModelEndpoint
+from sharedmem.runtime import Counters
+
+if TYPE_CHECKING:
+    import httpx2
+
+T = TypeVar("T")
+Json: TypeAlias = Mapping[str, object]
+_Receive: TypeAlias = Callable[["httpx2.Response"], Awaitable[T]]
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
+_TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_LOGIN = frozenset({401, 403})
+_SHOWN_CHARACTERS = 200
+
+
+class RetryPolicy(NamedTuple):
+    """How long to wait for what."""
+
+    timeout_s: float
+    """For one request."""
+    retry_for_s: float
+    """For all tries of one call."""
+    concurrency: int
+    """Requests at a time."""
+
+
+class GarbledError(Exception):
+    """An answer that is not what this API answers; a later one may be."""
+
+
+class RefusedError(ConfigError):
+    """The service refuses a request for what it says; `status` is that of HTTP."""
+
+    def __init__(self, endpoint: ModelEndpoint, status: int, message: str) -> None:
+        field = endpoint.role.chooser
+        problem = f"{endpoint.host} refuses the request (HTTP {status}): {message}"
+        super().__init__(field, endpoint.settings.origin(field), problem)
+        self.status = status
+
+
+class _TransientError(Exception):
+    def __init__(self, told: SharedMemoryError, wait_s: float) -> None:
+        super().__init__(told, wait_s)
+        self.told = told
+        self.wait_s = wait_s
+
+
+class ModelHttpClient:
+    """One service that is asked; connections are opened with the first request, and kept.
+
+    Args:
+        endpoint: where it is.
+        patience: how long to wait.
+        clock: for pauses between tries.
+        counters: get `<counted_as>` by model and outcome, and `provider_retries`.
+        counted_as: what its requests are counted as.
+
+    Raises:
+        UnsupportedError: the HTTP client is not installed.
+    """
+
+    def __init__(
+        self, endpoint: ModelEndpoint, *, patience: RetryPolicy, clock: Clock, counters: Counters, counted_as: str
+    ) -> None:
+        if find_spec("httpx2") is None:
+            raise UnsupportedError(f"the provider {endpoint.provider}", "pip install 'sharedmem-hub[openai]'")
+        self.endpoint = endpoint
+        self._patience = patience
+        self._clock = clock
+        self._counters = counters
+        self._counted_as = counted_as
+        self._slots = asyncio.Semaphore(patience.concurrency)
+        self._opening = asyncio.Lock()
+        self._client: httpx2.AsyncClient | None = None
+
+    async def ask(self, body: Json, read: Callable[[object], T]) -> T:
+        """Send a request; what `read` makes of the JSON that comes back.
+
+        Args:
+            body: sent as JSON.
+            read: may raise `GarbledError`, after which the request is sent again.
+
+        Raises:
+            UnavailableError, LimitedError: it could not answer in the time there was.
+            ConfigError: it refuses the key, the model or what is asked (then a `RefusedError`).
+        """
+
+        async def receive(response: httpx2.Response) -> T:
+            return read(_parse_json(await response.aread()))
+
+        return await self._persist(body, receive)
+
+    async def listen(self, body: Json, read: Callable[[AsyncIterator[bytes]], Awaitable[T]]) -> T:
+        """As `ask`, for who reads the lines of the answer as they come."""
+
+        async def receive(response: httpx2.Response) -> T:
+            return await read(_read_lines(response))
+
+        return await self._persist(body, receive)
+
+    async def close(self) -> None:
+        """Give back connections; may be called again."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+        await self.endpoint.close()
+
+    async def _persist(self, body: Json, receive: _Receive[T]) -> T:
+        deadline = self._clock.monotonic() + self._patience.retry_for_s
+        for pause in _backoff():
+            try:
+                return await self._once(body, receive)
+            except _TransientError as failure:
+                wait_s = max(failure.wait_s, pause)
+                if self._clock.monotonic() + wait_s > deadline:
+                    raise failure.told from failure.__cause__
+            self._counters.increment("provider_retries", model=self.endpoint.name)
+            await self._clock.sleep(wait_s)
+        raise AssertionError  # the pauses never end
+
+    async def _once(self, body: Json, receive: _Receive[T]) -> T:
+        outcome = "failed"
+        client = await self._connected()
+        try:
+            async with self._slots, asyncio.timeout(self._patience.timeout_s), self._sent(client, body) as response:
+                if response.status_code != HTTPStatus.OK:
+                    outcome = "refused"
+                    raise self._refusal(response, await response.aread())
+                answer = await receive(response)
+                outcome = "ok"
+                return answer
+        except TimeoutError as error:
+            raise self._transient_error(f"no answer within {self._patience.timeout_s:g} s") from error
+        except GarbledError as error:
+            advice = f"check {self.endpoint.role.url} if it stays so"
+            raise self._transient_error(f"it does not answer as this API does: {error}; {advice}") from error
+        finally:
+            self._counters.increment(self._counted_as, model=self.endpoint.name, outcome=outcome)
+
+    @asynccontextmanager
+    async def _sent(self, client: httpx2.AsyncClient, body: Json) -> AsyncIterator[httpx2.Response]:
+        import httpx2  # noqa: PLC0415  only who has such a provider needs it
+
+        headers = {"Content-Type": "application/json", **await self.endpoint.headers()}
+        try:
+            async with client.stream(
+                "POST", self.endpoint.url, content=orjson.dumps(body), headers=headers
+            ) as response:
+                yield response
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+            raise self.endpoint.config_error(self.endpoint.role.url, "its value is no URL that can be asked") from error
+        except httpx2.RequestError as error:
+            raise self._transient_error(f"{type(error).__name__}: {error}".rstrip(": ")) from error
+
+    async def _connected(self) -> httpx2.AsyncClient:
+        async with self._opening:
+            if self._client is None:
+                # It reads the certificates of this machine.
+                self._client = await asyncio.to_thread(_new_client)
+            return self._client
+
+    def _transient_error(self, why: str, *, wait_s: float = 0.0) -> _TransientError:
+        told = UnavailableError(f"{self.endpoint.name} at {self.endpoint.host}", why, retry_after=max(wait_s, 1.0))
+        return _TransientError(told, wait_s)
+
+    def _refusal(self, response: httpx2.Response, content: bytes) -> Exception:
+        status, role = response.status_code, self.endpoint.role
+        message = self._message(content)
+        if status in _LOGIN:
+            # What it says is left out: it may quote the key.
+            return self.endpoint.config_error(role.key, f"{self.endpoint.host} refuses it (HTTP {status}); check it")
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            return self._limited(response, message)
+        if status in _TRANSIENT or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return self._transient_error(f"HTTP {status}: {message}", wait_s=self._retry_after(response))
+        if status == HTTPStatus.NOT_FOUND or 300 <= status < 400:
+            problem = f"HTTP {status} at {self.endpoint.url}: {message}; check {role.url} and the name of the model"
+            return self.endpoint.config_error(role.chooser, problem)
+        return RefusedError(self.endpoint, status, message)
+
+    def _limited(self, response: httpx2.Response, message: str) -> Exception:
+        wait_s = self._retry_after(response)
+        told = LimitedError(f"{self.endpoint.name} asks for fewer requests: {message}", max(wait_s, 1.0))
+        # No pause brings money back.
+        return told if "insufficient_quota" in message else _TransientError(told, wait_s)
+
+    def _retry_after(self, response: httpx2.Response) -> float:
+        """The seconds that it asks to wait, by whichever header; 0 when it says nothing."""
+        return retry_after_s(response.headers, self._clock.now())
+
+    def _message(self, content: bytes) -> str:
+        """What it says went wrong, on one short line, without the key."""
+        text = content.decode("utf-8", "replace")
+        if self.endpoint.key:
+            text = text.replace(self.endpoint.key, "***")
+        try:
+            error = orjson.loads(text)["error"]
+            text = error if isinstance(error, str) else f"{error.get('message', '')} ({error.get('code')})"
+        except (ValueError, LookupError, TypeError, AttributeError):
+            pass
+        line = " ".join(text.split()) or "no reason given"
+        return line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}..."
+
+    def __repr__(self) -> str:
+        return f"<Service {self.endpoint.name} at {self.endpoint.host}>"
+
+
+def retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
+    """The seconds that `Retry-After` (in seconds, or as a date) or `retry-after-ms` asks to wait; else 0.
+
+    Args:
+        headers: of the answer; names in lower case.
+        now: the current time.
+    """
+    milliseconds, after = headers.get("retry-after-ms"), headers.get("retry-after")
+    try:
+        if milliseconds is not None:
+            return _parse_seconds(milliseconds) / 1000
+        return _parse_seconds(after) if after is not None else 0.0
+    except ValueError:
+        pass
+    try:
+        moment = parsedate_to_datetime(after or "")
+    except ValueError:
+        return 0.0
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max((moment - now).total_seconds(), 0.0)
+
+
+def _parse_seconds(text: str) -> float:
+    seconds = float(text)
+    return seconds if 0 <= seconds < float("inf") else 0.0
+
+
+def _parse_json(content: bytes) -> object:
+    try:
+        return orjson.loads(content)
+    except ValueError:
+        raise GarbledError("what came is no JSON") from None
+
+
+async def _read_lines(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Its lines, parted by line feeds alone: texts may hold other signs that Python takes for the end of a line."""
+    rest = b""
+    async for received in response.aiter_bytes():
+        *lines, rest = (rest + received).split(b"\n")
+        for line in lines:
+            yield line
+    yield rest
+
+
+def _backoff() -> Iterator[float]:
+    """Pauses between tries, in seconds: doubling, with full jitter."""
+    longest = _FIRST_PAUSE_S
+    while True:
+        yield random.uniform(0, longest)  # noqa: S311  # spreads retries; no secret depends on it
+        longest = min(longest * 2, _LONGEST_PAUSE_S)
+
+
+def _new_client() -> httpx2.AsyncClient:
+    import httpx2  # noqa: PLC0415  likewise
+
+    # Times are kept by who asks: one for the whole request, not one for each of its steps.
+    return httpx2.AsyncClient(timeout=None)

@@ -1,0 +1,383 @@
+"""Embeddings, text and structured answers from OpenAI, Azure OpenAI and compatible services."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Literal, NamedTuple
+
+import numpy as np
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from sharedmem.errors import ConfigError, InvalidError
+from sharedmem.providers.chunks import TextChunk, combine_chunk_vectors, count_tokens, split_into_chunks
+from sharedmem.providers.embedding_rows import encodable_texts, non_blank_positions, spread_rows
+from sharedmem.providers.endpoint import ModelEndpoint
+from sharedmem.providers.http_client import GarbledError, Json, ModelHttpClient, RefusedError
+from sharedmem.providers.protocol import ChatMessage, Embeddings, Model, Purpose
+from sharedmem.redis.vectors import Matrix, Vector
+from sharedmem.runtime import Counters
+
+_LONGEST_NAME = 64
+# Defaults mean nothing where every field must be given; titles only repeat names.
+_LEFT_OUT = frozenset({"default", "title"})
+
+
+def strict_schema(form: type[BaseModel]) -> dict[str, object]:
+    """Its JSON schema with every field required and no others allowed, as strict mode demands."""
+    return {str(name): value for name, value in _make_mapping_strict(form.model_json_schema()).items()}
+
+
+def schema_name(form: type[BaseModel]) -> str:
+    """Its name, as a service takes one."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", form.__name__)[:_LONGEST_NAME]
+
+
+def _make_strict(node: object) -> object:
+    if isinstance(node, list):
+        return [_make_strict(item) for item in node]
+    return _make_mapping_strict(node) if isinstance(node, Mapping) else node
+
+
+def _make_mapping_strict(node: Mapping[str, object]) -> dict[str, object]:
+    strict = {name: _make_strict(value) for name, value in node.items() if name not in _LEFT_OUT}
+    properties = node.get("properties")
+    if isinstance(properties, Mapping) and node.get("type") == "object":
+        # Here names are those of fields, which may be called `title` too.
+        strict["properties"] = {name: _make_strict(value) for name, value in properties.items()}
+        strict["required"] = list(properties)
+        strict["additionalProperties"] = False
+    return strict
+
+
+# OpenAI takes 300,000 tokens in a request; estimates may be too low.
+_MOST_TOKENS = 200_000
+KNOWN = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
+_SHORTENED_AT_WILL = frozenset({"text-embedding-3-small", "text-embedding-3-large"})
+
+
+class VectorShape(NamedTuple):
+    """How long the vectors of a model are."""
+
+    dimension: int
+    is_asked_for: bool
+    """Whether the service is told so: else its vectors come as they are, and are only checked."""
+
+
+def vector_shape(endpoint: ModelEndpoint) -> VectorShape:
+    """The dimension of a model's vectors, by the settings or by what is known of it.
+
+    Raises:
+        ConfigError: neither tells, or the model has no vectors of that dimension.
+    """
+    chosen, known = endpoint.settings.embedding_dimension, KNOWN.get(endpoint.model)
+    if chosen is None and known is None:
+        problem = f"it is not known how many numbers the vectors of {endpoint.model!r} have; set it"
+        raise endpoint.config_error("embedding_dimension", problem)
+    if chosen is None or known is None or chosen == known:
+        return VectorShape(chosen or known or 0, is_asked_for=False)
+    if endpoint.model not in _SHORTENED_AT_WILL or chosen > known:
+        problem = f"{endpoint.model} has vectors of {known} numbers, not of {chosen}; leave it out or set it to that"
+        raise endpoint.config_error("embedding_dimension", problem)
+    return VectorShape(chosen, is_asked_for=True)
+
+
+class _EmbeddedBatch(NamedTuple):
+    rows: Matrix
+    tokens: int
+
+
+class OpenAIEmbedder:
+    """Vectors over HTTP, a batch a request, several requests at a time.
+
+    Args:
+        service: whom to ask.
+        shape: what vectors to expect.
+        batch: pieces of text a request holds.
+        counters: get `embedding_tokens` by model.
+    """
+
+    is_remote = True
+
+    def __init__(self, service: ModelHttpClient, *, shape: VectorShape, batch: int, counters: Counters) -> None:
+        self._service = service
+        self._shape = shape
+        self._batch = batch
+        self._counters = counters
+
+    @property
+    def name(self) -> str:
+        """Provider and model, and the dimension if it is not the model's own."""
+        shortened = f"@{self._shape.dimension}" if self._shape.is_asked_for else ""
+        return f"{self._service.endpoint.name}{shortened}"
+
+    @property
+    def dimension(self) -> int:
+        """Numbers of a vector."""
+        return self._shape.dimension
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:  # noqa: ARG002  its vectors serve both
+        """As `Embedder.embed`; a long text is read in pieces (`providers.chunks` says how)."""
+        sound = encodable_texts(texts)
+        positions = non_blank_positions(sound)
+        if not positions:
+            return Embeddings(np.zeros((len(sound), self.dimension), dtype=np.float32), 0)
+        pieces = await asyncio.to_thread(split_into_chunks, [sound[position] for position in positions])
+        answers = await _gather_batches([self._ask(batch) for batch in _batches(pieces, self._batch)])
+        rows = combine_chunk_vectors(np.concatenate([answer.rows for answer in answers]), pieces, len(positions))
+        return Embeddings(spread_rows(rows, positions, len(sound)), sum(answer.tokens for answer in answers))
+
+    async def close(self) -> None:
+        """Give back connections; may be called again."""
+        await self._service.close()
+
+    async def _ask(self, pieces: Sequence[TextChunk]) -> _EmbeddedBatch:
+        body: dict[str, object] = {
+            "model": self._service.endpoint.model,
+            "input": [piece.text for piece in pieces],
+            "encoding_format": "float",
+        }
+        if self._shape.is_asked_for:
+            body["dimensions"] = self._shape.dimension
+        estimate = sum(piece.tokens for piece in pieces)
+        answer = await self._service.ask(body, lambda found: self._read(found, len(pieces), estimate))
+        self._counters.add("embedding_tokens", answer.tokens, model=self.name)
+        return answer
+
+    def _read(self, found: object, count: int, estimate: int) -> _EmbeddedBatch:
+        data = found.get("data") if isinstance(found, dict) else None
+        if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
+            raise GarbledError("it has no list `data`")
+        if len(data) != count:
+            raise GarbledError(f"{len(data)} vectors came for {count} texts")
+        ordered = sorted(data, key=lambda item: item["index"]) if _are_numbered(data) else data
+        rows = [self._row(item.get("embedding")) for item in ordered]
+        return _EmbeddedBatch(np.stack(rows), _count_used_tokens(found, estimate))
+
+    def _row(self, numbers: object) -> Vector:
+        try:
+            with np.errstate(over="ignore"):
+                row = np.asarray(numbers if isinstance(numbers, list) else [numbers], dtype=np.float32)
+        except (TypeError, ValueError):
+            raise GarbledError("a vector is no list of numbers") from None
+        if row.ndim != 1 or not np.isfinite(row).all():
+            raise GarbledError("a vector is no list of finite numbers")
+        if len(row) != self.dimension:
+            raise self._other_dimension(len(row))
+        return row
+
+    def _other_dimension(self, found: int) -> ConfigError:
+        problem = f"{self.name} gives vectors of {found} numbers, and {self.dimension} are expected; set it to {found}"
+        return self._service.endpoint.config_error("embedding_dimension", problem)
+
+    def __repr__(self) -> str:
+        return f"<OpenAIEmbedder {self.name} at {self._service.endpoint.host}>"
+
+
+async def _gather_batches(asked: Sequence[Coroutine[object, object, _EmbeddedBatch]]) -> list[_EmbeddedBatch]:
+    """All answers, or the first error, after which nothing goes on behind the caller's back."""
+    tasks = [asyncio.create_task(one) for one in asked]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _batches(pieces: Sequence[TextChunk], most: int) -> Iterator[Sequence[TextChunk]]:
+    batch: list[TextChunk] = []
+    tokens = 0
+    for piece in pieces:
+        if batch and (len(batch) == most or tokens + piece.tokens > _MOST_TOKENS):
+            yield batch
+            batch, tokens = [], 0
+        batch.append(piece)
+        tokens += piece.tokens
+    yield batch
+
+
+def _are_numbered(data: Sequence[Json]) -> bool:
+    return {item.get("index") for item in data} == set(range(len(data)))
+
+
+def _count_used_tokens(found: object, estimate: int) -> int:
+    """What the service counted, else what was estimated."""
+    usage = found.get("usage") if isinstance(found, dict) else None
+    counted = usage.get("total_tokens") if isinstance(usage, dict) else None
+    return counted if isinstance(counted, int) and counted > 0 else estimate
+
+
+_SCHEMA_REFUSED = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
+_MOST_PROBLEMS = 5
+_DATA = b"data:"
+_END = b"[DONE]"
+
+
+class _ChatReply(NamedTuple):
+    text: str
+    read: int | None
+    written: int | None
+
+
+class OpenAIModel:
+    """A chat model over HTTP.
+
+    Args:
+        service: whom to ask.
+        counters: get `llm_tokens` by model and direction.
+    """
+
+    def __init__(self, service: ModelHttpClient, *, counters: Counters) -> None:
+        self._service = service
+        self._counters = counters
+        self._knows_schemas = True
+
+    @property
+    def name(self) -> str:
+        """Provider and model."""
+        return self._service.endpoint.name
+
+    async def complete(self, messages: Sequence[ChatMessage], schema: type[Model]) -> Model:
+        """As `LanguageModel.complete`; a wrong answer goes back once, with what is wrong."""
+        asked = [_message_body(message) for message in messages]
+        answer = await self._structured(asked, schema)
+        try:
+            return schema.model_validate_json(answer)
+        except ValidationError as error:
+            problems = _describe_problems(error)
+        correction = f"That does not have the form asked for: {problems}. Answer again, with the corrected JSON only."
+        again = [*asked, {"role": "assistant", "content": answer}, {"role": "user", "content": correction}]
+        try:
+            return schema.model_validate_json(await self._structured(again, schema))
+        except ValidationError as error:
+            problems = _describe_problems(error)
+            advice = f"{self.name} gave it twice in another form than {schema.__name__} ({problems}); ask anew"
+            raise InvalidError("answer", answer, advice) from error
+
+    async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
+        """As `LanguageModel.write`; the text comes as a stream, and one that is cut off is asked for again."""
+        limit = "max_tokens" if self._service.endpoint.is_compatible_only else "max_completion_tokens"
+        asked = [_message_body(message) for message in messages]
+        said = await self._service.listen({**self._body(asked), "stream": True, limit: max_tokens}, _read_stream)
+        self._count(asked, said)
+        return said.text
+
+    async def close(self) -> None:
+        """Give back connections; may be called again."""
+        await self._service.close()
+
+    async def _structured(self, asked: Sequence[Mapping[str, str]], schema: type[BaseModel]) -> str:
+        if self._knows_schemas:
+            form = {"name": schema_name(schema), "strict": True, "schema": strict_schema(schema)}
+            try:
+                return await self._answer(asked, {"type": "json_schema", "json_schema": form})
+            except RefusedError as error:
+                if error.status not in _SCHEMA_REFUSED:
+                    raise
+        answer = await self._answer([_schema_message(schema), *asked], {"type": "json_object"})
+        # Only now is it clear that the schema was to blame.
+        self._knows_schemas = False
+        return answer
+
+    async def _answer(self, asked: Sequence[Mapping[str, str]], form: Mapping[str, object]) -> str:
+        said = await self._service.ask({**self._body(asked), "response_format": form}, _parse_reply)
+        self._count(asked, said)
+        return said.text
+
+    def _body(self, asked: Sequence[Mapping[str, str]]) -> dict[str, object]:
+        return {"model": self._service.endpoint.model, "messages": list(asked)}
+
+    def _count(self, asked: Sequence[Mapping[str, str]], said: _ChatReply) -> None:
+        read = said.read if said.read is not None else sum(count_tokens(message["content"]) for message in asked)
+        written = said.written if said.written is not None else count_tokens(said.text)
+        amounts: tuple[tuple[Literal["read", "written"], int], ...] = (("read", read), ("written", written))
+        for direction, tokens in amounts:
+            self._counters.add("llm_tokens", tokens, model=self.name, direction=direction)
+
+    def __repr__(self) -> str:
+        return f"<OpenAIModel {self.name} at {self._service.endpoint.host}>"
+
+
+def _message_body(message: ChatMessage) -> dict[str, str]:
+    return {"role": message.role, "content": message.content.encode("utf-8", "replace").decode()}
+
+
+def _schema_message(schema: type[BaseModel]) -> dict[str, str]:
+    form = orjson.dumps(schema.model_json_schema()).decode()
+    return {"role": "system", "content": f"Answer with one JSON object, and nothing else, of this JSON schema: {form}"}
+
+
+def _describe_problems(error: ValidationError) -> str:
+    """What is wrong with an answer, without quoting it."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_PROBLEMS]
+    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}" for one in found)
+
+
+def _parse_reply(answer: object) -> _ChatReply:
+    choice = _choice(answer)
+    message = choice.get("message") if choice else None
+    if not isinstance(message, dict):
+        raise GarbledError("it has no message in `choices`")
+    content = message.get("content") or message.get("refusal")
+    if not isinstance(content, str):
+        raise GarbledError("its message has no text")
+    return _ChatReply(content, *_usage(answer))
+
+
+async def _read_stream(lines: AsyncIterator[bytes]) -> _ChatReply:
+    """The whole of a stream of server-sent events.
+
+    Raises:
+        GarbledError: it ends before the model did, or is something else.
+    """
+    parts: list[str] = []
+    usage: tuple[int | None, int | None] = None, None
+    is_whole = False
+    async for data in _events(lines):
+        if data == _END:
+            is_whole = True
+            break
+        event = _parse_event(data)
+        choice = _choice(event) or {}
+        delta = choice.get("delta")
+        if isinstance(delta, dict) and isinstance(text := delta.get("content"), str):
+            parts.append(text)
+        is_whole = is_whole or choice.get("finish_reason") is not None
+        usage = _usage(event) if _usage(event) != (None, None) else usage
+    if not is_whole:
+        raise GarbledError("its stream ends before the text does")
+    return _ChatReply("".join(parts), *usage)
+
+
+async def _events(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for line in lines:
+        if line.startswith(_DATA):
+            yield line.removeprefix(_DATA).strip()
+
+
+def _parse_event(data: bytes) -> object:
+    try:
+        event = orjson.loads(data)
+    except ValueError:
+        raise GarbledError("an event of its stream is no JSON") from None
+    if isinstance(event, dict) and "error" in event:
+        raise GarbledError("its stream ends with an error")
+    return event
+
+
+def _choice(answer: object) -> dict[str, object] | None:
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
+
+
+def _usage(answer: object) -> tuple[int | None, int | None]:
+    """Tokens (read, written), as far as it tells."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    if not isinstance(usage, dict):
+        return None, None
+    read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return read if isinstance(read, int) else None, written if isinstance(written, int) else None

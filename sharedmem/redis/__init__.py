@@ -1,0 +1,1 @@
+"""How sharedmem speaks to Redis: connections, keys, access rules, values. It knows no domain."""

@@ -1,0 +1,92 @@
+"""The change stream of a namespace: what every mutation leaves behind, read by cursor.
+
+A reader that keeps its cursor loses nothing that the stream still holds; where entries were trimmed
+before it came, it is told so. The id of an entry is `<version>-0`, so a cursor is a version is a time.
+"""
+
+from __future__ import annotations
+
+from sharedmem.clock import from_microseconds
+from sharedmem.models import Change
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.keys import Space
+from sharedmem.redis.replies import Reply
+
+START = "0-0"
+BATCH = 500
+
+
+async def newest_cursor(line: RedisClient, space: Space) -> str:
+    """The cursor behind the newest change; `START` when there is none. One round trip."""
+    entries = await line.call("XREVRANGE", space.changes, "+", "-", "COUNT", 1)
+    return _id_of(entries) or START
+
+
+async def read_changes(line: RedisClient, space: Space, cursor: str) -> tuple[bool, list[Change]]:
+    """The next changes after a cursor.
+
+    Args:
+        line: the way to the server.
+        space: the namespace.
+        cursor: where the reader is.
+
+    Returns:
+        (whether changes between the cursor and the first of these were trimmed, at most `BATCH` changes).
+        One round trip, a second one where trimming is in question.
+    """
+    after, oldest = await line.read_many(
+        [
+            ("XRANGE", space.changes, f"({cursor}", "+", "COUNT", BATCH),
+            ("XRANGE", space.changes, "-", "+", "COUNT", 1),
+        ]
+    )
+    first = _id_of(oldest)
+    passed = first is not None and _position(first) > _position(cursor)
+    # Behind the very start every trimmed stream has lost something; elsewhere the entry at the cursor itself is gone.
+    gap = passed and (cursor != START or await _was_trimmed(line, space))
+    return gap, [parse_change(entry) for entry in as_list(after)]
+
+
+def parse_change(entry: Reply) -> Change:
+    """The change of a stream entry."""
+    cursor, fields = as_list(entry)
+    pairs = as_list(fields)
+    # What another client has announced in no UTF-8 is passed on, and holds nobody up.
+    words = [word.decode(errors="replace") if isinstance(word, bytes) else str(word) for word in pairs]
+    named = dict(zip(words[::2], words[1::2], strict=True))
+    version = _position(text_of(cursor))[0]
+    return Change.model_construct(
+        key=named.get("key", ""),
+        operation=named.get("op", ""),
+        version=version,
+        actor=named.get("by", ""),
+        at=from_microseconds(version),
+        cursor=text_of(cursor),
+    )
+
+
+def text_of(reply: Reply) -> str:
+    """A reply that is text."""
+    return reply.decode() if isinstance(reply, bytes) else str(reply)
+
+
+def as_list(reply: Reply) -> list[Reply]:
+    """A reply that is a list, absent meaning empty."""
+    return reply if isinstance(reply, list) else []
+
+
+async def _was_trimmed(line: RedisClient, space: Space) -> bool:
+    facts = as_list(await line.call("XINFO", "STREAM", space.changes))
+    named = {text_of(facts[i]): facts[i + 1] for i in range(0, len(facts) - 1, 2)}
+    added, length = named.get("entries-added"), named.get("length")
+    return isinstance(added, int) and isinstance(length, int) and added > length
+
+
+def _id_of(entries: Reply) -> str | None:
+    found = as_list(entries)
+    return text_of(as_list(found[0])[0]) if found else None
+
+
+def _position(cursor: str) -> tuple[int, int]:
+    version, _, sequence = cursor.partition("-")
+    return int(version), int(sequence or 0)

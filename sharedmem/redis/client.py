@@ -1,0 +1,434 @@
+"""The line to Redis that everything above speaks through: calls, retries, deadlines, errors.
+
+Retries are ours: a call whose reply was lost is repeated with the same arguments, operation id
+included, so that a mutation is applied once however often it is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+from redis.asyncio.client import PubSub
+
+from sharedmem.clock import Clock
+from sharedmem.errors import AccessDeniedError, CorruptionError, UnsupportedError, UsageError
+from sharedmem.redis.cluster import ClusterPooledConnection
+from sharedmem.redis.errors import TRANSIENT_CODES, public_error
+from sharedmem.redis.pooled import PooledConnection, Server
+from sharedmem.redis.replies import Argument, Command, Load, LostError, Reply, ServerError, raise_if_error
+from sharedmem.redis.scripts.loader import Script, by_digest, scripts
+from sharedmem.redis.service_keys import find_first_damage
+from sharedmem.runtime.process_bound import EventLoopBinding, ProcessBound
+
+T = TypeVar("T")
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.5
+_WRONG_TYPE = "WRONGTYPE"
+_HUB = "this hub"
+_CLOSED = "it is closed; open another one"
+
+
+class Transport(Protocol):
+    """What carries calls: the fast lane, or redis-py. `testing.TransportSuite` holds them to it."""
+
+    @property
+    def generation(self) -> int:
+        """Rises with each connection that takes the place of a lost one: the server may be another one by then."""
+
+    @property
+    def load(self) -> Load:
+        """How busy it is."""
+
+    def post(self, args: Command) -> asyncio.Future[Reply] | None:
+        """Send one command without waiting, or None when `send` must be used; the reply may be a `ServerError`."""
+
+    async def send(self, args: Command) -> Reply:
+        """Send one command; raises `ServerError` or `LostError`."""
+
+    async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands as one atomic transaction; refused ones answer their `ServerError`."""
+
+    async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands in one packet, each by itself; refused ones answer their `ServerError`."""
+
+    async def ready(self) -> None:
+        """Be connected, or raise why not."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class RedisClient(ProcessBound):
+    """One hub's way to its server.
+
+    Args:
+        transport: carries the ordinary calls.
+        driver: carries large and blocking calls and pub/sub (and may be the transport itself).
+        address: the server, as people write it, for errors.
+        clock: for deadlines.
+        retry_for_s: how long a call whose reply was lost is repeated before it fails.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        driver: PooledConnection | ClusterPooledConnection,
+        *,
+        address: str,
+        clock: Clock,
+        retry_for_s: float,
+    ) -> None:
+        self._transport = transport
+        self._driver = driver
+        self._clock = clock
+        self._retry_for_s = retry_for_s
+        self._post = transport.post
+        self._send = transport.send
+        self._is_closed = False
+        self._home: EventLoopBinding | None = None
+        self._before_repeat: Callable[[], Awaitable[None]] | None = None
+        self.address = address
+
+    @property
+    def generation(self) -> int:
+        """Rises with each new connection: what was known of the server's data may not hold any more."""
+        return self._transport.generation
+
+    @property
+    def load(self) -> Load:
+        """How many connections carry its ordinary calls, and how many of these wait for their answers."""
+        return self._transport.load
+
+    @property
+    def is_multiplexed(self) -> bool:
+        """Whether all ordinary calls share a connection with each server."""
+        return self._transport is not self._driver
+
+    def before_retry(self, hook: Callable[[], Awaitable[None]]) -> None:
+        """Await `hook` before a call that was lost is sent again: the server may have lost more than that."""
+        self._before_repeat = hook
+
+    async def open(self) -> None:
+        """Connect and log in: one try, so that a wrong address is told at once.
+
+        Raises:
+            UnavailableError: the server cannot be reached.
+            ConfigError: it refuses the log-in.
+        """
+        self._home = EventLoopBinding(_HUB)
+        try:
+            await self._transport.ready()
+        except (LostError, ServerError) as error:
+            raise public_error(error, self.address) from error
+
+    async def handshake(self, questions: Sequence[Command]) -> tuple[list[Reply], list[Script]]:
+        """Ask what a new client has to know: one try, one round trip, one packet.
+
+        Args:
+            questions: commands that only read.
+
+        Returns:
+            Their replies, in which a refused command's is its `ServerError`, and the scripts that the server lacks.
+
+        Raises:
+            UnavailableError: the connection was lost.
+        """
+        known = list(scripts().values())
+        asked = ("SCRIPT", "EXISTS", *(script.digest for script in known))
+        try:
+            *replies, flags = await self._transport.send_each([*questions, asked])
+        except (LostError, ServerError) as error:
+            raise public_error(error, self.address) from error
+        # A server that does not say has none of them, as far as we know.
+        there = flags if isinstance(flags, list) else [0] * len(known)
+        return replies, [script for script, flag in zip(known, there, strict=True) if not flag]
+
+    async def load_scripts(self, missing: Sequence[Script]) -> None:
+        """Load scripts: one try, one round trip, one packet.
+
+        Raises:
+            UnavailableError: the connection was lost.
+            AccessDeniedError: the server does not let this user load scripts.
+        """
+        loads: list[Command] = [("SCRIPT", "LOAD", script.source) for script in missing]
+        try:
+            for reply in await self._transport.send_each(loads):
+                raise_if_error(reply)
+        except (LostError, ServerError) as error:
+            raise public_error(error, self.address) from error
+
+    def check(self) -> None:
+        """Refuse calls that can never work, before anything is sent.
+
+        Raises:
+            UsageError: the hub is closed, or was opened in another event loop or another process.
+        """
+        if self._is_closed:
+            raise UsageError(_HUB, _CLOSED)
+        if self._home is not None:
+            self._home.check()
+
+    @property
+    def is_of_another_process(self) -> bool:
+        """Whether it was opened before this process was forked."""
+        return self._home is not None and self._home.is_another_process
+
+    async def call(self, *args: Argument) -> Reply:
+        """Send one command: one round trip.
+
+        Raises:
+            UnavailableError: the server stayed away for the whole retry time.
+            AccessDeniedError, ConfigError: it refuses this user.
+            UsageError: as `check`.
+            ServerError: it refuses this command.
+        """
+        self.check()
+        try:
+            posted = self._post(args)
+            if posted is None:
+                return await self._send(args)
+            reply = await posted
+            if isinstance(reply, ServerError):
+                raise reply
+        except (LostError, ServerError) as error:
+            return await self._persist(lambda: self._send(args), error, (args,))
+        return reply
+
+    async def call_aside(self, *args: Argument) -> Reply:
+        """As `call`, on another connection: for what is large enough to hold others up."""
+        self.check()
+        try:
+            return await self._driver.send(args)
+        except (LostError, ServerError) as error:
+            return await self._persist(lambda: self._driver.send(args), error, (args,))
+
+    async def call_near(self, near: bytes, *args: Argument) -> Reply:
+        """As `call_aside`, for a command that names no key: to the server that has, or would have, the key `near`.
+
+        Raises:
+            UnavailableError, AccessDeniedError, ConfigError, ServerError: as `call`.
+        """
+        (server,) = await self._servers(near)
+        try:
+            return await self._driver.send_to(server, args)
+        except (LostError, ServerError) as error:
+            return await self._persist(lambda: self._driver.send_to(server, args), error, (args,))
+
+    async def read_many(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
+        """Send reading commands as one atomic transaction: one round trip.
+
+        Args:
+            commands: what to send; none of them may change anything.
+            aside: on another connection, for large replies.
+
+        Raises:
+            ServerError: the first refusal among the replies.
+            UnavailableError, AccessDeniedError, ConfigError: as `call`.
+        """
+        self.check()
+        transport: Transport = self._driver if aside else self._transport
+
+        async def attempt() -> list[Reply]:
+            return [raise_if_error(reply) for reply in await transport.send_many(commands)]
+
+        try:
+            return await attempt()
+        except (LostError, ServerError) as error:
+            return await self._persist(attempt, error, commands)
+
+    async def read_each(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
+        """As `read_many`; None for a key of another type than the command reads: some other client has written there.
+
+        One more round trip when there is such a key, and the replies are not of one moment then.
+        """
+        try:
+            return await self.read_many(commands, aside=aside)
+        except CorruptionError:
+            pass  # of a service key: read one by one, the others can be read
+        except ServerError as error:
+            if error.code != _WRONG_TYPE:
+                raise
+        return list(await asyncio.gather(*(self._read(command) for command in commands)))
+
+    async def _read(self, command: Command) -> Reply:
+        try:
+            return await self.call(*command)
+        except CorruptionError:
+            return None
+        except ServerError as error:
+            if error.code != _WRONG_TYPE:
+                raise
+            return None
+
+    async def scan(self, pattern: bytes, *, near: bytes | None, count: int = 500) -> AsyncIterator[list[bytes]]:
+        """The physical keys that match a Redis glob, page by page; a key may come twice.
+
+        Args:
+            pattern: the glob.
+            near: a key of the namespace meant, which names the server to ask; None asks all of a cluster.
+            count: about how many keys the server looks at for a page.
+
+        Raises:
+            UnavailableError, AccessDeniedError, ConfigError, ServerError: as `call`.
+        """
+        for server in await self._servers(near):
+            cursor: bytes | None = b"0"
+            while cursor is not None:
+                cursor, keys = await self._scan_page(server, ("SCAN", cursor, "MATCH", pattern, "COUNT", count))
+                if keys:
+                    yield keys
+
+    async def scan_from(self, pattern: bytes, *, near: bytes, cursor: str, count: int = 500) -> tuple[str, list[bytes]]:
+        """(cursor of the next page, `0` after the last; keys) of one page of `scan`, for who may have to go on later.
+
+        Raises:
+            UnavailableError, AccessDeniedError, ConfigError, ServerError: as `call`.
+        """
+        (server,) = await self._servers(near)
+        following, keys = await self._scan_page(server, ("SCAN", cursor, "MATCH", pattern, "COUNT", count))
+        return (following or b"0").decode(), keys
+
+    async def server_run_id(self, near: bytes) -> str:
+        """Which run of which server has that key, or nothing when it does not say: to another a cursor means nothing.
+
+        Raises:
+            UnavailableError, ConfigError: as `call`.
+        """
+        (server,) = await self._servers(near)
+
+        async def attempt() -> Reply:
+            return await self._driver.send_to(server, ("INFO", "server"))
+
+        try:
+            facts = await attempt()
+        except (LostError, ServerError) as error:
+            with suppress(UnsupportedError, AccessDeniedError):
+                return _parse_run_id(await self._persist(attempt, error, ()))
+            return ""
+        return _parse_run_id(facts)
+
+    async def block(self, *args: Argument, wait_s: float) -> Reply:
+        """Send a blocking command once, on a connection of its own; what is lost is the caller's to repeat.
+
+        Raises:
+            LostError: the connection was lost, or the server cannot answer just now.
+            ServerError: the server refused it.
+            UsageError: as `check`.
+        """
+        self.check()
+        try:
+            return await self._driver.block(args, wait_s=wait_s)
+        except ServerError as error:
+            if error.code in TRANSIENT_CODES:
+                raise LostError(error.text) from error
+            raise
+
+    def pubsub(self) -> PubSub:
+        """A new pub/sub connection, which the caller closes."""
+        self.check()
+        return self._driver.pubsub()
+
+    def pauses(self) -> Iterator[float]:
+        """Pauses between tries, in seconds: doubling, with full jitter."""
+        longest = _FIRST_PAUSE_S
+        while True:
+            yield random.uniform(0, longest)  # noqa: S311  # spreads retries; no secret depends on it
+            longest = min(longest * 2, _LONGEST_PAUSE_S)
+
+    async def close(self) -> None:
+        """Close every connection; calls under way fail, and so do later ones."""
+        self._is_closed = True
+        await self._transport.close()
+        await self._driver.close()
+
+    async def _servers(self, near: bytes | None) -> list[Server]:
+        self.check()
+        try:
+            return await self._driver.servers(near)
+        except (LostError, ServerError) as error:
+            return await self._persist(lambda: self._driver.servers(near), error, ())
+
+    async def _scan_page(self, server: Server, args: Command) -> tuple[bytes | None, list[bytes]]:
+        """(cursor of the next page or None, keys)."""
+
+        async def attempt() -> Reply:
+            return await (self._send(args) if server is None else self._driver.send_to(server, args))
+
+        try:
+            reply = await attempt()
+        except (LostError, ServerError) as error:
+            try:
+                reply = await self._persist(attempt, error, (args,))
+            except ServerError as refused:
+                raise public_error(refused, self.address) from refused
+        assert isinstance(reply, list)
+        cursor, page = reply
+        following = cursor if isinstance(cursor, bytes) else str(cursor).encode()
+        keys = [key for key in page if isinstance(key, bytes)] if isinstance(page, list) else []
+        return (None if following == b"0" else following), keys
+
+    async def _persist(
+        self, attempt: Callable[[], Awaitable[T]], error: LostError | ServerError, commands: Sequence[Command]
+    ) -> T:
+        deadline = self._clock.monotonic() + self._retry_for_s
+        for pause in self.pauses():
+            if self._is_closed:
+                raise UsageError(_HUB, _CLOSED) from error
+            if not await self._mended(error, commands):
+                if not _is_transient(error):
+                    raise await self._public(error, commands) from error
+                if self._clock.monotonic() + pause > deadline:
+                    raise public_error(error, self.address) from error
+                await self._clock.sleep(pause)
+            if self._before_repeat is not None and isinstance(error, LostError):
+                await self._before_repeat()
+            try:
+                return await attempt()
+            except (LostError, ServerError) as again:
+                error = again
+        raise AssertionError  # the pauses never end
+
+    async def _mended(self, error: LostError | ServerError, commands: Sequence[Command]) -> bool:
+        """Whether the cause is gone: a script that the server had forgotten is there again."""
+        if not isinstance(error, ServerError) or error.code != "NOSCRIPT" or not commands or len(commands[0]) < 2:
+            return False
+        script = by_digest()[_text(commands[0][1])]
+        await self.call("SCRIPT", "LOAD", script.source)
+        return True
+
+    async def _public(self, error: LostError | ServerError, commands: Sequence[Command]) -> Exception:
+        translated = public_error(error, self.address)
+        if not isinstance(error, ServerError) or translated.code != "internal":
+            return translated
+        with suppress(ServerError):
+            damage = await find_first_damage(self.read_many, [key for args in commands for key in _keys_of(args)])
+            if damage is not None:
+                return damage
+        # What depends on a user's key is explained by who knows the key.
+        args = commands[0] if commands else ()
+        script = by_digest().get(_text(args[1])) if len(args) > 1 else None
+        return ServerError(script.with_file_lines(error.text)) if script else error
+
+
+def _parse_run_id(facts: Reply) -> str:
+    _, _, rest = (facts if isinstance(facts, bytes) else b"").partition(b"run_id:")
+    return rest.partition(b"\r")[0].decode()
+
+
+def _is_transient(error: LostError | ServerError) -> bool:
+    return isinstance(error, LostError) or error.code in TRANSIENT_CODES
+
+
+def _text(argument: Argument) -> str:
+    return argument.decode() if isinstance(argument, bytes) else str(argument)
+
+
+def _keys_of(args: Command) -> list[bytes]:
+    """The keys of a command, as far as that is known."""
+    if _text(args[0]) == "EVALSHA":
+        return [key for key in args[3 : 3 + int(args[2])] if isinstance(key, bytes)]
+    return [key for key in args[1:] if isinstance(key, bytes)]

@@ -1,0 +1,387 @@
+"""A cluster: calls find the server that holds their key, and follow it when it moves.
+
+Each server of the cluster has a lane and a driver of its own, as a single server has; what is new here
+is the choice between them. A server that is lost makes the choice doubtful: who holds what is asked
+anew before the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from redis.asyncio.client import PubSub
+
+from sharedmem.redis.multiplexer import MultiplexedConnection
+from sharedmem.redis.pooled import Place, PooledConnection, Server
+from sharedmem.redis.replies import Command, Load, LostError, Reply, ServerError, raise_if_error
+from sharedmem.redis.slots import (
+    SlotOwners,
+    is_for_all,
+    is_for_masters,
+    merge_replies,
+    parse_redirection,
+    parse_slots,
+    slot_of,
+)
+
+T = TypeVar("T")
+_MOST_REDIRECTIONS = 5
+# So long a server is waited for before another one is asked as well.
+_ASK_NEXT_AFTER_S = 0.5
+
+
+class Node(NamedTuple):
+    """The ways to one server of a cluster."""
+
+    multiplexed: MultiplexedConnection
+    pooled: PooledConnection
+
+
+class Cluster:
+    """The servers of a cluster, and who holds which slot as far as is known.
+
+    Args:
+        seeds: servers to ask first.
+        open_node: makes the ways to a server, not yet connected.
+    """
+
+    def __init__(self, seeds: Sequence[Place], open_node: Callable[[Place], Node]) -> None:
+        self._seeds = tuple(seeds)
+        self._open_node = open_node
+        self._nodes: dict[Place, Node] = {}
+        self._owners: SlotOwners = {}
+        self._masters: list[Place] = []
+        self._turn = 0
+        self._replicas: list[Place] = []
+        # Servers that were lost since the map was read: asked last, and the map is doubted as long as there are any.
+        self._suspects: set[Place] = set()
+        self._learning: asyncio.Task[None] | None = None
+
+    async def refresh_slots(self) -> None:
+        """Learn who holds which slot.
+
+        Raises:
+            LostError: no server can be reached.
+            ServerError: they refuse the log-in, or are no cluster.
+        """
+        if self._learning is None:
+            self._learning = asyncio.ensure_future(self._learn())
+            self._learning.add_done_callback(self._learned)
+        await asyncio.shield(self._learning)
+
+    async def masters(self) -> list[Place]:
+        """The servers that hold slots."""
+        await self._ensure_slots()
+        return self._masters
+
+    async def all_servers(self) -> list[Place]:
+        """The servers that hold slots, and their replicas."""
+        return [*await self.masters(), *self._replicas]
+
+    def generation(self) -> int:
+        """How often lanes were lost or connected, all servers together."""
+        return sum(node.multiplexed.generation for node in self._nodes.values())
+
+    def load(self) -> Load:
+        """How busy the lanes are, all servers together."""
+        loads = [node.multiplexed.load for node in self._nodes.values()]
+        return Load(sum(load.open for load in loads), sum(load.waiting for load in loads))
+
+    def any_node(self) -> Node:
+        """The ways to a server, each time to another one."""
+        places = self._masters or self._seeds
+        self._turn += 1
+        return self.node(places[self._turn % len(places)])
+
+    def node(self, place: Place) -> Node:
+        """The ways to a server."""
+        found = self._nodes.get(place)
+        if found is None:
+            found = self._nodes[place] = self._open_node(place)
+        return found
+
+    async def call_slot_owner(
+        self, slot: int, *, call: Callable[[Node], Awaitable[T]], asking: Callable[[Node], Awaitable[T]]
+    ) -> T:
+        """Call the server that holds a slot, wherever it has gone.
+
+        Args:
+            slot: which.
+            call: how to call it.
+            asking: how to call a server that a slot is just moving to.
+
+        Raises:
+            LostError: the server was lost.
+            ServerError: it refused.
+        """
+        place, way = await self._owner(slot), call
+        for _ in range(_MOST_REDIRECTIONS):
+            try:
+                return await way(self.node(place))
+            except LostError:
+                self._suspects.add(place)
+                raise
+            except ServerError as error:
+                if error.code not in {"ASK", "MOVED"}:
+                    raise
+                moved, there = parse_redirection(error, place)
+                # The one that was asked may answer MOVED as well: the slot has gone on since.
+                place, way = (there, asking) if error.code == "ASK" else (self._record_move(moved, there), call)
+        raise ServerError(f"TRYAGAIN slot {slot} was moved on {_MOST_REDIRECTIONS} times")
+
+    async def send_to_servers(self, places: Sequence[Place], args: Command) -> Reply:
+        """Send a command to several servers, and return the reply of the first.
+
+        Raises:
+            LostError, ServerError: one of them was lost, or refused.
+        """
+        outcomes = await asyncio.gather(*(self._outcome(place, args) for place in places))
+        return raise_if_error(merge_replies(outcomes))
+
+    async def send_each_to_masters(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands to each master in one packet; where masters know different things, what all of them know.
+
+        Raises:
+            LostError: one of them was lost.
+        """
+        if not commands:
+            return []
+        rows = await asyncio.gather(*(self._send_each_to(place, commands) for place in await self.masters()))
+        return [merge_replies(replies) for replies in zip(*rows, strict=True)]
+
+    async def _send_each_to(self, place: Place, commands: Sequence[Command]) -> list[Reply]:
+        try:
+            return await self.node(place).multiplexed.send_each(commands)
+        except LostError:
+            self._suspects.add(place)
+            raise
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._learning is not None:
+            self._learning.cancel()
+            await asyncio.wait([self._learning])
+        nodes, self._nodes = self._nodes, {}
+        for node in nodes.values():
+            await node.multiplexed.close()
+            await node.pooled.close()
+
+    async def _owner(self, slot: int) -> Place:
+        await self._ensure_slots()
+        if slot not in self._owners:
+            await self.refresh_slots()
+        if slot not in self._owners:
+            raise ServerError(f"CLUSTERDOWN nobody holds slot {slot}")
+        return self._owners[slot]
+
+    def _record_move(self, slot: int, place: Place) -> Place:
+        self._owners[slot] = place
+        if place not in self._masters:
+            self._masters.append(place)
+        return place
+
+    async def _outcome(self, place: Place, args: Command) -> Reply:
+        """The reply of one server, also when it is a refusal."""
+        try:
+            return await self.node(place).pooled.send(args)
+        except ServerError as error:
+            return error
+        except LostError:
+            self._suspects.add(place)
+            raise
+
+    async def _ensure_slots(self) -> None:
+        if self._suspects or not self._owners:
+            await self.refresh_slots()
+
+    async def _learn(self) -> None:
+        """Ask one server after the other; one that takes long is not waited for before the next is asked."""
+        known = dict.fromkeys((*self._masters, *self._replicas, *self._seeds))
+        places = sorted(known, key=self._suspects.__contains__, reverse=True)
+        problem: LostError | ServerError = LostError("the cluster has no servers")
+        asking: set[asyncio.Task[tuple[SlotOwners, list[Place]]]] = set()
+        try:
+            while places or asking:
+                if places:
+                    asking.add(asyncio.create_task(self._slots_at(places.pop())))
+                done, asking = await asyncio.wait(
+                    asking, timeout=_ASK_NEXT_AFTER_S if places else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                for asked in done:
+                    try:
+                        self._note_slots(*asked.result())
+                    except (LostError, ServerError) as error:
+                        problem = error
+                    else:
+                        return
+        finally:
+            for asked in asking:
+                asked.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        raise problem
+
+    async def _slots_at(self, place: Place) -> tuple[SlotOwners, list[Place]]:
+        owners, replicas = parse_slots(await self.node(place).pooled.send(("CLUSTER", "SLOTS")), place)
+        if not owners:
+            raise ServerError("CLUSTERDOWN no slots are assigned to its servers")
+        return owners, replicas
+
+    def _note_slots(self, owners: SlotOwners, replicas: list[Place]) -> None:
+        self._owners, self._replicas = owners, replicas
+        self._masters = list(dict.fromkeys(owners.values()))
+        self._suspects.clear()
+
+    def _learned(self, task: asyncio.Task[None]) -> None:
+        self._learning = None
+        # Every waiting caller may have been cancelled; the failure was theirs to hear, not the event loop's.
+        if not task.cancelled():
+            task.exception()
+
+
+class ClusterMultiplexedConnection:
+    """The fast lanes of a cluster's servers, as one transport."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def generation(self) -> int:
+        """Rises with each new connection to any of the servers."""
+        return self._cluster.generation()
+
+    @property
+    def load(self) -> Load:
+        """How busy the lanes are."""
+        return self._cluster.load()
+
+    def post(self, args: Command) -> None:
+        """Nothing is sent without waiting here: a reply may say that the key has moved. See `Transport.post`."""
+
+    async def send(self, args: Command) -> Reply:
+        """Send a command to the server that holds its key, or to all where each keeps its own; return the reply.
+
+        Raises:
+            ServerError, LostError: as `MultiplexedConnection.send`.
+        """
+        slot = slot_of(args)
+        if slot is None:
+            return await self._send_keyless(args)
+        return await self._cluster.call_slot_owner(
+            slot, call=lambda node: self._way(node).send(args), asking=lambda node: _send_asking(node, args)
+        )
+
+    async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands, whose keys belong to one slot, as one atomic transaction.
+
+        Raises:
+            ServerError, LostError: as `MultiplexedConnection.send_many`.
+        """
+        slots = {slot for slot in map(slot_of, commands) if slot is not None}
+        assert len(slots) == 1, "commands of a transaction share a slot"
+        return await self._cluster.call_slot_owner(
+            slots.pop(),
+            call=lambda node: self._way(node).send_many(commands),
+            asking=lambda node: _send_many_asking(node, commands),
+        )
+
+    async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands at once, each by itself and to whom it concerns; a refused one's reply is its `ServerError`.
+
+        What each master keeps for itself goes to each of them in one packet.
+
+        Raises:
+            LostError: a server was lost.
+        """
+        shared = [command for command in commands if is_for_masters(command)]
+        others = [command for command in commands if not is_for_masters(command)]
+        merged, own = await asyncio.gather(
+            self._cluster.send_each_to_masters(shared), asyncio.gather(*map(self._reply_or_error, others))
+        )
+        of_masters, of_one = iter(merged), iter(own)
+        return [next(of_masters if is_for_masters(command) else of_one) for command in commands]
+
+    async def _reply_or_error(self, args: Command) -> Reply:
+        try:
+            return await self.send(args)
+        except ServerError as error:
+            return error
+
+    async def ready(self) -> None:
+        """Know the cluster, or try once.
+
+        Raises:
+            LostError: no server can be reached.
+            ServerError: they refuse the log-in, or are no cluster.
+        """
+        await self._cluster.refresh_slots()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._cluster.close()
+
+    def _way(self, node: Node) -> MultiplexedConnection | PooledConnection:
+        return node.multiplexed
+
+    async def _send_keyless(self, args: Command) -> Reply:
+        cluster = self._cluster
+        masters = await cluster.masters()
+        if is_for_masters(args):
+            return await cluster.send_to_servers(masters, args)
+        if is_for_all(args):
+            return await cluster.send_to_servers(await cluster.all_servers(), args)
+        return await self._way(cluster.any_node()).send(args)
+
+
+class ClusterPooledConnection(ClusterMultiplexedConnection):
+    """The drivers of a cluster's servers, as one."""
+
+    def _way(self, node: Node) -> MultiplexedConnection | PooledConnection:
+        return node.pooled
+
+    async def servers(self, near: bytes | None) -> list[Server]:
+        """The server that holds the key `near`, named by it; or all that hold keys.
+
+        Raises:
+            LostError, ServerError: as `ClusterMultiplexedConnection.ready`.
+        """
+        return [near] if near is not None else list(await self._cluster.masters())
+
+    async def send_to(self, server: Server, args: Command) -> Reply:
+        """Send a command that names no key to one of the `servers`.
+
+        Raises:
+            ServerError, LostError: as `send`.
+        """
+        if isinstance(server, tuple):
+            return await self._cluster.node(server).pooled.send(args)
+        slot = slot_of(("GET", server or b""))
+        assert slot is not None
+        return await self._cluster.call_slot_owner(
+            slot, call=lambda node: node.pooled.send(args), asking=lambda node: node.pooled.send(args)
+        )
+
+    async def block(self, args: Command, *, wait_s: float) -> Reply:
+        """As `PooledConnection.block`, at the server that holds the command's key."""
+        slot = slot_of(args)
+        assert slot is not None, "only commands with a key block"
+        return await self._cluster.call_slot_owner(
+            slot, call=lambda node: node.pooled.block(args, wait_s=wait_s), asking=lambda node: _send_asking(node, args)
+        )
+
+    def pubsub(self) -> PubSub:
+        """A new pub/sub connection, each time to another server: every server of a cluster passes all messages on."""
+        return self._cluster.any_node().pooled.pubsub()
+
+
+async def _send_asking(node: Node, args: Command) -> Reply:
+    return raise_if_error((await node.pooled.send_each((("ASKING",), args)))[-1])
+
+
+async def _send_many_asking(node: Node, commands: Sequence[Command]) -> list[Reply]:
+    replies = [
+        raise_if_error(reply) for reply in await node.pooled.send_each((("ASKING",), ("MULTI",), *commands, ("EXEC",)))
+    ]
+    assert isinstance(replies[-1], list)
+    return replies[-1]

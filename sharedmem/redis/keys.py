@@ -1,0 +1,383 @@
+"""How keys are spelled: the only module that knows what a key looks like in Redis.
+
+A logical key is `<namespace>:<scope>[:<identifier>]`. In Redis it lies at
+`<prefix>:{<namespace>}:<scope>[:<identifier>]`: the braces keep one namespace in one cluster slot, so
+that every script over keys of a namespace is legal on Redis Cluster.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sharedmem.errors import InvalidError
+
+MAX_KEY_BYTES = 512
+MAX_NAME_BYTES = 128
+MAX_RECORD_BYTES = 2048
+"""Of the key of a record that is searched for, which no user spells: its parts have bounds of their own."""
+SHARED_SCOPE = "shared"
+GLOBAL_NAMESPACE = "global"
+
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
+_NOT_IN_NAMES = re.compile(r"[\s:*?\[\]\\]")
+_GLOB_SPECIAL = re.compile(r"([\[\]\\*?])")
+_GLOB_BUT_WILD = re.compile(r"[\[\]\\]")
+
+# Service keys that stay without a TTL. Everything else of sharedmem's own expires by itself.
+PERMANENT_SERVICE_KEYS = ("$clock", "$changes", "$outbox", "$kept")
+
+# What agents agree by lies beside the key that names it: the lock `index` at `$lock:shared:index`.
+EXPIRING_PARTS = (
+    *("lock", "lock.waiters", "semaphore", "semaphore.waiters", "rwlock", "rwlock.waiters"),
+    *("leader", "leader.waiters", "barrier", "barrier.opened", "once", "once.waiters"),
+    *("limit", "presence", "presence.facts"),
+    *("queue.waiters", "queue.followers", "queue.counts", "queue.result", "queue.recent"),
+    *("episode", "episode.summary", "episode.sessions", "episode.endings"),
+    *("kept.staged", "memory.embedding", "memory.tending", "cache.tending", "graph.tending", "graph.falkor.turn"),
+    *("note.tending", "note.answer"),
+)
+# Kinds of record that can be searched for, and the service keys beside them: a namespace has one of each, or one for
+# each thing that is named behind it (`KeySpace.record_item`).
+FAMILIES = ("memory", "cache", "graph", "note")
+LASTING_FAMILIES = ("memory", "graph", "note")
+"""Those whose records the durable tier has: all of a namespace are in Redis, or none is looked for."""
+RECORD_PARTS = (
+    *(f"{family}.{part}" for family in FAMILIES for part in ("log", "place", "stats")),
+    *(f"{family}.{part}" for family in ("memory", "cache") for part in ("digests", "endings")),
+    *("memory.turns", "memory.history", "memory.authors", "memory.pending", "memory.used", "memory.touched"),
+    "cache.gone",
+    *(f"graph.{part}" for part in ("groups", "edges", "claims", "names", "merges", "changed", "told")),
+    *("graph.falkor", "graph.falkor.ready"),
+    *(f"note.{part}" for part in ("apps", "ids", "users", "chains")),
+)
+# Of the parts of a queue those that are named by it alone, one of which is there as long as it holds or counts a task.
+_QUEUE_MARKERS = frozenset({"$queue.tasks", "$queue.dead", "$queue.paused", "$queue.counts"})
+# These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
+LASTING_PARTS = (
+    *("queue.ready", "queue.delayed", "queue.claimed", "queue.tasks", "queue.claims"),
+    *("queue.dedup", "queue.dead", "queue.paused"),
+    *("plan", "plan.order", "plan.duplicates", "plan.ages", "plan.sessions"),
+    *("execution", "execution.finished", "execution.stats"),
+    "kept.state",
+    *RECORD_PARTS,
+)
+# Of these there is a key for each item (`KeySpace.item`): names hold no braces, so that none ends in another's item.
+ITEM_PARTS = ("queue.result", "queue.recent", "kept.staged")
+_STATE = b"}:$kept.state:"
+_PARTS = frozenset(part.encode() for part in EXPIRING_PARTS + LASTING_PARTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The service keys of one namespace, which every mutation touches."""
+
+    namespace: str
+    clock: bytes
+    changes: bytes
+    operations: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A key somebody has a right to: its logical name, where it lies, and its namespace."""
+
+    key: str
+    physical: bytes
+    space: Space
+
+
+def check_name(field: str, name: str) -> str:
+    """Return a namespace or actor name if it is one.
+
+    Args:
+        field: what the name is for, told in the error.
+        name: 1 to 128 bytes without blanks, colons, braces, glob or control characters, not beginning with `$`.
+
+    Raises:
+        InvalidError: the name would not stay one part of a key, or could widen a pattern.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidError(field, name, "give a non-empty text")
+    if _FORBIDDEN.search(name) or _NOT_IN_NAMES.search(name) or name.startswith("$"):
+        raise InvalidError(field, name, "leave out blanks, ':', braces, '*?[]\\', control characters and a leading '$'")
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise InvalidError(field, name, f"keep it within {MAX_NAME_BYTES} bytes")
+    return name
+
+
+def check_key(key: str) -> str:
+    """Return a logical key, plain or absolute, if it can be one.
+
+    Raises:
+        InvalidError: empty, an empty part, a brace or control character, or over 512 bytes.
+    """
+    if not isinstance(key, str) or not key:
+        raise InvalidError("key", key, "give a non-empty text")
+    if _FORBIDDEN.search(key):
+        raise InvalidError("key", key, "leave out braces and control characters")
+    if key[0] == ":" or key[-1] == ":" or "::" in key:
+        raise InvalidError("key", key, "no part between colons may be empty")
+    if len(key.encode()) > MAX_KEY_BYTES:
+        raise InvalidError("key", key, f"keep it within {MAX_KEY_BYTES} bytes")
+    return key
+
+
+def is_lasting_record(key: str) -> bool:
+    """Whether an absolute key is that of a record that the durable tier has (see `LASTING_FAMILIES`)."""
+    scope = key.split(":", 2)[1:2]
+    return bool(scope) and scope[0][:1] == "$" and scope[0][1:] in LASTING_FAMILIES
+
+
+def check_durable_key(key: str) -> str:
+    """Return an absolute key as the durable tier has it: that of a record may end in any text without braces.
+
+    Raises:
+        InvalidError: as `check_key`, or the record's key is over 2 KiB.
+    """
+    namespace, _, rest = key.partition(":")
+    family, _, id_ = rest.partition(":")
+    if family[:1] != "$" or family[1:] not in FAMILIES:
+        return check_key(key)
+    check_name("namespace", namespace)
+    if not id_ or _FORBIDDEN.search(id_) or len(key.encode()) > MAX_RECORD_BYTES:
+        raise InvalidError(
+            "key", key[:80], f"a record has a name, without braces, and {MAX_RECORD_BYTES} bytes at most"
+        )
+    return key
+
+
+def absolute_key(key: str, namespace: str, scope: str) -> str:
+    """The absolute form of a key: a plain one belongs to `<namespace>:<scope>`.
+
+    Raises:
+        InvalidError: as `check_key`; also a scope that begins with `$`, which is sharedmem's own.
+    """
+    check_key(key)
+    if ":" not in key:
+        return check_key(f"{namespace}:{scope}:{key}")
+    space, rest = key.split(":", 1)
+    check_name("namespace", space)
+    if rest.startswith("$"):
+        raise InvalidError("key", key, "scopes that begin with '$' are sharedmem's own")
+    return key
+
+
+def plain_name(key: str, namespace: str) -> str:
+    """How an absolute key in the shared scope is named in its namespace: without both, where that means the same."""
+    head = f"{namespace}:{SHARED_SCOPE}:"
+    rest = key.removeprefix(head)
+    return rest if key.startswith(head) and ":" not in rest else key
+
+
+def escape_glob(text: str) -> str:
+    """The text as a Redis glob pattern that matches only itself."""
+    return _GLOB_SPECIAL.sub(r"\\\1", text)
+
+
+class KeySpace:
+    """Spells the keys of one hub.
+
+    Args:
+        prefix: first part of every physical key.
+        client: id of this hub, under which its operation ledger is kept.
+    """
+
+    def __init__(self, prefix: str, client: str) -> None:
+        self._prefix = prefix
+        self._client = client
+        self._spaces: dict[str, Space] = {}
+
+    def space(self, namespace: str) -> Space:
+        """The service keys of a namespace."""
+        found = self._spaces.get(namespace)
+        if found is None:
+            head = f"{self._prefix}:{{{check_name('namespace', namespace)}}}:$"
+            found = self._spaces[namespace] = Space(
+                namespace, f"{head}clock".encode(), f"{head}changes".encode(), f"{head}ops:{self._client}".encode()
+            )
+        return found
+
+    def target(self, key: str) -> Target:
+        """Where an absolute logical key lies."""
+        namespace, _, rest = key.partition(":")
+        return Target(key, f"{self._prefix}:{{{namespace}}}:{rest}".encode(), self.space(namespace))
+
+    def target_glob(self, pattern: str) -> Target:
+        """Where the keys of an absolute pattern with `*` and `?` lie: its physical name is a Redis glob."""
+        namespace, _, rest = pattern.partition(":")
+        escaped = _GLOB_BUT_WILD.sub(r"\\\g<0>", rest)
+        return Target(pattern, f"{self._prefix}:{{{namespace}}}:{escaped}".encode(), self.space(namespace))
+
+    def service(self, namespace: str, name: str) -> bytes:
+        """A further service key of a namespace, `$<name>`."""
+        return f"{self._prefix}:{{{namespace}}}:${name}".encode()
+
+    def part(self, target: Target, part: str) -> bytes:
+        """The key of one of the parts (see `EXPIRING_PARTS`) that lie beside a key."""
+        namespace, _, rest = target.key.partition(":")
+        return self.service(namespace, f"{part}:{rest}")
+
+    def beside(self, target: Target, part: str) -> Target:
+        """One of the parts that lie beside a key, as a key of its own (no user's key is spelled so)."""
+        namespace, _, rest = target.key.partition(":")
+        return self.target(f"{namespace}:${part}:{rest}")
+
+    def owner(self, part: Target) -> Target:
+        """The key beside which a part lies (see `beside`)."""
+        namespace, _, rest = part.key.partition(":")
+        return self.target(f"{namespace}:{rest.partition(':')[2]}")
+
+    def item(self, target: Target, part: str, name: str) -> bytes:
+        """The key of one item of a part (see `ITEM_PARTS`), such as the result of one task."""
+        return self.part(target, part) + b"{%b}" % name.encode()
+
+    def is_part(self, physical: bytes) -> bool:
+        """Whether a service key belongs to what agents agree by, and goes when the namespace is cleared."""
+        return physical.partition(b"}:$")[2].partition(b":")[0] in _PARTS
+
+    def record(self, family: str, namespace: str, id_: str) -> bytes:
+        """The hash of one record that can be searched for.
+
+        It lies apart from users' keys, `<prefix>:$<family>:{<namespace>}:<id>`, so that a search index of the family
+        looks at nothing else.
+        """
+        return f"{self.records(family, namespace)}{id_}".encode()
+
+    def records(self, family: str, namespace: str) -> str:
+        """What the keys of a namespace's records of a family begin with."""
+        return f"{self.family(family)}{namespace}}}:"
+
+    def is_in_namespace(self, physical: bytes, namespace: str) -> bool:
+        """Whether a key lies in a namespace, or is one of its records."""
+        heads = (self.service(namespace, "")[:-1], *(self.records(one, namespace).encode() for one in FAMILIES))
+        return physical.startswith(heads)
+
+    def namespace_glob(self, namespace: str) -> bytes:
+        """A Redis glob over all keys of a namespace, its records too; others may match it as well (see `belongs`)."""
+        return f"{escape_glob(self._prefix)}:*{{{escape_glob(namespace)}}}:*".encode()
+
+    def records_glob(self, family: str, namespace: str) -> bytes:
+        """A Redis glob over a namespace's records of a family."""
+        return f"{escape_glob(self.records(family, namespace))}*".encode()
+
+    def family(self, family: str) -> str:
+        """What the keys of all records of a family begin with."""
+        return f"{self._prefix}:${family}:{{"
+
+    def shared_index(self, family: str) -> str:
+        """What the names of the indexes begin with that small namespaces share."""
+        return f"{self._prefix}:$index:{family}:"
+
+    def own_index(self, family: str, namespace: str) -> str:
+        """What the names of a namespace's own indexes begin with; in its slot, and within the rights of its users."""
+        return f"{self._prefix}:{{{namespace}}}:${family}.index:"
+
+    def record_part(self, family: str, namespace: str, part: str) -> bytes:
+        """A key about all records of a family in a namespace (see `LASTING_PARTS`)."""
+        return self.service(namespace, f"{family}.{part}")
+
+    def record_item(self, family: str, namespace: str, part: str, name: str) -> bytes:
+        """A key about one thing among the records of a family, such as the turns of a thread; names hold no braces."""
+        return self.service(namespace, f"{family}.{part}:{name}")
+
+    def record_log(self, family: str, namespace: str) -> bytes:
+        """The sorted set of a namespace's records by the version of their last change; deleted ones for a while."""
+        return self.record_part(family, namespace, "log")
+
+    def record_place(self, family: str, namespace: str) -> bytes:
+        """The string that names the index in which a namespace is searched; absent while it shares one."""
+        return self.record_part(family, namespace, "place")
+
+    def outbox(self, namespace: str) -> bytes:
+        """The stream of what the durable tier has not got yet."""
+        return self.service(namespace, "outbox")
+
+    def dead_outbox(self, namespace: str) -> bytes:
+        """The stream of what the durable tier refused."""
+        return self.service(namespace, "outbox.dead")
+
+    def kept(self, namespace: str) -> bytes:
+        """The hash of the keys that last by argument and not by rule."""
+        return self.service(namespace, "kept")
+
+    def presence(self, target: Target) -> bytes:
+        """The key that is there if and only if a key is: its own, or the record it names (`<ns>:$memory:<id>`)."""
+        namespace, _, rest = target.key.partition(":")
+        family, _, id_ = rest.partition(":")
+        is_record = family[:1] == "$" and family[1:] in FAMILIES
+        return self.record(family[1:], namespace, id_) if is_record else target.physical
+
+    def state(self, target: Target) -> bytes:
+        """The key that says how a key stands between Redis and the durable tier."""
+        # Spelled as every part is (`part`), but quicker: each change of a key that lasts asks for it.
+        head = target.space.clock.removesuffix(b"$clock")
+        return head + b"$kept.state:" + target.physical.removeprefix(head)
+
+    @property
+    def tier(self) -> bytes:
+        """The key that names the durable store behind this server: its id, and where it is."""
+        return f"{self._prefix}:$durable".encode()
+
+    @property
+    def outboxes(self) -> bytes:
+        """The set of the namespaces that may have something for the durable tier."""
+        return f"{self._prefix}:$outboxes".encode()
+
+    @property
+    def tokens(self) -> bytes:
+        """The hash of the tokens by which faces know their callers: digest -> who it is. No tenant's key reaches it."""
+        return f"{self._prefix}:$tokens".encode()
+
+    @property
+    def tokens_used(self) -> bytes:
+        """The hash of when each of those tokens was last seen, in ms since 1970."""
+        return f"{self._prefix}:$tokens.used".encode()
+
+    def token_limit(self, namespace: str, id_: str) -> bytes:
+        """The bucket from which the calls of a token are taken; clearing the namespace does not fill it."""
+        return self.service(namespace, f"token.limit:{id_}")
+
+    def queues_glob(self, namespace: str) -> bytes:
+        """A Redis glob over what lies beside the queues of a namespace (see `queue_of`)."""
+        return self.pattern(namespace, "$queue.*")
+
+    def queue_of(self, physical: bytes) -> str:
+        """The absolute name of the queue that a key lies beside; nothing when the key does not show it."""
+        namespace, part, *rest = self.logical(physical).split(":", 2)
+        return f"{namespace}:{rest[0]}" if rest and part in _QUEUE_MARKERS else ""
+
+    def is_state(self, physical: bytes) -> bool:
+        """Whether a service key is the state of a key between Redis and the durable tier, which nobody counts."""
+        return _STATE in physical
+
+    def waiter(self, number: int, *, on_cluster: bool = False) -> str:
+        """The name of a waiting task of this hub (read by `lua/include/waiters.lua` too)."""
+        return f"{self._client}/{number}~" if on_cluster else f"{self._client}/{number}"
+
+    def wake(self, space: Space) -> bytes:
+        """The channel on which the waiting tasks of this hub are called (spelled by `lua/include/waiters.lua` too)."""
+        return self.service(space.namespace, f"wake:{self._client}")
+
+    def logical(self, physical: bytes) -> str:
+        """The logical key of a physical one of this key space; what a foreign client named in no UTF-8 shows `�`."""
+        text = physical.decode(errors="replace")[len(self._prefix) + 2 :]
+        namespace, _, rest = text.partition("}")
+        return namespace + rest
+
+    def is_service(self, physical: bytes) -> bool:
+        """Whether a physical key is sharedmem's own, not a user's."""
+        return b"}:$" in physical
+
+    def pattern(self, namespace: str, rest: str = "*") -> bytes:
+        """A Redis glob over the keys of a namespace; `rest` is a glob over what follows it."""
+        return f"{self._prefix}:{{{escape_glob(namespace)}}}:{rest}".encode()
+
+    def clocks(self) -> bytes:
+        """A Redis glob over the clocks of all namespaces: one key a namespace."""
+        return f"{escape_glob(self._prefix)}:{{*}}:$clock".encode()
+
+    @property
+    def layout(self) -> bytes:
+        """The key that holds the version of this data layout, and the id under which this data is known."""
+        return f"{self._prefix}:$layout".encode()

@@ -1,0 +1,367 @@
+"""The fast lane: the ordinary calls of all tasks share one connection.
+
+Every call writes at once and takes a place in line; replies come back in that order. Calls of one
+event-loop tick leave in one packet, so that the cost of the system call is shared. What a slow reply
+would hold up (blocking commands, large replies) belongs on another connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, cast
+
+import hiredis
+
+from sharedmem.redis.address import RedisAddress
+from sharedmem.redis.replies import Argument, Command, Load, LostError, Reply, ServerError, raise_if_error
+
+_NOTHING: Final = object()
+_MOST_IN_FLIGHT = 20_000
+# Commands of one moment leave in packets of this many: the server works on one while we make the next.
+_PACKET = 25
+_CHECKS_PER_TIMEOUT = 4
+_MULTI, _EXEC = hiredis.pack_command(("MULTI",)), hiredis.pack_command(("EXEC",))
+
+
+class _QueuedReply:
+    """Takes the places in line of what is only queued in a transaction: what the server says to it, if it refuses."""
+
+    error: ServerError | None = None
+
+    def done(self) -> bool:
+        """Whether nothing more is wanted."""
+        return False
+
+    def set_result(self, reply: Reply) -> None:
+        """One of them was queued, or refused; the first refusal tells why none is executed."""
+        if self.error is None and isinstance(reply, ServerError):
+            self.error = reply
+
+    def set_exception(self, error: Exception) -> None:
+        """The connection was lost, which the transaction's own place in line tells."""
+
+
+class _RedisProtocol(asyncio.Protocol):
+    """One connection: requests out, replies back in the same order."""
+
+    def __init__(self, on_lost: Callable[[_RedisProtocol], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_lost = on_lost
+        self._reader = hiredis.Reader(replyError=ServerError, notEnoughData=_NOTHING)
+        self._waiting: deque[asyncio.Future[Reply] | _QueuedReply] = deque()
+        self._outgoing: list[bytes] = []
+        self._writable = True
+        self._transport: asyncio.Transport | None = None
+        self.congested = False
+        """Whether a caller should wait for `relieved` before it sends more."""
+        self.relieved: asyncio.Future[None] | None = None
+
+    @property
+    def waiting(self) -> deque[asyncio.Future[Reply] | _QueuedReply]:
+        """Calls without a reply, oldest first."""
+        return self._waiting
+
+    def send(self, args: Command) -> asyncio.Future[Reply]:
+        """Put a command in line."""
+        packed = hiredis.pack_command(args)  # type: ignore[arg-type]  # its stub forgets tuples of any length
+        future = self._loop.create_future()
+        waiting = self._waiting
+        waiting.append(future)
+        outgoing = self._outgoing
+        if outgoing:
+            outgoing.append(packed)
+            if len(outgoing) >= _PACKET:
+                self._flush()
+            if len(waiting) > _MOST_IN_FLIGHT:
+                self.congested = True
+        elif len(waiting) == 1 and self._transport:
+            # The server begins with the first command while the others of the same moment are still being made.
+            self._transport.write(packed)
+        else:
+            outgoing.append(packed)
+            self._loop.call_soon(self._flush)
+        return future
+
+    def send_transaction(self, commands: Sequence[Command]) -> tuple[asyncio.Future[Reply], _QueuedReply]:
+        """Put commands in line as one transaction, which leaves in one packet with whatever waited before it."""
+        refusal = _QueuedReply()
+        executed = self._loop.create_future()
+        waiting, outgoing = self._waiting, self._outgoing
+        outgoing += (_MULTI, *map(hiredis.pack_command, commands), _EXEC)  # type: ignore[arg-type]  # as in `send`
+        waiting.append(refusal)
+        waiting.extend([refusal] * len(commands))
+        waiting.append(executed)
+        self._flush()
+        if len(waiting) > _MOST_IN_FLIGHT:
+            self.congested = True
+        return executed, refusal
+
+    async def send_pipelined(self, commands: Sequence[Command]) -> list[Reply]:
+        """Put commands in line behind each other, and return their replies; those of refused ones are errors."""
+        # All are in line before the first reply is awaited.
+        return list(await asyncio.gather(*[self.send(command) for command in commands]))
+
+    def _flush(self) -> None:
+        if self._transport and self._outgoing:
+            self._transport.write(b"".join(self._outgoing))
+        self._outgoing.clear()
+
+    def abort(self) -> None:
+        """Give the connection up at once."""
+        if self._transport:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not asserted: the transports of uvloop are none by their class.
+        self._transport = cast("asyncio.Transport", transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        reader, waiting = self._reader, self._waiting
+        try:
+            reader.feed(data)
+            while (reply := reader.gets()) is not _NOTHING:
+                future = waiting.popleft()
+                if not future.done():  # a cancelled caller still had its place in line
+                    future.set_result(reply)
+        except (hiredis.ProtocolError, IndexError):
+            self.abort()
+        if self.congested and self._writable and len(waiting) < _MOST_IN_FLIGHT // 2:
+            self._resume_senders()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._resume_senders()
+
+    def _resume_senders(self) -> None:
+        self.congested = False
+        relieved, self.relieved = self.relieved, None
+        if relieved is not None and not relieved.done():
+            relieved.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._on_lost(self)
+        self._resume_senders()
+        lost = LostError(str(exc) if exc else "the connection was closed")
+        lost.__cause__ = exc
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(lost)
+
+
+class MultiplexedConnection:
+    """A connection that many tasks share and that comes back by itself.
+
+    Args:
+        address: where the server is.
+        connect_timeout_s: how long a new connection may take, log-in included.
+        response_timeout_s: a connection whose oldest call waits longer than this is given up.
+    """
+
+    def __init__(self, address: RedisAddress, *, connect_timeout_s: float, response_timeout_s: float) -> None:
+        self._address = address
+        self._connect_timeout_s = connect_timeout_s
+        self._response_timeout_s = response_timeout_s
+        self._link: _RedisProtocol | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._check: asyncio.TimerHandle | None = None
+        self._oldest: asyncio.Future[Reply] | _QueuedReply | None = None
+        self._checks_without_progress = 0
+        self._closed = False
+        self.generation = 0
+        """Rises when the connection is lost, and when there is a new one."""
+
+    @property
+    def load(self) -> Load:
+        """How busy it is."""
+        link = self._link
+        return Load(0, 0) if link is None else Load(1, len(link.waiting))
+
+    def post(self, args: Command) -> asyncio.Future[Reply] | None:
+        """Put a command in line without waiting for anything, if that can be done just now.
+
+        Returns:
+            The reply to come, which may be a `ServerError`; None when `send` must be used.
+        """
+        link = self._link
+        if link is None or link.congested:
+            return None
+        if self._check is None:
+            self._watch()
+        return link.send(args)
+
+    async def send(self, args: Command) -> Reply:
+        """Send one command and return its reply.
+
+        Raises:
+            ServerError: the server refused it.
+            LostError: the connection was lost; it may or may not have happened.
+        """
+        link = await self._wait_until_usable()
+        self._watch()
+        return raise_if_error(await link.send(args))
+
+    async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands as one atomic transaction.
+
+        Returns:
+            The replies, in which a refused command's is its `ServerError`.
+
+        Raises:
+            ServerError: the server refused to queue one of them, so none has run.
+            LostError: the connection was lost.
+        """
+        link = await self._wait_until_usable()
+        self._watch()
+        executed, refusal = link.send_transaction(commands)
+        replies = await executed
+        if refusal.error is not None:
+            raise refusal.error
+        replies = raise_if_error(replies)
+        assert isinstance(replies, list)
+        return replies
+
+    async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands in one packet, each by itself; a refused command's reply is its `ServerError`.
+
+        Raises:
+            LostError: the connection was lost.
+        """
+        link = await self._wait_until_usable()
+        self._watch()
+        return await link.send_pipelined(commands)
+
+    async def ready(self) -> None:
+        """Be connected, or try once.
+
+        Raises:
+            LostError: no connection can be had now.
+            ServerError: the server refused the log-in.
+        """
+        if self._closed:
+            raise LostError("this hub is closed")
+        if self._link is None:
+            if self._opening is None:
+                self._opening = asyncio.ensure_future(self._open())
+                self._opening.add_done_callback(_consume_exception)
+            opening = self._opening
+            try:
+                await asyncio.shield(opening)
+            finally:
+                if opening.done() and self._opening is opening:
+                    self._opening = None
+
+    async def close(self) -> None:
+        """Close the connection; calls under way are told that it was lost."""
+        self._closed = True
+        if self._check is not None:
+            self._check.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
+            with suppress(asyncio.CancelledError, LostError, ServerError):
+                await self._opening
+        if self._link is not None:
+            self._link.abort()
+            await asyncio.sleep(0)  # let the transport tell the link that it is gone
+
+    async def _wait_until_usable(self) -> _RedisProtocol:
+        await self.ready()
+        link = self._link
+        while link is not None and link.congested:
+            if link.relieved is None:
+                link.relieved = asyncio.get_running_loop().create_future()
+            await asyncio.shield(link.relieved)
+            link = self._link
+        if link is None:
+            raise LostError("the connection was closed")
+        return link
+
+    async def _open(self) -> None:
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                link = await self._connect()
+                await self._log_in(link)
+        except LostError as error:
+            # Since TLS 1.3 a server refuses a client's certificate, or misses it, only after the greeting.
+            unshown = self._address.tls and self._address.tls_cert_file is None
+            hint = ", perhaps for want of a certificate of ours (tls_cert_file)" if unshown else ""
+            raise LostError(f"{error}{hint}") from error
+        except TimeoutError as error:
+            what = "TLS connection" if self._address.tls else "connection"
+            raise LostError(f"no {what} within {self._connect_timeout_s:g} s") from error
+        except OSError as error:
+            raise LostError(str(error)) from error
+        self._link = link
+        self.generation += 1
+
+    async def _connect(self) -> _RedisProtocol:
+        loop = asyncio.get_running_loop()
+        address = self._address
+        if address.path:
+            _, link = await loop.create_unix_connection(self._new_link, address.path)
+        else:
+            host, port = address.hosts[0]
+            _, link = await loop.create_connection(self._new_link, host, port, ssl=address.ssl_context())
+        return link
+
+    def _new_link(self) -> _RedisProtocol:
+        return _RedisProtocol(self._on_lost)
+
+    async def _log_in(self, link: _RedisProtocol) -> None:
+        address = self._address
+        commands: list[tuple[Argument, ...]] = []
+        if address.password is not None or address.username is not None:
+            user = () if address.username is None else (address.username,)
+            commands.append(("AUTH", *user, address.password or ""))  # some users have no password
+        if address.database:
+            commands.append(("SELECT", address.database))
+        try:
+            for reply in await link.send_pipelined(commands or [("PING",)]):
+                raise_if_error(reply)
+        except BaseException:
+            link.abort()
+            raise
+
+    def _on_lost(self, link: _RedisProtocol) -> None:
+        if self._link is link:
+            self._link = None
+            self.generation += 1
+
+    # One timer for all calls: replies keep their order, so the oldest call speaks for the rest.
+
+    def _watch(self) -> None:
+        if self._check is None and not self._closed:
+            pause = self._response_timeout_s / _CHECKS_PER_TIMEOUT
+            self._check = asyncio.get_running_loop().call_later(pause, self._look)
+
+    def _look(self) -> None:
+        self._check = None
+        link = self._link
+        if link is None or not link.waiting:
+            self._oldest = None
+            return
+        stuck = link.waiting[0] is self._oldest
+        self._checks_without_progress = self._checks_without_progress + 1 if stuck else 0
+        self._oldest = link.waiting[0]
+        if self._checks_without_progress >= _CHECKS_PER_TIMEOUT:
+            link.abort()
+        self._watch()
+
+
+def _consume_exception(task: asyncio.Task[None]) -> None:
+    # Every waiting caller may have been cancelled; the failure was theirs to hear, not the event loop's.
+    if not task.cancelled():
+        task.exception()

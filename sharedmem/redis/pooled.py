@@ -1,0 +1,242 @@
+"""Calls through redis-py's connection pools: Sentinel, fakeredis, large and blocking calls, pub/sub."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, cast
+from weakref import WeakSet
+
+import redis.asyncio as redis
+from redis.asyncio.client import PubSub
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
+from redis.exceptions import RedisError, ResponseError
+
+from sharedmem.redis.replies import Command, Load, LostError, Reply, ServerError
+
+Place = tuple[str, int]
+Server = bytes | Place | None
+"""One of a cluster's servers, named by its place or by a key that it holds; None where there is but one."""
+
+
+class PooledConnection:
+    """Calls through redis-py's pools, with its own retries and reply conversions off.
+
+    Args:
+        client: for ordinary calls, with a socket time-out.
+        waiting: for blocking calls and pub/sub, without one.
+        response_timeout_s: how long a reply may take, beyond the time a blocking call asked to wait.
+        at_once: how many ordinary calls may be under way; more wait in line. None: no limit.
+    """
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        waiting: redis.Redis,
+        *,
+        response_timeout_s: float,
+        at_once: int | None = None,
+    ) -> None:
+        self._client: Any = client  # redis-py has typed only a part of it
+        self._waiting: Any = waiting
+        self._response_timeout_s = response_timeout_s
+        # A full pool would fail its callers; here they wait in line.
+        self._room: AbstractAsyncContextManager[None] = nullcontext() if at_once is None else asyncio.Semaphore(at_once)
+        for each in (client, waiting):
+            # Replies come as RESP2 has them, as on the fast lane.
+            each.response_callbacks.clear()
+        self._under_way = 0
+        self.generation = 0
+        """Rises when a connection is lost, and when it is there again; not with those that a pool adds."""
+        self._seen: WeakSet[AbstractConnection] = WeakSet()
+        self._client.connection_pool.connection_kwargs["redis_connect_func"] = self._greet
+
+    @property
+    def load(self) -> Load:
+        """How busy it is."""
+        return Load(sum(connection.is_connected for connection in self._seen), self._under_way)
+
+    def post(self, args: Command) -> None:
+        """Nothing can be sent without waiting here; see `Transport.post`."""
+
+    async def send(self, args: Command) -> Reply:
+        """Send one command and return its reply.
+
+        Raises:
+            ServerError: the server refused it.
+            LostError: the connection was lost; it may or may not have happened.
+        """
+        async with self._room:
+            self._under_way += 1
+            try:
+                return await self._translated(self._client.execute_command(*args))
+            finally:
+                self._under_way -= 1
+
+    async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands as one atomic transaction; a refused command's reply is its `ServerError`.
+
+        Raises:
+            ServerError: the server refused to queue one of them, so none has run.
+            LostError: the connection was lost.
+        """
+        return await self._pipelined(commands, transaction=True)
+
+    async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands in one packet, in order, each by itself; a refused command's reply is its `ServerError`.
+
+        Raises:
+            LostError: the connection was lost.
+        """
+        return await self._pipelined(commands, transaction=False)
+
+    async def servers(self, near: bytes | None) -> list[Server]:  # noqa: ARG002  # only a cluster has to choose
+        """The servers that hold the key `near`, or all that hold keys: here there is but one."""
+        return [None]
+
+    async def send_to(self, server: Server, args: Command) -> Reply:  # noqa: ARG002  # likewise
+        """Send a command that names no key to one of the `servers`.
+
+        Raises:
+            ServerError, LostError: as `send`.
+        """
+        return await self.send(args)
+
+    async def block(self, args: Command, *, wait_s: float) -> Reply:
+        """Send a blocking command that waits up to `wait_s` at the server, on a connection of its own.
+
+        Raises:
+            ServerError: the server refused it.
+            LostError: the connection was lost, or the server did not answer in time.
+        """
+        try:
+            async with asyncio.timeout(wait_s + self._response_timeout_s):
+                return await self._translated(self._waiting.execute_command(*args))
+        except TimeoutError as error:
+            raise LostError(f"no answer within {wait_s + self._response_timeout_s:g} s") from error
+
+    def pubsub(self) -> PubSub:
+        """A new pub/sub connection, which the caller closes."""
+        return cast("PubSub", self._waiting.pubsub(ignore_subscribe_messages=False))
+
+    async def ready(self) -> None:
+        """Be connected, or try once.
+
+        Raises:
+            ServerError: the server refused the log-in.
+            LostError: no connection can be had now.
+        """
+        await self.send(("PING",))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.aclose()
+        await self._waiting.aclose()
+
+    async def _greet(self, connection: AbstractConnection) -> None:
+        await connection.on_connect()
+        if connection in self._seen:
+            self.generation += 1
+        self._seen.add(connection)
+
+    async def _pipelined(self, commands: Sequence[Command], *, transaction: bool) -> list[Reply]:
+        pipeline = self._client.pipeline(transaction=transaction)
+        for command in commands:
+            pipeline.execute_command(*command)
+        async with self._room:
+            replies = await self._translated(pipeline.execute(raise_on_error=False))
+        return [
+            _server_error(reply) if isinstance(reply, RedisError) else reply for reply in cast("list[Any]", replies)
+        ]
+
+    async def _translated(self, answer: Awaitable[Any]) -> Reply:
+        try:
+            return cast("Reply", await _await_cancellable(answer))
+        except MasterNotFoundError as error:
+            # What follows the colon is the inside of redis-py.
+            raise LostError(str(error).partition(" : ")[0]) from error
+        except RedisError as error:
+            # A refused log-in comes as a failure to connect, whose cause is the refusal.
+            refused = _server_error(error) or _server_error(error.__cause__)
+            if refused is None:
+                raise self._lost(error) from error
+            raise refused from error
+        except (OSError, EOFError) as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: Exception) -> LostError:
+        self.generation += 1
+        return LostError(str(error) or type(error).__name__)
+
+
+async def _await_cancellable(answer: Awaitable[Any]) -> Any:
+    """What redis-py answers, unless the task was cancelled meanwhile, which redis-py can swallow while it connects."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        return await answer
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
+
+
+class SentinelPooledConnection(PooledConnection):
+    """Calls to whichever server the sentinels call master.
+
+    Args:
+        watchers: the sentinels.
+        service: the name of the master that they watch.
+        patient: options of connections that may wait.
+    """
+
+    def __init__(
+        self,
+        watchers: Sentinel,
+        service: str,
+        *,
+        patient: Mapping[str, Any],
+        response_timeout_s: float,
+        at_once: int | None = None,
+    ) -> None:
+        self._watchers: Any = watchers  # redis-py has not typed it
+        clients = self._watchers.master_for(service), self._watchers.master_for(service, **patient)
+        super().__init__(*clients, response_timeout_s=response_timeout_s, at_once=at_once)
+
+    async def ready(self) -> None:
+        """Be connected, or try once.
+
+        Raises:
+            ServerError: the server refused the log-in.
+            LostError: no connection can be had now; when no sentinel answers, that is why.
+        """
+        try:
+            return await super().ready()
+        except LostError as error:
+            lost = error
+        silences = await asyncio.gather(*map(self._check_sentinel, self._watchers.sentinels))
+        heard = None in silences
+        raise lost if heard else (silences[0] or lost)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await super().close()
+        await self._watchers.aclose()
+
+    async def _check_sentinel(self, sentinel: Any) -> LostError | None:
+        try:
+            await self._translated(sentinel.execute_command("PING"))
+        except LostError as error:
+            return error
+        except ServerError:
+            pass
+        return None
+
+
+def _server_error(error: BaseException | None) -> ServerError | None:
+    """What the server said, with the code that redis-py strips; None when it said nothing."""
+    code = getattr(error, "status_code", None)
+    if code:
+        return ServerError(f"{code} {error}")
+    return ServerError(str(error)) if isinstance(error, ResponseError) else None

@@ -1,0 +1,1 @@
+"""Loading, sending and typed callers of the Lua scripts."""

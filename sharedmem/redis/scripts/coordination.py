@@ -1,0 +1,279 @@
+"""Typed callers of the scripts for leases, rate limits, run-once, barriers and presence."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sharedmem.errors import InternalError
+from sharedmem.redis.change_stream import as_list, text_of
+from sharedmem.redis.keys import Space
+from sharedmem.redis.replies import Reply
+from sharedmem.redis.scripts.executor import ScriptExecutor
+from sharedmem.redis.service_keys import decoding
+
+
+class LeaseKeys(NamedTuple):
+    """Where holders and waiting ones of one name are kept."""
+
+    holders: bytes
+    waiters: bytes
+
+
+class NamedLeaseKeys(NamedTuple):
+    """The same, and the key that names it."""
+
+    holders: bytes
+    waiters: bytes
+    name: bytes
+
+
+class LeaseScripts:
+    """Takes, prolongs and gives back places for the actors of one hub."""
+
+    def __init__(self, sender: ScriptExecutor) -> None:
+        self._mutate = sender.mutate
+
+    async def lease_acquire(
+        self,
+        space: Space,
+        contest: NamedLeaseKeys,
+        actor: bytes,
+        *,
+        capacity: int,
+        weight: int,
+        lease_ms: int,
+        asker: str,
+        stands: int,
+        gain: bytes,
+    ) -> bytes:
+        """Returns `got <token>` or `wait <ms> <rank>`."""
+        args = (capacity, weight, lease_ms, asker, stands, gain)
+        return await self._mutate("lease_acquire", space, contest, actor, args)
+
+    async def lease_renew(self, space: Space, holders: bytes, actor: bytes, *, holder: bytes, lease_ms: int) -> bool:
+        """Whether it is kept."""
+        return await self._mutate("lease_renew", space, (holders,), actor, (holder, lease_ms)) == b"kept"
+
+    async def lease_release(self, space: Space, places: LeaseKeys, actor: bytes, *, holder: bytes) -> bool:
+        """Whether it was still held."""
+        return await self._mutate("lease_release", space, places, actor, (holder,)) == b"released"
+
+    async def lease_leave(self, space: Space, places: LeaseKeys, actor: bytes, *, asker: str) -> None:
+        """Wait no longer."""
+        await self._mutate("lease_leave", space, places, actor, (asker,))
+
+
+class LimitDecision(NamedTuple):
+    """What a script has judged."""
+
+    allowed: bool
+    remaining: int
+    retry_us: int
+
+
+class RateLimitScripts:
+    """Counts for the actors of one hub.
+
+    Args:
+        sender: sends the scripts.
+    """
+
+    def __init__(self, sender: ScriptExecutor) -> None:
+        self._sender = sender
+
+    async def limit_window_take(
+        self, space: Space, log: bytes, actor: bytes, *, limit: int, window_us: int, cost: int
+    ) -> LimitDecision:
+        """Admits a cost if the window has room for it."""
+        return _parse_take(
+            await self._sender.mutate("limit_window_take", space, (log,), actor, (limit, window_us, cost))
+        )
+
+    async def limit_window_look(self, log: bytes, *, limit: int, window_us: int) -> LimitDecision:
+        """What a cost of one would be told now."""
+        return _parse_look(await self._sender.run("limit_window_look", (log,), (limit, window_us)))
+
+    async def limit_bucket_take(
+        self, space: Space, bucket: bytes, actor: bytes, *, burst: int, unit: int, rate: int, cost: int
+    ) -> LimitDecision:
+        """Takes tokens if the bucket has so many."""
+        return _parse_take(
+            await self._sender.mutate("limit_bucket_take", space, (bucket,), actor, (burst, unit, rate, cost))
+        )
+
+    async def limit_bucket_look(self, bucket: bytes, *, burst: int, unit: int, rate: int) -> LimitDecision:
+        """What a cost of one would be told now."""
+        return _parse_look(await self._sender.run("limit_bucket_look", (bucket,), (burst, unit, rate)))
+
+
+def _parse_take(reply: bytes) -> LimitDecision:
+    allowed, remaining, retry_us = reply.split()
+    return LimitDecision(allowed == b"1", int(remaining), int(retry_us))
+
+
+def _parse_look(reply: Reply) -> LimitDecision:
+    if not isinstance(reply, bytes):
+        raise InternalError(f"a script answered {reply!r} where it promises text")
+    remaining, retry_us = map(int, reply.split())
+    return LimitDecision(remaining > 0, remaining, retry_us)
+
+
+class OnceKeys(NamedTuple):
+    """Where a piece of work, and those who wait for it, lie."""
+
+    once: bytes
+    waiters: bytes
+
+
+class OnceScripts:
+    """Begins and ends pieces of work for the actors of one hub.
+
+    Args:
+        sender: sends the scripts.
+    """
+
+    def __init__(self, sender: ScriptExecutor) -> None:
+        self._sender = sender
+
+    async def once_begin(
+        self, space: Space, keys: OnceKeys, actor: bytes, *, name: str, waits: int, lease_ms: int, ttl_ms: int
+    ) -> bytes:
+        """Returns `done <result>`, `yours <token> <attempt>` or `running <milliseconds left> <1|0>`."""
+        return await self._sender.mutate("once_begin", space, keys, actor, (name, waits, lease_ms, ttl_ms))
+
+    async def once_renew(
+        self, space: Space, once: bytes, actor: bytes, *, token: int, lease_ms: int, ttl_ms: int
+    ) -> bool:
+        """Whether it is still the runner's."""
+        return await self._sender.mutate("once_renew", space, (once,), actor, (token, lease_ms, ttl_ms)) == b"1"
+
+    async def once_finish(
+        self, space: Space, keys: OnceKeys, actor: bytes, *, token: int, ttl_ms: int, result: bytes
+    ) -> bool:
+        """Whether it was still the runner's, and its result is stored."""
+        args = (token, ttl_ms, result)
+        return await self._sender.mutate("once_finish", space, keys, actor, args, large=len(result)) == b"1"
+
+    async def once_release(self, space: Space, keys: OnceKeys, actor: bytes, *, token: int, ttl_ms: int) -> bool:
+        """Whether it was still the runner's, and is free again."""
+        return await self._sender.mutate("once_release", space, keys, actor, (token, ttl_ms)) == b"1"
+
+    async def once_leave(self, space: Space, keys: OnceKeys, actor: bytes, *, name: str) -> None:
+        """Neither wait nor run under this name any more."""
+        await self._sender.mutate("once_leave", space, keys, actor, (name,))
+
+    async def once_forget(self, space: Space, once: bytes, actor: bytes) -> bool:
+        """Whether there was a result."""
+        return await self._sender.mutate("once_forget", space, (once,), actor, ()) == b"1"
+
+    async def once_look(self, once: bytes) -> bytes:
+        """Returns `<none|running|done> <token> <attempt> <milliseconds left> <actor>`, or nothing."""
+        reply = await self._sender.run("once_look", (once,), ())
+        if isinstance(reply, bytes):
+            return reply
+        raise InternalError(f"once_look answered {reply!r} where it promises text")
+
+
+class BarrierKeys(NamedTuple):
+    """Where those who have come, and those who were let through, lie."""
+
+    barrier: bytes
+    opened: bytes
+
+
+class BarrierScripts:
+    """Brings the actors of one hub to barriers.
+
+    Args:
+        sender: sends the scripts.
+    """
+
+    def __init__(self, sender: ScriptExecutor) -> None:
+        self._sender = sender
+
+    async def barrier_arrive(
+        self, space: Space, keys: BarrierKeys, actor: bytes, *, waiter: str, parties: int, lease_ms: int
+    ) -> bytes:
+        """Returns `opened <generation> <position>`, `waiting <arrival>` or `parties <n>`."""
+        return await self._sender.mutate("barrier_arrive", space, keys, actor, (waiter, parties, lease_ms))
+
+    async def barrier_stay(
+        self, space: Space, keys: BarrierKeys, actor: bytes, *, waiter: str, arrival: bytes, lease_ms: int
+    ) -> bytes:
+        """Returns `opened <generation> <position>`, `waiting <arrival>` or `gone`."""
+        return await self._sender.mutate("barrier_stay", space, keys, actor, (waiter, arrival, lease_ms))
+
+    async def barrier_leave(self, space: Space, keys: BarrierKeys, actor: bytes, *, waiter: str) -> bytes:
+        """Returns `opened <generation> <position>`, or `left <how many still wait>`."""
+        return await self._sender.mutate("barrier_leave", space, keys, actor, (waiter,))
+
+    async def barrier_look(self, barrier: bytes) -> int:
+        """How many wait at it."""
+        reply = await self._sender.run("barrier_look", (barrier,), ())
+        return reply if isinstance(reply, int) else 0
+
+
+CALL_AGAIN = b"more"
+
+
+class PresenceKeys(NamedTuple):
+    """Where the actors of a namespace, and what is known of them, lie."""
+
+    presence: bytes
+    facts: bytes
+
+
+class PresentActor(NamedTuple):
+    """An actor who is here."""
+
+    actor: str
+    left_us: int
+    since: int
+    seen: int
+    about: bytes
+
+
+class PresenceScripts:
+    """Tells of the comings and goings of the actors of one hub.
+
+    Args:
+        sender: sends the scripts.
+    """
+
+    def __init__(self, sender: ScriptExecutor) -> None:
+        self._sender = sender
+
+    async def presence_beat(
+        self, space: Space, keys: PresenceKeys, actor: bytes, *, ttl_ms: int, about: bytes
+    ) -> bytes:
+        """Returns since when it has been here, or `CALL_AGAIN` when it has to be called again."""
+        return await self._sender.mutate("presence_beat", space, keys, actor, (ttl_ms, about))
+
+    async def presence_leave(self, space: Space, keys: PresenceKeys, actor: bytes) -> bytes:
+        """Returns `1` if it was here, `0`, or `CALL_AGAIN` when it has to be called again."""
+        return await self._sender.mutate("presence_leave", space, keys, actor, ())
+
+    async def presence_lapse(self, space: Space, keys: PresenceKeys, actor: bytes) -> bytes:
+        """Returns `0`, or `CALL_AGAIN` when it has to be called again."""
+        return await self._sender.mutate("presence_lapse", space, keys, actor, ())
+
+    async def presence_look(self, keys: PresenceKeys) -> tuple[int, list[PresentActor]]:
+        """(how many have lapsed and were not told of, who is here)."""
+        found = as_list(await self._sender.run("presence_look", keys, ()))
+        lapsed, rest = found[0], found[1:]
+        with decoding(keys.facts):
+            seen = [
+                _parse_present_actor(*(_to_bytes(part) for part in rest[i : i + 3])) for i in range(0, len(rest), 3)
+            ]
+        return (lapsed if isinstance(lapsed, int) else 0), [sighting for sighting in seen if sighting is not None]
+
+
+def _parse_present_actor(actor: bytes, left_us: bytes, facts: bytes) -> PresentActor | None:
+    since, _, rest = facts.partition(b" ")
+    seen, _, about = rest.partition(b" ")
+    # Somebody who is cleared away in this moment has no facts any more.
+    return PresentActor(text_of(actor), int(left_us), int(since), int(seen), about) if seen else None
+
+
+def _to_bytes(part: object) -> bytes:
+    return part if isinstance(part, bytes) else str(part).encode()

@@ -1,0 +1,185 @@
+"""Runs scripts: mutations with an operation id and, where a durable tier is behind, with their outbox entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.durability import ChangeLostError, DurabilityModes, KindUnknownError, Tier, UnsettledError
+from sharedmem.redis.keys import Space
+from sharedmem.redis.replies import Argument, Reply
+from sharedmem.redis.scripts.ledger import OperationLedger
+from sharedmem.redis.scripts.loader import DURABLE_SUFFIX, scripts
+
+POOLED_ABOVE_BYTES = 65_536
+_FIXED_KEYS = 3
+
+
+class ScriptExecutor:
+    """How the typed callers of one hub reach their scripts.
+
+    Args:
+        line: the way to the server.
+        ledger: gives each mutation its operation id.
+        change_log_length: approximate length to which change streams are kept.
+    """
+
+    def __init__(self, line: RedisClient, ledger: OperationLedger, *, change_log_length: int) -> None:
+        self._line = line
+        self._ledger = ledger
+        self._cap = change_log_length
+        # Bytes go out as they are; text would be encoded at every call.
+        self._digests = {name: script.digest.encode() for name, script in scripts().items()}
+
+    async def mutate(
+        self,
+        script: str,
+        space: Space,
+        keys: Sequence[bytes],
+        actor: bytes,
+        args: Sequence[Argument],
+        *,
+        large: int = 0,
+        keep: DurabilityModes | None = None,  # noqa: ARG002  # nothing stands behind this sender (see KeptSender)
+    ) -> bytes:
+        """Run a script that begins with `lua/include/mutation.lua`.
+
+        Args:
+            script: its name.
+            space: the service keys that come before its own.
+            keys: its own keys.
+            actor: who does it.
+            args: its own arguments.
+            large: bytes of the arguments, if they may be many: what is large takes another connection.
+            keep: how the first of its own keys are kept, where a durable tier stands behind.
+        """
+        operations = space.operations
+        slot, number, keep_ms = self._ledger.take(operations)
+        call = self._line.call_aside if large > POOLED_ABOVE_BYTES else self._line.call
+        try:
+            reply = await call(
+                b"EVALSHA",
+                self._digests[script],
+                _FIXED_KEYS + len(keys),
+                space.clock,
+                space.changes,
+                operations,
+                *keys,
+                slot,
+                number,
+                keep_ms,
+                actor,
+                self._cap,
+                *args,
+            )
+        finally:
+            self._ledger.give_back(operations, slot)
+        return _check_bytes(reply)
+
+    async def tell(self, script: str, operations: bytes, args: Sequence[Argument], *, large: int = 0) -> bytes:
+        """Run a script that changes nothing but the ledger, once however often it is repeated."""
+        slot, number, keep_ms = self._ledger.take(operations)
+        call = self._line.call_aside if large > POOLED_ABOVE_BYTES else self._line.call
+        try:
+            reply = await call(b"EVALSHA", self._digests[script], 1, operations, slot, number, keep_ms, *args)
+        finally:
+            self._ledger.give_back(operations, slot)
+        return _check_bytes(reply)
+
+    async def run(self, script: str, keys: Sequence[bytes], args: Sequence[Argument]) -> Reply:
+        """Run a script that may be repeated: it only looks, or does the same again."""
+        return await self._line.call(b"EVALSHA", self._digests[script], len(keys), *keys, *args)
+
+
+def split_version(reply: bytes) -> tuple[int, bytes]:
+    """(version, result) of a reply `<version> <result>`."""
+    version, _, result = reply.partition(b" ")
+    return int(version), result
+
+
+def _check_bytes(reply: Reply) -> bytes:
+    if isinstance(reply, bytes):
+        return reply
+    raise InternalError(f"a script answered {reply!r} where it promises text")
+
+
+_MOST_TRIES = 20
+_COLD = b"COLD"
+_LOST = b"LOST"
+_UNKNOWN = b"UNKNOWN"
+_MARK = b"@"
+_URGENT = b"!"
+
+
+class DurableScriptExecutor(ScriptExecutor):
+    """How callers reach their scripts where a durable tier stands behind.
+
+    Args:
+        line, ledger, change_log_length: as `ScriptExecutor`.
+        tier: what stands behind.
+    """
+
+    def __init__(self, line: RedisClient, ledger: OperationLedger, tier: Tier, *, change_log_length: int) -> None:
+        super().__init__(line, ledger, change_log_length=change_log_length)
+        self._tier = tier
+
+    async def mutate(
+        self,
+        script: str,
+        space: Space,
+        keys: Sequence[bytes],
+        actor: bytes,
+        args: Sequence[Argument],
+        *,
+        large: int = 0,
+        keep: DurabilityModes | None = None,
+    ) -> bytes:
+        """As `ScriptExecutor.mutate`; a key that may lie in the tier alone is brought back first.
+
+        Raises:
+            UnsettledError: the change is made, but the tier, which this kind of change waits for, does not have it.
+            UnavailableError: the tier is needed to know what a key holds, or whether it lasts, and cannot be asked; or
+                too much waits for it; or what Redis has lost is not restored in time; or Redis loses data again.
+        """
+        if keep is None:
+            return await super().mutate(script, space, keys, actor, args, large=large)
+        more_keys, more_args = self._tier.extras(keep)
+        all_keys, all_args = [*keys, *more_keys], [*args, *more_args]
+        if not self._tier.is_ready(space.namespace):
+            await self._tier.join(space.namespace)
+        was_unknown = False
+        for _ in range(_MOST_TRIES):
+            reply = await super().mutate(script + DURABLE_SUFFIX, space, all_keys, actor, all_args, large=large)
+            if reply == _LOST:
+                await self._tier.join(space.namespace, again=True)
+            elif reply == _UNKNOWN:
+                if was_unknown:
+                    raise KindUnknownError(keep.targets[0].key)
+                was_unknown = True
+                await self._tier.join(space.namespace, again=True)
+            elif reply == _COLD:
+                await self._tier.recall_all(keep)
+            else:
+                return await self._settled(keep, reply)
+        raise UnavailableError(f"key {keep.targets[0].key!r}", "it goes as often as it is brought back; try again")
+
+    async def _settled(self, keep: DurabilityModes, reply: bytes) -> bytes:
+        """The script's own reply, once the tier has those of its entries that are waited for."""
+        if reply[:1] != _MARK:
+            return reply
+        mark, _, plain = reply[1:].partition(b" ")
+        ids, urgent, stamps = mark.partition(_URGENT)
+        namespace = keep.targets[0].space.namespace
+        if not urgent:
+            if ids:
+                self._tier.note(namespace)
+            return plain
+        changed = {target.key: int(stamp) for target, stamp in zip(keep.targets, stamps.split(b","), strict=True)}
+        try:
+            await self._tier.settle(namespace, ids.split(b","), changed)
+        except ChangeLostError:
+            raise
+        except SharedMemoryError as error:
+            raise UnsettledError(plain, error) from error
+        return plain

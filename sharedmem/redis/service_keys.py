@@ -1,0 +1,253 @@
+"""What each service key holds, how it shows that another client has written there, and what to do about it.
+
+One table for all: whoever meets a reply that cannot be, and `sharedmem doctor`, name the key by it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import NamedTuple, TypeAlias
+
+from sharedmem.errors import CorruptionError
+from sharedmem.redis.replies import Command, Reply
+
+ReadCommands: TypeAlias = Callable[[Sequence[Command]], Awaitable[list[Reply]]]
+"""Sends reading commands, and returns their replies in order."""
+
+_PART = re.compile(rb"[^{]*\{[^}]*\}:\$([a-z.]+)")
+_RECORD = re.compile(rb"[^{]*:\$(memory|cache|graph|note):\{[^}]*\}:")
+_SAMPLED = 500
+"""Members of a key that are looked at: all of most keys, the ends of others."""
+_HIGHEST = 2**53
+# What reading bytes raises that nobody here has written.
+_DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError, RecursionError)
+
+_NUMBER, _VERSION = re.compile(rb"-?\d{1,15}"), re.compile(rb"\d{16}")
+_AGAIN = "delete it: who holds or waits for it asks again"
+_TASKS = "delete it, and put the tasks again that were in it"
+_SESSION = "forget the session, or delete the key; what the durable tier has comes back (`sharedmem restore`)"
+_RECORDS = "delete it; what the durable tier or an archive has comes back (`sharedmem restore`, `sharedmem import`)"
+_COMPARED = "delete it; `sharedmem durable verify` shows what the durable tier lacks"
+_STATE = re.compile(rb"missing|cached|expires|kept|ephemeral|loading \S+|[a-z]+ \d+ \d+ [a-z] \d+")
+_SUMS = "delete it: it counts from zero again"
+
+
+class KeyFormat(NamedTuple):
+    """What a service key should be."""
+
+    types: tuple[str, ...]
+    remedy: str
+    text: re.Pattern[bytes] | None = None
+    """Of a string, and of each value of a hash that has no pattern in `fields`."""
+    fields: Mapping[bytes, re.Pattern[bytes]] = {}
+    required: frozenset[bytes] = frozenset()
+    """Those of these fields that have to be there."""
+    items: re.Pattern[bytes] | None = None
+    """Of each item of a list."""
+
+
+def _formats(remedy: str, **types: str) -> dict[str, KeyFormat]:
+    return {name: KeyFormat((type_,), remedy) for type_, names in types.items() for name in names.split()}
+
+
+KEY_FORMATS: Mapping[str, KeyFormat] = {
+    "clock": KeyFormat(("string",), "delete it: the next change makes it anew", re.compile(rb"\d{16}(?: \d{1,16})?")),
+    "changes": KeyFormat(("stream",), "delete it: whoever follows it is told of a gap"),
+    "ops": KeyFormat(("hash",), "delete it: only repeats of calls under way are affected", re.compile(rb"(?s)\d+ .*")),
+    **_formats(
+        _COMPARED,
+        stream="outbox outbox.dead",
+    ),
+    "kept": KeyFormat(("hash",), _COMPARED, re.compile(rb"[skl]|whole|(?:joined|provisional) \d+ \d*|\S.* \d+")),
+    "kept.state": KeyFormat(("string",), _COMPARED, _STATE),
+    **_formats(
+        _AGAIN,
+        zset="lock lock.waiters semaphore semaphore.waiters rwlock rwlock.waiters leader leader.waiters"
+        " barrier presence",
+        hash="barrier.opened presence.facts",
+        string="memory.tending cache.tending graph.tending note.tending graph.falkor.turn",
+    ),
+    "limit": KeyFormat(("list", "string"), _SUMS, re.compile(rb"\d+ -?\d+ \d+"), items=re.compile(rb"-?\d+")),
+    "once": KeyFormat(
+        ("hash",),
+        "delete it: the work is done again by the next caller",
+        fields={
+            b"state": re.compile(rb"[a-z]+"),
+            b"token": _VERSION,
+            b"attempt": _NUMBER,
+            b"actor": re.compile(rb"\S+"),
+            b"until": re.compile(rb"-?\d{1,16}"),
+        },
+        required=frozenset({b"state", b"token", b"attempt", b"actor"}),
+    ),
+    **_formats(
+        _TASKS,
+        zset="queue.ready queue.delayed queue.claimed queue.dead queue.waiters",
+        hash="queue.dedup",
+        string="queue.paused queue.result queue.recent",
+    ),
+    "queue.tasks": KeyFormat(("hash",), _TASKS, re.compile(rb"(?s)-?\d+ \d+ [^ \n]+ [^\n]*\n.*")),
+    "queue.claims": KeyFormat(("hash",), _TASKS, re.compile(rb"(?s)\d+ \d+ [^ \n]* [^\n]*\n.*")),
+    "queue.counts": KeyFormat(("hash",), _SUMS, _NUMBER),
+    **_formats(
+        _SESSION,
+        hash="plan.duplicates",
+        list="plan.order execution.finished",
+        set="plan.sessions",
+        zset="plan.ages episode.sessions episode.endings",
+        stream="episode",
+    ),
+    "plan": KeyFormat(("hash",), _SESSION, re.compile(rb'(?s)\d{16}|\{.*"symbol":.*,"confidence":.*"reasoning":.*\}')),
+    "execution": KeyFormat(
+        ("hash",), _SESSION, re.compile(rb'(?s)\d{16}|\{.*"state":"[a-z]+","fence":\d+,"attempt":\d+,.*\}')
+    ),
+    "execution.stats": KeyFormat(("hash",), _SESSION, _NUMBER),
+    "episode.summary": KeyFormat(
+        ("string",), "delete it: the session is summarized anew", re.compile(rb"(?s)\d{1,16} .*")
+    ),
+    **_formats(
+        _RECORDS,
+        zset="memory.log cache.log graph.log note.log memory.turns graph.claims graph.edges graph.told note.ids",
+        hash="memory.digests memory.authors cache.digests graph.names graph.merges note.users note.chains",
+        list="memory.history",
+        string="memory.place cache.place graph.place note.place graph.falkor graph.falkor.ready",
+        set="note.apps",
+    ),
+    "graph.groups": KeyFormat(("hash",), _RECORDS, re.compile(rb"\d{16}|closed \d{16} \S+")),
+    "graph.changed": KeyFormat(("zset",), _RECORDS),
+    **_formats(
+        "delete it: it is made again by what comes",
+        zset="memory.endings memory.pending memory.used memory.touched cache.endings cache.gone",
+    ),
+    "memory.stats": KeyFormat(("hash",), _SUMS, re.compile(rb"-?\d{1,15}(?:\.\d+)?")),
+    "cache.stats": KeyFormat(("hash",), _SUMS, re.compile(rb"-?\d{1,15}(?:\.\d+)?(?:e[-+]?\d+)?")),
+    "graph.stats": KeyFormat(("hash",), _SUMS),
+    "note.stats": KeyFormat(("hash",), _SUMS),
+}
+_RECORD_FORMAT = KeyFormat(("hash",), _RECORDS, fields={b"version": _VERSION}, required=frozenset({b"version"}))
+_MEMORY_FORMAT = KeyFormat(
+    ("hash",),
+    _RECORDS,
+    fields={b"version": _VERSION, b"turn": _NUMBER},
+    required=frozenset({b"version", b"turn"}),
+)
+_ANSWER_FORMAT = _RECORD_FORMAT._replace(remedy="delete it: the question is asked anew")
+_RECORD_FORMATS = {b"memory": _MEMORY_FORMAT, b"cache": _ANSWER_FORMAT}
+
+
+def format_of(key: bytes) -> KeyFormat | None:
+    """What a key should be; None for a user's key, or one of which nothing is known."""
+    if record := _RECORD.match(key):
+        return _RECORD_FORMATS.get(record[1], _RECORD_FORMAT)
+    found = _PART.match(key)
+    return None if found is None else KEY_FORMATS.get(found[1].decode().rstrip("."))
+
+
+def corruption_error(key: bytes, problem: str) -> CorruptionError:
+    """The error for a service key that cannot be read.
+
+    Args:
+        key: as it lies in Redis.
+        problem: what is wrong with it.
+    """
+    form = format_of(key)
+    return CorruptionError(key.decode(errors="replace"), problem, _RECORDS if form is None else form.remedy)
+
+
+@contextmanager
+def decoding(key: bytes) -> Iterator[None]:
+    """Raise what goes wrong in reading the contents of a service key as what it means.
+
+    Raises:
+        CorruptionError: another client has written there.
+    """
+    try:
+        yield
+    except _DAMAGED as error:
+        raise corruption_error(
+            key, f"what it holds cannot be read ({type(error).__name__}: {str(error)[:120]})"
+        ) from error
+
+
+async def find_first_damage(ask: ReadCommands, keys: Iterable[bytes]) -> CorruptionError | None:
+    """The first of some keys that shows that another client has written there. Two round trips."""
+    async for error in find_damage(ask, keys):
+        return error
+    return None
+
+
+async def find_damage(ask: ReadCommands, keys: Iterable[bytes]) -> AsyncIterator[CorruptionError]:
+    """Each of some keys that shows that another client has written there. Two round trips."""
+    known = [(key, form) for key in dict.fromkeys(keys) if (form := format_of(key)) is not None]
+    types = await ask([("TYPE", key) for key, _ in known]) if known else []
+    sound: list[tuple[bytes, KeyFormat, str]] = []
+    for (key, form), reply in zip(known, types, strict=True):
+        type_ = reply.decode() if isinstance(reply, bytes) else str(reply)
+        if type_ in form.types:
+            sound.append((key, form, type_))
+        elif type_ != "none":
+            yield corruption_error(key, f"it is a {type_} and should be a {' or '.join(form.types)}")
+    looks = [_inspection_commands(key, form, type_) for key, form, type_ in sound]
+    replies = iter(await ask(list(chain.from_iterable(looks))) if any(looks) else [])
+    for (key, form, type_), commands in zip(sound, looks, strict=True):
+        problem = _problem(form, type_, [next(replies) for _ in commands])
+        if problem is not None:
+            yield corruption_error(key, problem)
+
+
+def _inspection_commands(key: bytes, form: KeyFormat, type_: str) -> list[Command]:
+    """The commands that show what a key holds, as far as it is known how that should be."""
+    if type_ == "zset":
+        return [("ZRANGE", key, *span, "WITHSCORES") for span in ((0, _SAMPLED), (-_SAMPLED, -1))]
+    if form.fields:
+        return [("HMGET", key, *form.fields)]
+    if form.text is not None and type_ == "hash":
+        return [("HSCAN", key, 0, "COUNT", _SAMPLED)]
+    if form.items is not None and type_ == "list":
+        return [("LRANGE", key, 0, _SAMPLED)]
+    return [("GET", key)] if form.text is not None and type_ == "string" else []
+
+
+def _problem(form: KeyFormat, type_: str, replies: list[Reply]) -> str | None:
+    if type_ == "zset":
+        flat = [part for reply in replies for part in (reply if isinstance(reply, list) else [])]
+        return _problem_of_scores(flat)
+    if form.fields:
+        values = replies[0] if isinstance(replies[0], list) else []
+        lacking = [name for name, value in zip(form.fields, values, strict=True) if value is None]
+        if missing := form.required.intersection(lacking):
+            return f"it has no field {', '.join(sorted(name.decode() for name in missing))}"
+        return next(_mismatches(zip(form.fields, values, form.fields.values(), strict=True)), None)
+    if form.items is not None and type_ == "list":
+        items = replies[0] if isinstance(replies[0], list) else []
+        return next(_mismatches((f"item {at}".encode(), item, form.items) for at, item in enumerate(items)), None)
+    if not replies or form.text is None:
+        return None
+    if type_ == "string":
+        return next(_mismatches([(b"value", replies[0], form.text)]), None)
+    page = replies[0][1] if isinstance(replies[0], list) else []
+    flat = page if isinstance(page, list) else []
+    return next(_mismatches((flat[at], flat[at + 1], form.text) for at in range(0, len(flat) - 1, 2)), None)
+
+
+def _mismatches(rows: Iterable[tuple[Reply, Reply, re.Pattern[bytes]]]) -> Iterator[str]:
+    for name, value, pattern in rows:
+        if isinstance(value, bytes) and not pattern.fullmatch(value):
+            yield f"{name!r} is {value[:40]!r}" if name != b"value" else f"it holds {value[:40]!r}"
+
+
+def _problem_of_scores(flat: list[Reply]) -> str | None:
+    for at in range(0, len(flat) - 1, 2):
+        member, told = flat[at], flat[at + 1]
+        score = float(told) if isinstance(told, bytes) else math.nan
+        if not isinstance(member, bytes) or not abs(score) <= _HIGHEST:
+            return f"the score of {member!r} is {score:g}"
+        try:
+            member.decode()
+        except UnicodeDecodeError:
+            return f"its member {member[:40]!r} is no text"
+    return None

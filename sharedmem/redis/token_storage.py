@@ -1,0 +1,92 @@
+"""Where the tokens of a server's callers are kept, as digests, and how often each of them may call.
+
+The values of the hash are the faces' own; here they are only carried. No key that a tenant can spell leads to them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from sharedmem.redis.change_stream import as_list
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.replies import Reply
+from sharedmem.redis.scripts.coordination import LimitDecision, RateLimitScripts
+from sharedmem.redis.scripts.executor import ScriptExecutor
+
+_SIGNATURE = b"-"
+
+
+class TokenStorage:
+    """The tokens of one server.
+
+    Args:
+        line: the way to it.
+        sender: sends the script that counts calls.
+        keyspace: spells the keys.
+    """
+
+    def __init__(self, line: RedisClient, sender: ScriptExecutor, keyspace: KeySpace) -> None:
+        self._line = line
+        self._limiting = RateLimitScripts(sender)
+        self._keyspace = keyspace
+
+    async def get(self, digest: str) -> bytes | None:
+        """What is kept of a token; None when there is no such token. One round trip.
+
+        Raises:
+            UnavailableError: the server stayed away.
+        """
+        held = await self._line.call("HGET", self._keyspace.tokens, digest)
+        return held if isinstance(held, bytes) else None
+
+    async def put(self, digest: str, record: bytes) -> None:
+        """Keep a token. One round trip; raises as `get`."""
+        await self._line.call("HSET", self._keyspace.tokens, digest, record)
+
+    async def remove(self, digest: str) -> bool:
+        """Forget a token; whether there was one. Two round trips; raises as `get`."""
+        was_there = await self._line.call("HDEL", self._keyspace.tokens, digest) == 1
+        await self._line.call("HDEL", self._keyspace.tokens_used, digest)
+        return was_there
+
+    async def seen(self, digest: str, at_ms: int) -> None:
+        """Note when a token was used. One round trip; raises as `get`."""
+        await self._line.call("HSET", self._keyspace.tokens_used, digest, at_ms)
+
+    async def all(self) -> list[tuple[bytes, int | None]]:
+        """(what is kept of it, when it was last seen in ms since 1970) of every token. Two round trips.
+
+        Raises:
+            UnavailableError: as `get`.
+        """
+        # Two calls: on a cluster the two keys may lie on two servers.
+        held = _pairs(await self._line.call("HGETALL", self._keyspace.tokens))
+        used = _pairs(await self._line.call("HGETALL", self._keyspace.tokens_used))
+        return [(held[digest], int(used[digest]) if digest in used else None) for digest in sorted(held)]
+
+    async def take(self, namespace: str, id_: str, *, limit: int, per_ms: int, burst: int, cost: int) -> LimitDecision:
+        """Take calls out of the bucket of a token, which all servers of it share. One round trip.
+
+        Args:
+            namespace: of the token.
+            id_: of the token.
+            limit: calls that come into the bucket ...
+            per_ms: ... in so many milliseconds.
+            burst: calls in a full bucket.
+            cost: calls that are wanted: all of them or none.
+
+        Raises:
+            UnavailableError: the server stayed away, or the namespace is being cleared.
+        """
+        per_us = per_ms * 1000
+        common = math.gcd(limit, per_us)
+        space, where = self._keyspace.space(namespace), self._keyspace.token_limit(namespace, id_)
+        return await self._limiting.limit_bucket_take(
+            space, where, _SIGNATURE, burst=burst, unit=per_us // common, rate=limit // common, cost=cost
+        )
+
+
+def _pairs(reply: Reply) -> dict[bytes, bytes]:
+    texts = [text for text in as_list(reply) if isinstance(text, bytes)]
+    return dict(zip(texts[::2], texts[1::2], strict=True))

@@ -1,0 +1,66 @@
+"""Single flight: concurrent callers of the same work share one run and its result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from sharedmem.errors import SharedMemoryError, UsageError
+from sharedmem.runtime.background import Background
+
+T = TypeVar("T")
+
+
+class SingleFlight(Generic[T]):
+    """Work under way in this process, by what it is for.
+
+    Args:
+        verb: what is done, for the log.
+        background: whose task each flight is: a caller who gives up does not end it for the others.
+    """
+
+    def __init__(self, verb: str, background: Background) -> None:
+        self._verb = verb
+        self._background = background
+        self._under_way: dict[str, asyncio.Future[T]] = {}
+
+    async def share(self, name: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The outcome of the flight of that name, which begins now unless it is under way.
+
+        Args:
+            name: what it is for.
+            make: what to do.
+
+        Raises:
+            SharedMemoryError: whatever `make` raises.
+            UsageError: its hub was closed meanwhile.
+        """
+        return await asyncio.shield(self.launch(name, make))
+
+    def launch(self, name: str, make: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
+        """The flight of that name, for those who need not wait for it; arguments as `share`."""
+        flight = self._under_way.get(name)
+        if flight is None:
+            flight = asyncio.get_running_loop().create_future()
+            work = self._background.start(f"{self._verb} {name}", self._fly(name, flight, make))
+            self._under_way[name] = flight
+            work.when_done(lambda: self._land(name, flight))
+        return flight
+
+    async def _fly(self, name: str, flight: asyncio.Future[T], make: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        try:
+            flight.set_result(await make())
+        except SharedMemoryError as error:
+            flight.set_exception(error)
+        finally:
+            del self._under_way[name]
+
+    def _land(self, name: str, flight: asyncio.Future[T]) -> None:
+        """Tell the callers of a flight that was stopped, perhaps before its first step."""
+        if not flight.done():
+            flight.set_exception(UsageError("this hub", f"it was closed before it could {self._verb} {name}"))
+        if self._under_way.get(name) is flight:
+            del self._under_way[name]
+        # Every caller may have been cancelled; the failure was theirs to hear, not the event loop's.
+        flight.exception()

@@ -1,0 +1,242 @@
+"""Queries as text: the only module that spells the query language.
+
+Whatever comes from users travels beside the text, by PARAMS. The text itself holds names of fields and numbers of
+parameters and nothing else, so that no value can change what a query means.
+
+What is found by words must be ranked as BM25 ranks it, with or without filters. RediSearch 2.10 makes that hard: an OR
+below an AND adds up only some of its branches, a tag adds its own score, and an OR of more than twenty ANDs counts
+records twice. So each word has the filter in its own branch, where it weighs nothing, and branches stand in groups of
+sixteen. A weight counts for what consists of several parts, and is ignored for a single tag: to that is added a value
+that no record has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import NamedTuple
+
+from sharedmem.errors import InvalidError
+from sharedmem.redis.replies import Argument
+from sharedmem.search.filters import Between, Condition, Every, Tagged
+from sharedmem.search.protocol import RecordFamily
+from sharedmem.search.tags import NO_VALUE, encode_tag
+
+NAMESPACE_TAG = "ns"
+DISTANCE = "d"
+_AT_ANY_DISTANCE = "@vector:[VECTOR_RANGE 2.1 $v]"
+_GROUP = 16
+_FEW = 10_000
+"""Records up to which looking at each is as quick as walking the graph, and misses none (batches miss 6 in 100)."""
+_COMMON_NAMES = 256
+_NAMES = tuple(f"t{number}" for number in range(_COMMON_NAMES))
+
+
+class RenderedFilter(NamedTuple):
+    """What filters mean, in the query language."""
+
+    text: str
+    """Empty when everything is let through."""
+    params: tuple[Argument, ...]
+    """Names and values in turn."""
+    weightless: str
+    """The same as part of a search by words, to which it adds no score."""
+
+
+NO_FILTER = RenderedFilter("", (), "")
+
+
+class _FilterWriter:
+    """Writes filters down, and collects the values that travel beside the text."""
+
+    def __init__(self, family: RecordFamily) -> None:
+        self._family = family
+        self._nobody = ""
+        self.params: list[Argument] = []
+        self.parts: list[str] = []
+        self.weightless: list[str] = []
+
+    def write(self, condition: Condition) -> None:
+        if isinstance(condition, Tagged):
+            self._write_tagged(condition)
+        elif isinstance(condition, Between):
+            self._write_between(condition)
+        else:
+            for each in condition.conditions:
+                self.write(each)
+
+    def _write_tagged(self, condition: Tagged) -> None:
+        field, known = condition.field, self._family.tags
+        if field not in known:
+            raise InvalidError("filter", field, f"the tags of {self._family.name} are {', '.join(known)}")
+        # Without values there is nothing that could hold.
+        names = [self._add(encode_tag(value)) for value in condition.values] or [self._no_value()]
+        self.parts.append(f"@{field}:{{{'|'.join(names)}}}")
+        several = names if len(names) > 1 else [*names, self._no_value()]
+        self.weightless.append(f"((@{field}:{{{'|'.join(several)}}})=>{{$weight:0}})")
+
+    def _write_between(self, condition: Between) -> None:
+        field, known = condition.field, self._family.numbers
+        if field not in known:
+            raise InvalidError("filter", field, f"the numbers of {self._family.name} are {', '.join(known)}")
+        low = "-inf" if condition.low is None else self._add(_format_number(field, condition.low))
+        high = "inf" if condition.high is None else self._add(_format_number(field, condition.high))
+        # A number adds nothing to a score by itself.
+        self.parts.append(f"@{field}:[{low} {high}]")
+        self.weightless.append(self.parts[-1])
+
+    def _add(self, value: Argument) -> str:
+        name = f"f{len(self.params) // 2}"
+        self.params += name, value
+        return f"${name}"
+
+    def _no_value(self) -> str:
+        self._nobody = self._nobody or self._add(NO_VALUE)
+        return self._nobody
+
+
+def render_filter(filters: Every, family: RecordFamily) -> RenderedFilter:
+    """What must hold of a record.
+
+    Args:
+        filters: what the caller wants.
+        family: whose fields the filters may name.
+
+    Raises:
+        InvalidError: a filter names no field of the family, or a number is none.
+    """
+    if not filters.conditions:
+        return NO_FILTER
+    writer = _FilterWriter(family)
+    writer.write(filters)
+    return RenderedFilter(" ".join(writer.parts), tuple(writer.params), " ".join(writer.weightless))
+
+
+def within_namespace(filters: RenderedFilter, namespace: str) -> RenderedFilter:
+    """The same within one namespace, for an index that holds others too."""
+    text = f"@{NAMESPACE_TAG}:{{$n}} {filters.text}".rstrip()
+    weightless = f"((@{NAMESPACE_TAG}:{{$n|$o}})=>{{$weight:0}}) {filters.weightless}".rstrip()
+    return RenderedFilter(text, ("n", namespace, "o", NO_VALUE, *filters.params), weightless)
+
+
+def _format_number(field: str, value: float) -> str:
+    if math.isnan(value):
+        raise InvalidError(f"filter {field}", value, "give a number")
+    return repr(float(value))
+
+
+# -- whole commands -------------------------------------------------------------------------------
+
+
+def search_by_words(
+    scoring: Sequence[str], silent: Sequence[str], filters: RenderedFilter, *, scorer: str, limit: int
+) -> tuple[Argument, ...]:
+    """What follows `FT.SEARCH <index>` to find records by words, with scores and facts.
+
+    Args:
+        scoring: the words, ASCII letters and digits each, with the prefix of their namespace. That alone is no
+            protection: who writes records can write any word.
+        silent: more of them, which add nothing to the score.
+        filters: what must hold besides.
+        scorer: how the server ranks.
+        limit: how many are answered at most.
+    """
+    text = _any_term(len(scoring), len(silent), filters.weightless)
+    words = _term_params((*scoring, *silent))
+    # Verbatim: the words are stems already.
+    head = (text, "VERBATIM", "SCORER", scorer, "WITHSCORES", "RETURN", 1, "facts", "LIMIT", 0, limit)
+    return (*head, *_params_clause((*words, *filters.params)))
+
+
+def top_score_query(term: str, filters: RenderedFilter, *, scorer: str) -> tuple[Argument, ...]:
+    """What follows `FT.SEARCH <index>` for the best score that a word gives, and how many records hold it."""
+    text = _any_term(1, 0, filters.weightless)
+    head = (text, "VERBATIM", "SCORER", scorer, "WITHSCORES", "NOCONTENT", "LIMIT", 0, 1)
+    return (*head, *_params_clause((*_term_params((term,)), *filters.params)))
+
+
+def count_documents_with(term: str, filters: RenderedFilter) -> tuple[Argument, ...]:
+    """What follows `FT.SEARCH <index>` to count the records that hold a word."""
+    head = (_any_term(1, 0, filters.weightless), "VERBATIM", "SCORER", "DOCSCORE", "NOCONTENT", "LIMIT", 0, 0)
+    return (*head, *_params_clause((*_term_params((term,)), *filters.params)))
+
+
+def search_by_vector(
+    vector: bytes, filters: RenderedFilter, *, k: int, policy: str = "", directed: bool = False
+) -> tuple[Argument, ...]:
+    """What follows `FT.SEARCH <index>` to find the nearest records, with distances and facts.
+
+    Args:
+        vector: half-precision bytes.
+        filters: what must hold of them.
+        k: how many.
+        policy: how an approximate index goes about it.
+        directed: leave out vectors of zeros, which are at no distance from anything.
+    """
+    text = _knn_clause(f"{filters.text} {_AT_ANY_DISTANCE}".lstrip() if directed else filters.text, policy)
+    # Without LIMIT ten would be answered, without SORTBY in any order.
+    head = (text, "SORTBY", DISTANCE, "RETURN", 2, "facts", DISTANCE, "LIMIT", 0, k)
+    return (*head, *_params_clause(("k", k, "v", vector, *filters.params)))
+
+
+def search_by_filter(filters: RenderedFilter, *, newest: str | None, offset: int, limit: int) -> tuple[Argument, ...]:
+    """What follows `FT.SEARCH <index>` to name the records that filters let through."""
+    order = () if newest is None else ("SORTBY", newest, "DESC")
+    head = (filters.text or "*", "NOCONTENT", "SCORER", "DOCSCORE", *order, "LIMIT", offset, limit)
+    return (*head, *_params_clause(filters.params))
+
+
+def count_by_value(filters: RenderedFilter, tag: str) -> tuple[Argument, ...]:
+    """What follows `FT.AGGREGATE <index>` to count records by the values of a tag."""
+    head = (filters.text or "*", "LOAD", 1, f"@{tag}", "GROUPBY", 1, f"@{tag}", "REDUCE", "COUNT", 0, "AS", "n")
+    return (*head, *_params_clause(filters.params))
+
+
+def hybrid_policy(matching: int | None) -> str:
+    """How an approximate index should go about it.
+
+    Args:
+        matching: how many records the filter leaves; None without a filter.
+    """
+    if matching is None:
+        return "EF_RUNTIME 100"
+    if matching <= _FEW:
+        return "HYBRID_POLICY ADHOC_BF"
+    return "HYBRID_POLICY BATCHES BATCH_SIZE 500 EF_RUNTIME 200"
+
+
+@lru_cache(maxsize=2048)
+def _any_term(scoring: int, silent: int, condition: str) -> str:
+    words = [f"@terms:$t{number}" for number in range(scoring + silent)]
+    if not condition and not silent:
+        return "|".join(words)
+    branches = [*words[:scoring], *(f"(-(-{word}))" for word in words[scoring:])]
+    if condition:
+        # The condition first: an AND that begins with a negation, as a silent word does, loses nearly all of its hits.
+        branches = [f"({condition} {branch})" for branch in branches]
+    return _alternatives(branches)
+
+
+def _alternatives(branches: list[str]) -> str:
+    while len(branches) > _GROUP:
+        groups = (branches[at : at + _GROUP] for at in range(0, len(branches), _GROUP))
+        branches = [f"({'|'.join(group)})" for group in groups]
+    return "|".join(branches)
+
+
+@lru_cache(maxsize=2048)
+def _knn_clause(condition: str, policy: str) -> str:
+    scope = f"({condition})" if condition else "*"
+    return f"{scope}=>[KNN $k @vector $v {policy} AS {DISTANCE}]"
+
+
+def _term_params(terms: Sequence[str]) -> tuple[Argument, ...]:
+    count = len(terms)
+    names = _NAMES if count <= _COMMON_NAMES else tuple(f"t{number}" for number in range(count))
+    return tuple(chain.from_iterable(zip(names, terms, strict=False)))
+
+
+def _params_clause(words: tuple[Argument, ...]) -> tuple[Argument, ...]:
+    return ("PARAMS", len(words), *words, "DIALECT", 2) if words else ("DIALECT", 2)

@@ -1,0 +1,78 @@
+"""Agents that follow rules: no model, no network, the same answer every time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from sharedmem.models import ConversationSummary, Note, Resolution, SynthesisMessage
+from sharedmem.synthesis.agents.rules.conflicts import judge_note, merge_notes
+from sharedmem.synthesis.agents.rules.interaction import describe_interaction
+from sharedmem.synthesis.agents.rules.summary import fast_summary, summarize_messages
+from sharedmem.synthesis.protocol import Consolidation
+from sharedmem.synthesis.schemas import EpisodicOutput, SummaryOutput
+
+T = TypeVar("T")
+
+_AT_ONCE_CHARACTERS = 20_000
+
+
+class RuleAgents:
+    """Synthesis by heuristics.
+
+    They quote, count and compare words, and understand nothing: a note keeps sentences as they were said, a verdict
+    names its rule, a successor has every sentence of the notes it takes the place of. They never raise `InvalidError`.
+    """
+
+    @property
+    def name(self) -> str:
+        """`rules`."""
+        return "rules"
+
+    @property
+    def is_offline(self) -> bool:
+        """It is the heuristic."""
+        return True
+
+    async def episodic(self, messages: Sequence[SynthesisMessage]) -> EpisodicOutput:
+        """As `Agents.episodic`: quotes and counts; fields without evidence are empty."""
+        return await _run_in_thread_if_long(describe_interaction, messages)
+
+    async def summarizer(self, messages: Sequence[SynthesisMessage]) -> SummaryOutput:
+        """As `Agents.summarizer`: sentences that were said, with all of those that carry facts."""
+        return await _run_in_thread_if_long(summarize_messages, messages)
+
+    async def fast_summary(self, messages: Sequence[SynthesisMessage]) -> ConversationSummary:
+        """As `Agents.fast_summary`: the same story, shorter, with what it is found by."""
+        found = await _run_in_thread_if_long(summarize_messages, messages)
+        return ConversationSummary(
+            summary=await _run_in_thread_if_long(fast_summary, messages),
+            tags=found.retrieval.tags,
+            keywords=found.retrieval.keywords,
+            semantic_queries=found.retrieval.queries,
+            follow_ups=found.metadata.follow_ups,
+            depth=found.metadata.depth,
+            offline=True,
+        )
+
+    async def judge(self, new: Note, linked: Sequence[Note]) -> list[Resolution]:
+        """As `Agents.judge`, pair by pair."""
+        return [judge_note(new, old) for old in linked]
+
+    async def consolidate(self, new: Note, old: Sequence[Note]) -> Consolidation:
+        """As `Agents.consolidate`: all sentences, oldest note first, each once."""
+        notes = sorted([*old, new], key=lambda note: (note.created_at, note.id == new.id, note.id))
+        return Consolidation(merge_notes(notes), self.name)
+
+    def __repr__(self) -> str:
+        return "<RuleAgents: heuristics, offline>"
+
+
+async def _run_in_thread_if_long(
+    work: Callable[[Sequence[SynthesisMessage]], T], messages: Sequence[SynthesisMessage]
+) -> T:
+    if sum(len(message.content) for message in messages) <= _AT_ONCE_CHARACTERS:
+        return work(messages)
+    # Long conversations take a second, for which nobody else shall wait.
+    return await asyncio.to_thread(work, messages)

@@ -1,0 +1,243 @@
+"""Batching: messages wait together in Redis until there are enough of them, or the first has waited long enough.
+
+One value holds those of a conversation: the open batch, and the sealed one that is being put into the queue. Each step
+is a write on the condition that nobody came in between, and may be repeated by anybody: a timer in the queue stands
+behind every message before the message is stored, and a sealed batch is put under an id of its own before it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from sharedmem.clock import new_id
+from sharedmem.data.value_record import parse_record
+from sharedmem.errors import ConflictError, CorruptionError, InvalidError
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.models import Record, SynthesisMessage
+from sharedmem.redis.codec import encode
+from sharedmem.redis.scope import Scope
+from sharedmem.redis.scripts.data import DataScripts
+from sharedmem.redis.scripts.data import KeyWrite as Written
+from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.synthesis.tasks import AddMemoryTask, FlushBatchTask, TaskIntake, batch_name, check_id, check_messages
+
+_DEFAULT_WAIT_S = 30.0
+_TTL_MS = 31 * 86_400_000
+_CONFLICT_TIMEOUT_S = 60.0
+_LONGEST_WAIT_S = 7 * 86_400.0
+
+
+class MessageBatches(Record):
+    """The messages of one conversation that no task was put for yet, or for which that is being done."""
+
+    batch: str
+    """Id of the open batch."""
+    open: tuple[SynthesisMessage, ...] = ()
+    by: str = ""
+    """The actor who began the open batch: its note is made in this actor's name."""
+    sealed_batch: str = ""
+    sealed: tuple[SynthesisMessage, ...] = ()
+    sealed_by: str = ""
+
+
+class _StoredBatches(NamedTuple):
+    waiting: MessageBatches
+    expect: str
+    """What a write that builds on this has to find."""
+
+
+class Batcher(ProcessBound):
+    """Collects the messages of one conversation, each of which ends in exactly one note.
+
+    Nothing waits in this process: a message is in Redis when `add` returns, and is made a note of by any worker of the
+    namespace, whatever becomes of this process.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out names within the actor's rights.
+        desk: where requests are put.
+        app_id, user_id, session_id: whose conversation it is.
+        size: messages that make a batch; None takes the most that a note is made of.
+        wait_s: seconds after which a batch is made a note of though it is not full.
+
+    Raises:
+        InvalidError: an argument is refused.
+    """
+
+    def __init__(  # what it stands on, whose messages, and when
+        self,
+        minds: KnowledgeContext,
+        scope: Scope,
+        desk: TaskIntake,
+        *,
+        app_id: str,
+        user_id: str,
+        session_id: str | None = None,
+        size: int | None = None,
+        wait_s: float = _DEFAULT_WAIT_S,
+    ) -> None:
+        self._minds = minds
+        self._desk = desk
+        self._app_id = check_id("app_id", app_id)
+        self._user_id = check_id("user_id", user_id)
+        self._session_id = None if session_id is None else check_id("session_id", session_id)
+        self._size = _check_size(size, minds.settings.synthesis_max_messages)
+        self._wait_s = _check_wait(wait_s)
+        self._name = batch_name(app_id, user_id, session_id)
+        self._target = scope.common(self._name, "write")
+        self._actor = scope.signature
+        self._mutations = DataScripts(minds.sender)
+
+    async def add(self, message: SynthesisMessage | Mapping[str, object]) -> list[str]:
+        """Let a message wait with the others; three round trips at most, if nobody comes in between.
+
+        Args:
+            message: or a mapping with `role` and `content`.
+
+        Returns:
+            The ids of the tasks that were put because the batch was full; mostly none.
+
+        Raises:
+            InvalidError: it is no message, is blank or too large. Nothing was written.
+            ConflictError: others added all the time, for a minute.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        settings = self._minds.settings
+        (checked,) = check_messages((message,), settings)
+        deadline = self._minds.clock.monotonic() + _CONFLICT_TIMEOUT_S
+        for pause in self._minds.line.pauses():
+            read = await self._read()
+            if read.waiting.open and self._is_too_much((*read.waiting.open, checked)):
+                # Together they would be no request any more: those before go first.
+                await self.flush(read.waiting.batch)
+                continue
+            if not read.waiting.open:
+                await self._set_timer(read.waiting.batch)
+            by = read.waiting.by if read.waiting.open else self._actor.decode()
+            grown = read.waiting.model_copy(update={"open": (*read.waiting.open, checked), "by": by})
+            if await self._write(read, grown):
+                return await self.flush(grown.batch) if len(grown.open) >= self._size else []
+            self._check_patience(deadline)
+            await self._minds.clock.sleep(pause)
+        raise AssertionError  # the pauses never end
+
+    async def flush(self, batch: str | None = None) -> list[str]:
+        """Put what waits into the queue, now; the ids of the tasks.
+
+        Three round trips, and one for each task.
+
+        Args:
+            batch: only this one; None takes whatever is open.
+
+        Raises:
+            ConflictError: others came in between for a minute.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        put: list[str] = []
+        deadline = self._minds.clock.monotonic() + _CONFLICT_TIMEOUT_S
+        for pause in self._minds.line.pauses():
+            read = await self._read()
+            waiting = read.waiting
+            if waiting.sealed:
+                tasks = await self._put(waiting)
+                # Whoever was faster has put the same tasks: they have the same ids.
+                if await self._write(
+                    read, waiting.model_copy(update={"sealed": (), "sealed_batch": "", "sealed_by": ""})
+                ):
+                    put += tasks
+                continue
+            if read.expect == "" or batch not in (None, waiting.batch):
+                return put
+            if not waiting.open and batch is None:
+                return put
+            sealed = MessageBatches(
+                batch=new_id(), sealed=waiting.open, sealed_batch=waiting.batch, sealed_by=waiting.by
+            )
+            # An open batch that is empty gets a new id, too: whoever has just set a timer for it sets another one.
+            if await self._write(read, sealed):
+                if not sealed.sealed:
+                    return put
+                continue
+            self._check_patience(deadline)
+            await self._minds.clock.sleep(pause)
+        raise AssertionError  # the pauses never end
+
+    async def waiting(self) -> int:
+        """How many messages no task was put for yet. One round trip."""
+        state = (await self._read()).waiting
+        return len(state.open) + len(state.sealed)
+
+    # -- what waits
+
+    async def _read(self) -> _StoredBatches:
+        raw = await self._minds.line.call("GET", self._target.physical)
+        if not isinstance(raw, bytes):
+            return _StoredBatches(MessageBatches(batch=new_id()), "")
+        stored = parse_record(raw)
+        try:
+            return _StoredBatches(MessageBatches.model_validate(stored.value(self._target.key)), stored.expectation)
+        except (ValidationError, CorruptionError):
+            # Some other client has written there; what it says is not ours to keep.
+            return _StoredBatches(MessageBatches(batch=new_id()), stored.expectation)
+
+    async def _write(self, read: _StoredBatches, waiting: MessageBatches) -> bool:
+        """Whether it was stored: nobody came in between."""
+        codec, body = encode(waiting.model_dump(mode="json", exclude_defaults=True))
+        record = Written(self._target, read.expect, _TTL_MS, codec, body)
+        (reply,) = await self._mutations.value_write(self._target.space, self._actor, (record,), together=False)
+        return reply.partition(b" ")[0].isdigit()
+
+    async def _set_timer(self, batch: str) -> None:
+        """See to it that somebody looks after the batch, before there is anything in it."""
+        flush = FlushBatchTask(app_id=self._app_id, user_id=self._user_id, session_id=self._session_id, batch=batch)
+        await self._desk.put_as(flush, f"timer-{batch}", delay_s=self._wait_s)
+
+    async def _put(self, waiting: MessageBatches) -> list[str]:
+        """The tasks of the sealed batch, put now or before, in the name of the actor who began it."""
+        most, tasks = self._minds.settings.synthesis_max_messages, []
+        for first in range(0, len(waiting.sealed), most):
+            request = AddMemoryTask(
+                app_id=self._app_id,
+                user_id=self._user_id,
+                session_id=self._session_id,
+                messages=waiting.sealed[first : first + most],
+            )
+            task_id = f"batch-{waiting.sealed_batch}-{first}"
+            tasks.append(await self._desk.put_as(request, task_id, requester=waiting.sealed_by))
+        return tasks
+
+    def _is_too_much(self, messages: tuple[SynthesisMessage, ...]) -> bool:
+        try:
+            check_messages(messages, self._minds.settings)
+        except InvalidError:
+            return True
+        return False
+
+    def _check_patience(self, deadline: float) -> None:
+        if self._minds.clock.monotonic() > deadline:
+            raise ConflictError(f"batch {self._name!r}: others change it all the time; try again")
+
+    def __repr__(self) -> str:
+        return f"<Batcher {self._name}, {self._size} messages or {self._wait_s:g} s>"
+
+
+def open_batcher(minds: KnowledgeContext, scope: Scope, desk: TaskIntake, request: FlushBatchTask) -> Batcher:
+    """The batcher of the conversation that a timer is about."""
+    return Batcher(minds, scope, desk, app_id=request.app_id, user_id=request.user_id, session_id=request.session_id)
+
+
+def _check_size(size: int | None, most: int) -> int:
+    if size is None:
+        return most
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= most:
+        raise InvalidError("size", size, f"give a whole number from 1 to {most}")
+    return size
+
+
+def _check_wait(wait_s: float) -> float:
+    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s <= _LONGEST_WAIT_S:
+        raise InvalidError("wait_s", wait_s, f"give seconds from 0 to {_LONGEST_WAIT_S:g}")
+    return float(wait_s)

@@ -1,0 +1,241 @@
+"""Deciding: from verdicts to what is stored, without a server.
+
+Rules of "Self-Evolving Composite Memory Synthesis Architecture", section "Conflict Resolution", with one more: nothing
+is retired but in the same step in which its successor is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import chain
+from typing import NamedTuple
+
+from sharedmem.models import Depth, Note, Resolution, Verdict
+from sharedmem.synthesis.chains import note_chain_id
+from sharedmem.synthesis.protocol import NewNote, NoteChange
+from sharedmem.synthesis.tag_cleanup import deduplicate
+
+FALLBACK = "fallback"
+"""Who decides when nobody has given an answer that is of use."""
+
+_DEPTHS: tuple[Depth | None, ...] = ("high", "medium", "low", None)
+_MOST_ITEMS = 24
+
+
+class NotesByVerdict(NamedTuple):
+    """The older notes, by what was decided of them."""
+
+    updated: tuple[Note, ...]
+    deleted: tuple[Note, ...]
+    skipped: tuple[Note, ...]
+
+
+class CommitPlan(NamedTuple):
+    """What one commit is to do."""
+
+    fresh: tuple[NewNote, ...]
+    changes: tuple[NoteChange, ...]
+
+
+# -- verdicts ---------------------------------------------------------------------------------
+
+
+def skip_resolution(note: Note, reason: str) -> Resolution:
+    """The older note stays as it is, since nobody could say better."""
+    return Resolution(memory_id=note.id, operation="SKIP", confidence_score=0, reasoning=reason, decided_by=FALLBACK)
+
+
+def complete_resolutions(linked: Sequence[Note], given: Iterable[Resolution]) -> list[Resolution]:
+    """One resolution for each older note, in their order.
+
+    What names a note that was not asked about is left out; who is not named, or is named with two different verdicts,
+    is skipped.
+
+    Args:
+        linked: the older notes.
+        given: what was answered of them.
+    """
+    said: dict[str, list[Resolution]] = {}
+    for resolution in given:
+        said.setdefault(resolution.memory_id, []).append(resolution)
+    return [_complete_one(note, said.get(note.id, [])) for note in linked]
+
+
+def _complete_one(note: Note, given: Sequence[Resolution]) -> Resolution:
+    if not given:
+        return skip_resolution(note, "the answer leaves this note out")
+    if len({resolution.operation for resolution in given}) > 1:
+        return skip_resolution(note, "the answer contradicts itself about this note")
+    return given[0]
+
+
+def skip_updates(resolutions: Sequence[Resolution], reason: str) -> list[Resolution]:
+    """The same, with every UPDATE made a SKIP: there is no successor that could be stored.
+
+    Args:
+        resolutions: what was decided.
+        reason: why there is none.
+    """
+
+    def spared(resolution: Resolution) -> Resolution:
+        if resolution.operation != "UPDATE":
+            return resolution
+        changed = {"operation": "SKIP", "confidence_score": 0.0, "reasoning": reason, "decided_by": FALLBACK}
+        return resolution.model_copy(update=changed)
+
+    return [spared(resolution) for resolution in resolutions]
+
+
+def group_by_verdict(linked: Sequence[Note], resolutions: Sequence[Resolution]) -> NotesByVerdict:
+    """The older notes by their verdicts.
+
+    Args:
+        linked: the older notes.
+        resolutions: one for each, in their order.
+    """
+    pairs = list(zip(linked, resolutions, strict=True))
+
+    def those(verdict: Verdict) -> tuple[Note, ...]:
+        return tuple(note for note, resolution in pairs if resolution.operation == verdict)
+
+    return NotesByVerdict(those("UPDATE"), those("DELETE"), those("SKIP"))
+
+
+# -- what is stored ---------------------------------------------------------------------------
+
+
+def oldest_chain(notes: Iterable[Note]) -> str:
+    """The chain that began first: ids of notes begin with the time of their task."""
+    return min(note_chain_id(note) for note in notes)
+
+
+def shared_session(notes: Iterable[Note]) -> str | None:
+    """The session that all of them are of; None when there are several."""
+    sessions = {note.session_id for note in notes}
+    return sessions.pop() if len(sessions) == 1 else None
+
+
+def plan_commit(
+    new: Note,
+    linked: Sequence[Note],
+    resolutions: Sequence[Resolution],
+    *,
+    successor: NewNote | None = None,
+    degraded: tuple[str, ...] = (),
+) -> CommitPlan:
+    """The one commit that settles a new note with the older ones that it resembles.
+
+    Args:
+        new: stored, and pending.
+        linked: the older ones, as they are stored.
+        resolutions: one for each, in their order.
+        successor: what takes the place of the new one and of all that are updated; there must be one if any are.
+        degraded: what could not be done as asked.
+    """
+    parts = group_by_verdict(linked, resolutions)
+    told = NoteChange(
+        new,
+        links=tuple(note.id for note in linked),
+        resolutions=tuple(resolutions),
+        degraded=(*new.degraded, *degraded),
+    )
+    heir = successor.note if successor else new
+    chain_id = _successor_chain(heir, new, parts)
+    retired = _retirements(parts, heir.id, chain_id)
+    if successor is None:
+        sources = (*new.sources, *(note.id for note in parts.deleted))
+        own = told._replace(status="active", reason="created", sources=sources, chain_id=chain_id)
+        return CommitPlan((), (own, *retired))
+    sources = tuple(note.id for note in (new, *parts.updated, *parts.deleted))
+    stored = successor.note.model_copy(update={"sources": sources, "chain_id": chain_id})
+    own = told._replace(status="updated", reason="consolidated", next_id=stored.id, chain_id=chain_id)
+    return CommitPlan((successor._replace(note=stored),), (own, *retired))
+
+
+def _successor_chain(heir: Note, new: Note, parts: NotesByVerdict) -> str:
+    """The oldest chain that comes together in it."""
+    return oldest_chain((new, *parts.updated, *parts.deleted)) if heir is not new or parts.deleted else new.chain_id
+
+
+def _retirements(parts: NotesByVerdict, heir_id: str, chain_id: str) -> list[NoteChange]:
+    """What becomes of the older ones; those that are skipped are touched, and no more."""
+    return [
+        *(
+            NoteChange(note, status="updated", reason="consolidated", next_id=heir_id, chain_id=chain_id)
+            for note in parts.updated
+        ),
+        *(
+            NoteChange(note, status="deleted", reason="contradicted", next_id=heir_id, chain_id=chain_id)
+            for note in parts.deleted
+        ),
+        *(NoteChange(note) for note in parts.skipped),
+    ]
+
+
+def build_successor(new: Note, updated: Sequence[Note], *, text: str, now: datetime) -> Note:
+    """The note that takes the place of a new one and of older ones; `plan_commit` gives it its sources and its chain.
+
+    Args:
+        new: what has come last.
+        updated: the older ones.
+        text: what was written of all of them.
+        now: when.
+    """
+    whole = (new, *updated)
+    return Note(
+        id=successor_id(new.id),
+        app_id=new.app_id,
+        user_id=new.user_id,
+        session_id=shared_session(whole),
+        created_by=new.created_by,
+        memory_note=text,
+        tags=_merge_items(note.tags for note in whole),
+        keywords=_merge_items(note.keywords for note in whole),
+        semantic_queries=_merge_items(note.semantic_queries for note in whole),
+        follow_up_potential=_merge_items(note.follow_up_potential for note in whole),
+        interaction_quality=min((note.interaction_quality for note in whole), key=_DEPTHS.index),
+        status="active",
+        status_reason="consolidated",
+        created_at=now,
+        updated_at=now,
+        links=tuple(note.id for note in updated),
+        task_id=new.task_id,
+    )
+
+
+def _merge_items(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return deduplicate(chain.from_iterable(parts))[:_MOST_ITEMS]
+
+
+# -- what is told -----------------------------------------------------------------------------
+
+
+def successor_id(note_id: str) -> str:
+    """The id of the note that a consolidation of this one with older ones makes."""
+    return f"{note_id}-s"
+
+
+def task_result(note: Note) -> dict[str, object]:
+    """The result of a task: how its note stands, and what was decided; no texts.
+
+    Args:
+        note: as it is stored.
+    """
+    heir = successor_id(note.id)
+    return {
+        "memory_id": note.id,
+        "status": note.status,
+        "operations": count_operations(note.resolutions),
+        "successor_id": heir if note.next_id == heir else None,
+        "degraded": list(note.degraded),
+    }
+
+
+def count_operations(resolutions: Iterable[Resolution]) -> Mapping[str, int]:
+    """How often each verdict was given; a new note that resembles none is a CREATE."""
+    counts = {"CREATE": 0, "UPDATE": 0, "DELETE": 0, "SKIP": 0}
+    for resolution in resolutions:
+        counts[resolution.operation] += 1
+    counts["CREATE"] = 0 if any(counts.values()) else 1
+    return counts

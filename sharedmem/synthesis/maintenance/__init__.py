@@ -1,0 +1,1 @@
+"""Check, repair, archive and erase the notes of an app."""

@@ -1,0 +1,435 @@
+"""Move old chains of notes to the blob store, and bring them back on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from sharedmem.archive.frames import compress, decompress
+from sharedmem.data.blobs import BlobReference, Blobs, annex_namespace
+from sharedmem.errors import ConflictError, InvalidError, NotFoundError, UnsupportedError
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.models import ArchiveReport, Note
+from sharedmem.models.notes import age_key
+from sharedmem.runtime import in_thread
+from sharedmem.synthesis.chains import ChainLocks, group_by_chain
+from sharedmem.synthesis.evolution import Embed, run_under_chain_locks
+from sharedmem.synthesis.maintenance.consistency import find_problems
+from sharedmem.synthesis.maintenance.fsck import read_all_notes, without_body
+from sharedmem.synthesis.note_repository.repository import MOST_AT_ONCE
+from sharedmem.synthesis.note_repository.serialization import chain_id_of
+from sharedmem.synthesis.protocol import NoteChange, NoteRepository, PermissionCheck, StaleNotes
+from sharedmem.synthesis.ranking import LEAST_RECENCY, decay
+
+ORPHAN_MIN_AGE_S = 3600.0
+"""A younger archive may belong to a commit that is just about to refer to it."""
+
+_FORMAT = 1
+# Of text, far above any chain of notes: what somebody else has put there must not fill the memory.
+_LONGEST_BYTES = 1 << 28
+_PACKED, _PLAIN = "json.zst", "json"
+_LOCATION = re.compile(r"blob:(?P<path>[^?]+)\?(?P<facts>.+)")
+_NOTES = TypeAdapter(tuple[Note, ...])
+
+
+class StoredArchive(NamedTuple):
+    """An archive that was written."""
+
+    location: str
+    bytes: int
+    """Of it, packed."""
+
+
+class ArchiveEntry(NamedTuple):
+    """An archive as the blob store knows it, whoever may refer to it."""
+
+    app_id: str
+    note_id: str
+    """The first note in it."""
+    path: str
+
+
+class ChainArchiveStore:
+    """The archives of one namespace.
+
+    Args:
+        blobs: where they lie.
+        namespace: whose.
+    """
+
+    def __init__(self, blobs: Blobs, namespace: str) -> None:
+        self._blobs = blobs
+        self._annex = annex_namespace(namespace)
+
+    async def put(self, app_id: str, notes: Sequence[Note]) -> StoredArchive:
+        """Store notes, and make sure that they can be read again. Two objects are written, two are read.
+
+        Args:
+            app_id: whose.
+            notes: at least one.
+
+        Raises:
+            UnavailableError: the blob store cannot be used.
+        """
+        first = notes[0].id
+        codec, body = await asyncio.to_thread(_pack, notes)
+        reference = await self._blobs.put(self._key(app_id, first), codec.encode(), body)
+        facts = {"note": first, "size": reference.size, "codec": codec}
+        location = f"blob:{reference.path}?{urlencode(facts)}"
+        if await self.get(app_id, location) != {note.id: note for note in notes}:
+            await self.remove(app_id, location)
+            raise InvalidError("archive", location, "it does not read as it was written; nothing was archived")
+        return StoredArchive(location, reference.size)
+
+    async def get(self, app_id: str, location: str) -> dict[str, Note]:
+        """The notes of an archive, by id, as they were before they were archived. Two objects are read.
+
+        Raises:
+            InvalidError: the location is none, or the archive is damaged.
+            NotFoundError: it is not there, or it is not this app's.
+            UnavailableError: the blob store cannot be used.
+            UnsupportedError: it is packed, and zstd is not installed.
+        """
+        first, reference = _parse_location(location)
+        body = await self._blobs.get(self._key(app_id, first), reference)
+        return await in_thread(_unpack, body, reference.codec, location)
+
+    async def remove(self, app_id: str, location: str) -> None:
+        """Remove an archive, and its content if no other has the same; one that is gone already is fine."""
+        first, reference = _parse_location(location)
+        await self._blobs.remove(self._key(app_id, first), reference.path)
+
+    async def list_archives(self, *, older_than_s: float = ORPHAN_MIN_AGE_S) -> AsyncIterator[ArchiveEntry]:
+        """All archives that are there; whether a note still refers to each is the caller's to ask.
+
+        Args:
+            older_than_s: younger ones are left out.
+
+        Raises:
+            UnavailableError: the blob store cannot be used.
+        """
+        async for key, path in self._blobs.referrers(self._annex, older_than_s=older_than_s):
+            app_id, note_id = orjson.loads(key.partition(":")[2])
+            yield ArchiveEntry(app_id, note_id, path)
+
+    async def drop(self, loose: ArchiveEntry) -> None:
+        """Remove an archive that nobody refers to."""
+        await self._blobs.remove(self._key(loose.app_id, loose.note_id), loose.path)
+
+    def _key(self, app_id: str, first: str) -> str:
+        return f"{self._annex}:{orjson.dumps([app_id, first]).decode()}"
+
+
+def archive_path(location: str) -> str:
+    """The path of an archive, as `ArchiveEntry` has it."""
+    return location.removeprefix("blob:").partition("?")[0]
+
+
+def _parse_location(location: str) -> tuple[str, BlobReference]:
+    """The first note of an archive, and where it lies."""
+    found = _LOCATION.fullmatch(location)
+    facts = dict(parse_qsl(found["facts"])) if found else {}
+    if found is None or not facts.keys() >= {"note", "size", "codec"} or not facts["size"].isdigit():
+        raise InvalidError("archival_location", location, "it leads to no archive of ours")
+    path = found["path"]
+    sha256 = path.split("/")[-2] if "/" in path else ""
+    reference = BlobReference(path=path, size=int(facts["size"]), sha256=sha256, content_type="", codec=facts["codec"])
+    return facts["note"], reference
+
+
+def _pack(notes: Sequence[Note]) -> tuple[str, bytes]:
+    told = {"format": _FORMAT, "notes": [note.model_dump(mode="json") for note in notes]}
+    text = orjson.dumps(told)
+    try:
+        return _PACKED, compress(text)
+    except UnsupportedError:
+        return _PLAIN, text
+
+
+def _unpack(body: bytes, codec: str, location: str) -> dict[str, Note]:
+    text = decompress(body, location, max_bytes=_LONGEST_BYTES) if codec == _PACKED else body
+    try:
+        told = orjson.loads(text)
+        if told["format"] != _FORMAT:
+            raise NotFoundError("archive of a known format", location, "a newer sharedmem has written it; upgrade")
+        return {note.id: note for note in _NOTES.validate_python(told["notes"])}
+    except (KeyError, TypeError, orjson.JSONDecodeError, ValidationError) as error:
+        raise InvalidError("archival_location", location, f"what lies there is no archive of notes: {error}") from error
+
+
+_RETIRED_OR_ACTIVE = ("active", "updated")
+
+
+def has_faded(note: Note, *, now: datetime, after_days: int) -> bool:
+    """Whether a note is old enough to be put away, and its recency has fallen below 0.01.
+
+    Source: "Self-Evolving Composite Memory Synthesis Architecture", Memory Evolution Decay and Long-Term Storage. The
+    recency that scores go by never falls below 0.01, so that by the letter nothing would ever be archived: here it
+    counts without that floor (`scoring.decay`), and is below it after 50,429 hours, some 5.8 years. Age counts from
+    when the note was made or last changed, whatever came later.
+
+    Args:
+        note: which.
+        now: when.
+        after_days: least age in days.
+    """
+    age = now - max(note.created_at, note.updated_at)
+    return age >= timedelta(days=after_days) and decay(note.created_at, note.updated_at, now=now) < LEAST_RECENCY
+
+
+def is_archivable(chain: Sequence[Note], *, now: datetime, after_days: int) -> bool:
+    """Whether a whole chain may be archived: all of it has faded, its head is active or updated, and it is sound.
+
+    A chain goes whole or not at all: an old version of a memory that was changed lately stays with it.
+
+    Args:
+        chain: all notes that hang together.
+        now: when.
+        after_days: least age in days.
+    """
+    heads = [note for note in chain if note.next_id is None]
+    if len(heads) != 1 or heads[0].status not in _RETIRED_OR_ACTIVE or find_problems(chain):
+        return False
+    return all(has_faded(note, now=now, after_days=after_days) for note in chain if note.status != "archived")
+
+
+class ChainArchiver:
+    """Puts chains of one namespace away, and brings them back.
+
+    Args:
+        minds: what the hub lends.
+        shelf: where the notes are.
+        chains: the locks of their chains.
+        archives: where their texts go.
+        embed: makes their vectors when they come back.
+        permit: raises where a note must stay where it is.
+    """
+
+    def __init__(
+        self,
+        minds: KnowledgeContext,
+        *,
+        shelf: NoteRepository,
+        chains: ChainLocks,
+        archives: ChainArchiveStore,
+        embed: Embed,
+        permit: PermissionCheck,
+    ) -> None:
+        self._permit = permit
+        self._shelf = shelf
+        self._chains = chains
+        self._archives = archives
+        self._embed = embed
+        self._clock = minds.clock
+        self._after_days = minds.settings.synthesis_archive_after_days
+
+    async def archive(
+        self, app_id: str, *, dry_run: bool = False, progress: Callable[[int], None] | None = None
+    ) -> ArchiveReport:
+        """Put away what has faded (see `is_archivable`).
+
+        Of each chain the texts, messages and vectors go into one archive in the blob store, which is read back before
+        anything else happens; then, in one commit under the chain's lock, its notes become `archived`/`age_decay` and
+        remember where that is. A crash between the two leaves an archive that nobody refers to: the next call archives
+        the chain again, and removes the other once it is an hour old.
+
+        Args:
+            app_id: whose.
+            dry_run: whether to tell only what would be archived.
+            progress: called with the number of notes looked at so far.
+
+        Raises:
+            ConflictError: others change a chain all the time, or hold its lock; what was archived until then stays so.
+            AccessDeniedError, UnavailableError: as the shelf and the blob store.
+        """
+        notes = [without_body(note) async for page in read_all_notes(self._shelf, app_id, progress) for note in page]
+        ripe = [chain for chain in group_by_chain(notes) if self._is_ripe(chain)]
+        if not dry_run:
+            self._check_authors(note for chain in ripe for note in chain)
+        archived: list[str] = []
+        written = chains = 0
+        for chain in ripe:
+            ids, size = (_to_archive(chain), 0) if dry_run else await self._put_away(app_id, chain)
+            archived += ids
+            written += size
+            chains += bool(ids)
+        if notes and not dry_run:
+            await self._sweep(app_id, notes)
+        return ArchiveReport(
+            app_id=app_id,
+            looked_at=len(notes),
+            archived=tuple(sorted(archived)),
+            chains=chains,
+            bytes=written,
+            dry_run=dry_run,
+        )
+
+    async def recall_archived(self, app_id: str, memory_id: str) -> Note:
+        """A memory with its text and messages, also when it is archived; nothing changes. Two reads of the blob store.
+
+        Raises:
+            NotFoundError: there is no such memory, or its archive is gone.
+            UnavailableError: the blob store cannot be read.
+        """
+        note = await self._one(app_id, memory_id)
+        if note.archival_location is None:
+            return note
+        try:
+            kept = (await self._archives.get(app_id, note.archival_location))[memory_id]
+        except (NotFoundError, KeyError):
+            now = await self._one(app_id, memory_id)
+            if now.archival_location is None:  # it came back in this moment
+                return now
+            raise
+        return note.model_copy(update={"memory_note": kept.memory_note, "messages": kept.messages})
+
+    async def archived(
+        self, app_id: str, *, user_id: str | None = None, words: str = "", limit: int = 100
+    ) -> list[Note]:
+        """The memories that are archived, without their texts, newest first; searches do not find them any more.
+
+        Looks through all notes of the app, two round trips for every 500.
+
+        Args:
+            app_id: whose.
+            user_id: None means all users.
+            words: only memories that have each of these in their tags, keywords, queries or open questions; any case.
+            limit: how many at most.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as the shelf.
+        """
+        wanted = words.casefold().split()
+        found = [
+            note
+            async for page in read_all_notes(self._shelf, app_id)
+            for note in page
+            if note.status == "archived" and user_id in (None, note.user_id) and _contains_words(note, wanted)
+        ]
+        return sorted(found, key=age_key, reverse=True)[: max(limit, 0)]
+
+    async def unarchive(self, app_id: str, memory_id: str) -> Note:
+        """Bring a chain back from the archive: its notes are what they were, and found by searches again.
+
+        Its age begins anew, so that it is not archived again at once. The archive is removed after that.
+
+        Args:
+            app_id: whose.
+            memory_id: any note of the chain; one that is not archived is answered as it is.
+
+        Raises:
+            NotFoundError: there is no such memory, or its archive is gone.
+            ConflictError: others change the chain all the time, or hold its lock.
+            UnavailableError: the blob store cannot be read.
+        """
+        note = await self._one(app_id, memory_id)
+        if note.archival_location is None:
+            return note
+        location = note.archival_location
+        kept = await self._archives.get(app_id, location)
+        vectors = {id_: await self._embed(one.memory_note) for id_, one in kept.items()}
+
+        async def work(fences: Mapping[str, int]) -> Note | StaleNotes | set[str]:
+            now = await self._shelf.get(app_id, list(kept))
+            needed = {chain_id_of(one) for one in now.values()}
+            if not needed <= fences.keys():
+                return needed
+            self._check_authors(now.values())
+            changes = [
+                NoteChange(one, kept[id_].status, kept[id_].status_reason, body=kept[id_], vector=vectors[id_])
+                for id_, one in now.items()
+                if one.archival_location == location
+            ]
+            behind = await self._commit(app_id, changes, fences)
+            return behind or await self._one(app_id, memory_id)
+
+        back = await run_under_chain_locks(self._chains, app_id, kept.values(), work)
+        await self._archives.remove(app_id, location)
+        return back
+
+    # -- parts
+
+    def _is_ripe(self, chain: Sequence[Note]) -> bool:
+        return is_archivable(chain, now=self._clock.now(), after_days=self._after_days)
+
+    async def _one(self, app_id: str, memory_id: str) -> Note:
+        note = (await self._shelf.get(app_id, [memory_id])).get(memory_id)
+        if note is None:
+            raise NotFoundError("memory", memory_id, f"app {app_id!r} has none of that id")
+        return note
+
+    def _check_authors(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            self._permit(note)
+
+    async def _put_away(self, app_id: str, chain: Sequence[Note]) -> tuple[list[str], int]:
+        """Archive one chain; the ids of its notes and the bytes written, none of a chain that was changed meanwhile."""
+        ids = [note.id for note in chain]
+
+        async def work(fences: Mapping[str, int]) -> tuple[list[str], int] | StaleNotes | set[str]:
+            now = await self._shelf.get(app_id, ids)
+            if now.keys() != set(ids) or not self._is_ripe(list(now.values())):
+                return [], 0
+            needed = {chain_id_of(note) for note in now.values()}
+            if not needed <= fences.keys():
+                return needed
+            self._check_authors(now.values())
+            leaving = [now[id_] for id_ in _to_archive(now.values())]
+            return await self._archived(app_id, leaving, fences)
+
+        return await run_under_chain_locks(self._chains, app_id, chain, work)
+
+    async def _archived(
+        self, app_id: str, notes: Sequence[Note], fences: Mapping[str, int]
+    ) -> tuple[list[str], int] | StaleNotes:
+        archive = await self._archives.put(app_id, notes)
+        behind = await self._commit(app_id, [self._leaving(note, archive) for note in notes], fences)
+        if behind is not None:
+            await self._archives.remove(app_id, archive.location)
+            return behind
+        return [note.id for note in notes], archive.bytes
+
+    def _leaving(self, note: Note, archive: StoredArchive) -> NoteChange:
+        return NoteChange(
+            note,
+            status="archived",
+            reason="age_decay",
+            archived_at=self._clock.now(),
+            archival_location=archive.location,
+            drops_body=True,
+        )
+
+    async def _commit(self, app_id: str, changes: Sequence[NoteChange], fences: Mapping[str, int]) -> StaleNotes | None:
+        """All changes, in one commit if the shelf takes as many; each part of them leaves notes that can be read."""
+        for first in range(0, len(changes), MOST_AT_ONCE):
+            some = changes[first : first + MOST_AT_ONCE]
+            done = await self._shelf.commit(app_id, changes=some, fences=fences)
+            if isinstance(done, StaleNotes):
+                if first:
+                    raise ConflictError(f"the chain of memory {some[0].note.id!r} was changed halfway; do it again")
+                return done
+        return None
+
+    async def _sweep(self, app_id: str, notes: Iterable[Note]) -> None:
+        """Remove archives that none of all the app's notes referred to, neither now nor when they were an hour old."""
+        referred = {archive_path(note.archival_location) for note in notes if note.archival_location is not None}
+        async for loose in self._archives.list_archives():
+            if loose.app_id == app_id and loose.path not in referred:
+                await self._archives.drop(loose)
+
+
+def _to_archive(chain: Iterable[Note]) -> list[str]:
+    return sorted(note.id for note in chain if note.status != "archived")
+
+
+def _contains_words(note: Note, wanted: Iterable[str]) -> bool:
+    kept = (*note.tags, *note.keywords, *note.semantic_queries, *note.follow_up_potential)
+    told = "\n".join(kept).casefold()
+    return all(word in told for word in wanted)

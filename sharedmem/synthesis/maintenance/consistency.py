@@ -1,0 +1,291 @@
+"""Checking: whether the notes of an app still hang together, and how they would if they were mended.
+
+All of it is decided without I/O: `plan_repair` takes every note, mends them in memory step by step, and tells each step
+as a problem. So what is told and what a repair does are the same thing, and notes that were mended have no problem
+left.
+
+What must hold: a note that was retired names its successor (`next_id`), and that one names it among its `sources`; no
+way along `next_id` comes back or leads to another user; each chain has one head; everything that was retired is reached
+from a head that is alive or archived, except what a user deleted by hand. Then every message is still reached, too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from sharedmem.models import Note, NoteProblem, NoteStatus, StatusReason
+from sharedmem.models.notes import age_key
+from sharedmem.synthesis.note_repository.serialization import chain_id_of
+
+_LIVE_STATUSES = ("active", "conflict_pending")
+
+
+class RepairPlan(NamedTuple):
+    """What was found, and how it would be."""
+
+    problems: tuple[NoteProblem, ...]
+    changed: tuple[Note, ...]
+    """The notes that would change, as they would be then, by id."""
+    chains: int
+    """How many there are then."""
+
+
+def find_problems(notes: Iterable[Note]) -> list[NoteProblem]:
+    """What is wrong with the notes of an app, by note. Linear in the notes and their sources.
+
+    Args:
+        notes: all of them; texts and messages are not looked at.
+    """
+    return list(plan_repair(notes).problems)
+
+
+def plan_repair(notes: Iterable[Note]) -> RepairPlan:
+    """The notes of an app as a repair would leave them. Linear in the notes and their sources.
+
+    Args:
+        notes: all of them; texts and messages are not looked at.
+    """
+    return _RepairPlanner(notes).done()
+
+
+def is_current(note: Note) -> bool:
+    """Whether it stands for its chain: it is alive, archived with its chain, or was deleted by hand."""
+    return note.status in (*_LIVE_STATUSES, "archived") or is_deleted_by_hand(note)
+
+
+def is_deleted_by_hand(note: Note) -> bool:
+    """Whether a user has deleted it."""
+    return note.status == "deleted" and note.status_reason == "manual_update"
+
+
+class _UnionFind:
+    """Which notes have come together, by union of sets; each set has a note that nothing follows."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self._above = {id_: id_ for id_ in ids}
+
+    def of(self, id_: str) -> str:
+        """What stands for the set that a note is in."""
+        above = self._above
+        while above[id_] != id_:
+            above[id_] = above[above[id_]]
+            id_ = above[id_]
+        return id_
+
+    def join(self, below: str, above: str) -> None:
+        """Put the set of one under that of the other."""
+        self._above[self.of(below)] = self.of(above)
+
+
+class _NoteDraft:
+    """A note while it is mended."""
+
+    def __init__(self, note: Note) -> None:
+        self.note = note
+        self.next = note.next_id
+        self.sources = list(dict.fromkeys(note.sources))
+        self.status: NoteStatus = note.status
+        self.reason: StatusReason = note.status_reason
+
+    @property
+    def result(self) -> Note:
+        return self.note.model_copy(
+            update={
+                "next_id": self.next,
+                "sources": tuple(self.sources),
+                "status": self.status,
+                "status_reason": self.reason,
+            }
+        )
+
+    @property
+    def is_changed(self) -> bool:
+        before = self.note.next_id, self.note.sources, self.note.status, self.note.status_reason
+        return before != (self.next, tuple(self.sources), self.status, self.reason)
+
+    def retire(self) -> None:
+        if self.status in _LIVE_STATUSES:
+            self.status, self.reason = "updated", "manual_update"
+
+
+class _RepairPlanner:
+    """One pass over all notes; each step leaves what the next one relies on."""
+
+    def __init__(self, notes: Iterable[Note]) -> None:
+        ordered = sorted(notes, key=age_key)
+        self._all = {note.id: _NoteDraft(note) for note in ordered}
+        self._found: list[NoteProblem] = []
+
+    def done(self) -> RepairPlan:
+        self._drop_missing_sources()
+        self._cut_dangling_successors()
+        self._break_cycles()
+        self._add_missing_sources()
+        trees = self._trees()
+        split = self._settle_claims(trees)
+        self._join_heads(trees, split)
+        self._settle_statuses()
+        changed = sorted((state.result for state in self._all.values() if state.is_changed), key=lambda note: note.id)
+        heads = sum(state.next is None for state in self._all.values())
+        told = sorted(self._found, key=lambda problem: (problem.note_id, problem.kind, problem.explanation))
+        return RepairPlan(tuple(told), tuple(changed), heads)
+
+    def _tell(self, kind: str, note_id: str, explanation: str, repair: str) -> None:
+        problem = {"kind": kind, "note_id": note_id, "explanation": explanation, "repair": repair}
+        self._found.append(NoteProblem.model_validate(problem))
+
+    # -- steps
+
+    def _drop_missing_sources(self) -> None:
+        for id_, state in self._all.items():
+            if len(state.sources) < len(state.note.sources):
+                self._leave_out(id_, "it names a source more than once", "each is named once")
+            for source in list(state.sources):
+                why = "is itself" if source == id_ else self._lacks(state, source)
+                if why:
+                    self._leave_out(id_, f"its source {source!r} {why}")
+                    state.sources.remove(source)
+
+    def _leave_out(self, id_: str, explanation: str, repair: str = "it is left out of the sources") -> None:
+        self._tell("missing_source", id_, explanation, repair)
+
+    def _cut_dangling_successors(self) -> None:
+        for id_, state in self._all.items():
+            if state.next is None:
+                continue
+            if state.next == id_:
+                self._tell("cycle", id_, "it is its own successor", "it stands for its chain again")
+                state.next = None
+            elif why := self._lacks(state, state.next):
+                explanation = f"its successor {state.next!r} {why}"
+                self._tell("dangling_next", id_, explanation, "it stands for its chain again")
+                state.next = None
+
+    def _lacks(self, state: _NoteDraft, other: str) -> str:
+        """Why a note can have nothing to do with another one; empty if it can."""
+        if other not in self._all:
+            return "does not exist"
+        # Chains never go from one user to another: nobody is to read what somebody else has said.
+        return "" if self._all[other].note.user_id == state.note.user_id else "belongs to another user"
+
+    def _break_cycles(self) -> None:
+        settled: set[str] = set()
+        for start in self._all:
+            way: dict[str, None] = {}
+            here: str | None = start
+            while here is not None and here not in settled and here not in way:
+                way[here] = None
+                here = self._all[here].next
+            if here is not None and here in way:
+                ring = list(way)[list(way).index(here) :]
+                self._open(ring)
+            settled.update(way)
+
+    def _open(self, ring: Sequence[str]) -> None:
+        newest = max(ring, key=lambda id_: age_key(self._all[id_].note))
+        state = self._all[newest]
+        after = state.next
+        assert after is not None
+        explanation = f"the way along its successors comes back to it, over {len(ring)} notes"
+        self._tell("cycle", newest, explanation, "it, the newest of them, stands for its chain again")
+        state.next = None
+        if newest in self._all[after].sources:
+            self._all[after].sources.remove(newest)
+
+    def _add_missing_sources(self) -> None:
+        named = {id_: set(state.sources) for id_, state in self._all.items()}
+        for id_, state in self._all.items():
+            if state.next is not None and id_ not in named[state.next]:
+                explanation = f"its successor {state.next!r} does not name it among its sources"
+                self._tell("unreachable", id_, explanation, f"{state.next!r} names it among its sources")
+                self._all[state.next].sources.append(id_)
+
+    def _trees(self) -> _UnionFind:
+        trees = _UnionFind(self._all)
+        for id_, state in self._all.items():
+            if state.next is not None:
+                trees.join(id_, state.next)
+        return trees
+
+    def _settle_claims(self, trees: _UnionFind) -> list[tuple[str, str]]:
+        """Sources that do not point back; answers pairs of notes whose trees are parts of one chain."""
+        split = []
+        for id_, state in self._all.items():
+            for source in [one for one in state.sources if self._all[one].next != id_]:
+                is_apart = trees.of(source) != trees.of(id_)
+                other = self._all[source].next
+                if other is None and is_apart:
+                    self._follow(source, id_, trees)
+                    continue
+                why = "is the head that it leads to" if other is None else f"has another successor, {other!r}"
+                self._leave_out(id_, f"its source {source!r} {why}")
+                state.sources.remove(source)
+                if is_apart:
+                    split.append((source, id_))
+        return split
+
+    def _follow(self, source: str, successor: str, trees: _UnionFind) -> None:
+        explanation = f"it is a source of {successor!r} and names no successor"
+        self._tell("not_retired", source, explanation, f"{successor!r} becomes its successor")
+        self._all[source].next = successor
+        self._all[source].retire()
+        trees.join(source, successor)
+
+    def _join_heads(self, trees: _UnionFind, split: Iterable[tuple[str, str]]) -> None:
+        groups = _UnionFind(self._all)
+        for id_, state in self._all.items():
+            if state.next is not None:
+                groups.join(id_, state.next)
+        for one, other in split:
+            groups.join(one, other)
+        first_head: dict[tuple[str, str], str] = {}
+        for id_, state in self._all.items():
+            if state.next is None:
+                chain = state.note.user_id, chain_id_of(state.note)
+                groups.join(id_, first_head.setdefault(chain, id_))
+        heads: defaultdict[str, list[str]] = defaultdict(list)
+        for id_, state in self._all.items():
+            if state.next is None:
+                heads[groups.of(id_)].append(id_)
+        for rivals in heads.values():
+            self._unite(rivals, trees)
+
+    def _unite(self, rivals: Sequence[str], trees: _UnionFind) -> None:
+        """The newest one that is alive takes the place of the others; what stood in them stays reached."""
+        head = max(rivals, key=self._precedence)
+        for id_ in rivals:
+            if id_ == head:
+                continue
+            state = self._all[id_]
+            explanation = f"its chain {chain_id_of(state.note)!r} has another head, {head!r}"
+            self._tell("two_heads", id_, explanation, f"{head!r} becomes its successor, and names it among its sources")
+            state.next = head
+            state.retire()
+            self._all[head].sources.append(id_)
+            trees.join(id_, head)
+
+    def _precedence(self, id_: str) -> tuple[int, datetime, str]:
+        state = self._all[id_]
+        if state.status in _LIVE_STATUSES:
+            rank = 2
+        elif is_current(state.note):
+            rank = 0
+        else:
+            rank = 1  # it is to stand for its chain again
+        return rank, *age_key(state.note)
+
+    def _settle_statuses(self) -> None:
+        lost = {problem.note_id for problem in self._found if problem.kind in ("dangling_next", "cycle")}
+        for id_, state in self._all.items():
+            if state.next is not None and state.status in _LIVE_STATUSES:
+                explanation = f"it is {state.status} though {state.next!r} has taken its place"
+                self._tell("not_retired", id_, explanation, "it becomes updated")
+                state.retire()
+            elif state.next is None and not is_current(state.result):
+                if id_ not in lost:
+                    explanation = f"it is {state.status}, and no note has taken its place"
+                    self._tell("unreachable", id_, explanation, "it becomes active again")
+                state.status, state.reason = "active", "manual_update"

@@ -1,0 +1,326 @@
+"""Erase notes for good: all of a user or an app, or retired notes by retention rules."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from sharedmem.clock import Clock
+from sharedmem.models import ForgetReport, Note, RetentionRules
+from sharedmem.models.notes import sort_by_succession
+from sharedmem.synthesis.chains import ChainLocks, group_by_chain
+from sharedmem.synthesis.evolution import run_under_chain_locks
+from sharedmem.synthesis.maintenance.chain_archive import ChainArchiveStore
+from sharedmem.synthesis.maintenance.consistency import plan_repair
+from sharedmem.synthesis.maintenance.fsck import read_all_notes, without_body
+from sharedmem.synthesis.note_repository.serialization import chain_id_of
+from sharedmem.synthesis.protocol import NoteChange, NoteRepository, PermissionCheck, StaleNotes
+
+ForgetTasks = Callable[[str, str | None], Awaitable[int]]
+"""Discards what is still to be done for an app, or one of its users; answers how much it was."""
+
+CheckTasks = Callable[[str, str | None], Awaitable[None]]
+"""Raises where some of that must not be discarded."""
+
+_ROUNDS = 3
+
+
+class ErasureCounts:
+    """What was erased, or would be, while it is counted.
+
+    Args:
+        app_id: whose.
+        user_id: None means everybody's.
+        dry_run: whether nothing is erased.
+    """
+
+    def __init__(self, app_id: str, user_id: str | None, *, dry_run: bool) -> None:
+        self._app_id = app_id
+        self._user_id = user_id
+        self._dry_run = dry_run
+        self._moments: tuple[datetime, ...] = ()
+        self._locations: set[str] = set()
+        self._messages = 0
+        self.ids: set[str] = set()
+        self.tasks = 0
+
+    def count(self, notes: Iterable[Note]) -> None:
+        """Count some notes."""
+        for note in notes:
+            self.ids.add(note.id)
+            self._messages += len(note.messages)
+            self._moments = (
+                min(note.created_at, *self._moments, note.created_at),
+                max(note.created_at, *self._moments, note.created_at),
+            )
+            if note.archival_location is not None:
+                self._locations.add(note.archival_location)
+
+    def report(self) -> ForgetReport:
+        """What was counted."""
+        oldest, newest = (self._moments[0], self._moments[1]) if self._moments else (None, None)
+        return ForgetReport(
+            app_id=self._app_id,
+            user_id=self._user_id,
+            notes=len(self.ids),
+            messages=self._messages,
+            archives=len(self._locations),
+            tasks=self.tasks,
+            oldest=oldest,
+            newest=newest,
+            dry_run=self._dry_run,
+        )
+
+
+class NoteEraser:
+    """Erases the notes of one namespace.
+
+    Args:
+        shelf: where the notes are.
+        archives: where those lie that were put away.
+        check_tasks: raises where something must not be discarded.
+        tasks: who discards what is still to be done.
+        permit: raises where a note must stay.
+    """
+
+    def __init__(
+        self,
+        *,
+        shelf: NoteRepository,
+        archives: ChainArchiveStore,
+        check_tasks: CheckTasks,
+        tasks: ForgetTasks,
+        permit: PermissionCheck,
+    ) -> None:
+        self._check_tasks = check_tasks
+        self._permit = permit
+        self._shelf = shelf
+        self._archives = archives
+        self._tasks = tasks
+
+    async def forget(
+        self,
+        app_id: str,
+        user_id: str | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> ForgetReport:
+        """Erase notes with their messages and archives, what waits to be made of conversations, and answers of models.
+
+        Here and in the durable tier; nothing can bring them back. Page by page, tasks first: when it is broken off,
+        call it again and it goes on. What models have answered is remembered without names: all of the app's goes.
+        A task that is worked on while this runs, or a conversation of that user that is told meanwhile, may leave a
+        note behind the last look: forget once more when nobody adds for that user any longer. Vectors of texts expire
+        in the caches by themselves, results of tasks that are done after `synthesis_result_s`, and archives that a
+        crash left behind go with the next `archive`. Messages that are archived are not counted: their archives are.
+
+        Args:
+            app_id: whose.
+            user_id: None means all users of the app.
+            dry_run: whether to count only; tasks are not counted then.
+            progress: called with the number of notes looked at so far.
+
+        Raises:
+            AccessDeniedError: this actor may not write the namespace's notes.
+            UnavailableError: the server, the durable tier or the blob store cannot be reached.
+        """
+        erasure = ErasureCounts(app_id, user_id, dry_run=dry_run)
+        if dry_run:
+            async for page in read_all_notes(self._shelf, app_id, progress):
+                erasure.count(_notes_of_user(page, user_id))
+            return erasure.report()
+        await self._check_tasks(app_id, user_id)
+        async for page in read_all_notes(self._shelf, app_id):
+            self._check_authors(_notes_of_user(page, user_id))
+        erasure.tasks = await self._tasks(app_id, user_id)
+        for _ in range(_ROUNDS):
+            if not await self._sweep_through(erasure, app_id, user_id, progress):
+                break
+        await self._drop_orphaned_archives(app_id, None if user_id is None else erasure.ids)
+        await self._shelf.clear_answers(app_id)
+        return erasure.report()
+
+    def _check_authors(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            self._permit(note)
+
+    async def _sweep_through(
+        self, erasure: ErasureCounts, app_id: str, user_id: str | None, progress: Callable[[int], None] | None
+    ) -> bool:
+        """Erase what is there; whether there was anything, and so may be more that came meanwhile."""
+        found = False
+        async for page in read_all_notes(self._shelf, app_id, progress):
+            gone = _notes_of_user(page, user_id)
+            self._check_authors(gone)
+            erasure.count(gone)
+            await erase_notes(self._shelf, self._archives, app_id, gone)
+            found = found or bool(gone)
+        return found
+
+    async def _drop_orphaned_archives(self, app_id: str, ids: Container[str] | None) -> None:
+        """Remove archives that were written and never referred to, of these notes; None: of the whole app."""
+        async for loose in self._archives.list_archives(older_than_s=float("-inf")):
+            if loose.app_id == app_id and (ids is None or loose.note_id in ids):
+                await self._archives.drop(loose)
+
+
+async def erase_notes(shelf: NoteRepository, archives: ChainArchiveStore, app_id: str, notes: Iterable[Note]) -> None:
+    """Erase notes with their archives for good. The archives go first: what is left of a crash still leads to them.
+
+    Args:
+        shelf: where the notes are.
+        archives: where their texts may be.
+        app_id: whose.
+        notes: which; whoever shares an archive with one of them loses it as well.
+    """
+    gone = list(notes)
+    for location in dict.fromkeys(note.archival_location for note in gone):
+        if location is not None:
+            await archives.remove(app_id, location)
+    if gone:
+        await shelf.erase(app_id, [note.id for note in gone])
+
+
+def _notes_of_user(notes: Iterable[Note], user_id: str | None) -> list[Note]:
+    return [note for note in notes if user_id is None or note.user_id == user_id]
+
+
+# A note that its successor does not name any more, or one that is erased but still named.
+_REPAIRABLE_PROBLEMS = ("unreachable", "missing_source")
+
+
+def expired_notes(chain: Sequence[Note], rules: RetentionRules, *, now: datetime) -> list[Note]:
+    """The notes of a chain that may be erased: those that a rule names, as far as all that they came from goes as well.
+
+    So what stays of a chain hangs together, and its newest versions stay longest. Of notes that share an archive all
+    go or none. Nothing of a damaged chain goes: repair it first. One that this was broken off in goes on.
+
+    Args:
+        chain: all notes that hang together.
+        rules: which notes.
+        now: when.
+    """
+    found = plan_repair(chain)
+    if any(problem.kind not in _REPAIRABLE_PROBLEMS for problem in found.problems):
+        return []
+    changed = {note.id: note for note in found.changed}
+    chain = [changed.get(note.id, note) for note in chain]
+    named = {note.id for note in chain if _matches_rule(note, rules, now)}
+    while True:
+        gone = _with_predecessors(chain, named)
+        going = {note.id for note in gone}
+        needed = {note.archival_location for note in chain if note.id not in going} - {None}
+        spared = {note.id for note in gone if note.archival_location in needed}
+        if not spared:
+            return gone
+        named -= spared
+
+
+def _with_predecessors(chain: Sequence[Note], named: Container[str]) -> list[Note]:
+    gone: dict[str, Note] = {}
+    for note in sort_by_succession(chain):
+        if note.id in named and all(source in gone for source in note.sources):
+            gone[note.id] = note
+    return list(gone.values())
+
+
+def _matches_rule(note: Note, rules: RetentionRules, now: datetime) -> bool:
+    if rules.keeps_heads and note.next_id is None:
+        return False
+    age = now - max(note.created_at, note.updated_at)
+    return any(
+        note.status in rule.statuses and note.kind in rule.kinds and age >= timedelta(days=rule.max_age_days)
+        for rule in rules.rules
+    )
+
+
+class NoteRetention:
+    """Applies rules to the notes of one namespace.
+
+    Args:
+        shelf: where the notes are.
+        chains: the locks of their chains.
+        archives: where those lie that were put away.
+        clock: the time to go by.
+        permit: raises where a note must stay.
+    """
+
+    def __init__(
+        self,
+        *,
+        shelf: NoteRepository,
+        chains: ChainLocks,
+        archives: ChainArchiveStore,
+        clock: Clock,
+        permit: PermissionCheck,
+    ) -> None:
+        self._permit = permit
+        self._shelf = shelf
+        self._chains = chains
+        self._archives = archives
+        self._clock = clock
+
+    async def apply(
+        self,
+        app_id: str,
+        rules: RetentionRules,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> ForgetReport:
+        """Erase for good what the rules name (see `expired_notes`), chain by chain, each under its lock.
+
+        What stays stops naming what goes, and only then that is erased: when it is broken off, the next call goes on.
+
+        Args:
+            app_id: whose.
+            rules: what may go.
+            dry_run: whether to count only.
+            progress: called with the number of notes looked at so far.
+
+        Raises:
+            ConflictError: others change a chain all the time, or hold its lock; what went until then is gone.
+            AccessDeniedError, UnavailableError: as the shelf and the blob store.
+        """
+        erasure = ErasureCounts(app_id, None, dry_run=dry_run)
+        notes = [without_body(note) async for page in read_all_notes(self._shelf, app_id, progress) for note in page]
+        chains = list(group_by_chain(notes))
+        if not dry_run:
+            self._check_authors(note for chain in chains for note in expired_notes(chain, rules, now=self._clock.now()))
+        for chain in chains:
+            gone = expired_notes(chain, rules, now=self._clock.now())
+            if gone and dry_run:
+                erasure.count((await self._shelf.get(app_id, [note.id for note in gone])).values())
+            elif gone:
+                erasure.count(await self._shortened(app_id, chain, rules))
+        return erasure.report()
+
+    def _check_authors(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            self._permit(note)
+
+    async def _shortened(self, app_id: str, chain: Sequence[Note], rules: RetentionRules) -> list[Note]:
+        ids = [note.id for note in chain]
+
+        async def work(fences: Mapping[str, int]) -> list[Note] | StaleNotes | set[str]:
+            now = await self._shelf.get(app_id, ids)
+            needed = {chain_id_of(note) for note in now.values()}
+            if not needed <= fences.keys():
+                return needed
+            gone = expired_notes(list(now.values()), rules, now=self._clock.now())
+            self._check_authors(gone)
+            done = await self._shelf.commit(app_id, changes=_without_sources(now.values(), gone), fences=fences)
+            if isinstance(done, StaleNotes):
+                return done
+            await erase_notes(self._shelf, self._archives, app_id, gone)
+            return gone
+
+        return await run_under_chain_locks(self._chains, app_id, chain, work)
+
+
+def _without_sources(notes: Iterable[Note], gone: Iterable[Note]) -> list[NoteChange]:
+    """What stays of a chain, once it names no source that goes."""
+    ids = {note.id for note in gone}
+    staying = (note for note in notes if note.id not in ids and not ids.isdisjoint(note.sources))
+    return [NoteChange(note, sources=tuple(one for one in note.sources if one not in ids)) for note in staying]

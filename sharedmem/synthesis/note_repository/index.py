@@ -1,0 +1,138 @@
+"""The search index of notes: its fields, the terms of notes that lack them, and reindexing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sharedmem.errors import AccessDeniedError, InternalError, SharedMemoryError
+from sharedmem.index_maintenance import IndexedRecords, RecordReindexer
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.redis.keys import SHARED_SCOPE
+from sharedmem.redis.replies import Argument, Command
+from sharedmem.redis.scripts.notes import NOTE_FAMILY, NoteScripts
+from sharedmem.runtime.background import BackgroundTask
+from sharedmem.search.protocol import IndexProgress, RecordFamily
+from sharedmem.synthesis.note_repository.serialization import decode_note, note_terms
+
+TAGS = ("ns", "app", "user", "session", "status")
+NUMBERS = ("at",)
+"""`at`: milliseconds since 1970 at which it was made."""
+
+
+def note_family(model: str, dimension: int) -> RecordFamily:
+    """How notes are found, with the vectors of an embedder."""
+    return RecordFamily(NOTE_FAMILY, TAGS, NUMBERS, model, dimension)
+
+
+class MissingTermsFiller:
+    """Gives the notes of one namespace the words that they lack.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose notes.
+    """
+
+    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
+        self._minds = minds
+        self._namespace = namespace
+        self._searched = IndexedRecords(minds, minds.notes, namespace)
+        self._noting = NoteScripts(minds.sender)
+        self._work: BackgroundTask | None = None
+        self._is_done = False
+
+    @classmethod
+    def of(cls, minds: KnowledgeContext, namespace: str) -> MissingTermsFiller:
+        """The one that all stores of a namespace share in this hub."""
+        return minds.shared(cls, namespace, lambda: cls(minds, namespace))
+
+    def wake(self) -> None:
+        """Look in the background, once a hub, for notes that lack their words; when that fails, at the next call."""
+        if not self._is_done and (self._work is None or self._work.done):
+            self._work = self._minds.background.start(f"index notes of {self._namespace}", self._run())
+
+    async def fill(self) -> int:
+        """Give all notes that lack them their words, and return how many these were.
+
+        One round trip for every 200 notes, and two more where some lack words.
+
+        Raises:
+            AccessDeniedError: this hub may not write here.
+            UnavailableError: the server cannot be reached; call it again to go on.
+        """
+        # Who gets words moves to the end of the log: it is read whole before.
+        pages = [page async for page in self._searched.pages(self._namespace)]
+        return sum([await self._filled(page) for page in pages])
+
+    async def _run(self) -> None:
+        try:
+            await self.fill()
+        except AccessDeniedError:
+            pass  # who may only read leaves them to others
+        except SharedMemoryError:
+            return
+        self._is_done = True
+
+    async def _filled(self, ids: list[str]) -> int:
+        record, line = self._minds.keyspace.record, self._minds.line
+        keys = {id_: record(NOTE_FAMILY, self._namespace, id_) for id_ in ids}
+        has = await line.read_each([("HEXISTS", key, "terms") for key in keys.values()])
+        lacking = [id_ for id_, there in zip(keys, has, strict=True) if there == 0]
+        looks: list[Command] = [("HMGET", keys[id_], "body", "version") for id_ in lacking]
+        values: list[Argument] = []
+        given: list[bytes] = []
+        for id_, reply in zip(lacking, await line.read_each(looks, aside=True) if looks else (), strict=True):
+            body, version = reply if isinstance(reply, list) else (None, None)
+            terms = self._terms(body) if isinstance(body, bytes) and isinstance(version, bytes) else None
+            if terms is not None and isinstance(version, bytes):
+                values += (id_, version, terms)
+                given.append(keys[id_])
+        if not given:
+            return 0
+        space, log = (
+            self._minds.keyspace.space(self._namespace),
+            self._minds.keyspace.record_log(NOTE_FAMILY, self._namespace),
+        )
+        return await self._noting.note_index(
+            space, SHARED_SCOPE.encode(), keys=[*given, log], field="terms", values=values
+        )
+
+    def _terms(self, body: bytes) -> str | None:
+        """The words of a note; None where another client has written something else."""
+        try:
+            return note_terms(decode_note(body, 0), self._namespace)
+        except (ValueError, InternalError):
+            return None
+
+
+class NoteReindexer(RecordReindexer):
+    """The notes that are searched in one index, before and after it is built anew.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose index; None for the one that small namespaces share.
+    """
+
+    def __init__(self, minds: KnowledgeContext, namespace: str | None) -> None:
+        super().__init__(minds, minds.notes, namespace)
+        self._noting = NoteScripts(minds.sender)
+
+    async def embed(self, progress: IndexProgress | None) -> None:
+        """Give all that lack them their words, then their vectors; may be called again to go on.
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: the server or the provider does not.
+        """
+        namespaces, _ = await self._searched.begin()
+        for namespace in namespaces:
+            await MissingTermsFiller.of(self._minds, namespace).fill()
+        await super().embed(progress)
+
+    def _text(self, id_: str, body: bytes) -> str:  # noqa: ARG002  # only graphs read what kind it is from the id
+        try:
+            return decode_note(body, 0).memory_note
+        except InternalError:
+            return ""
+
+    async def _give(self, namespace: str, keys: Sequence[bytes], vectors: Sequence[Argument]) -> None:
+        space = self._minds.keyspace.space(namespace)
+        await self._noting.note_index(space, SHARED_SCOPE.encode(), keys=keys, field="vector", values=vectors)

@@ -1,0 +1,159 @@
+"""Convert notes to and from Redis hashes and documents of the durable tier; pure functions."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import orjson
+
+from sharedmem.errors import InvalidError
+from sharedmem.models import DurableRecord, Note
+from sharedmem.redis.replies import Argument, Reply
+from sharedmem.search.tags import encode_tag
+from sharedmem.synthesis.note_text import searchable_text
+from sharedmem.text.analysis import indexed_terms, namespace_term_prefix
+
+LONGEST_NAME_BYTES = 256
+_NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
+_HALVES = re.compile(r"[\ud800-\udfff]")
+
+
+def check_key_part(field: str, name: str) -> str:
+    """An app, or the id of a note: it becomes part of a key.
+
+    Raises:
+        InvalidError: empty, over 256 bytes, or with braces or control characters in it.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidError(field, name, "give a text that is not empty")
+    if _NOT_IN_NAMES.search(name):
+        raise InvalidError(field, name, "leave out braces and control characters")
+    return _check_length(field, name)
+
+
+def check_user(field: str, name: str) -> str:
+    """A user or a session: any text, since it is a value and never part of a key.
+
+    Raises:
+        InvalidError: empty, over 256 bytes, or with half a character in it.
+    """
+    if not isinstance(name, str) or not name.strip() or _HALVES.search(name):
+        raise InvalidError(field, name, "give a text that is not empty, and properly decoded")
+    return _check_length(field, name)
+
+
+def escape_app(app_id: str) -> str:
+    """An app as a part of keys: without `/`, which ends it there."""
+    return app_id.replace("%", "%25").replace("/", "%2F")
+
+
+def unescape_app(text: str) -> str:
+    """The app that stands so in keys."""
+    return text.replace("%2F", "/").replace("%25", "%")
+
+
+def record_name(app_id: str, id_: str) -> str:
+    """How the record of a note is named in its namespace."""
+    return f"{escape_app(app_id)}/{id_}"
+
+
+def encode_note(note: Note) -> bytes:
+    """The JSON of a note, without its version."""
+    return note.model_dump_json(exclude={"version"}).encode()
+
+
+def decode_note(body: bytes, version: int) -> Note:
+    """The note of a body.
+
+    Raises:
+        ValidationError: it is none: another client has written there.
+    """
+    return Note.model_validate_json(body).model_copy(update={"version": version})
+
+
+def hash_fields(note: Note, namespace: str) -> list[Argument]:
+    """The fields of a note's hash with their values in turn, its body first, without version and vector."""
+    words: list[Argument] = ["body", encode_note(note), "facts", "-", "ns", namespace, "app", encode_tag(note.app_id)]
+    words += ("user", encode_tag(note.user_id), "status", note.status, "at", round(note.created_at.timestamp() * 1000))
+    words += ("chain", chain_id_of(note), "task", note.task_id or "", "terms", note_terms(note, namespace))
+    if note.session_id is not None:
+        words += ("session", encode_tag(note.session_id))
+    return words
+
+
+def note_terms(note: Note, namespace: str) -> str:
+    """The words by which a note is found, as its hash has them; empty while its text lies in the archive."""
+    return indexed_terms(searchable_text(note.memory_note), namespace)
+
+
+def prefixed_terms(terms: Iterable[str], namespace: str) -> frozenset[bytes]:
+    """Words of a query as the hashes of notes have them."""
+    prefix = namespace_term_prefix(namespace)
+    return frozenset(f"{prefix}{term}".encode() for term in terms)
+
+
+def word_share(wanted: frozenset[bytes], held: Reply) -> float:
+    """Which share of some words a note holds, 0 to 1.
+
+    Args:
+        wanted: as `prefixed_terms` makes them.
+        held: what the note's hash has in the field `terms`.
+    """
+    return len(wanted.intersection(held.split())) / len(wanted) if wanted and isinstance(held, bytes) else 0.0
+
+
+def chain_id_of(note: Note) -> str:
+    """The chain that a note belongs to; its own where none is said."""
+    return note.chain_id or note.id
+
+
+def _check_length(field: str, name: str) -> str:
+    if len(name.encode()) > LONGEST_NAME_BYTES:
+        raise InvalidError(field, f"{name[:40]}...", f"keep it within {LONGEST_NAME_BYTES} bytes")
+    return name
+
+
+_NOT_IN_BODY = ("version", "embedding")
+
+
+class RestoredNote(NamedTuple):
+    """A note as the durable tier has it."""
+
+    named: str
+    """As its key ends: `<app>/<id>`."""
+    version: int
+    user: str = ""
+    chain: str = ""
+    fields: tuple[Argument, ...] = ()
+    """Of its hash, each with its value behind it; none when it was erased."""
+
+    @property
+    def app(self) -> str:
+        """As it stands in keys."""
+        return self.named.partition("/")[0]
+
+    @property
+    def words(self) -> tuple[Argument, ...]:
+        """What `lua/note_restore.lua` takes."""
+        return (self.version, self.user, self.chain, len(self.fields), *self.fields)
+
+
+def parse_note_document(record: DurableRecord) -> RestoredNote:
+    """What a document says.
+
+    Raises:
+        ValueError, LookupError, TypeError: it cannot be read.
+    """
+    named = record.key.split(":", 2)[2]
+    if record.deleted:
+        return RestoredNote(named, record.stamp)
+    told: dict[str, Any] = orjson.loads(record.body)
+    body = orjson.dumps({name: value for name, value in told.items() if name not in _NOT_IN_BODY})
+    note = Note.model_validate_json(body)
+    words = hash_fields(note, record.namespace)
+    if told.get("embedding"):
+        words += ("vector", b64decode(told["embedding"]))
+    return RestoredNote(named, record.version, encode_tag(note.user_id), chain_id_of(note), tuple(words))

@@ -1,0 +1,187 @@
+"""The text of a note: its sections written out of what the agents have found, and read back.
+
+Source: "Self-Evolving Composite Memory Synthesis Architecture", Section Generation Functions. What the agents say of
+their own data (`context`) is no part of a note, and queries lie beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from sharedmem.models import ConversationSummary
+from sharedmem.synthesis.schemas import EpisodicOutput, FutureGuidance, SummaryOutput
+from sharedmem.synthesis.tag_cleanup import clean_items, deduplicate, has_content
+
+SUMMARY, BEHAVIOR = "Summary", "Behavioral Patterns"
+EXPERIENCE, GUIDANCE = "Experience Learnings", "Guidance"
+SECTIONS = (SUMMARY, BEHAVIOR, EXPERIENCE, GUIDANCE)
+TAGS, KEYWORDS, DEPTH, FOLLOW_UPS = "Tags", "Keywords", "Content depth", "Follow-up areas"
+FOOTER = (TAGS, KEYWORDS, DEPTH, FOLLOW_UPS)
+
+STYLE = "User's style: "
+ENGAGES, STRUGGLES, WORKS_BEST = "Engages well with: ", "Struggles with: ", "Works best when: "
+SUCCESSFUL, TO_AVOID = "Successful approaches: ", "Approaches to avoid: "
+DO, DO_NOT, INSIGHT = "Do: ", "Don't: ", "Key insight: "
+LEAD_INS = (STYLE, ENGAGES, STRUGGLES, WORKS_BEST, SUCCESSFUL, TO_AVOID, DO, DO_NOT, INSIGHT)
+
+_BETWEEN, _WHY, _FOOTER_BETWEEN = "; ", " — ", " | "
+_NEWLINE = re.compile(r"\r\n?")
+_MANY_LINES, _MANY_BLANKS = re.compile(r"\n{3,}"), re.compile(r" {2,}")
+_HEADING = rf"\#{{1,6}}[ \t]*(?:{'|'.join(SECTIONS)})[ \t]*:?[ \t]*"
+_HEADING_LINE = re.compile(rf"^\#{{1,6}}[ \t]*({'|'.join(SECTIONS)})[ \t]*:?[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_RULE_LINE = re.compile(r"^-{3,}[ \t]*$", re.MULTILINE)
+# A line of a text that would be read as ours is written with a backslash before it, as in Markdown.
+_LOOKS_LIKE_HEADING = re.compile(rf"^(\\*)(?={_HEADING}$|-{{3,}}[ \t]*$)", re.IGNORECASE | re.MULTILINE)
+_FOOTER_PART = re.compile(rf"(?:^|[ \t]*\|[ \t]*|\n)[ \t]*({'|'.join(FOOTER)}):[ \t]", re.IGNORECASE)
+_LEAD_IN = re.compile(rf"(?<!\S)(?:{'|'.join(re.escape(words.strip()) for words in LEAD_INS)})(?=\s|$)")
+_NAMES = {name.casefold(): name for name in (*SECTIONS, *FOOTER)}
+
+
+def format_note(episodic: EpisodicOutput, summary: SummaryOutput) -> str:
+    """The text of a note: `## Summary`, `## Behavioral Patterns`, `## Experience Learnings`, `## Guidance`, a footer.
+
+    `N/A` and what is empty are dropped, with the sections that have nothing else; of near-duplicates among tags and
+    keywords the first one stays. Nothing else is lost.
+
+    Returns:
+        Normalised text, empty when neither of the two says anything.
+    """
+    retrieval, metadata = summary.retrieval, summary.metadata
+    return join_sections(
+        {
+            SUMMARY: summary.narrative,
+            BEHAVIOR: _behavior(episodic),
+            EXPERIENCE: _experience(episodic),
+            GUIDANCE: _guidance(episodic.future_guidance),
+            **_footer(retrieval.tags, retrieval.keywords, depth=metadata.depth, follow_ups=metadata.follow_ups),
+        }
+    )
+
+
+def format_agent_note(summary: ConversationSummary) -> str:
+    """The text of a note of the fast path: the summary and the footer; empty when there is nothing."""
+    footer = _footer(summary.tags, summary.keywords, depth=summary.depth, follow_ups=summary.follow_ups)
+    return join_sections({SUMMARY: summary.summary, **footer})
+
+
+def join_sections(sections: Mapping[str, str]) -> str:
+    """The text of a note with these sections; what `parse_sections` reads back.
+
+    Args:
+        sections: by the names in `SECTIONS` and `FOOTER`; empty ones and others are left out.
+    """
+    parts = [f"## {name}\n{body}" for name in SECTIONS if (body := _body(sections.get(name, "")))]
+    footer = [f"{name}: {line}" for name in FOOTER if (line := _line(sections.get(name, "")))]
+    if footer:
+        parts.append(f"---\n{_FOOTER_BETWEEN.join(footer)}")
+    return normalize_note("\n\n".join(parts))
+
+
+def parse_sections(text: str) -> dict[str, str]:
+    """The sections of a note by their names, in their order, those of the footer among them.
+
+    Text that is no note is a summary, as is what stands before the first heading; a section that comes twice is told
+    as one. No word is lost.
+    """
+    body, footer = _split_footer(normalize_note(text))
+    pieces = _HEADING_LINE.split(body)
+    named = [(SUMMARY, pieces[0]), *zip(pieces[1::2], pieces[2::2], strict=True)]
+    lines = _FOOTER_PART.split(footer)
+    named += zip(lines[1::2], lines[2::2], strict=True)
+    found: dict[str, list[str]] = {}
+    for name, content in named:
+        if says := _LOOKS_LIKE_HEADING.sub(lambda match: match[1][1:], content.strip()):
+            found.setdefault(_NAMES[name.casefold()], []).append(says)
+    order = [name for name in _NAMES.values() if name in found]
+    return {name: "\n\n".join(found[name]) for name in order}
+
+
+def searchable_text(text: str) -> str:
+    """What a note says in words of its own, by which it is searched: without headings, lead-ins and depth."""
+    says = "\n".join(words for name, words in parse_sections(text).items() if name != DEPTH)
+    return _LEAD_IN.sub(" ", says)
+
+
+def normalize_note(text: str) -> str:
+    """At most one empty line and one blank in a row, none at the ends."""
+    text = _MANY_BLANKS.sub(" ", _NEWLINE.sub("\n", text).strip())
+    return _MANY_LINES.sub("\n\n", text)
+
+
+# -- sections ---------------------------------------------------------------------------------
+
+
+def _behavior(episodic: EpisodicOutput) -> str:
+    profile, insights = episodic.behavioral_profile, episodic.interaction_insights
+    style = (profile.communication, profile.learning, profile.problem_solving, profile.decision_making)
+    return " ".join(
+        (
+            *_with_lead_in(STYLE, " ".join(_lines(style))),
+            *_with_lead_in(ENGAGES, _line(insights.engagement_triggers)),
+            *_with_lead_in(STRUGGLES, _line(insights.friction_points)),
+            *_with_lead_in(WORKS_BEST, _line(insights.optimal_approach)),
+        )
+    )
+
+
+def _experience(episodic: EpisodicOutput) -> str:
+    worked, failed = episodic.what_worked, episodic.what_failed
+    return " ".join(
+        (
+            *_with_lead_in(SUCCESSFUL, _format_strategies(worked.strategies, worked.pattern)),
+            *_with_lead_in(TO_AVOID, _format_strategies(failed.strategies, failed.pattern)),
+        )
+    )
+
+
+def _guidance(guidance: FutureGuidance) -> str:
+    return " ".join(
+        (
+            *_with_lead_in(DO, _BETWEEN.join(_lines(guidance.recommended_approaches))),
+            *_with_lead_in(DO_NOT, _BETWEEN.join(_lines(guidance.avoid_approaches))),
+            *_with_lead_in(INSIGHT, _line(guidance.adaptation_note)),
+        )
+    )
+
+
+def _footer(
+    tags: Sequence[str], keywords: Sequence[str], *, depth: str | None, follow_ups: Sequence[str]
+) -> dict[str, str]:
+    return {
+        TAGS: ", ".join(deduplicate(_lines(tags))),
+        KEYWORDS: ", ".join(deduplicate(_lines(keywords))),
+        DEPTH: depth or "",
+        FOLLOW_UPS: _BETWEEN.join(_lines(follow_ups)),
+    }
+
+
+def _with_lead_in(lead_in: str, text: str) -> tuple[str, ...]:
+    return (lead_in + text,) if text else ()
+
+
+def _format_strategies(strategies: Iterable[str], pattern: str) -> str:
+    # A pattern is told also without the strategies that it explains.
+    return _WHY.join(filter(None, (_BETWEEN.join(_lines(strategies)), _line(pattern))))
+
+
+def _lines(texts: Iterable[str]) -> list[str]:
+    return [" ".join(text.split()) for text in clean_items(texts)]
+
+
+def _line(text: str) -> str:
+    """A text in one line; empty when it says nothing."""
+    return " ".join(text.split()) if has_content(text) else ""
+
+
+def _body(text: str) -> str:
+    """A text of any number of lines; empty when it says nothing."""
+    return _LOOKS_LIKE_HEADING.sub(r"\1\\", normalize_note(text)) if has_content(text) else ""
+
+
+def _split_footer(text: str) -> tuple[str, str]:
+    """What stands before the footer, and the footer without its rule."""
+    rules = list(_RULE_LINE.finditer(text))
+    if rules and _FOOTER_PART.match(footer := text[rules[-1].end() :].strip()):
+        return text[: rules[-1].start()], footer
+    return text, ""

@@ -1,0 +1,411 @@
+"""Resolve the conflicts of a new note with similar older notes, under the locks of their chains."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from pydantic import ValidationError
+
+from sharedmem.errors import ConfigError, InvalidError, LimitedError, LockHeldError, LockLostError, UnavailableError
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.models import Note, Resolution
+from sharedmem.providers.chunks import LONGEST_TOKENS, OVERLAP_TOKENS, TextChunk, split_into_chunks
+from sharedmem.providers.protocol import Embedder
+from sharedmem.redis.vectors import Vector, normalize
+from sharedmem.runtime import get_logger
+from sharedmem.synthesis.chains import ChainLocks, note_chain_id
+from sharedmem.synthesis.commit_plan import (
+    FALLBACK,
+    CommitPlan,
+    build_successor,
+    complete_resolutions,
+    group_by_verdict,
+    plan_commit,
+    skip_resolution,
+    skip_updates,
+)
+from sharedmem.synthesis.fact_coverage import check_facts_preserved
+from sharedmem.synthesis.protocol import (
+    Agents,
+    CommittedNotes,
+    Consolidation,
+    NewNote,
+    NoteChange,
+    NoteRepository,
+    UserNotesVersion,
+)
+from sharedmem.synthesis.ranking import link_candidates, rank_links, thresholds_of
+
+# Below it, handing the work to a thread takes longer than the work.
+_AT_ONCE_CHARACTERS = 20_000
+
+
+async def embed_note(
+    embedder: Embedder, text: str, *, tokens: int = LONGEST_TOKENS, overlap: int = OVERLAP_TOKENS
+) -> Vector | None:
+    """The mean of the vectors of a text's pieces, at unit length. One call of the embedder.
+
+    Source: "Self-Evolving Composite Memory Synthesis Architecture", section 7.1 Token-Based Chunking. Every piece
+    counts the same, also the last one, which is shorter.
+
+    Args:
+        embedder: with its caches.
+        text: what to embed.
+        tokens: of a piece at most; estimated from its characters where there is no tokenizer.
+        overlap: tokens that a piece repeats of the one before it.
+
+    Returns:
+        None when the text means nothing: it is blank, or its vector is zero.
+
+    Raises:
+        UnavailableError, LimitedError, ConfigError: as `Embedder.embed`.
+        InvalidError: pieces of so many tokens cannot overlap by so many.
+    """
+    if not text.strip():
+        return None
+    pieces = await _text_pieces(text, tokens=tokens, overlap=overlap)
+    vectors, _ = await embedder.embed([piece.text for piece in pieces])
+    mean = normalize((vectors.astype(np.float64).sum(axis=0) / len(pieces)).astype(np.float32))
+    return mean if mean.any() else None
+
+
+async def _text_pieces(text: str, *, tokens: int, overlap: int) -> list[TextChunk]:
+    if len(text) <= _AT_ONCE_CHARACTERS:
+        return split_into_chunks([text], longest=tokens, overlap=overlap)
+    return await asyncio.to_thread(split_into_chunks, [text], longest=tokens, overlap=overlap)
+
+
+T = TypeVar("T")
+OUTAGES = (UnavailableError, LimitedError, ConfigError)
+"""What may pass, and is waited for: every other failure of a model is an answer that is of no use."""
+USELESS_ANSWERS = "synthesis_useless_answers"
+"""Counter of answers of models that were done without, with the label `part`."""
+
+_MOST_LOCK_ATTEMPTS = 16
+_MOST_COMMIT_ATTEMPTS = 8
+# From then on it does not matter what others add meanwhile.
+_CAREFUL_ATTEMPTS = 6
+_VERDICT_TTL_S = 30 * 86_400
+# Long enough for whoever takes over; texts of users lie nowhere longer than they have to.
+_DRAFT_TTL_S = 86_400
+# In characters. Notes that grew for ever would cost more with each one that joins them, and say less to a search.
+_LONGEST_NOTE = 50_000
+_logger = get_logger("synthesis")
+
+
+class LinkedNotes(NamedTuple):
+    """The older notes that a new one resembles, best first, and what the search for them has seen."""
+
+    notes: tuple[Note, ...]
+    seen: UserNotesVersion
+
+    @property
+    def chains(self) -> frozenset[str]:
+        """The chains that they are in."""
+        return frozenset(note_chain_id(note) for note in self.notes)
+
+
+class SuccessorDraft(NamedTuple):
+    """What would take the place of several notes; without a note there is nothing, for that reason."""
+
+    fresh: NewNote | None
+    reason: str = ""
+
+
+class PendingNote:
+    """One new note that is being settled.
+
+    Args:
+        note: as it was stored.
+        vector: its own; None when its text means nothing.
+        is_last: whether outages of models are not waited for any more.
+    """
+
+    def __init__(self, note: Note, vector: Vector | None, *, is_last: bool) -> None:
+        self.note = note
+        self.vector = vector
+        self.is_last = is_last
+        self.verdicts: dict[str, Resolution] = {}
+        """By digest; those for want of an answer, too, so that nobody is asked again in this attempt."""
+        self.drafts: dict[tuple[tuple[str, int], ...], SuccessorDraft] = {}
+
+
+class ConflictResolver:
+    """Settles new notes with older ones.
+
+    Args:
+        minds: what the hub lends.
+        namespace: whose notes they are.
+        shelf: where they are kept.
+        agents: judge and write.
+        chains: the locks.
+    """
+
+    def __init__(
+        self, minds: KnowledgeContext, namespace: str, *, shelf: NoteRepository, agents: Agents, chains: ChainLocks
+    ) -> None:
+        self._minds = minds
+        self._embedder = minds.embedder_of(namespace)
+        self._shelf = shelf
+        self._agents = agents
+        self._chains = chains
+
+    async def embed(self, text: str) -> Vector | None:
+        """The vector of a text; None when it means nothing, or nobody makes vectors."""
+        return None if self._embedder is None else await embed_note(self._embedder, text)
+
+    async def links(self, note: Note, vector: Vector | None) -> LinkedNotes:
+        """The active notes of the same user, and session if there is one, that a new note is held against. Two trips.
+
+        Args:
+            note: the new one.
+            vector: its own; without one it resembles nothing.
+        """
+        settings = self._minds.settings
+        if vector is None:
+            return LinkedNotes((), UserNotesVersion(note.app_id, note.user_id, 0))
+        near, seen = await self._shelf.near(
+            note.app_id,
+            vector,
+            user_id=note.user_id,
+            session_id=note.session_id,
+            statuses=("active",),
+            k=link_candidates(settings.synthesis_links),
+        )
+        best = rank_links(
+            (each for each in near if each.note.id != note.id),
+            now=self._minds.clock.now(),
+            threshold=thresholds_of(settings, "" if self._embedder is None else self._embedder.name).link,
+            number=settings.synthesis_links,
+        )
+        return LinkedNotes(tuple(each.note for each in best), seen)
+
+    async def settle(self, case: PendingNote, chains: frozenset[str]) -> Note:
+        """Decide what becomes of a pending note and of those it resembles, and store it in one step.
+
+        Args:
+            case: the note.
+            chains: those that it seems to concern; it is looked again under their locks.
+
+        Returns:
+            The note as it stands then.
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: a model is away, or the store; the note stays pending.
+            LockHeldError: others held its neighbours for a quarter of an hour; likewise.
+        """
+        wanted = chains
+        for _ in range(_MOST_LOCK_ATTEMPTS):
+            try:
+                async with self._chains.held(case.note.app_id, wanted | {note_chain_id(case.note)}) as fences:
+                    outcome = await self._settled_under(case, fences)
+            except LockLostError as error:
+                _logger.warning("note %s is settled anew: %s", case.note.id, error)
+                continue
+            except LockHeldError:
+                if case.is_last:
+                    break
+                raise
+            if isinstance(outcome, Note):
+                return outcome
+            wanted = outcome
+        if case.is_last:
+            return await self.accept(case.note, "its neighbours changed faster than it could be settled with them")
+        raise UnavailableError(f"settling note {case.note.id!r}", "its neighbours change all the time")
+
+    async def accept(self, note: Note, reason: str) -> Note:
+        """Make a pending note active as it is, beside those that it resembles. One round trip, mostly.
+
+        Args:
+            note: as it was read.
+            reason: why it could not be settled.
+        """
+        for _ in range(_MOST_LOCK_ATTEMPTS):
+            change = NoteChange(note, status="active", reason="created", degraded=(*note.degraded, reason))
+            done = await self._shelf.commit(note.app_id, changes=(change,))
+            if isinstance(done, CommittedNotes):
+                return done.notes[note.id]
+            stored = await self._stored(note)
+            if stored is None or stored.status != "conflict_pending":
+                return stored or note
+            note = stored
+        raise UnavailableError(f"storing note {note.id!r}", "it changes all the time")
+
+    # -- under the locks
+
+    async def _settled_under(self, case: PendingNote, fences: dict[str, int]) -> Note | frozenset[str]:
+        """The note once it is settled; else the chains whose locks it takes.
+
+        Other notes of the user come at any time. The locks are kept meanwhile: else somebody would change what is
+        judged here, and it would be judged anew.
+        """
+        outcome: Note | frozenset[str] = frozenset()
+        for turn in range(_MOST_COMMIT_ATTEMPTS):
+            outcome = await self._settled(case, fences, is_careful=turn < _CAREFUL_ATTEMPTS)
+            if isinstance(outcome, Note) or not outcome <= fences.keys():
+                break
+        return outcome
+
+    async def _settled(self, case: PendingNote, fences: dict[str, int], *, is_careful: bool) -> Note | frozenset[str]:
+        stored = await self._stored(case.note)
+        if stored is None or stored.status != "conflict_pending":
+            # Somebody else has settled it, or a user has decided; one that is gone was erased.
+            return stored or case.note
+        links = await self.links(stored, case.vector)
+        if not links.chains <= fences.keys():
+            return links.chains
+        step = await self._decided(case, stored, links.notes)
+        done = await self._shelf.commit(
+            stored.app_id,
+            fresh=step.fresh,
+            changes=step.changes,
+            seen=links.seen if is_careful and case.vector is not None else None,
+            fences=fences,
+        )
+        if isinstance(done, CommittedNotes):
+            return done.notes[stored.id]
+        return links.chains
+
+    async def _stored(self, note: Note) -> Note | None:
+        return (await self._shelf.get(note.app_id, (note.id,))).get(note.id)
+
+    async def _decided(self, case: PendingNote, new: Note, linked: Sequence[Note]) -> CommitPlan:
+        resolutions = await self._judged(case, new, linked)
+        updated = group_by_verdict(linked, resolutions).updated
+        fresh = None
+        if updated:
+            fresh, reason = await self._draft(case, new, updated)
+            if fresh is None:
+                resolutions = skip_updates(resolutions, reason)
+        lacks = {one.reasoning for one in resolutions if one.decided_by == FALLBACK}
+        return plan_commit(new, linked, resolutions, successor=fresh, degraded=tuple(sorted(lacks)))
+
+    # -- verdicts
+
+    async def _judged(self, case: PendingNote, new: Note, linked: Sequence[Note]) -> list[Resolution]:
+        """One resolution for each, in their order; nobody is asked twice about the same two texts."""
+        if not linked:
+            return []
+        digests = {note.id: self._digest("verdict", new, note) for note in linked}
+        missing = [digest for digest in digests.values() if digest not in case.verdicts]
+        for digest, kept in (await self._shelf.remembered(new.app_id, missing) if missing else {}).items():
+            if (recalled := _decode_verdict(kept)) is not None:
+                case.verdicts[digest] = recalled
+        unknown = [note for note in linked if digests[note.id] not in case.verdicts]
+        given = {digests[one.memory_id]: one for one in await self._asked_to_judge(case, new, unknown)}
+        case.verdicts |= given
+        firm = {digest: _encode_verdict(one) for digest, one in given.items() if one.decided_by != FALLBACK}
+        if firm:
+            await self._shelf.remember(new.app_id, firm, ttl_s=_VERDICT_TTL_S)
+        return [case.verdicts[digests[note.id]].model_copy(update={"memory_id": note.id}) for note in linked]
+
+    async def _asked_to_judge(self, case: PendingNote, new: Note, linked: Sequence[Note]) -> list[Resolution]:
+        if not linked:
+            return []
+        answer, reason = await self.useful(
+            "judge", lambda: self._agents.judge(new, linked), is_last=case.is_last, else_="it was kept as it is"
+        )
+        if answer is None:
+            return [skip_resolution(note, reason) for note in linked]
+        return complete_resolutions(linked, answer)
+
+    # -- successors
+
+    async def _draft(self, case: PendingNote, new: Note, updated: Sequence[Note]) -> SuccessorDraft:
+        """What takes the place of the new note and of all that are updated; asked for once, whatever happens."""
+        which = tuple((note.id, note.version) for note in updated)
+        if which not in case.drafts:
+            case.drafts[which] = await self._drafted(case, new, updated)
+        return case.drafts[which]
+
+    async def _drafted(self, case: PendingNote, new: Note, updated: Sequence[Note]) -> SuccessorDraft:
+        written, reason = await self._consolidated(case, new, updated)
+        if written is None:
+            return SuccessorDraft(None, reason)
+        if len(written.note) > _LONGEST_NOTE:
+            return SuccessorDraft(
+                None, f"the consolidation was rejected: over {_LONGEST_NOTE} characters are no note any more"
+            )
+        try:
+            check_facts_preserved([note.memory_note for note in (new, *updated)], written.note)
+        except InvalidError as error:
+            self._minds.counters.increment(USELESS_ANSWERS, part="consolidate")
+            return SuccessorDraft(None, f"the consolidation was rejected: {error}"[:500])
+        vector, reason = await self.useful(
+            "embed", lambda: self.embed(written.note), is_last=case.is_last, else_="no consolidation could be made"
+        )
+        if vector is None:
+            return SuccessorDraft(None, reason or "the consolidation means nothing to the embedder")
+        now = self._minds.clock.now()
+        return SuccessorDraft(NewNote(build_successor(new, updated, text=written.note, now=now), vector))
+
+    async def _consolidated(
+        self, case: PendingNote, new: Note, updated: Sequence[Note]
+    ) -> tuple[Consolidation | None, str]:
+        digest = self._digest("consolidation", new, *updated)
+        known = (await self._shelf.remembered(new.app_id, (digest,))).get(digest)
+        if known is not None:
+            return Consolidation(known.decode(errors="replace"), self._agents.name), ""
+        written, reason = await self.useful(
+            "consolidate",
+            lambda: self._agents.consolidate(new, updated),
+            is_last=case.is_last,
+            else_="no consolidation could be made",
+        )
+        if written is not None:
+            await self._shelf.remember(new.app_id, {digest: written.note.encode()}, ttl_s=_DRAFT_TTL_S)
+        return written, reason
+
+    # -- models
+
+    async def useful(
+        self, part: str, ask: Callable[[], Awaitable[T]], *, is_last: bool, else_: str
+    ) -> tuple[T | None, str]:
+        """What a model answers; or None, and in a sentence why there is no answer that is of use.
+
+        Args:
+            part: what it is asked for.
+            ask: asks it.
+            is_last: whether an outage is not waited for any more.
+            else_: what is done without it.
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: it is away, and the task will be tried again.
+        """
+        try:
+            return await ask(), ""
+        except OUTAGES as error:
+            if not is_last:
+                raise
+            failure: Exception = error
+        except Exception as error:  # noqa: BLE001  # whatever a model does, the new note is stored
+            failure = error
+        self._minds.counters.increment(USELESS_ANSWERS, part=part)
+        _logger.warning("%s: no answer that is of use; %s", part, else_, exc_info=failure)
+        return None, f"{part} failed ({type(failure).__name__}: {str(failure)[:200]}); {else_}"
+
+    def _digest(self, what: str, *notes: Note) -> str:
+        """Which question it is: the same texts, asked of the same model, are the same question."""
+        whole = hashlib.sha256()
+        for text in (what, self._agents.name, *(note.memory_note for note in notes)):
+            data = text.encode()
+            # Each length stands before its text, so that no text can pass for the end of another.
+            whole.update(len(data).to_bytes(8, "big"))
+            whole.update(data)
+        return whole.hexdigest()
+
+
+def _encode_verdict(resolution: Resolution) -> bytes:
+    return resolution.model_dump_json(exclude={"memory_id"}).encode()
+
+
+def _decode_verdict(kept: bytes) -> Resolution | None:
+    """A verdict that was remembered; None when some other client has spoilt it."""
+    try:
+        return Resolution.model_validate_json(b'{"memory_id":"",' + kept[1:])
+    except ValidationError:
+        return None

@@ -1,0 +1,132 @@
+"""Build the services behind `store.synthesis` for one namespace and actor."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from sharedmem.coordination.context import CoordinationContext
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.models import Note
+from sharedmem.providers.extractive import ExtractiveSummarizer
+from sharedmem.providers.protocol import LanguageModel
+from sharedmem.redis.keys import SHARED_SCOPE
+from sharedmem.redis.scope import Scope
+from sharedmem.redis.vectors import Vector
+from sharedmem.synthesis.agents.model import ModelAgents
+from sharedmem.synthesis.agents.rules.agents import RuleAgents
+from sharedmem.synthesis.chains import ChainLocks
+from sharedmem.synthesis.evolution import Evolution
+from sharedmem.synthesis.maintenance.chain_archive import ChainArchiver, ChainArchiveStore
+from sharedmem.synthesis.maintenance.erasure import NoteEraser, NoteRetention
+from sharedmem.synthesis.note_repository import RedisNoteRepository
+from sharedmem.synthesis.note_repository.repository import NOTES_COLLECTION
+from sharedmem.synthesis.pipeline import Pipeline
+from sharedmem.synthesis.protocol import Agents
+from sharedmem.synthesis.resolver import embed_note
+from sharedmem.synthesis.search import NoteSearch
+from sharedmem.synthesis.tasks import TaskIntake
+from sharedmem.synthesis.webhooks.delivery import Webhooks
+from sharedmem.synthesis.worker import ActorServices, SynthesisWorker
+
+
+def select_agents(model: LanguageModel) -> Agents:
+    """Who does the work of synthesis.
+
+    Args:
+        model: what the settings have chosen, or the caller brought along.
+    """
+    return RuleAgents() if isinstance(model, ExtractiveSummarizer) else ModelAgents(model)
+
+
+class SynthesisServices:
+    """Who does the work behind `store.synthesis`.
+
+    Args:
+        minds: what the hub lends.
+        scope: hands out names within the actor's rights.
+        ground: what the hub lends to locks and queues.
+    """
+
+    def __init__(self, minds: KnowledgeContext, scope: Scope, ground: CoordinationContext) -> None:
+        self._minds = minds
+        self._scope = scope
+        self._ground = ground
+        self.shelf = RedisNoteRepository(minds, scope)
+        self.agents: Agents = select_agents(minds.model)
+        self.chains = ChainLocks(scope, ground)
+        self.desk = TaskIntake(minds, scope, ground)
+        self.webhooks = Webhooks(minds, scope, ground)
+        self.asking = NoteSearch(minds, scope, shelf=self.shelf)
+        self.evolution = Evolution(
+            self.shelf, self.chains, minds.clock, self.embed, actor=scope.identity.name, permit=self.permit
+        )
+        self.pipeline = Pipeline(minds, scope, ground, shelf=self.shelf, agents=self.agents, chains=self.chains)
+
+    @cached_property
+    def archives(self) -> ChainArchiveStore:
+        """Where notes lie that were put away."""
+        return ChainArchiveStore(self._minds.blobs, self._scope.identity.namespace)
+
+    @property
+    def archiver(self) -> ChainArchiver:
+        """Who puts notes away."""
+        return ChainArchiver(
+            self._minds,
+            shelf=self.shelf,
+            chains=self.chains,
+            archives=self.archives,
+            embed=self.embed,
+            permit=self.permit,
+        )
+
+    @property
+    def eraser(self) -> NoteEraser:
+        """Who erases notes."""
+        return NoteEraser(
+            shelf=self.shelf,
+            archives=self.archives,
+            check_tasks=self.desk.check_authors,
+            tasks=self.desk.forget,
+            permit=self.permit,
+        )
+
+    @property
+    def retention(self) -> NoteRetention:
+        """Who erases what is too old."""
+        return NoteRetention(
+            shelf=self.shelf,
+            chains=self.chains,
+            archives=self.archives,
+            clock=self._minds.clock,
+            permit=self.permit,
+        )
+
+    @cached_property
+    def worker(self) -> SynthesisWorker:
+        """The one worker of the namespace in this hub; it takes tasks in the namespace's name."""
+
+        def make() -> SynthesisWorker:
+            own = self._requester(SHARED_SCOPE)
+            worker = SynthesisWorker(self._minds, desk=own.desk, requester=self._requester, webhooks=own.webhooks)
+            self._minds.endings.append(worker.close)
+            return worker
+
+        return self._minds.shared(SynthesisWorker, self._scope.identity.namespace, make)
+
+    def _requester(self, actor: str) -> ActorServices:
+        scope = self._scope.acting_as(actor)
+        parts = SynthesisServices(self._minds, scope, self._ground)
+        return ActorServices(scope, parts.desk, parts.pipeline, parts.webhooks)
+
+    def permit(self, note: Note) -> None:
+        """Refuse who may not change or erase a note by hand.
+
+        Raises:
+            AccessDeniedError: another actor has asked for it, and `memory_rights` is `owner`.
+        """
+        self._scope.check_author(note.created_by, NOTES_COLLECTION, f"{note.app_id}/{note.id}")
+
+    async def embed(self, text: str) -> Vector | None:
+        """The vector of a text; None when it has no meaning, or there is no embedder."""
+        embedder = self._minds.embedder_of(self._scope.identity.namespace)
+        return None if embedder is None else await embed_note(embedder, text)

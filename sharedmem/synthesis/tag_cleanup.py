@@ -1,0 +1,96 @@
+"""Clean tags and keywords: drop those without content and near-duplicates."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from sharedmem.errors import UnsupportedError
+from sharedmem.synthesis import schemas
+
+try:
+    from rapidfuzz import fuzz
+except ImportError:
+    _is_installed = False  # the sync API imports this module before anybody asks for notes
+else:
+    _is_installed = True
+
+DUPLICATE_FROM = 75.0
+"""Likeness, of 100, from which two items are the same."""
+
+_KEPT_CATEGORIES = frozenset("LNM")
+"""First letters of the Unicode categories of letters, digits and marks."""
+_AS_BLANK = frozenset({"Pd", "Pc"})
+"""Hyphens, dashes and underscores."""
+_VARIATION = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Marks that choose how a sign is drawn: all that would be left of some emoji."""
+_NOTHING = re.compile(r"\W*(?:n\s*[/\\]\s*a|n\.\s*a\b|not[\s-]applicable|not[\s-]available)\W*")
+
+
+def check_fuzzy_matching() -> None:
+    """Refuse to compare tags without the library for it; called before synthesis is opened.
+
+    Raises:
+        UnsupportedError: rapidfuzz is not installed.
+    """
+    if not _is_installed:
+        raise UnsupportedError("synthesis", "pip install 'sharedmem-hub[synthesis]'")
+
+
+def normalize_item(text: str) -> str:
+    """A text as it is compared: letters, digits and marks of every script in small letters, and single blanks.
+
+    Source: "Self-Evolving Composite Memory Synthesis Architecture", Fuzzy Deduplication. Its rule keeps `a-z0-9` and
+    so erases every other script; this one keeps what is a letter, a digit or a mark anywhere.
+    """
+    folded = unicodedata.normalize("NFKC", _VARIATION.sub("", unicodedata.normalize("NFKC", text).casefold()))
+    words = " ".join("".join(map(_normalize_letter, folded)).split())
+    return words if any(map(str.isalnum, words)) else ""
+
+
+def deduplicate(items: Iterable[str], threshold: float = DUPLICATE_FROM) -> tuple[str, ...]:
+    """The items without those that are nearly one that came before, in their order.
+
+    Near is a token sort ratio from the threshold on, of the normalised texts: words in any order, letters of which
+    so many per cent agree. What has no letter or digit (an emoji) is compared as it is.
+
+    Source: "Self-Evolving Composite Memory Synthesis Architecture", Fuzzy Deduplication. Compares each with each: it
+    is meant for a few dozen items.
+
+    Args:
+        items: blank ones are dropped.
+        threshold: 0 to 100.
+    """
+    kept: list[str] = []
+    forms: list[str] = []
+    signs: set[str] = set()
+    for item in items:
+        form, sign = normalize_item(item), item.casefold().strip()
+        if form:
+            if any(fuzz.token_sort_ratio(form, other, score_cutoff=threshold) >= threshold for other in forms):
+                continue
+            forms.append(form)
+        elif not sign or sign in signs:
+            continue
+        else:
+            signs.add(sign)
+        kept.append(item)
+    return tuple(kept)
+
+
+def clean_items(items: Iterable[str]) -> tuple[str, ...]:
+    """The items that say something, without blanks around them."""
+    return tuple(item.strip() for item in items if has_content(item))
+
+
+def has_content(text: str) -> bool:
+    """Whether a text is more than blanks, a word for nothing, or one of the ways of writing `N/A`."""
+    return schemas.has_words(text) and not _NOTHING.fullmatch(unicodedata.normalize("NFKC", text).casefold())
+
+
+def _normalize_letter(letter: str) -> str:
+    category = unicodedata.category(letter)
+    if category in _AS_BLANK or letter.isspace():
+        return " "
+    return letter if category[0] in _KEPT_CATEGORIES else ""

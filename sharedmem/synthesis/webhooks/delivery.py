@@ -1,0 +1,367 @@
+"""Queue webhook calls and deliver them with retries."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from http import HTTPStatus
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import orjson
+from pydantic import ValidationError
+
+from sharedmem.coordination.context import CoordinationContext
+from sharedmem.coordination.queues.base import check_count
+from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
+from sharedmem.errors import AccessDeniedError, InvalidError, SharedMemoryError, UnsupportedError
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.models import Record, Task
+from sharedmem.redis.scope import Scope
+from sharedmem.runtime import get_logger
+from sharedmem.synthesis.webhooks.addresses import Destination, ResolveHost, parse_url, resolve_public
+from sharedmem.synthesis.webhooks.signatures import DELIVERY_HEADER, SIGNATURE_HEADER, signature_header
+
+if TYPE_CHECKING:
+    import ssl
+
+QUEUE = "synthesis-webhooks"
+"""The task queue in which calls wait."""
+DELIVERIES = "webhook_deliveries"
+"""Counter of calls, with the label `outcome`: delivered, refused, exhausted."""
+RETRY_DELAYS_S = (1.0, 2.0)
+"""Pauses between the attempts of one delivery, of which there is one more."""
+
+_TIMEOUT_S = 10.0
+# The longest delivery takes three times the patience of an attempt, and the pauses.
+_VISIBILITY_S = 60.0
+# Of workers that died over it: what a receiver refuses is not tried again.
+_MOST_CLAIMS = 3
+_DEDUP_WINDOW_S = 86_400.0
+_MOST_AT_ONCE = 100
+_RETRYABLE_STATUSES = frozenset(
+    {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
+)
+_UNKNOWN_HOST_ERRORS = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
+_log = get_logger("webhooks")
+
+
+class WebhookDelivery(Record):
+    """How a call went."""
+
+    outcome: Literal["delivered", "refused", "exhausted"]
+    """`refused`: it would be refused again; `exhausted`: no attempt has succeeded."""
+    attempts: int
+    status: int | None = None
+    """Of the last answer; None if there was none."""
+    error: str | None = None
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether the receiver has taken it."""
+        return self.outcome == "delivered"
+
+
+class _WebhookCall(Record):
+    """What waits in the queue."""
+
+    url: str
+    id: str
+    task_id: str
+    status: str
+    timestamp: str
+    result: object = None
+    error: str | None = None
+
+    def body(self) -> bytes:
+        told = {"error": self.error} if self.error is not None else {"result": self.result}
+        return orjson.dumps(self.model_dump(include={"id", "task_id", "status", "timestamp"}) | told, default=str)
+
+
+class _AttemptResult(NamedTuple):
+    status: int | None
+    error: str | None
+    again: bool = False
+
+
+class Webhooks:
+    """Calls to those who gave a `callback_url` with a task; one namespace's.
+
+    Args:
+        minds: what the hub lends; the settings `webhook_secret` and `webhook_private` are looked up there.
+        scope: hands out the names of this namespace.
+        ground: what the queue stands on.
+        resolve: looks up addresses of hosts; None asks the system.
+        tls: how certificates of receivers are verified; None goes by the authorities that the HTTP client knows.
+        timeout_s: seconds for one attempt, from looking up the address to the status of the answer.
+    """
+
+    def __init__(
+        self,
+        minds: KnowledgeContext,
+        scope: Scope,
+        ground: CoordinationContext,
+        *,
+        resolve: ResolveHost | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
+        self._minds = minds
+        self._scope = scope
+        self._ground = ground
+        self._resolve = resolve
+        self._tls = tls
+        self._timeout_s = timeout_s
+
+    @property
+    def queue(self) -> TaskQueue:
+        """Where calls wait to be made; those that failed are its dead letters."""
+        queues = Queues(self._ground, self._scope)
+        return queues.queue(QUEUE, visibility=_VISIBILITY_S, max_attempts=_MOST_CLAIMS, result_ttl=_DEDUP_WINDOW_S)
+
+    async def check(self, callback_url: str) -> None:
+        """Refuse a URL that no call would go to, before anything is done for it. No round trip, one look-up of a name.
+
+        A name that cannot be looked up just now passes: each call looks again.
+
+        Args:
+            callback_url: http or https, without credentials, of a host on the public network.
+
+        Raises:
+            InvalidError: it is refused.
+            UnsupportedError: the HTTP client is not installed.
+        """
+        if find_spec("httpx2") is None:
+            raise UnsupportedError("calling webhooks", "pip install 'sharedmem-hub[synthesis]'")
+        destination = parse_url(callback_url)
+        if self._minds.settings.webhook_private:
+            return
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._addresses(destination)
+        except OSError as error:
+            # A TimeoutError is one as well; both may be over when the call is made.
+            if error.errno in _UNKNOWN_HOST_ERRORS:
+                advice = "nobody knows this name; give one that can be reached from here"
+                raise InvalidError("callback_url", destination.host, advice) from error
+
+    async def announce(self, task_id: str, callback_url: str, payload: Mapping[str, object]) -> str:
+        """Have it told what became of a task, once however often this is called. One round trip.
+
+        Args:
+            task_id: which.
+            callback_url: whom to tell.
+            payload: `status`, and `result` or `error`. A result that is too large to wait in the queue is left out,
+                and the receiver told to ask for it.
+
+        Returns:
+            The id of the delivery, which the receiver sees as well.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `TaskQueue.put`.
+        """
+        status = str(payload.get("status", "done"))
+        named = f"{self._scope.identity.namespace}\0{task_id}\0{status}"
+        call = _WebhookCall(
+            url=callback_url,
+            id=hashlib.sha256(named.encode()).hexdigest()[:32],
+            task_id=task_id,
+            status=status,
+            timestamp=self._minds.clock.now().isoformat(),
+            result=payload.get("result"),
+            error=None if payload.get("error") is None else str(payload["error"]),
+        )
+        try:
+            await self._put(call)
+        except InvalidError:
+            asked = {"is_left_out": True, "reason": "it is too large to be sent; ask for the task"}
+            await self._put(call.model_copy(update={"result": asked}))
+        return call.id
+
+    async def deliver(self, payload: object) -> WebhookDelivery:
+        """Make a call: three attempts at most, with pauses of one and two seconds.
+
+        Tried again is what may pass: no answer in time, no connection, 429, 503, 504. Any other answer but success is
+        a refusal, and so is a redirect, and an address that is not of the public network.
+
+        Args:
+            payload: of a task of the queue.
+
+        Returns:
+            How it went; failures are no exceptions.
+        """
+        try:
+            call = _WebhookCall.model_validate(payload)
+            destination = parse_url(call.url)
+        except (ValidationError, InvalidError) as error:
+            return self._counted(WebhookDelivery(outcome="refused", attempts=0, error=_error_text(error)))
+        return self._counted(await self._delivered(call, destination))
+
+    async def work(self, *, concurrency: int = 8) -> None:
+        """Make calls for ever, until cancelled; one that is cut off is made again by somebody else.
+
+        Args:
+            concurrency: how many calls at a time, up to 100.
+
+        Raises:
+            InvalidError: `concurrency` is refused.
+            AccessDeniedError: as `TaskQueue.claim`.
+        """
+        hands = range(check_count("concurrency", concurrency, most=_MOST_AT_ONCE))
+        workers = [asyncio.ensure_future(self._work_on()) for _ in hands]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    async def work_once(self, *, wait: float | None = 0.0) -> WebhookDelivery | None:
+        """Make the next call, and tell the queue how it went; None when there is none.
+
+        Args:
+            wait: seconds to wait for one; None for as long as it takes.
+
+        Raises:
+            ClaimLostError, AccessDeniedError, UnavailableError: as `TaskQueue.claim` and `TaskQueue.ack`.
+        """
+        task = await self.queue.claim(wait=wait)
+        return None if task is None else await self._handled(task)
+
+    # -- the queue
+
+    async def _put(self, call: _WebhookCall) -> None:
+        await self.queue.put(call.model_dump(), id=call.id, unique_for=_DEDUP_WINDOW_S)
+
+    async def _work_on(self) -> None:
+        while True:
+            try:
+                await self.work_once(wait=None)
+            except AccessDeniedError:
+                raise
+            except Exception as error:  # noqa: BLE001  # a worker outlives what its tasks do
+                _log.warning("no webhook just now", exc_info=error)
+                await self._minds.clock.sleep(getattr(error, "retry_after", 1.0))
+
+    async def _handled(self, task: Task) -> WebhookDelivery:
+        queue = self.queue
+        try:
+            delivery = await self.deliver(task.payload)
+        except BaseException:
+            # Its visibility ends without us as well.
+            with suppress(SharedMemoryError):
+                await queue.retry(task, error="the worker was stopped", delay=0)
+            raise
+        if delivery.is_delivered:
+            await queue.ack(task, delivery.model_dump())
+        else:
+            _log.warning("webhook of task %s: %s", task.id, delivery.error)
+            await queue.fail(task, delivery.error or delivery.outcome)
+        return delivery
+
+    def _counted(self, delivery: WebhookDelivery) -> WebhookDelivery:
+        self._minds.counters.increment(DELIVERIES, outcome=delivery.outcome)
+        return delivery
+
+    # -- a call
+
+    async def _delivered(self, call: _WebhookCall, destination: Destination) -> WebhookDelivery:
+        attempts, tried = 1, await self._tried(call, destination)
+        for pause_s in RETRY_DELAYS_S:
+            if not tried.again:
+                break
+            await self._minds.clock.sleep(pause_s)
+            attempts, tried = attempts + 1, await self._tried(call, destination)
+        outcome: Literal["delivered", "refused", "exhausted"] = "exhausted" if tried.again else "refused"
+        if tried.error is None:
+            outcome = "delivered"
+        return WebhookDelivery(outcome=outcome, attempts=attempts, status=tried.status, error=tried.error)
+
+    async def _tried(self, call: _WebhookCall, destination: Destination) -> _AttemptResult:
+        import httpx2  # noqa: PLC0415  # only who has webhooks needs it
+
+        host = destination.host
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                status = await self._status(call, destination, await self._addresses(destination))
+        except InvalidError as error:
+            return _AttemptResult(None, _error_text(error))
+        except TimeoutError:
+            return _AttemptResult(None, f"no answer from {host} within {self._timeout_s:g} s", again=True)
+        except (OSError, httpx2.HTTPError) as error:
+            return _AttemptResult(None, f"{host}: {_error_text(error)}", again=True)
+        return _classify_status(status, host)
+
+    async def _addresses(self, destination: Destination) -> tuple[str, ...]:
+        private = self._minds.settings.webhook_private
+        return await resolve_public(destination, private=private, resolve=self._resolve)
+
+    async def _status(self, call: _WebhookCall, destination: Destination, addresses: tuple[str, ...]) -> int:
+        """The status that the first address answers at which there is somebody."""
+        import httpx2  # noqa: PLC0415  # likewise
+
+        for address in addresses[:-1]:
+            with suppress(httpx2.ConnectError):
+                return await self._posted(call, destination, address)
+        return await self._posted(call, destination, addresses[-1])
+
+    async def _posted(self, call: _WebhookCall, destination: Destination, address: str) -> int:
+        import httpx2  # noqa: PLC0415  # likewise
+
+        tls = self._tls if self._tls is not None else await asyncio.to_thread(_default_tls)
+        # A client for each attempt: no proxy of the environment, no cookie and no connection of an earlier one.
+        async with httpx2.AsyncClient(timeout=None, trust_env=False, follow_redirects=False, verify=tls) as client:
+            sending = client.stream(
+                "POST",
+                destination.url_at(address),
+                content=(body := call.body()),
+                headers=self._headers(call, destination, body),
+                # The certificate is to be that of the name, not that of the address.
+                extensions={"sni_hostname": destination.host},
+            )
+            # Nobody reads what else there is to the answer, and so it cannot be too large or too slow.
+            async with sending as response:
+                return response.status_code
+
+    def _headers(self, call: _WebhookCall, destination: Destination, body: bytes) -> dict[str, str]:
+        headers = {
+            "Host": destination.authority,
+            "Content-Type": "application/json",
+            "User-Agent": "sharedmem-webhook/1",
+            DELIVERY_HEADER: call.id,
+        }
+        secret = self._minds.settings.webhook_secret
+        if secret is not None and (key := secret.get_secret_value()):
+            now = int(self._minds.clock.now().timestamp())
+            headers[SIGNATURE_HEADER] = signature_header(key, body, timestamp=now)
+        return headers
+
+    def __repr__(self) -> str:
+        return f"<Webhooks of {self._scope.identity.namespace}>"
+
+
+def _classify_status(status: int, host: str) -> _AttemptResult:
+    """What a status means: success, a passing failure, or a refusal."""
+    if 200 <= status < 300:
+        return _AttemptResult(status, None)
+    if 300 <= status < 400:
+        return _AttemptResult(status, f"{host} redirects (HTTP {status}), which is not followed; give the final URL")
+    return _AttemptResult(status, f"{host} answers HTTP {status}", again=status in _RETRYABLE_STATUSES)
+
+
+def _error_text(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "the task in the queue is no webhook"
+    return f"{type(error).__name__}: {error}".rstrip(": ")[:300]
+
+
+@cache
+def _default_tls() -> ssl.SSLContext:
+    import httpx2  # noqa: PLC0415  # likewise
+
+    # It reads the certificates of this machine.
+    return httpx2.create_ssl_context()

@@ -1,3 +1,0 @@
-"""What every backend has to do so that agents can agree, as tests that a backend's test file inherits, by topic."""
-
-import sharedmem.testing.suites  # noqa: F401  # the door: it needs pytest

@@ -1,0 +1,1 @@
+"""Language rules that several parts share: search terms, contradictions, dates, summaries, escaping."""

@@ -1,0 +1,422 @@
+"""Contradictions: what two texts disagree on although their embeddings are near."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+_SHORTEST_PLURAL = 4
+
+
+def singular(form: str) -> str:
+    """The spelling under which a small-letter word is compared: `parents`, `parent's` and `parent` are one."""
+    form = form.removesuffix("'s").replace(".", "")
+    if len(form) >= _SHORTEST_PLURAL and form[-1] == "s" and form[-2] not in "su'":
+        return form[:-1]
+    return form
+
+
+def _singular_words(text: str) -> list[str]:
+    return [singular(word) for word in text.split()]
+
+
+NUMBERS = {
+    word: str(number)
+    for number, word in enumerate(
+        _singular_words(
+            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+            "seventeen eighteen nineteen twenty"
+        )
+    )
+} | {
+    "first": "1",
+    "second": "2",
+    "third": "3",
+    "fourth": "4",
+    "fifth": "5",
+    "sixth": "6",
+    "seventh": "7",
+    "eighth": "8",
+    "ninth": "9",
+    "tenth": "10",
+    "eleventh": "11",
+    "twelfth": "12",
+    "thirty": "30",
+    "forty": "40",
+    "fifty": "50",
+    "sixty": "60",
+    "seventy": "70",
+    "eighty": "80",
+    "ninety": "90",
+    "hundred": "100",
+    "thousand": "1000",
+    "million": "1000000",
+    "billion": "1000000000",
+}
+ALSO_WORDS = frozenset({"one", "first", "second"})
+"""Numbers that are often none: `one` who asks, `first` of all, wait a `second`."""
+
+NEGATIONS = frozenset(
+    _singular_words(
+        "not no never without none nobody nothing neither nor cannot unable impossible non "
+        "cant dont doesnt didnt isnt arent wasnt werent wont wouldnt shouldnt couldnt hasnt havent hadnt aint "
+        "nicht kein keine ohne nie jamais sans nunca"
+    )
+)
+
+_ALIASES = """
+    % percent, percentage percent, $ dollar, usd dollar, € euro, eur euro, £ pound, gbp pound, ₹ rupee, inr rupee,
+    rs rupee, ¥ yen, jpy yen, kilogram kg, kilogramme kg, kilo kg, gram g, gramme g, milligram mg, kilometer km,
+    kilometre km, meter m, metre m, centimeter cm, centimetre cm, millimeter mm, millimetre mm, feet foot, ft foot,
+    inche inch, liter l, litre l, milliliter ml, millilitre ml, millisecond ms, sec second, min minute, hr hour,
+    yr year, kilobyte kb, megabyte mb, gigabyte gb, terabyte tb, usa us, jan january, feb february, apr april,
+    aug august, sept september, sep september, oct october, nov november, dec december
+"""
+ALIASES = dict(pair.split() for pair in _ALIASES.split(","))
+"""Spellings of the same unit, month or country; in the singular."""
+
+_MEASURES = (
+    "percent dollar euro pound rupee yen",
+    "mg g kg ton",
+    "mm cm m km inch foot yard mile",
+    "ml l gallon",
+    "ms second minute hour day week month year decade century",
+    "daily weekly monthly yearly",
+    "kb mb gb tb",
+    "celsius fahrenheit kelvin",
+    "am pm",
+)
+_DATES = (
+    "january february march april may june july august september october november december",
+    "monday tuesday wednesday thursday friday saturday sunday",
+    "today yesterday tomorrow",
+)
+_OPPOSITES = (
+    "more less fewer",
+    "most least",
+    "higher lower",
+    "high low",
+    "highest lowest",
+    "maximum minimum",
+    "maximize minimize",
+    "maximise minimise",
+    "max min",
+    "increase decrease reduce",
+    "increasing decreasing reducing",
+    "increased decreased reduced",
+    "increase lower",
+    "gain lose loss",
+    "add remove delete",
+    "before after",
+    "early late",
+    "earlier later",
+    "above below",
+    "over under",
+    "inside outside",
+    "up down",
+    "left right",
+    "front back",
+    "top bottom",
+    "upper lower",
+    "north south east west",
+    "northern southern eastern western",
+    "best worst",
+    "better worse",
+    "good bad",
+    "strongest weakest",
+    "strong weak",
+    "strength weakness",
+    "advantage disadvantage",
+    "benefit drawback",
+    "pro con",
+    "cheap expensive",
+    "cheapest expensive",
+    "fast slow",
+    "faster slower",
+    "hot cold",
+    "old new",
+    "oldest newest",
+    "older younger",
+    "old young",
+    "big small",
+    "bigger smaller",
+    "biggest smallest",
+    "large small",
+    "larger smaller",
+    "largest smallest",
+    "long short",
+    "longer shorter",
+    "longest shortest",
+    "tall short",
+    "deep shallow",
+    "thick thin",
+    "heavy light",
+    "full empty",
+    "open close closed",
+    "start stop end",
+    "begin end finish",
+    "enable disable",
+    "enabled disabled",
+    "activate deactivate",
+    "allow forbid prevent",
+    "allowed forbidden",
+    "accept reject",
+    "accepted rejected",
+    "approve reject",
+    "approved rejected",
+    "grant revoke",
+    "install uninstall",
+    "lock unlock",
+    "block unblock",
+    "connect disconnect",
+    "encrypt decrypt",
+    "import export",
+    "upload download",
+    "login logout",
+    "buy sell",
+    "bought sold",
+    "buying selling",
+    "lend borrow",
+    "win lose",
+    "won lost",
+    "love hate",
+    "like dislike",
+    "agree disagree",
+    "true false",
+    "valid invalid",
+    "legal illegal",
+    "possible impossible",
+    "safe dangerous",
+    "public private",
+    "internal external",
+    "male female",
+    "man woman",
+    "men women",
+    "boy girl",
+    "boyfriend girlfriend",
+    "husband wife",
+    "father mother",
+    "dad mom",
+    "brother sister",
+    "son daughter",
+    "he she",
+    "his her",
+    "past future present",
+    "pass fail",
+    "success failure",
+    "succeed fail",
+    "on off",
+    "online offline",
+    "hire fire",
+    "introvert extrovert",
+    "rural urban",
+    "odd even",
+    "positive negative",
+    "profit loss",
+    "input output",
+    "first last",
+    "all some",
+    "always sometimes rarely",
+    "< > = <= >= == != ≤ ≥ ≠",
+)
+
+
+def _opposites_by_word(groups: tuple[str, ...]) -> dict[str, frozenset[str]]:
+    """For each word, those that say something else in its place."""
+    others: dict[str, frozenset[str]] = {}
+    for group in groups:
+        words = frozenset(_singular_words(group))
+        for word in words:
+            others[word] = others.get(word, frozenset()) | (words - {word})
+    return others
+
+
+UNITS = _opposites_by_word(_MEASURES + _DATES)
+MEASURES = frozenset(_opposites_by_word(_MEASURES))
+OPPOSITES = _opposites_by_word(_OPPOSITES)
+
+COMMON_OPENERS = frozenset(
+    _singular_words(
+        "a about above according after again all almost also although always am among an and another any anyone "
+        "anything are as at based be because been before being below besides best better between both but by can "
+        "compare could currently dear define describe did difference differentiate discuss do does doing done due "
+        "during each either else ever every everyone everything evaluate examples except explain few find first "
+        "finally following for from generally generate get give given has hasn't have haven't having he hello "
+        "help her here hers hey hi his how however i if imagine in instead into is isn't it its itself just last "
+        "lately later let list long look made make many may maybe me mine more most much must my name near need "
+        "next no nobody none not nothing now of off often on once one only or other others our out over own "
+        "people per perhaps please provide rather really recently say seriously several shall she should show "
+        "since so some somebody someone something sometimes soon still such suggest summarise summarize suppose "
+        "tell than that the their theirs them then there these they thing things think this those though through "
+        "thus to today together tomorrow tonight too translate true under unlike until up upon us use used using "
+        "usually very was wasn't way ways we were weren't what whatever when whenever where whether which while "
+        "who whom whose why will with without won't would wouldn't write yes yesterday yet you your yours user "
+        "customer agent i'm i've i'll i'd"
+    )
+)
+"""These are no names, whether they are capitalised or not."""
+
+
+_TOKEN = re.compile(
+    r"(?:[^\W\d_]\.){2,}"  # U.S.
+    r"|[^\W\d_]{1,64}(?:['’][^\W\d_]{1,16})?(?:\+\+|\#)?"  # noqa: RUF001  # people type this apostrophe
+    r"|(?<![\w.)])[-\u2212]?\d[\d.,:/]*(?<![.,:/])(?:(?:st|nd|rd|th|k)\b)?"  # 1,000 · 2.1.4 · 10:30 · 3/5 · 4th · -5
+    r"|\d+(?:[.,:/]\d+)*"  # the 4 of iPhone4 and GPT-4
+    r"|[<>=!]=|[<>=≤≥≠%$€£₹¥?!.;:\n]"
+)
+_THOUSANDS = re.compile(r",(?=\d{3}\b)")
+_ORDINAL = re.compile(r"(?:st|nd|rd|th)$")
+_SENTENCE_ENDS = frozenset("?!.;:\n")
+_EMPTY_FORM = {""}
+_CONJUNCTIONS = frozenset({"and", "or", "nor", "vs", "versus", "between"})
+_DEMONYM_ENDINGS = ("n", "an", "ese")
+_PAIR_SIZE = 2
+_TITLE = 4
+"""Capitals from which a text may be a title."""
+
+_WordKind = Literal["word", "number", "maybe number", "negation", "end"]
+
+
+class _ComparedWord(NamedTuple):
+    """A word of a text, as it is compared."""
+
+    form: str
+    kind: _WordKind
+    capital: bool
+    """Begins with a capital letter."""
+    acronym: bool
+    """Has a capital letter further on."""
+
+
+class _ComparedText(NamedTuple):
+    """A text, as it is compared."""
+
+    words: list[_ComparedWord]
+    forms: set[str]
+
+
+def find_contradiction(a: str, b: str) -> str | None:
+    """What tells two texts apart, if a guard finds something.
+
+    Args:
+        a, b: two texts that are taken for near; their order does not matter.
+
+    Returns:
+        `numbers` (amounts, dates, versions, units), `negation`, `names`, `opposites` or `order` (the same words with
+        two of them exchanged); None when nothing forbids to take them for the same. About 20 microseconds for two
+        sentences, and linear in their length.
+    """
+    if a == b:
+        return None
+    left, right = _parse_text(a), _parse_text(b)
+    fresh_left, fresh_right = left.forms - right.forms, right.forms - left.forms
+    if not fresh_left and not fresh_right:
+        return "order" if _are_words_swapped(left.words, right.words) else None
+    mine = [word for word in left.words if word.form in fresh_left]
+    yours = [word for word in right.words if word.form in fresh_right]
+    if _numbers_differ(mine, yours) or _has_opposite(fresh_left, fresh_right, UNITS):
+        return "numbers"
+    if (_has_negation(mine) or _has_negation(yours)) and _has_negation(left.words) != _has_negation(right.words):
+        return "negation"
+    if _names_differ(left, right, fresh_left, fresh_right):
+        return "names"
+    return "opposites" if _has_opposite(fresh_left, fresh_right, OPPOSITES) else None
+
+
+def _parse_text(text: str) -> _ComparedText:
+    words = list(map(_parse_word, _TOKEN.findall(text)))
+    return _ComparedText(words, {word.form for word in words} - _EMPTY_FORM)
+
+
+@lru_cache(maxsize=16_384)
+def _parse_word(token: str) -> _ComparedWord:
+    """A word as it is compared: case, plural and possessive do not count."""
+    if token in _SENTENCE_ENDS:
+        return _ComparedWord("", "end", capital=False, acronym=False)
+    if token[-1].isdigit() or token[0].isdigit():
+        return _ComparedWord(_normalize_number(token), "number", capital=False, acronym=False)
+    form = singular(token.casefold().replace("’", "'"))  # noqa: RUF001  # people type this apostrophe
+    if form in NUMBERS:
+        kind: _WordKind = "maybe number" if form in ALSO_WORDS else "number"
+        return _ComparedWord(NUMBERS[form], kind, capital=False, acronym=False)
+    if form in NEGATIONS or form.endswith("n't"):
+        return _ComparedWord(form, "negation", capital=False, acronym=False)
+    return _ComparedWord(ALIASES.get(form, form), "word", token[0].isupper(), any(map(str.isupper, token[1:])))
+
+
+def _normalize_number(token: str) -> str:
+    """One spelling of a number: `1,000` and `1k` are `1000`, `2,5` is `2.5`, `4th` is `4`, `3.0` is `3`."""
+    text = _ORDINAL.sub("", _THOUSANDS.sub("", token.replace("\u2212", "-"))).replace(",", ".")
+    if text.endswith("k"):
+        text = text[:-1] + "000" if text[:-1].isdecimal() else text
+    return text.removesuffix(".0").lstrip("0") or "0"
+
+
+def _numbers_differ(left: list[_ComparedWord], right: list[_ComparedWord]) -> bool:
+    """Whether a number stands in one text only; what may be no number counts only against another number."""
+    if any(word.kind == "number" for word in left) or any(word.kind == "number" for word in right):
+        return True
+    return all(any(word.kind == "maybe number" for word in side) for side in (left, right))
+
+
+def _has_negation(words: list[_ComparedWord]) -> bool:
+    return any(word.kind == "negation" for word in words)
+
+
+def _names_differ(left: _ComparedText, right: _ComparedText, fresh_left: set[str], fresh_right: set[str]) -> bool:
+    """Whether a name stands in one text only; what may be no name counts only against another name.
+
+    A name of one text may stand in the other in small letters: not everybody types capitals.
+    """
+    mine, yours = (
+        _classify_capitals(left.words, fresh_left, right.forms),
+        _classify_capitals(right.words, fresh_right, left.forms),
+    )
+    return "name" in (mine, yours) or mine == yours == "maybe name"
+
+
+def _classify_capitals(
+    words: list[_ComparedWord], fresh: set[str], others: set[str]
+) -> Literal["name", "maybe name", "none"]:
+    """What the capitals of words that only this text has say."""
+    candidates = {word for word in words if word.capital and word.form in fresh and _may_name(word, others)}
+    if not candidates:
+        return "none"
+    inner = [word for before, word in pairwise(words) if before.kind != "end" and word.kind == "word"]
+    capitals = sum(word.capital for word in inner)
+    if capitals >= _TITLE and 2 * capitals > len(inner):  # as in a title, where capitals say little
+        return "maybe name"
+    return "name" if any(word.acronym or word in inner for word in candidates) else "maybe name"
+
+
+def _may_name(word: _ComparedWord, others: set[str]) -> bool:
+    if word.form in MEASURES or (word.form in COMMON_OPENERS and not word.acronym):
+        return False
+    # `India` and `Indian`, `Japan` and `Japanese`
+    kin = [word.form + ending for ending in _DEMONYM_ENDINGS]
+    kin += [word.form.removesuffix(ending) for ending in _DEMONYM_ENDINGS if word.form.endswith(ending)]
+    return others.isdisjoint(kin)
+
+
+def _has_opposite(fresh: set[str], others: set[str], opposites: Mapping[str, frozenset[str]]) -> bool:
+    """Whether a word of these says something else than one of the others."""
+    return any(not others.isdisjoint(opposites[form]) for form in fresh if form in opposites)
+
+
+def _are_words_swapped(left: list[_ComparedWord], right: list[_ComparedWord]) -> bool:
+    """Whether two words have changed places, which matters unless they are joined as equals (`A and B`)."""
+    mine, yours = ([word.form for word in words if word.kind != "end"] for words in (left, right))
+    if len(mine) != len(yours):
+        return False
+    moved = [place for place, (a, b) in enumerate(zip(mine, yours, strict=True)) if a != b]
+    if len(moved) != _PAIR_SIZE or any(mine[place] in COMMON_OPENERS for place in moved):
+        return False
+    first, last = moved
+    if (mine[first], mine[last]) != (yours[last], yours[first]):
+        return False
+    if (mine[first] in MEASURES) != (mine[last] in MEASURES):  # `$5` and `5 dollars`
+        return False
+    return _CONJUNCTIONS.isdisjoint(mine[first + 1 : last])

@@ -1,0 +1,176 @@
+"""An offline extractive summary: the sentences that say most of some texts, in the order they were said.
+
+A heuristic, not a model of language: it quotes whole sentences, so numbers and names survive, and invents
+nothing. Sentences are words weighted by tf-idf; how central a sentence is, is its cosine to the centroid of all
+(Radev et al., "Centroid-based summarization of multiple documents", 2004), raised by a tenth each if it holds a
+number or a name. Sentences are then chosen one by one by maximal marginal relevance (Carbonell and Goldstein,
+1998): `0.6 centrality - 0.4 similarity to the closest one chosen`. The work is linear in the words read, which
+are bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import log, sqrt
+
+MOST_SENTENCES_READ = 2_000
+MOST_CHARACTERS_READ = 400_000
+LONGEST_TEXT = 20_000
+LONGEST_SENTENCE = 300
+
+_RELEVANCE = 0.6
+_LONGEST_ABBREVIATION = 12
+_RAISED_BY = 1.1
+
+_WORD = re.compile(r"\w+(?:[.,'\u2019\-]\w+)*")
+_NAME = re.compile(r"(?<=[^.!?:\s]\s)[^\W\d_]*[A-ZÀ-ÖØ-ÞΑ-ΩА-Я][^\W_]*")
+_DIGIT = re.compile(r"\d")
+_BREAK = re.compile(r"(?<=[.!?…])[\s]+(?=[^\sa-zß-öø-ÿ])|(?<=[\u3002\uff01\uff1f])|[\r\n\u2028\u2029]+")
+_ABBREVIATED = re.compile(
+    r"(?:^|[\s(])(?:[^\W\d_]|dr|mr|mrs|ms|prof|st|no|nr|vs|etc|e\.g|i\.e|cf|approx|inc|ltd|co|z\.b|bzw)\.$",
+    re.IGNORECASE,
+)
+# A German date, `1. Mai 2026`: elsewhere months that follow a full stop have no capital.
+_DAY = re.compile(r"(?<!\d)\d{1,2}\.$")
+_MONTH = re.compile(
+    r"(?:januar|jänner|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember)\b", re.IGNORECASE
+)
+# Words that say nothing of what a text is about; other languages go by their frequency alone.
+_STOP_WORDS_TEXT = (
+    "a an and are as at be been but by did do does for from had has have he her his i if in into is it its me my no"
+    " not of on or our out she so than that the their them then there these they this to too up us was we were what"
+    " when which who will with would you your"
+)
+_STOP_WORDS = frozenset(_STOP_WORDS_TEXT.split())
+
+SparseVector = Mapping[str, float]
+
+
+def summarize(texts: Sequence[str], *, sentences: int = 7, characters: int = 1_000) -> str:
+    """The sentences of texts that say most of them, one a line, in their order; the newest texts are read.
+
+    Args:
+        texts: what was said, oldest first.
+        sentences: how many to keep at most.
+        characters: how long the summary may be.
+
+    Returns:
+        The summary; empty when there is nothing but blanks.
+    """
+    read = [_Sentence(text) for text in _distinct_sentences(texts)]
+    vectors = _vectors(read)
+    centre = _centroid(vectors)
+    centrality = [_cosine(vector, centre) * sentence.raise_ for sentence, vector in zip(read, vectors, strict=True)]
+    chosen = _select_sentences([len(sentence.text) for sentence in read], vectors, centrality, sentences, characters)
+    return "\n".join(read[index].text for index in sorted(chosen))
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences and lines of a text, without blanks around them; one beyond 300 characters is cut short."""
+    found: list[str] = []
+    for piece in _BREAK.split(text[:LONGEST_TEXT]):
+        sentence = " ".join(piece.split())
+        if sentence and found and _is_false_sentence_end(found[-1], sentence):
+            found[-1] += f" {sentence}"
+        elif sentence:
+            found.append(sentence)
+    return [_truncate(sentence) for sentence in found]
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    text: str
+
+    @cached_property
+    def words(self) -> list[str]:
+        return [word for word in _WORD.findall(self.text.casefold()) if word not in _STOP_WORDS]
+
+    @property
+    def raise_(self) -> float:
+        """How much more it counts for what must not be lost."""
+        number = _RAISED_BY if _DIGIT.search(self.text) else 1.0
+        return number * (_RAISED_BY if _NAME.search(self.text) else 1.0)
+
+
+def _distinct_sentences(texts: Sequence[str]) -> list[str]:
+    """The newest distinct sentences within the bounds, oldest first; of equal ones the first stays."""
+    newest: list[str] = []
+    characters = 0
+    for text in reversed(texts):
+        newest += reversed(split_sentences(text))
+        characters += min(len(text), LONGEST_TEXT)
+        if len(newest) >= MOST_SENTENCES_READ or characters >= MOST_CHARACTERS_READ:
+            break
+    by_words = {_comparison_key(sentence): sentence for sentence in newest[:MOST_SENTENCES_READ]}
+    first_said = dict.fromkeys(_comparison_key(sentence) for sentence in reversed(newest[:MOST_SENTENCES_READ]))
+    return [by_words[essence] for essence in first_said]
+
+
+def _comparison_key(sentence: str) -> str:
+    """What two sentences have in common that differ in case, blanks and punctuation alone."""
+    return " ".join(_WORD.findall(sentence.casefold())) or sentence
+
+
+def _vectors(read: Sequence[_Sentence]) -> list[SparseVector]:
+    held_by = Counter(word for sentence in read for word in set(sentence.words))
+    rarity = {word: log((1 + len(read)) / count) for word, count in held_by.items()}
+    return [_unit({word: count * rarity[word] for word, count in Counter(s.words).items()}) for s in read]
+
+
+def _centroid(vectors: Iterable[SparseVector]) -> SparseVector:
+    total: defaultdict[str, float] = defaultdict(float)
+    for vector in vectors:
+        for word, weight in vector.items():
+            total[word] += weight
+    return _unit(total)
+
+
+def _unit(vector: SparseVector) -> SparseVector:
+    length = sqrt(sum(weight * weight for weight in vector.values()))
+    return {word: weight / length for word, weight in vector.items()} if length else {}
+
+
+def _cosine(one: SparseVector, other: SparseVector) -> float:
+    if len(one) > len(other):
+        one, other = other, one
+    return sum(weight * other[word] for word, weight in one.items() if word in other)
+
+
+def _select_sentences(
+    lengths: Sequence[int], vectors: Sequence[SparseVector], centrality: Sequence[float], most: int, characters: int
+) -> list[int]:
+    """The indexes of the sentences to keep, best first."""
+    closeness = [0.0] * len(lengths)
+    open_ = set(range(len(lengths)))
+    chosen: list[int] = []
+    while len(chosen) < most and (open_ := {index for index in open_ if lengths[index] <= characters}):
+        best = max(open_, key=lambda index: (_marginal_relevance(centrality[index], closeness[index]), -index))
+        chosen.append(best)
+        open_.discard(best)
+        characters -= lengths[best] + 1
+        for index in open_:
+            closeness[index] = max(closeness[index], _cosine(vectors[index], vectors[best]))
+    return chosen
+
+
+def _marginal_relevance(centrality: float, closeness: float) -> float:
+    return _RELEVANCE * centrality - (1 - _RELEVANCE) * closeness
+
+
+def _is_false_sentence_end(sentence: str, following: str) -> bool:
+    """Whether it only seems to end, at an abbreviation or at the day of a date."""
+    end = sentence[-_LONGEST_ABBREVIATION:]
+    seems = _ABBREVIATED.search(end) or (_DAY.search(end) and _MONTH.match(following))
+    return len(sentence) < LONGEST_SENTENCE and bool(seems)
+
+
+def _truncate(sentence: str) -> str:
+    if len(sentence) <= LONGEST_SENTENCE:
+        return sentence
+    head = sentence[: LONGEST_SENTENCE - 1]
+    # At a blank, so that no number or name is cut in two.
+    return f"{head.rpartition(' ')[0] or head}…"

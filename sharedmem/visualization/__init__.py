@@ -1,0 +1,1 @@
+"""Graph and note chains as diagrams and as self-contained HTML pages."""

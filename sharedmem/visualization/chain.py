@@ -1,0 +1,183 @@
+"""Draw a chain of notes as Mermaid, as Graphviz or as an HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import NamedTuple
+
+from sharedmem.errors import InvalidError
+from sharedmem.models import EvolutionGraph, GraphFormat, Note, NoteStatus
+from sharedmem.models.notes import sort_by_succession
+from sharedmem.text.escaping import csp_hash, escape_dot, escape_mermaid, escape_script_json
+
+_SCRIPTS = ("layout.js", "picture.js", "reader.js", "main.js")
+
+
+class _ChainPageFiles(NamedTuple):
+    page: Template
+    style: str
+    script: str
+    policy: str
+
+
+def chain_as_html(notes: Iterable[Note], *, chosen: str = "") -> str:
+    """Notes of a chain as a page with everything in it: a picture, the texts, a slider over the versions.
+
+    It may do nothing but run its own script: a policy in the page forbids every request and every other script.
+
+    Args:
+        notes: in any order.
+        chosen: id of the note that is shown first; empty for the newest.
+    """
+    ordered = sort_by_succession(notes)
+    parts = _page_files()
+    title = f"Memory {chosen or (ordered[-1].id if ordered else 'without versions')}"
+    content = {"title": title, "chosen": chosen, "notes": [_note_data(note) for note in ordered]}
+    return parts.page.substitute(
+        policy=parts.policy,
+        title=escape(title),
+        style=parts.style,
+        script=parts.script,
+        data=escape_script_json(content),
+    )
+
+
+@cache
+def _page_files() -> _ChainPageFiles:
+    folder = files("sharedmem.visualization") / "chain_page_files"
+    read = {name: (folder / name).read_text(encoding="utf-8") for name in ("page.html", "style.css", *_SCRIPTS)}
+    script = "(() => {\n" + '"use strict";\n' + "".join(read[name] for name in _SCRIPTS) + "})();\n"
+    rules = (
+        "default-src 'none'",
+        f"script-src {csp_hash(script)}",
+        f"style-src {csp_hash(read['style.css'])}",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+    return _ChainPageFiles(Template(read["page.html"]), read["style.css"], script, "; ".join(rules))
+
+
+def _note_data(note: Note) -> dict[str, object]:
+    return {
+        "id": note.id,
+        "text": note.memory_note,
+        "status": note.status,
+        "reason": note.status_reason,
+        "made": _minute(note.created_at),
+        "changed": _minute(note.updated_at),
+        "user": note.user_id,
+        "session": note.session_id,
+        "tags": [*note.tags, *note.keywords],
+        "next": note.next_id,
+        "sources": note.sources,
+        "resolutions": [one.model_dump() for one in note.resolutions],
+        "degraded": note.degraded,
+        "archived": note.archival_location,
+        "messages": [{"who": one.name or one.role, "says": one.content} for one in note.messages],
+    }
+
+
+def _minute(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+COLOURS: dict[NoteStatus, str] = {
+    "active": "#2b8a3e",
+    "conflict_pending": "#e67700",
+    "updated": "#4263eb",
+    "deleted": "#c2255c",
+    "archived": "#868e96",
+}
+_SHOWN_OF_TEXT = 60
+_FORMATS = ("mermaid", "dot", "html")
+
+
+class _ChainArrow(NamedTuple):
+    source: int
+    """Place of the note."""
+    target: int
+    label: str
+    points_back: bool
+    """Whether both notes say so; else one of them is damaged."""
+
+
+def draw_chain(notes: Sequence[Note], format: GraphFormat = "mermaid", *, chosen: str = "") -> EvolutionGraph:  # noqa: A002  # the name users know
+    """A chain as a picture. No round trip.
+
+    Args:
+        notes: of the chain, as `lineage` answers them; any order.
+        format: `mermaid`, `dot` (Graphviz) or `html`, a page that needs nothing else.
+        chosen: id of the note that the page shows first; empty for the newest.
+
+    Raises:
+        InvalidError: there is no such format.
+    """
+    if format not in _FORMATS:
+        raise InvalidError("format", format, f"use one of {', '.join(_FORMATS)}")
+    if format == "html":
+        return EvolutionGraph(format=format, text=chain_as_html(notes, chosen=chosen))
+    return EvolutionGraph(format=format, text=chain_as_mermaid(notes) if format == "mermaid" else chain_as_dot(notes))
+
+
+def chain_as_mermaid(notes: Iterable[Note]) -> str:
+    """Notes as a flow chart of Mermaid, oldest first; what only one of two notes says is dotted."""
+    ordered = sort_by_succession(notes)
+    lines = ["flowchart LR"]
+    for place, note in enumerate(ordered):
+        label = "<br/>".join(map(escape_mermaid, _lines(note)))
+        lines.append(f'    n{place}["{label}"]:::{note.status}')
+    for arrow in _arrows(ordered):
+        shaft = "-->" if arrow.points_back else "-.->"
+        lines.append(f'    n{arrow.source} {shaft}|"{escape_mermaid(arrow.label)}"| n{arrow.target}')
+    used = dict.fromkeys(note.status for note in ordered)
+    lines += [f"    classDef {status} stroke:{COLOURS[status]},stroke-width:2px" for status in used]
+    return "\n".join(lines) + "\n"
+
+
+def chain_as_dot(notes: Iterable[Note]) -> str:
+    """Notes as a digraph of Graphviz, oldest first; what only one of two notes says is dashed."""
+    ordered = sort_by_succession(notes)
+    lines = [
+        "digraph evolution {",
+        "    rankdir=LR;",
+        '    node [shape=box, style="rounded", fontname="sans-serif"];',
+        '    edge [fontname="sans-serif", fontsize=10];',
+    ]
+    for place, note in enumerate(ordered):
+        label = "\\n".join(map(escape_dot, _lines(note)))
+        lines.append(f'    n{place} [label="{label}", color="{COLOURS[note.status]}"];')
+    for arrow in _arrows(ordered):
+        style = "solid" if arrow.points_back else "dashed"
+        lines.append(f'    n{arrow.source} -> n{arrow.target} [label="{escape_dot(arrow.label)}", style={style}];')
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _lines(note: Note) -> tuple[str, ...]:
+    return note.id, f"{note.status}, {note.created_at:%Y-%m-%d}", _beginning(note.memory_note)
+
+
+def _beginning(text: str) -> str:
+    """The first words of a note that are no heading."""
+    said = (line.strip() for line in text.splitlines())
+    first = next((line for line in said if line and not line.startswith("#")), "")
+    return first if len(first) <= _SHOWN_OF_TEXT else f"{first[: _SHOWN_OF_TEXT - 1]}…"
+
+
+def _arrows(ordered: Sequence[Note]) -> list[_ChainArrow]:
+    places = {note.id: place for place, note in enumerate(ordered)}
+    found: dict[tuple[int, int], _ChainArrow] = {}
+    for note in ordered:
+        if note.next_id in places:
+            source, target = places[note.id], places[note.next_id]
+            agree = note.id in ordered[target].sources
+            found[source, target] = _ChainArrow(source, target, note.status_reason.replace("_", " "), agree)
+        for source in (places[id_] for id_ in note.sources if id_ in places):
+            target = places[note.id]
+            found.setdefault((source, target), _ChainArrow(source, target, "source", points_back=False))
+    return list(found.values())

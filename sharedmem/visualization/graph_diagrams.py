@@ -1,0 +1,128 @@
+"""Draw a graph as Mermaid or Graphviz text, at one moment or as known now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, time
+from typing import NamedTuple
+
+from sharedmem.graph.timestamps import to_stamp
+from sharedmem.models import DrawnEntity, DrawnFact, DrawnVersion, GraphDrawing
+from sharedmem.text.escaping import escape_dot, escape_mermaid
+
+_COLOURS = ("#4263eb", "#e67700", "#2b8a3e", "#c2255c", "#0c8599", "#9c36b5", "#a0522d", "#5c940d")
+
+
+class _DiagramEdge(NamedTuple):
+    source: str
+    """Node in the diagram."""
+    target: str
+    label: str
+    """Not escaped."""
+    holds: bool
+
+
+class _DiagramNode(NamedTuple):
+    name: str
+    """In the diagram: `n0`."""
+    lines: tuple[str, ...]
+    """Of its label, not escaped."""
+    colour: int
+
+
+def as_mermaid(drawing: GraphDrawing, at: datetime | None = None) -> str:
+    """A drawing as a flow chart of Mermaid.
+
+    Args:
+        drawing: from `graph.drawing`.
+        at: only what held then, as known now; None for everything that is known now, with what does not hold dotted.
+
+    Raises:
+        InvalidError: `at` has no time zone.
+    """
+    nodes, arrows = _content(drawing, at)
+    lines = ["flowchart LR"]
+    for node in nodes:
+        label = "<br/>".join(map(escape_mermaid, node.lines))
+        lines.append(f'    {node.name}["{label}"]:::c{node.colour}')
+    for arrow in arrows:
+        shaft = "-->" if arrow.holds else "-.->"
+        lines.append(f'    {arrow.source} {shaft}|"{escape_mermaid(arrow.label)}"| {arrow.target}')
+    used = sorted({node.colour for node in nodes})
+    lines += [f"    classDef c{number} stroke:{_COLOURS[number]},stroke-width:2px" for number in used]
+    return "\n".join(lines) + "\n"
+
+
+def as_dot(drawing: GraphDrawing, at: datetime | None = None) -> str:
+    """A drawing as a digraph of Graphviz; arguments and errors as of `as_mermaid`."""
+    nodes, arrows = _content(drawing, at)
+    lines = [
+        "digraph graph_of_facts {",
+        "    rankdir=LR;",
+        '    node [shape=box, style="rounded", fontname="sans-serif"];',
+        '    edge [fontname="sans-serif", fontsize=10];',
+    ]
+    for node in nodes:
+        label = "\\n".join(map(escape_dot, node.lines))
+        lines.append(f'    {node.name} [label="{label}", color="{_COLOURS[node.colour]}"];')
+    for arrow in arrows:
+        style = "solid" if arrow.holds else "dashed"
+        lines.append(f'    {arrow.source} -> {arrow.target} [label="{escape_dot(arrow.label)}", style={style}];')
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+# -- what is in a diagram -------------------------------------------------------------------------
+
+
+def _content(drawing: GraphDrawing, at: datetime | None) -> tuple[list[_DiagramNode], list[_DiagramEdge]]:
+    moment = drawing.drawn_at if at is None else at
+    to_stamp("at", moment)
+    shown = [(fact, version) for fact, version in _known_now(drawing) if at is None or _holds(version, moment)]
+    names = {entity.id: f"n{place}" for place, entity in enumerate(drawing.entities)}
+    attributes = _attributes([fact for fact, version in shown if _holds(version, moment)])
+    types = sorted({entity.type for entity in drawing.entities})
+    nodes = [
+        _DiagramNode(names[entity.id], _lines(entity, attributes), types.index(entity.type) % len(_COLOURS))
+        for entity in drawing.entities
+    ]
+    arrows = [
+        _DiagramEdge(names[fact.source_id], names[fact.target_id], _label(fact, version), _holds(version, moment))
+        for fact, version in shown
+        if fact.source_id in names and fact.target_id in names
+    ]
+    return nodes, arrows
+
+
+def _known_now(drawing: GraphDrawing) -> Iterator[tuple[DrawnFact, DrawnVersion]]:
+    for fact in drawing.facts:
+        if fact.versions and fact.versions[-1].superseded_at is None:
+            yield fact, fact.versions[-1]
+
+
+def _holds(version: DrawnVersion, moment: datetime) -> bool:
+    begun = version.valid_from is None or version.valid_from <= moment
+    return begun and (version.valid_to is None or moment < version.valid_to)
+
+
+def _attributes(facts: list[DrawnFact]) -> dict[str, list[str]]:
+    """Lines of attributes by entity."""
+    found: dict[str, list[str]] = {}
+    for fact in facts:
+        if fact.target_id is None:
+            found.setdefault(fact.source_id, []).append(f"{fact.type.removeprefix('@')}: {fact.value}")
+    return found
+
+
+def _lines(entity: DrawnEntity, attributes: dict[str, list[str]]) -> tuple[str, ...]:
+    kind = (f"({entity.type})",) if entity.type else ()
+    return (entity.name, *kind, *attributes.get(entity.id, ()))
+
+
+def _label(fact: DrawnFact, version: DrawnVersion) -> str:
+    ends = (("since", version.valid_from), ("until", version.valid_to))
+    return " ".join([fact.type.replace("_", " "), *(f"{word} {_day(moment)}" for word, moment in ends if moment)])
+
+
+def _day(moment: datetime) -> str:
+    is_midnight = moment.timetz().replace(tzinfo=None) == time.min
+    return f"{moment.date()}" if is_midnight else f"{moment.date()} {moment:%H:%M}"

@@ -1,1 +1,0 @@
-"""How sharedmem speaks to Redis."""

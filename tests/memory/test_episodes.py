@@ -1,0 +1,194 @@
+"""Episodic memory on every face and server; lives and caps; what a lost reply leaves; rivals of the substring."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import cast
+
+import pytest
+from conformance.episodes import EpisodeSuite
+from redis import Redis
+from support.chaos_proxy import ChaosProxy
+from support.faulty_hubs import hub_without_ids, persistent_settings
+from support.redis_process import RedisProcess
+from support.sync_adapter import SyncAdapter
+
+from sharedmem import Hub, Settings, SharedMemoryStore
+from sharedmem.episodes.episodes import Episodes
+from sharedmem.episodes.finder import EpisodeFilter
+from sharedmem.redis.scripts.loader import scripts
+from sharedmem.sync import Hub as SyncHub
+from sharedmem.testing import ManualClock, fake_hub
+
+APPEND, SUMMARIZE = (scripts()[name].digest.encode() for name in ("episode_append", "episode_summarize"))
+
+
+class TestEpisodesOnFakeredis(EpisodeSuite):
+    @pytest.fixture
+    async def hub(self) -> AsyncIterator[Hub]:
+        async with fake_hub() as hub:
+            yield hub
+
+
+class TestEpisodesOnARealServer(EpisodeSuite):
+    @pytest.fixture
+    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
+        async with Hub.open(redis_url, settings=settings) as hub:
+            yield hub
+
+
+class TestEpisodesThroughTheSyncFace(EpisodeSuite):
+    @pytest.fixture
+    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
+        async with SyncAdapter(SyncHub.open(redis_url, settings=settings)) as hub:
+            yield cast("Hub", hub)
+
+
+# -- lives and caps -------------------------------------------------------------------------------
+
+
+async def test_an_episode_keeps_its_newest_events(redis_url: str, settings: Settings, namespace: str) -> None:
+    async with Hub.open(redis_url, settings=settings.replace(episode_events=3)) as hub:
+        episodes = hub.store(namespace).episodes
+        lengths = [await episodes.append_event("s1", number) for number in range(6)]
+
+        assert lengths == [1, 2, 3, 3, 3, 3]
+        assert [event.event for event in await episodes.events("s1")] == [3, 4, 5]
+
+
+async def test_an_episode_is_forgotten_when_nothing_happens_any_more() -> None:
+    clock = ManualClock()
+    async with fake_hub(clock=clock, settings=Settings(session_ttl_s=60)) as hub:
+        episodes = hub.store("n").episodes
+        await episodes.append_event("old", "long ago")
+        await episodes.append_event("lively", "long ago")
+        await episodes.summarize_episode("lively")
+        clock.advance(45)
+        await episodes.append_event("lively", "just now")
+        clock.advance(45)
+
+        assert await episodes.sessions() == ["lively"]
+        assert await episodes.retrieve("long ago", k=9) == ["long ago", "long ago"]
+        assert await episodes.events("old") == []
+
+
+async def test_the_index_forgets_sessions_that_have_expired() -> None:
+    clock = ManualClock()
+    async with fake_hub(clock=clock, settings=Settings(session_ttl_s=60)) as hub:
+        store = hub.store("n")
+        for number in range(5):
+            await store.episodes.append_event(f"old-{number}", "long ago")
+        clock.advance(30)
+        await store.episodes.append_event("new", "now")
+        clock.advance(40)
+        await store.episodes.append_event("new", "now")
+
+        visits = [visit.session async for page in store.episodes._log.session_activity() for visit in page]
+        assert visits == ["new"]
+
+
+async def test_a_session_that_moves_on_during_a_search_is_not_passed_over(store: SharedMemoryStore) -> None:
+    for number in range(3):
+        await store.episodes.append_event(f"s{number}", "note")
+    pages = store.episodes._log.session_activity()
+    first = await anext(pages)
+    await store.episodes.append_event("s0", "moved on")
+    rest = [visit.session async for page in pages for visit in page]
+
+    assert [visit.session for visit in first] == ["s2", "s1", "s0"]
+    assert rest == ["s0"]
+
+
+# -- faults ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bare_server() -> Iterator[RedisProcess]:
+    with RedisProcess() as server:
+        yield server
+
+
+@pytest.fixture
+async def proxy(bare_server: RedisProcess) -> AsyncIterator[ChaosProxy]:
+    bare_server.tell("FLUSHALL")
+    async with ChaosProxy(bare_server.url) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_an_event_whose_reply_was_lost_is_appended_once(proxy: ChaosProxy, times: int) -> None:
+    async with Hub.open(settings=persistent_settings(proxy.url)) as hub:
+        episodes = hub.store("n", actor="a").episodes
+        proxy.lose_replies(APPEND, times)
+
+        assert await episodes.append_event("s1", "once") == 1
+        assert [event.event for event in await episodes.events("s1")] == ["once"]
+    assert proxy.cuts == times
+
+
+async def test_control_without_operation_ids_an_event_is_appended_twice(proxy: ChaosProxy) -> None:
+    async with hub_without_ids(persistent_settings(proxy.url)) as hub:
+        episodes = hub.store("n", actor="a").episodes
+        proxy.lose_replies(APPEND, 1)
+
+        assert await episodes.append_event("s1", "once") == 2
+
+
+async def test_a_summary_whose_reply_was_lost_is_kept(proxy: ChaosProxy, bare_server: RedisProcess) -> None:
+    async with Hub.open(settings=persistent_settings(proxy.url)) as hub:
+        episodes = hub.store("n", actor="a").episodes
+        await episodes.append_event("s1", "All is said.")
+        proxy.lose_replies(SUMMARIZE, 1)
+
+        assert await episodes.summarize_episode("s1") == "All is said."
+    with bare_server.client() as client:
+        kept = cast("bytes", client.get("sm:{n}:$episode.summary:shared:s1"))
+    assert kept.endswith(b" All is said.")
+
+
+async def test_an_older_summary_never_replaces_a_newer_one(store: SharedMemoryStore, redis_url: str) -> None:
+    episodes = store.episodes
+    await episodes.append_event("s1", "First.")
+    target, keys = episodes._log.place("s1", "write")
+    _, first = await episodes._log.state(keys)
+    await episodes.append_event("s1", "Second.")
+    newest = await episodes.summarize_episode("s1")
+
+    kept = await episodes._recalling.episode_summarize(
+        target.space, keys.episode, keys.summary, b"late", upto=first, text=b"First."
+    )
+
+    assert not kept
+    assert await episodes.summarize_episode("s1") == newest
+    with Redis.from_url(redis_url) as client:
+        assert cast("int", client.pttl(keys.summary)) > 0
+
+
+async def test_readers_and_writers_of_many_sessions_do_not_disturb_each_other(store: SharedMemoryStore) -> None:
+    async def live(session: str) -> None:
+        for number in range(10):
+            await store.episodes.append_event(session, f"event {number}")
+            await store.episodes.retrieve("event 3")
+        assert await store.episodes.summarize_episode(session)
+
+    await asyncio.gather(*(live(f"s{number}") for number in range(8)))
+
+    assert len(await store.episodes.sessions()) == 8
+    assert len(await store.episodes.retrieve("event", k=1000, filters={"since": 0})) == 88
+
+
+# -- the door for other ways to find --------------------------------------------------------------
+
+
+class Parrot:
+    """A finder that answers what it was asked."""
+
+    async def find(self, query: str, k: int, wanted: EpisodeFilter) -> list[str]:
+        return [f"{query} {k} {wanted.session}"]
+
+
+async def test_another_finder_can_take_the_place_of_the_substring(store: SharedMemoryStore) -> None:
+    episodes = Episodes(store._ground, store._scope, finder=Parrot())
+
+    assert await episodes.retrieve("tides", k=2, filters={"session": "s1"}) == ["tides 2 s1"]

@@ -1,0 +1,90 @@
+"""Uses of memories, on both indexes; docs/memory.md: they are counted in the background, and forgotten with theirs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import fakeredis
+import pytest
+from conformance.memory import MemoryUsageTests
+from support.waiting import wait_until
+
+from sharedmem import Hub, Settings
+from sharedmem.memory.memories import Memories
+from sharedmem.memory.usage import FLUSH_AFTER_S
+from sharedmem.testing import ManualClock, fake_hub
+
+
+class TestUsingOnFakeredis(MemoryUsageTests):
+    @pytest.fixture
+    async def hub(self) -> AsyncIterator[Hub]:
+        async with fake_hub(settings=Settings(embedder="hashing")) as hub:
+            yield hub
+
+
+class TestUsingOnARealServer(MemoryUsageTests):
+    @pytest.fixture
+    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
+        async with Hub.open(redis_url, settings=settings.replace(embedder="hashing")) as hub:
+            yield hub
+
+
+async def counted(memory: Memories) -> list[bytes]:
+    """Ids of which counts are kept at the server."""
+    return await memory._members_of("ZRANGE", memory._uses.used, 0, -1)
+
+
+async def test_a_use_is_counted_by_and_by_and_nobody_waits_for_it(settings: Settings) -> None:
+    clock = ManualClock()
+    async with fake_hub(settings=settings, clock=clock) as hub:
+        memory = hub.store("ns").memory
+        id_ = (await memory.add("the zebra sleeps")).id
+        await memory.get(id_)
+        assert await counted(memory) == []
+
+        async def is_counted() -> bool:
+            clock.advance(FLUSH_AFTER_S)
+            return await counted(memory) == [id_.encode()]
+
+        await wait_until(is_counted, description="the use counted")
+
+
+async def test_a_hub_that_closes_loses_no_use(settings: Settings) -> None:
+    server = fakeredis.FakeServer()
+    async with fake_hub(settings=settings, server=server) as hub:
+        memory = hub.store("ns").memory
+        id_ = (await memory.add("the zebra sleeps")).id
+        for _ in range(3):
+            await memory.get(id_)
+
+    async with fake_hub(settings=settings, server=server) as hub:
+        assert [one.times for one in await hub.store("ns").memory.use()] == [3]
+
+
+async def test_counts_of_memories_that_are_gone_are_cleared_away_by_and_by(settings: Settings) -> None:
+    async with fake_hub(settings=settings) as hub:
+        memory = hub.store("ns").memory
+        ids = [one.id for one in await memory.add_many([f"fact {n}" for n in range(40)], dedup=False)]
+        for id_ in ids:
+            await memory.get(id_)
+        await memory.use()
+        stays = ids[::4]
+        for id_ in set(ids) - set(stays):
+            await memory.delete(id_)
+
+        for _ in range(12):
+            await memory.get(stays[0])
+            await memory.use()
+
+        assert {id_.decode() for id_ in await counted(memory)} == set(stays)
+
+
+async def test_uses_of_a_namespace_that_is_cleared_do_not_come_back(settings: Settings) -> None:
+    async with fake_hub(settings=settings) as hub:
+        store = hub.store("ns")
+        await store.memory.get((await store.memory.add("the zebra sleeps")).id)
+
+        await store.clear()
+
+        assert await store.memory.use() == []
+        assert await counted(store.memory) == []

@@ -1,0 +1,174 @@
+"""The documentation runs: every Python block and every `$ sharedmem` line of README.md and docs/."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.doc_pages import Block, blocks
+
+from sharedmem.faces.cli import run as sharedmem
+
+TESTS = Path(__file__).resolve().parents[1]
+ROOT = TESTS.parent
+LONGEST_PAGE_S = 180
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PROGRAMS = [block for page in PAGES if page.exists() for block in blocks(page) if block.is_program]
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture
+def room() -> Iterator[Path]:
+    """A folder whose path is short enough for the socket of an embedded server."""
+    with tempfile.TemporaryDirectory(prefix="sm-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def run_page(page: Path, room: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "support.doc_pages", str(page)],
+        cwd=room,
+        stdin=subprocess.DEVNULL,
+        env=clean_environment(room),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_PAGE_S,
+    )
+
+
+def clean_environment(room: Path) -> dict[str, str]:
+    """The environment of a page: no setting but its data folder."""
+    others = {key: value for key, value in os.environ.items() if not key.startswith("SHAREDMEM_")}
+    return others | {"PYTHONPATH": str(TESTS), "SHAREDMEM_DATA_DIR": str(room / "data")}
+
+
+@pytest.mark.parametrize(
+    "block",
+    [block for block in PROGRAMS if block.left_out is not None],
+    ids=lambda block: f"{name(block.page)}:{block.line}",
+)
+def test_a_block_that_does_not_run_says_why(block: Block) -> None:
+    assert block.left_out, "write the reason behind no-run"
+    pytest.skip(block.left_out)
+
+
+# -- the pages together -----------------------------------------------------------------------------
+
+
+def in_reading_order() -> list[Path]:
+    """The pages that run: README.md, those that it links in its order, and the rest."""
+    linked = [ROOT / found for found in re.findall(r"\]\((docs/[\w/-]+\.md)", (ROOT / "README.md").read_text("utf-8"))]
+    programs = {block.page for block in PROGRAMS if block.left_out is None}
+    return [page for page in dict.fromkeys([ROOT / "README.md", *linked, *sorted(programs)]) if page in programs]
+
+
+@pytest.fixture(scope="module")
+def one_server() -> Iterator[Path]:
+    """A folder whose server stays up while all pages run on it."""
+    with tempfile.TemporaryDirectory(prefix="sm-", ignore_cleanup_errors=True) as folder:
+        assert sharedmem(["--data-dir", f"{folder}/data", "up"]) == 0
+        yield Path(folder)
+        assert sharedmem(["--data-dir", f"{folder}/data", "down"]) == 0
+
+
+# Behind what other pages have left, and the second time behind what it has left itself: so it runs alone, too.
+@pytest.mark.parametrize("page", in_reading_order(), ids=name)
+@pytest.mark.parametrize("time", ["first", "second"])
+def test_a_page_runs_from_its_top_to_its_end_each_time(one_server: Path, page: Path, time: str) -> None:
+    done = run_page(page, one_server)
+
+    assert done.returncode == 0, f"{name(page)} does not run the {time} time:\n{done.stdout}{done.stderr}"
+
+
+def test_no_two_pages_share_a_namespace() -> None:
+    found: dict[str, str] = {}
+    for block in PROGRAMS:
+        if block.left_out is not None:
+            continue
+        for namespace in re.findall(r"\$ sharedmem clear -n ([\w-]+) --yes", block.text):
+            assert found.setdefault(namespace, name(block.page)) == name(block.page)
+
+
+def test_the_blocks_of_the_quickstart_can_be_pasted_into_the_shell_of_asyncio(room: Path) -> None:
+    programs = [block for block in blocks(ROOT / "docs" / "quickstart.md") if block.language == "python"]
+    # As a person pastes: each block, and Enter once more.
+    typed = "".join(f"{block.text}\n" for block in programs)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "asyncio"],
+        cwd=room,
+        input=f"{typed}print('typed to the end')\n",
+        env=clean_environment(room),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_PAGE_S,
+    )
+
+    assert "Error" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "typed to the end" in done.stdout
+    assert "['read', 'compare', 'write']" in done.stdout
+
+
+# -- the runner itself ----------------------------------------------------------------------------
+
+
+def written(room: Path, text: str) -> Path:
+    page = room / "page.md"
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
+def test_blocks_of_a_page_share_their_names_and_may_await(room: Path) -> None:
+    page = written(
+        room,
+        "```python\nimport asyncio\nbox = []\n```\n\n"
+        "- in a list:\n\n  ```python\n  await asyncio.sleep(0)\n  box.append(1)\n  ```\n\n"
+        "```py\nthis is only shown\n```\n\n```python\nassert box == [1]\nprint('ran to the end')\n```\n",
+    )
+
+    done = run_page(page, room)
+
+    assert (done.returncode, done.stdout) == (0, "ran to the end\n"), done.stderr
+
+
+def test_a_failing_block_is_shown_with_the_line_of_its_page(room: Path) -> None:
+    done = run_page(written(room, "# Title\n\n```python\nfine = 1\nraise ValueError('no')\n```\n"), room)
+
+    assert done.returncode == 1
+    assert 'page.md", line 5' in done.stderr
+
+
+def test_a_failing_command_fails_the_page(room: Path) -> None:
+    done = run_page(written(room, "```console\n$ sharedmem no-such-command\nsome output\n```\n"), room)
+
+    assert done.returncode == 1
+    assert "page.md:2: `sharedmem no-such-command` ended with" in done.stderr
+
+
+def test_only_commands_of_ours_are_run(room: Path) -> None:
+    page = written(room, "```bash\n$ pip install something\n$ sharedmem get a \\\n    --json\nmake demo\n```\n")
+
+    (block,) = blocks(page)
+
+    assert block.commands == ["sharedmem get a \\\n    --json"]
+
+
+def test_a_block_can_be_left_out_with_a_reason(room: Path) -> None:
+    page = written(
+        room, "```python no-run: needs a cluster\nraise SystemExit(3)\n```\n```bash no-run\n$ sharedmem up\n```\n"
+    )
+
+    assert [block.left_out for block in blocks(page)] == ["needs a cluster", ""]
+    assert run_page(page, room).returncode == 0

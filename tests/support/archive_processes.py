@@ -1,0 +1,68 @@
+"""Exports, imports, copies and backfills as processes of their own, for tests that kill them.
+
+`python -m support.archive_processes <what> <url> <namespace> <file>` says a line for each step, so that it can be
+killed at any of them; its frames are small, and it notes how far it has come whenever it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from sharedmem import Hub, Settings
+from sharedmem.archive import backfill
+from sharedmem.archive import files as archive_files
+from sharedmem.archive import transfer as archives
+from sharedmem.archive.progress import ProgressStep
+
+_TESTS = Path(__file__).resolve().parents[1]
+_PATIENCE_S = 60
+MAPPING: dict[str, object] = {"key": "{space}:shared:{id}", "value": "value"}
+EMBEDDED = "embedded"
+"""Instead of a URL: the server beside the file, with its own durable tier, where everything lasts."""
+
+
+def durable_settings(folder: Path) -> Settings:
+    """The settings of a server in a folder where everything lasts."""
+    return Settings(data_dir=folder / "d", kind_rules={"research:*": "knowledge"})
+
+
+def run_archive_process(what: str, url: str, namespace: str, file: Path, *, kill_after: int | None = None) -> int:
+    """Run it, or kill it after so many steps; returns its exit code, or minus the signal's number."""
+    words = [sys.executable, "-m", "support.archive_processes", what, url, namespace, str(file)]
+    environment = os.environ | {"PYTHONPATH": str(_TESTS)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment, cwd=_TESTS.parent, text=True) as process:
+        assert process.stdout is not None
+        for number, _ in enumerate(process.stdout):
+            if kill_after is not None and number >= kill_after:
+                process.kill()
+        return process.wait(timeout=_PATIENCE_S)
+
+
+async def _main(what: str, url: str, namespace: str, file: Path) -> None:
+    vars(archive_files)["FRAME_BYTES"] = 20_000
+    for module in (archives, backfill):
+        vars(module)["_NOTE_EVERY_S"] = 0.0
+    settings = (
+        durable_settings(file.parent) if url == EMBEDDED else Settings(redis_url=url, data_dir=file.parent / "data")
+    )
+    async with Hub.open(settings=settings) as hub:
+        if what == "export":
+            await hub.archive.export(namespace, file, progress=_print_step)
+        elif what == "import":
+            await hub.archive.import_(file, progress=_print_step)
+        else:
+            await hub.archive.backfill(file, MAPPING, namespace=namespace, progress=_print_step)
+
+
+def _print_step(step: ProgressStep) -> None:
+    sys.stdout.write(f"{json.dumps(step)}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4])))

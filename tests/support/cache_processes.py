@@ -1,0 +1,89 @@
+"""Agents as processes that ask the same question, for tests that race them or kill them.
+
+`python -m support.cache_processes <url> <namespace> <seconds>` says `ready`, waits for a line, asks, and prints
+`computing` when it computes and `got <answer>` in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from sharedmem import Hub, Settings
+from sharedmem.providers.hashing_embedder import HashingEmbedder
+
+LEASE_S = 0.5
+PREFIX = "askers"
+_TESTS = Path(__file__).resolve().parents[1]
+
+
+async def _main(url: str, namespace: str, seconds: str) -> None:
+    async with Hub(url, settings=Settings(prefix=PREFIX), embedder=HashingEmbedder()) as hub:
+        cache = hub.store(namespace, actor=f"asker-{os.getpid()}").cache
+
+        @cache.cached(key="asked", lease=LEASE_S)
+        async def ask(prompt: str) -> str:
+            _print_line("computing")
+            await asyncio.sleep(float(seconds))
+            return f"{prompt} {os.getpid()}"
+
+        _print_line("ready")
+        await asyncio.to_thread(sys.stdin.readline)
+        _print_line("got", await ask("what is it?"))
+
+
+def _print_line(*words: str) -> None:
+    sys.stdout.write(f"{' '.join(words)}\n")
+    sys.stdout.flush()
+
+
+class CacheProcess:
+    """The parent's side of one process."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+    async def line(self) -> str:
+        """What it says next."""
+        assert self.process.stdout is not None
+        return (await self.process.stdout.readline()).decode().strip()
+
+    def go(self) -> None:
+        """Let it ask."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"go\n")
+
+    async def rest(self) -> list[str]:
+        """All that it says until its end."""
+        out, _ = await self.process.communicate()
+        return out.decode().splitlines()
+
+
+@asynccontextmanager
+async def running_cache_processes(
+    count: int, url: str, namespace: str, *, seconds: float
+) -> AsyncIterator[list[CacheProcess]]:
+    """Processes that are ready to ask; `seconds` is how long an answer takes."""
+    words = ("-m", "support.cache_processes", url, namespace, str(seconds))
+    started = [
+        CacheProcess(await asyncio.create_subprocess_exec(sys.executable, *words, cwd=_TESTS, stdin=PIPE, stdout=PIPE))
+        for _ in range(count)
+    ]
+    try:
+        for asker in started:
+            assert await asker.line() == "ready"
+        yield started
+    finally:
+        for asker in started:
+            with suppress(ProcessLookupError):
+                asker.process.kill()
+            await asker.process.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))

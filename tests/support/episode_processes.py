@@ -1,0 +1,174 @@
+"""Agents that tell a graph what they know, as processes: `python -m support.episode_processes <what> <url> <n>`.
+
+Each prints `ready`, waits for a word, does its work, and prints `done`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sharedmem import ConflictError, Hub, NotFoundError, Settings
+from sharedmem.errors import InvalidError
+from sharedmem.graph.graph import Graph
+from sharedmem.models import Episode, Fact
+from support.agent_processes import AgentProcess
+from support.graph_rows import day
+from support.scripted_extractor import ScriptedExtractor, ScriptLine
+
+NAMESPACE, GROUP = "storytellers", "team:talk"
+PEOPLE = ("Anna Berg", "Boris Ivanov", "Chloe Martin", "Dmitri Petrov", "Elif Demir")
+TOWNS = ("Rome", "Narvik", "Porto", "Zagreb")
+_TESTS = Path(__file__).resolve().parents[1]
+SETTINGS = Settings(embedder="hashing", durable_url="none", graph_summary_every=0)
+
+
+def random_episodes(count: int = 120) -> list[Episode]:
+    """Episodes that touch, contradict and close each other, each with its own time in both worlds."""
+    chance = random.Random(4711)
+    told = []
+    for number in range(count):
+        lines = [_line(chance) for _ in range(chance.randint(1, 3))]
+        told.append(
+            Episode(
+                content="\n".join(map(str, lines)),
+                group_id=GROUP,
+                id=f"story-{number}",
+                occurred_at=day(number),
+                recorded_at=day(chance.randrange(count) + number / (2 * count)),
+            )
+        )
+    return told
+
+
+def _line(chance: random.Random) -> ScriptLine:
+    type_ = chance.choice(("lives_in", "married_to", "likes", "@tier", "knows"))
+    other = chance.choice({"lives_in": TOWNS, "@tier": ("red", "green")}.get(type_, PEOPLE))
+    start = chance.randrange(60)
+    if chance.random() < 0.2:
+        return ScriptLine(chance.choice(PEOPLE), type_, other, start, says="ends")
+    end = start + chance.randint(1, 40) if chance.random() < 0.3 else None
+    return ScriptLine(chance.choice(PEOPLE), type_, other, start, end)
+
+
+def open_scripted_graph(hub: Hub, actor: str = "agent") -> Graph:
+    """The graph of these tests, with an extractor that repeats what it hears."""
+    return hub.store(NAMESPACE, actor=actor).graph.using(extractor=ScriptedExtractor())
+
+
+# -- what a child does ----------------------------------------------------------------------------
+
+
+async def add_all_episodes(graph: Graph, number: int) -> None:
+    """Tell all stories, one by one, in an order of one's own."""
+    told = random_episodes()
+    random.Random(number).shuffle(told)
+    for story in told:
+        try:
+            await graph.add_episodes([story])
+        except ConflictError as error:
+            # The group is being deleted.
+            _print_line("refused", type(error).__name__)
+        else:
+            _print_line(story.id)
+
+
+async def add_some_episodes(graph: Graph, number: int) -> None:
+    """Tell a part of the stories, some alone and some together."""
+    mine = random_episodes()[number::8]
+    random.Random(number).shuffle(mine)
+    half = len(mine) // 2
+    await graph.add_episodes(mine[:half])
+    await asyncio.gather(*(graph.add_episodes([story]) for story in mine[half:]))
+
+
+async def change_at_random(graph: Graph, number: int) -> None:
+    """Tell, undo, merge and part at random."""
+    chance = random.Random(number)
+    acts: list[Callable[[], Awaitable[object]]] = [
+        *(lambda story=story: graph.add_episodes([story]) for story in random_episodes()[number::4]),
+        *(lambda: graph.undo(f"story-{chance.randrange(120)}", group_id=GROUP) for _ in range(8)),
+        *(lambda: graph.merge(*chance.sample(PEOPLE, 2), group_id=GROUP) for _ in range(4)),
+        *(lambda: graph.unmerge(chance.choice(PEOPLE), group_id=GROUP) for _ in range(3)),
+    ]
+    chance.shuffle(acts)
+    for act in acts:
+        try:
+            await act()
+        except (NotFoundError, InvalidError, ConflictError) as error:
+            _print_line("refused", type(error).__name__)
+
+
+_JOBS = {"tell": add_all_episodes, "share": add_some_episodes, "meddle": change_at_random}
+
+
+def _print_line(*words: object) -> None:
+    sys.stdout.write(f"{' '.join(map(str, words))}\n")
+    sys.stdout.flush()
+
+
+async def _main(what: str, url: str, number: str) -> None:
+    async with Hub.open(url, settings=SETTINGS) as hub:
+        graph = open_scripted_graph(hub, f"agent-{number}")
+        _print_line("ready")
+        await asyncio.to_thread(sys.stdin.readline)
+        await _JOBS[what](graph, int(number))
+        _print_line("done")
+
+
+# -- the parent's side ------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def running_writers(number: int, what: str, url: str) -> AsyncIterator[list[AgentProcess]]:
+    """So many agents with numbers of their own, which begin together; those that still run at the end are killed."""
+    environment = os.environ | {"PYTHONPATH": str(_TESTS)}
+    started = [
+        AgentProcess(
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, "-W", "error", "-m", "support.episode_processes", what, url, str(one)),
+                stdin=PIPE,
+                stdout=PIPE,
+                env=environment,
+                cwd=_TESTS.parent,
+            )
+        )
+        for one in range(number)
+    ]
+    try:
+        for child in started:
+            assert await child.line() == ["ready"]
+        for child in started:
+            child.go()
+        yield started
+    finally:
+        for child in started:
+            await child.end()
+
+
+# -- what is there afterwards -----------------------------------------------------------------------
+
+
+async def read_all_facts(graph: Graph) -> dict[str, set[tuple[object, ...]]]:
+    """Every version of every fact of the group, and who says so, by entity: all that a caller can see of them."""
+    people = await graph.entities(group_id=GROUP, limit=1000)
+    return {
+        person.name: {_fact_tuple(fact) for fact in await graph.history(person.name, group_id=GROUP, limit=10_000)}
+        for person in people
+    }
+
+
+def _fact_tuple(fact: Fact) -> tuple[object, ...]:
+    moments = (fact.valid_from, fact.valid_to, fact.recorded_at, fact.superseded_at)
+    ends = (fact.source_id, fact.source_name, fact.target_id, fact.target_name, fact.value)
+    return (fact.id, fact.type, fact.fact, *ends, *moments, frozenset(fact.episode_ids))
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""A shelf of notes in a hub without a server, with all that looks after it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from sharedmem import Settings, SharedMemoryStore
+from sharedmem.models import Note
+from sharedmem.redis.vectors import Vector
+from sharedmem.synthesis.chains import ChainLocks
+from sharedmem.synthesis.maintenance.consistency import find_problems
+from sharedmem.synthesis.maintenance.fsck import read_all_notes
+from sharedmem.synthesis.note_repository import RedisNoteRepository
+from sharedmem.synthesis.protocol import CommittedNotes, NewNote
+from sharedmem.synthesis.resolver import embed_note
+from sharedmem.synthesis.services import SynthesisServices
+from sharedmem.testing import ManualClock, fake_hub
+from support.note_chains import APP
+
+
+class NoteHarness:
+    """The notes of one namespace, and who looks after them.
+
+    Args:
+        store: of the namespace.
+        clock: the time that all go by.
+    """
+
+    def __init__(self, store: SharedMemoryStore, clock: ManualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.minds = store._knowledge_context()
+        self.shelf = RedisNoteRepository(self.minds, store._scope)
+        self.chains = ChainLocks(store._scope, store._ground)
+        parts = SynthesisServices(self.minds, store._scope, store._ground)
+        self.archives, self.desk = parts.archives, parts.desk
+        self.evolution, self.archiver = parts.evolution, parts.archiver
+        self.eraser, self.retention = parts.eraser, parts.retention
+
+    async def vector(self, text: str) -> Vector | None:
+        """Of a text."""
+        assert self.minds.embedder is not None
+        return await embed_note(self.minds.embedder, text)
+
+    async def put(self, *notes: Note) -> None:
+        """Store notes as they are, however damaged their chains; archived ones without a vector."""
+        for app in dict.fromkeys(note.app_id for note in notes):
+            some = [note for note in notes if note.app_id == app]
+            fresh = [NewNote(note, await self.vector(note.memory_note) if note.memory_note else None) for note in some]
+            assert isinstance(await self.shelf.commit(app, fresh=fresh), CommittedNotes)
+
+    async def all(self, app_id: str = APP) -> dict[str, Note]:
+        """Every note of an app, by id."""
+        return {note.id: note async for page in read_all_notes(self.shelf, app_id) for note in page}
+
+    async def one(self, id_: str, app_id: str = APP) -> Note:
+        """A note."""
+        return (await self.shelf.get(app_id, [id_]))[id_]
+
+    async def found(self, text: str) -> list[str]:
+        """Ids of the active notes that are found by a text, best first."""
+        vector = await self.vector(text)
+        assert vector is not None
+        return [near.note.id for near in (await self.shelf.near(APP, vector))[0]]
+
+    async def archived(self) -> int:
+        """How many archives there are, with and without notes that refer to them."""
+        return len([loose async for loose in self.archives.list_archives(older_than_s=float("-inf"))])
+
+    def pass_years(self, years: float) -> None:
+        """Let time pass."""
+        self.clock.advance(years * 365.25 * 86_400)
+
+    async def is_sound(self) -> bool:
+        """Whether the notes hang together."""
+        return find_problems((await self.all()).values()) == []
+
+
+@asynccontextmanager
+async def open_note_harnesses(names: Iterable[str] = ("team",)) -> AsyncIterator[list[NoteHarness]]:
+    """Grounds in one hub, a namespace each."""
+    clock = ManualClock()
+    async with fake_hub(clock=clock, settings=Settings(embedder="hashing")) as hub:
+        yield [NoteHarness(hub.store(name), clock) for name in names]

@@ -1,0 +1,428 @@
+"""Conversations become notes, settled with what is known: nothing is lost, and one note stands for a chain."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.synthesis_harness import (
+    APP,
+    USER,
+    ScriptedAgents,
+    SynthesisHarness,
+    agent_note_request,
+    make_synthesis_harness,
+    note_request,
+    numbered_fact,
+    user_messages,
+)
+
+from sharedmem import InvalidError, SharedMemoryStore
+from sharedmem.models import Note, Recall, Resolution, Verdict
+from sharedmem.synthesis.commit_plan import complete_resolutions, oldest_chain, plan_commit, skip_updates, task_result
+from sharedmem.synthesis.pipeline import TaskAttempt
+from sharedmem.synthesis.protocol import CommittedNotes, NewNote
+from sharedmem.synthesis.tasks import SummarizeTask
+from sharedmem.testing import fake_hub
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+OTHER = "Our zebra mascot Marvin eats forty apples on every holiday of the summer."
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[SharedMemoryStore]:
+    async with fake_hub() as hub:
+        yield hub.store("desk")
+
+
+@pytest.fixture
+def panel() -> ScriptedAgents:
+    return ScriptedAgents()
+
+
+@pytest.fixture
+def bench(store: SharedMemoryStore, panel: ScriptedAgents) -> SynthesisHarness:
+    return make_synthesis_harness(store, panel)
+
+
+def turn(number: int) -> TaskAttempt:
+    return TaskAttempt(f"{number:016d}")
+
+
+async def add(bench: SynthesisHarness, number: int, text: str | None = None, **where: str) -> Note:
+    return await bench.pipeline.add_memory(note_request(text or numbered_fact(number), **where), turn(number))
+
+
+async def now(bench: SynthesisHarness, note: Note) -> Note:
+    return (await bench.shelf.get(note.app_id, (note.id,)))[note.id]
+
+
+# -- the full path ----------------------------------------------------------------------------
+
+
+async def test_a_conversation_that_resembles_nothing_becomes_an_active_note(bench: SynthesisHarness) -> None:
+    note = await add(bench, 1)
+
+    assert (note.status, note.status_reason, note.chain_id) == ("active", "created", note.id)
+    assert (note.app_id, note.user_id, note.task_id) == (APP, USER, "0000000000000001")
+    assert numbered_fact(1) in note.memory_note
+    assert note.messages == user_messages(numbered_fact(1))
+    assert (note.tags, note.keywords) == (("billing", "regions"), ("Orion",))
+    assert note.degraded == ()
+    await bench.check(said=[numbered_fact(1)])
+
+
+async def test_a_note_that_agrees_with_an_older_one_becomes_one_note_with_it(bench: SynthesisHarness) -> None:
+    old = await add(bench, 1)
+
+    new = await add(bench, 2)
+
+    (head,) = await bench.heads()
+    assert (head.status, head.status_reason) == ("active", "consolidated")
+    assert head.id == f"{new.id}-s"
+    assert head.sources == (new.id, old.id)
+    assert head.chain_id == old.id
+    assert head.messages == ()
+    assert numbered_fact(1) in head.memory_note
+    assert numbered_fact(2) in head.memory_note
+    for retired in (await now(bench, old), new):
+        assert (retired.status, retired.status_reason, retired.next_id) == ("updated", "consolidated", head.id)
+        assert retired.chain_id == old.id
+    assert [(one.memory_id, one.operation) for one in new.resolutions] == [(old.id, "UPDATE")]
+    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+
+
+async def test_a_note_that_contradicts_an_older_one_takes_its_place_by_itself(
+    bench: SynthesisHarness, panel: ScriptedAgents
+) -> None:
+    old = await add(bench, 1)
+    panel.verdict = lambda _: "DELETE"
+
+    new = await add(bench, 2)
+
+    assert (new.status, new.status_reason, new.sources, new.chain_id) == ("active", "created", (old.id,), old.id)
+    gone = await now(bench, old)
+    assert (gone.status, gone.status_reason, gone.next_id) == ("deleted", "contradicted", new.id)
+    assert panel.calls["consolidate"] == 0
+    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+
+
+async def test_what_is_skipped_is_touched_and_both_notes_stand(bench: SynthesisHarness, panel: ScriptedAgents) -> None:
+    old = await add(bench, 1)
+    panel.verdict = lambda _: "SKIP"
+
+    new = await add(bench, 2)
+
+    touched = await now(bench, old)
+    assert (touched.status, touched.next_id) == ("active", None)
+    assert touched.updated_at > old.updated_at
+    assert (new.status, new.sources, new.links) == ("active", (), (old.id,))
+    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+
+
+async def test_one_note_may_update_delete_and_skip_at_once(bench: SynthesisHarness, panel: ScriptedAgents) -> None:
+    said: dict[str, Verdict] = {}
+    panel.verdict = lambda note: said.get(note.id, "SKIP")
+    olds = [await add(bench, number) for number in (1, 2, 3)]
+    said |= {olds[0].id: "UPDATE", olds[1].id: "DELETE"}
+
+    new = await add(bench, 4)
+
+    updated, deleted, skipped = [await now(bench, old) for old in olds]
+    heads = {note.id: note for note in await bench.heads()}
+    successor = heads[f"{new.id}-s"]
+    assert heads.keys() == {successor.id, skipped.id}
+    assert successor.sources == (new.id, updated.id, deleted.id)
+    assert successor.chain_id == olds[0].id
+    assert (updated.status, deleted.status, deleted.next_id) == ("updated", "deleted", successor.id)
+    assert numbered_fact(2) not in successor.memory_note
+    await bench.check(said=[numbered_fact(number) for number in (1, 2, 3, 4)])
+
+
+async def test_two_chains_come_together_in_the_older_one(bench: SynthesisHarness, panel: ScriptedAgents) -> None:
+    panel.verdict = lambda _: "SKIP"
+    olds = [await add(bench, number) for number in (1, 2)]
+    panel.verdict = lambda _: "UPDATE"
+
+    await add(bench, 3)
+
+    (head,) = await bench.heads()
+    assert head.chain_id == olds[0].id
+    assert {(await now(bench, old)).chain_id for old in olds} == {olds[0].id}
+    await bench.check(said=[numbered_fact(1), numbered_fact(2), numbered_fact(3)])
+
+
+@pytest.mark.parametrize("where", [{"user_id": "bob"}, {"app_id": "sales"}, {"session_id": "monday"}])
+async def test_notes_of_other_apps_users_and_sessions_are_not_touched(
+    bench: SynthesisHarness, where: dict[str, str]
+) -> None:
+    old = await add(bench, 1)
+
+    new = await add(bench, 2, **where)
+
+    assert (new.status, new.links) == ("active", ())
+    assert await now(bench, old) == old
+
+
+async def test_a_note_of_a_session_is_settled_with_those_of_the_session(bench: SynthesisHarness) -> None:
+    await add(bench, 1, session_id="monday")
+
+    await add(bench, 2, session_id="monday")
+
+    (head,) = await bench.heads()
+    assert head.session_id == "monday"
+
+
+async def test_what_comes_together_from_several_sessions_is_of_none(bench: SynthesisHarness) -> None:
+    await add(bench, 1, session_id="monday")
+
+    await add(bench, 2)
+
+    (head,) = await bench.heads()
+    assert head.session_id is None
+
+
+async def test_a_task_that_is_repeated_finds_its_note_and_pays_nobody(
+    bench: SynthesisHarness, panel: ScriptedAgents
+) -> None:
+    await add(bench, 1)
+    first = await add(bench, 2)
+    paid = panel.calls.copy()
+
+    again = await add(bench, 2)
+
+    assert again == first
+    assert panel.calls == paid
+    assert len(await bench.notes()) == 3
+
+
+async def test_the_result_of_a_task_tells_ids_and_counts_and_no_texts(bench: SynthesisHarness) -> None:
+    await add(bench, 1)
+
+    result = await bench.pipeline.do(note_request(numbered_fact(2)), turn(2))
+
+    assert result == {
+        "memory_id": "note-0000000000000002",
+        "status": "updated",
+        "operations": {"CREATE": 0, "UPDATE": 1, "DELETE": 0, "SKIP": 0},
+        "successor_id": "note-0000000000000002-s",
+        "degraded": [],
+    }
+
+
+async def test_a_text_of_signs_alone_is_stored(bench: SynthesisHarness, panel: ScriptedAgents) -> None:
+    note = await add(bench, 1, "!!! ??? ...")
+
+    assert note.status == "active"
+    assert note.messages[0].content == "!!! ??? ..."
+
+
+@pytest.mark.parametrize("text", ["הפגישה נדחתה ליום שלישי.", "请把账单寄到上海办公室。", "🦓" * 3])
+async def test_every_script_is_kept_as_it_was_said(bench: SynthesisHarness, text: str) -> None:
+    note = await add(bench, 1, text)
+
+    assert text in note.memory_note
+    await bench.check(said=[text])
+
+
+# -- the other paths --------------------------------------------------------------------------
+
+
+async def test_a_memory_of_an_agent_takes_one_call_and_settles_nothing(
+    bench: SynthesisHarness, panel: ScriptedAgents
+) -> None:
+    old = await add(bench, 1)
+    panel.calls.clear()
+
+    note = await bench.pipeline.add_agent_memory(agent_note_request(numbered_fact(2)), turn(2))
+
+    assert (note.kind, note.status, note.links) == ("agent", "active", ())
+    assert dict(panel.calls) == {"fast_summary": 1}
+    assert await now(bench, old) == old
+    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    assert await bench.pipeline.add_agent_memory(agent_note_request(numbered_fact(2)), turn(2)) == note
+
+
+async def test_a_summary_is_told_and_not_stored(bench: SynthesisHarness, panel: ScriptedAgents) -> None:
+    request = SummarizeTask(app_id=APP, user_id=USER, messages=user_messages(numbered_fact(1), numbered_fact(2)))
+
+    fast = await bench.pipeline.summarize(request)
+    full = await bench.pipeline.summarize(request.model_copy(update={"mode": "full"}))
+
+    assert numbered_fact(2) in fast.summary
+    assert (fast.mode, full.mode, full.tags, full.offline) == ("fast", "full", ("billing", "regions"), False)
+    assert numbered_fact(2) in full.summary
+    assert await bench.notes() == []
+
+
+# -- queries ----------------------------------------------------------------------------------
+
+QUESTION = "In which region of the Orion cluster does the billing service of team Falcon run?"
+
+
+async def test_a_query_answers_the_notes_that_stand_best_first(bench: SynthesisHarness) -> None:
+    await add(bench, 1)
+    await add(bench, 2)
+    await add(bench, 3, OTHER)
+
+    hit, *others = await bench.asking.query(APP, QUESTION)
+
+    assert all(other.composite_score < hit.composite_score for other in others)
+    assert (hit.rank, hit.metadata.status, hit.flagged) == (1, "active", False)
+    assert numbered_fact(2) in hit.memory_note
+    assert hit.composite_score >= hit.similarity_score
+
+
+@pytest.mark.parametrize(
+    ("recall", "statuses"),
+    [
+        ("current", {"active"}),
+        ("flagged", {"active", "conflict_pending"}),
+        ("all", {"active", "conflict_pending", "updated", "deleted"}),
+    ],
+)
+async def test_the_recall_policy_says_of_which_notes_a_query_answers(
+    bench: SynthesisHarness, recall: Recall, statuses: set[str]
+) -> None:
+    await add(bench, 1)
+    await add(bench, 2)
+    for number, status in ((3, "conflict_pending"), (4, "deleted")):
+        note = (await bench.heads())[0].model_copy(
+            update={"id": f"note-{number}", "status": status, "task_id": None, "chain_id": f"note-{number}"}
+        )
+        (near,) = await bench.asking.query(APP, QUESTION)
+        vector = await bench.pipeline._resolver.embed(near.memory_note)
+        assert isinstance(await bench.shelf.commit(APP, fresh=(NewNote(note, vector),)), CommittedNotes)
+
+    hits = await bench.asking.query(APP, QUESTION, recall=recall)
+
+    assert {hit.metadata.status for hit in hits} == statuses
+    assert all(hit.flagged == (hit.metadata.status != "active") for hit in hits)
+
+
+async def test_a_query_tells_nothing_of_other_apps_and_users(bench: SynthesisHarness) -> None:
+    await add(bench, 1)
+
+    assert await bench.asking.query("sales", QUESTION) == []
+    assert await bench.asking.query(APP, QUESTION, user_id="bob") == []
+    assert len(await bench.asking.query(APP, QUESTION, user_id=USER)) == 1
+
+
+async def test_thresholds_and_numbers_narrow_a_query(bench: SynthesisHarness, panel: ScriptedAgents) -> None:
+    panel.verdict = lambda _: "SKIP"
+    for number in (1, 2, 3):
+        await add(bench, number)
+
+    assert len(await bench.asking.query(APP, QUESTION)) == 3
+    assert len(await bench.asking.query(APP, QUESTION, n=2)) == 2
+    assert await bench.asking.query(APP, QUESTION, recall_threshold=1.0) == []
+    assert await bench.asking.query(APP, QUESTION, score_threshold=2) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "arguments"),
+    [
+        ("app_id", {"app_id": ""}),
+        ("query", {"query": "  "}),
+        ("user_id", {"user_id": "a{b}"}),
+        ("session_id", {"session_id": "\n"}),
+        ("n", {"n": 0}),
+        ("recall", {"recall": "everything"}),
+        ("score_threshold", {"score_threshold": -1}),
+        ("recall_threshold", {"recall_threshold": float("nan")}),
+    ],
+)
+async def test_a_query_that_makes_no_sense_is_refused(
+    bench: SynthesisHarness, field: str, arguments: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidError) as refused:
+        await bench.asking.query(**({"app_id": APP, "query": QUESTION} | arguments))  # type: ignore[arg-type]  # on purpose
+
+    assert refused.value.field == field
+
+
+# -- deciding, without a server ---------------------------------------------------------------
+
+
+def note_of(id_: str, **fields: object) -> Note:
+    base = {"id": id_, "app_id": APP, "user_id": USER, "memory_note": id_, "created_at": NOW, "updated_at": NOW}
+    return Note.model_validate({"chain_id": id_, "version": 1} | base | fields)
+
+
+def verdict(id_: str, operation: str) -> Resolution:
+    said = {"memory_id": id_, "operation": operation, "confidence_score": 1, "reasoning": "so", "decided_by": "m"}
+    return Resolution.model_validate(said)
+
+
+@pytest.mark.parametrize(
+    ("given_", "expected"),
+    [
+        ([("a", "UPDATE"), ("b", "DELETE")], ["UPDATE", "DELETE"]),
+        ([("b", "DELETE"), ("a", "UPDATE")], ["UPDATE", "DELETE"]),
+        ([("a", "UPDATE")], ["UPDATE", "SKIP"]),
+        ([("a", "UPDATE"), ("a", "DELETE"), ("b", "DELETE")], ["SKIP", "DELETE"]),
+        ([("a", "UPDATE"), ("a", "UPDATE"), ("b", "SKIP")], ["UPDATE", "SKIP"]),
+        ([("of another user", "DELETE"), ("b", "UPDATE")], ["SKIP", "UPDATE"]),
+        ([], ["SKIP", "SKIP"]),
+    ],
+)
+def test_verdicts_that_are_missing_contradict_or_name_others_spare_the_note(
+    given_: list[tuple[str, str]], expected: list[str]
+) -> None:
+    linked = [note_of("a"), note_of("b")]
+
+    resolutions = complete_resolutions(linked, [verdict(*one) for one in given_])
+
+    assert [one.memory_id for one in resolutions] == ["a", "b"]
+    assert [one.operation for one in resolutions] == expected
+
+
+def test_without_a_successor_updates_are_skips_and_say_why() -> None:
+    spared, deleted = skip_updates([verdict("a", "UPDATE"), verdict("b", "DELETE")], "it was rejected")
+
+    assert (spared.operation, spared.decided_by, spared.reasoning) == ("SKIP", "fallback", "it was rejected")
+    assert deleted == verdict("b", "DELETE")
+
+
+def test_the_oldest_chain_is_that_of_the_first_task() -> None:
+    assert oldest_chain([note_of("note-2"), note_of("note-3", chain_id="note-1")]) == "note-1"
+    assert oldest_chain([note_of("note-2", chain_id="")]) == "note-2"
+
+
+def test_nothing_is_retired_without_its_heir_in_the_same_step() -> None:
+    new, old = note_of("note-2", status="conflict_pending"), note_of("note-1")
+    heir = note_of("note-2-s")
+
+    step = plan_commit(new, [old], [verdict("note-1", "UPDATE")], successor=NewNote(heir, None))
+
+    assert [fresh.note.id for fresh in step.fresh] == ["note-2-s"]
+    assert {change.note.id: change.next_id for change in step.changes} == {"note-2": "note-2-s", "note-1": "note-2-s"}
+
+
+def test_a_result_counts_what_was_decided() -> None:
+    note = note_of("note-9", resolutions=(verdict("a", "SKIP"), verdict("b", "SKIP"), verdict("c", "DELETE")))
+
+    assert task_result(note)["operations"] == {"CREATE": 0, "UPDATE": 0, "DELETE": 1, "SKIP": 2}
+    assert cast("dict[str, int]", task_result(note_of("note-8"))["operations"])["CREATE"] == 1
+
+
+# -- any verdicts -----------------------------------------------------------------------------
+
+
+@given(st.lists(st.sampled_from(["UPDATE", "DELETE", "SKIP"]), min_size=8, max_size=24))
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_whatever_is_decided_every_message_is_reached_from_a_note_that_stands(verdicts: list[Verdict]) -> None:
+    async with fake_hub() as hub:
+        panel = ScriptedAgents()
+        bench = make_synthesis_harness(hub.store("desk"), panel)
+        left = list(verdicts)
+        panel.verdict = lambda _: left.pop() if left else "UPDATE"
+
+        for number in range(7):
+            await add(bench, number)
+
+        await bench.check(said=[numbered_fact(number) for number in range(7)])

@@ -1,0 +1,58 @@
+"""Agents of a cluster agree as on one server: whoever waits is called across its servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from conformance.coordination.barriers import BarrierSuite
+from conformance.coordination.leases import LeaseSuite
+from conformance.coordination.limits import LimitSuite
+from conformance.coordination.once import OnceSuite
+from conformance.coordination.presence import PresenceSuite
+from conformance.coordination.queues import QueueSuite
+from support.topologies import RedisCluster, redis_cluster
+
+from sharedmem import Hub, Settings
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    """One cluster for this module; its processes belong to no event loop."""
+    loop = asyncio.new_event_loop()
+    context = redis_cluster()
+    yield loop.run_until_complete(context.__aenter__())
+    loop.run_until_complete(context.__aexit__(None, None, None))
+    loop.close()
+
+
+@pytest.fixture
+async def hub(cluster: RedisCluster, tmp_path: Path) -> AsyncIterator[Hub]:
+    async with Hub.open(cluster.url, settings=Settings(data_dir=tmp_path)) as hub:
+        yield hub
+
+
+class TestBarriersOnCluster(BarrierSuite):
+    """Every promise of a barrier."""
+
+
+class TestLeasesOnCluster(LeaseSuite):
+    """Every promise of a lease."""
+
+
+class TestLimitsOnCluster(LimitSuite):
+    """Every promise of a rate limit."""
+
+
+class TestOnceOnCluster(OnceSuite):
+    """Every promise of work that is done once."""
+
+
+class TestPresenceOnCluster(PresenceSuite):
+    """Every promise of presence."""
+
+
+class TestQueuesOnCluster(QueueSuite):
+    """Every promise of a queue."""

@@ -1,0 +1,196 @@
+"""Metrics: what Prometheus is told of a team, and dashboards and alerts that ask for nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import promql_parser
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from sharedmem import Hub, NotFoundError
+from sharedmem.faces.metrics import METRICS, Exporter
+from sharedmem.runtime import Counters, JsonFormatter, span
+from sharedmem.testing import fake_hub
+
+DASHBOARDS = Path(__file__).resolve().parents[2] / "dashboards"
+SUFFIXES = re.compile(r"_(total|bucket|sum|count)$")
+A_METRIC = re.compile(r"\bsharedmem_\w+")
+
+
+def asked_of(expression: str) -> set[str]:
+    """The metrics that an expression is about, as METRICS calls them."""
+    return {name if name in METRICS else SUFFIXES.sub("", name) for name in A_METRIC.findall(expression)}
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((DASHBOARDS / "alerts.yml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def queries() -> list[tuple[str, str]]:
+    panels = json.loads((DASHBOARDS / "sharedmem.json").read_text())["panels"]
+    return [
+        (panel["title"], target["expr"].replace("$namespace", ".*")) for panel in panels for target in panel["targets"]
+    ]
+
+
+async def told(exporter: Exporter) -> dict[tuple[str, tuple[str, ...]], float]:
+    """What an open exporter answers, by name and values of labels."""
+
+    def fetched() -> str:
+        with urlopen(exporter.address) as answer:
+            return str(answer.read().decode())
+
+    text = await asyncio.to_thread(fetched)
+    return {
+        (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
+def test_every_alert_is_sound_and_asks_for_metrics_that_are_told(rule: dict[str, Any]) -> None:
+    promql_parser.parse(rule["expr"])
+
+    assert asked_of(rule["expr"]) <= set(METRICS)
+    assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+    assert rule["annotations"]["summary"]
+    assert rule["annotations"]["what_to_do"]
+
+
+@pytest.mark.parametrize(("title", "expression"), queries())
+def test_every_panel_is_sound_and_asks_for_metrics_that_are_told(title: str, expression: str) -> None:
+    promql_parser.parse(expression)
+
+    assert asked_of(expression)
+    assert asked_of(expression) <= set(METRICS), title
+
+
+def test_the_dashboard_has_panels_beside_each_other_with_names_of_their_own() -> None:
+    dashboard = json.loads((DASHBOARDS / "sharedmem.json").read_text())
+    places = [tuple(panel["gridPos"].values()) for panel in dashboard["panels"]]
+
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(places)
+    assert len({place[:2] for place in places}) == len(places)
+    assert all(x + width <= 24 for x, _, width, _ in places)
+
+
+def test_what_the_compose_file_mounts_is_there() -> None:
+    services = yaml.safe_load((DASHBOARDS.parent / "docker-compose.yml").read_text())["services"]
+    mounted = [volume.split(":")[0] for name in ("prometheus", "grafana") for volume in services[name]["volumes"]]
+
+    assert [path for path in mounted if not (DASHBOARDS.parent / path).is_file()] == []
+    scraped = yaml.safe_load((DASHBOARDS.parent / "deploy" / "prometheus.yml").read_text())
+    assert scraped["scrape_configs"][0]["static_configs"][0]["targets"] == ["host.docker.internal:9001"]
+
+
+async def test_the_exporter_tells_what_the_team_shares_and_what_this_process_did() -> None:
+    async with fake_hub() as hub:
+        store = hub.store("research", actor="reader")
+        await store.memory.add("The lease of the office ends in May", memory_type="long-term", category="office")
+        await store.memory.add("The lease of the office ends in May", memory_type="long-term", category="office")
+        await store.memory.search("when does the lease end")
+        await store.cache.put("when does the lease end?", "in May", cost=0.01, tokens=120)
+        await store.cache.check("when does the lease end?")
+        await store.cache.check("who owns the deploy?")
+        exporter = Exporter(hub, port=0)
+        await exporter.open()
+        try:
+            found = await told(exporter)
+        finally:
+            exporter.close()
+
+    assert found["sharedmem_up", ()] == 1
+    assert found["sharedmem_memories", ("research", "long-term")] == 1
+    assert found["sharedmem_memories_by_category", ("office", "research")] == 1
+    assert found["sharedmem_duplicates_merged_total", ("research",)] == 1
+    assert found["sharedmem_cache_hits_total", ("research", "exact")] == 1
+    assert found["sharedmem_cache_misses_total", ("research",)] == 1
+    assert found["sharedmem_cache_saved_tokens_total", ("research",)] == 120
+    assert found["sharedmem_operation_seconds_count", ("memory.search",)] == 1
+    assert found["sharedmem_operation_seconds_bucket", ("+Inf", "memory.add")] == 2
+
+
+async def test_a_server_that_is_gone_is_told_as_down(one_shot_hub: Hub) -> None:
+    exporter = Exporter(one_shot_hub, port=0)
+    await exporter.open()
+    try:
+        await one_shot_hub.close()
+        await exporter.refresh()
+        found = await told(exporter)
+    finally:
+        exporter.close()
+
+    assert found["sharedmem_up", ()] == 0
+
+
+@pytest.fixture
+async def one_shot_hub() -> Any:
+    async with fake_hub() as hub:
+        yield hub
+
+
+async def test_a_call_in_vain_is_counted_by_its_code() -> None:
+    async with fake_hub() as hub:
+        with pytest.raises(NotFoundError):
+            await hub.store("research").memory.update("nothing-like-it", category="x")
+
+        failures = hub.counters.read("operation_failures", operation="memory.update", code="not_found")
+
+    assert failures == 1
+
+
+def test_timings_know_their_quantiles() -> None:
+    counters = Counters()
+    for seconds in (0.001, 0.001, 0.001, 0.2):
+        counters.observe("operation_seconds", seconds, operation="memory.search")
+
+    (timing,) = counters.timings()
+
+    assert timing.calls == 4
+    assert timing.quantile(0.5) == 0.001
+    assert timing.quantile(0.95) == 0.2
+    assert timing.total_s == pytest.approx(0.203)
+
+
+def test_a_json_line_holds_what_was_given_beside_the_message() -> None:
+    record = logging.makeLogRecord(
+        {"name": "sharedmem.memory", "levelname": "INFO", "msg": "added %s", "args": ("m1",), "namespace": "research"}
+    )
+
+    line = json.loads(JsonFormatter().format(record))
+
+    assert line["message"] == "added m1"
+    assert line["logger"] == "sharedmem.memory"
+    assert line["namespace"] == "research"
+    assert line["level"] == "info"
+
+
+async def test_calls_are_spans_where_the_application_listens() -> None:
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    heard = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(heard))
+    trace.set_tracer_provider(provider)
+
+    with span("outer", limit=3):
+        async with fake_hub() as hub:
+            await hub.store("research").memory.add("a fact that counts")
+
+    names = [one.name for one in heard.get_finished_spans()]
+    assert "sharedmem.memory.add" in names
+    assert names[-1] == "sharedmem.outer"
+    assert "a fact" not in repr([one.attributes for one in heard.get_finished_spans()])

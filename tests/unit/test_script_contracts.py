@@ -1,0 +1,274 @@
+"""Each Lua script keeps its word: header, body and typed caller say the same, in the dialect that all servers share."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sharedmem.redis.scripts.cache import CacheScripts
+from sharedmem.redis.scripts.coordination import (
+    BarrierScripts,
+    LeaseScripts,
+    OnceScripts,
+    PresenceScripts,
+    RateLimitScripts,
+)
+from sharedmem.redis.scripts.data import DataScripts, KeyWrite
+from sharedmem.redis.scripts.decisions import DecisionScripts
+from sharedmem.redis.scripts.durable import DurableScripts, KeyRestoreScripts, RecordRestoreScripts
+from sharedmem.redis.scripts.episodes import EpisodeScripts
+from sharedmem.redis.scripts.graphs import GraphScripts
+from sharedmem.redis.scripts.loader import DURABLE_SUFFIX, lua_directory, scripts
+from sharedmem.redis.scripts.memories import MemoryScripts
+from sharedmem.redis.scripts.notes import NoteScripts
+from sharedmem.redis.scripts.queues import QueueScripts
+
+LUA = lua_directory()
+SCRIPTS = sorted(LUA.glob("*.lua"))
+INCLUDES = sorted((LUA / "include").glob("*.lua"))
+
+# The classes of typed callers; each script has its method in one of them.
+CALLERS: tuple[type, ...] = (
+    PresenceScripts,
+    RecordRestoreScripts,
+    CacheScripts,
+    DecisionScripts,
+    BarrierScripts,
+    GraphScripts,
+    DurableScripts,
+    LeaseScripts,
+    RateLimitScripts,
+    DataScripts,
+    NoteScripts,
+    QueueScripts,
+    EpisodeScripts,
+    MemoryScripts,
+    KeyRestoreScripts,
+    OnceScripts,
+)
+# What the ledger and the store's signature give, so that callers do not.
+GIVEN = {"slot", "number", "keep_ms", "actor"}
+# How a key is kept (`wire.tier.Keep`) becomes the keys and arguments of include/kept.lua, which are cut off first.
+KEPT_BY_THE_HUB = {"keep"}
+# `INCLUDE keeping` stands for one of these: with a durable tier, or without.
+KEEPING = {"keeping": ("kept", "unkept")}
+# What real servers or fakeredis lack, what changes users' values, and what differs from run to run.
+FORBIDDEN = ("os", "io", "cjson", "cmsgpack", "struct", "bit", "math.random", "print", "error", "loadstring", "_G")
+WORDS = re.compile(r"--[^\n]*|'(?:\\.|[^'\\])*'")
+WITHOUT_KEY = {"TIME", "PUBLISH"}
+
+
+class Contract(NamedTuple):
+    """The header of a script."""
+
+    title: str
+    includes: list[str]
+    keys: list[str]
+    argv: list[str]
+    lines: list[str]
+
+
+@cache
+def contract(path: Path) -> Contract:
+    header = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("--"):
+            break
+        header.append(line.removeprefix("--").strip())
+    named = {word: [line.split()[1] for line in header if line.startswith(f"{word} ")] for word in ("KEYS", "ARGV")}
+    includes = [name for line in header if line.startswith("INCLUDE ") for name in line.split()[1:]]
+    return Contract(header[0], includes, named["KEYS"], named["ARGV"], header)
+
+
+def includes_of(path: Path, *, kept: bool = False) -> list[Path]:
+    """The files that go before a script, in the form that a durable tier takes, or in the plain one."""
+    names = [KEEPING[name][0 if kept else 1] if name in KEEPING else name for name in contract(path).includes]
+    return [LUA / "include" / f"{name}.lua" for name in names]
+
+
+def code(path: Path) -> str:
+    """The body without comments and strings."""
+    return WORDS.sub(lambda found: "''" if found[0].startswith("'") else "", path.read_text(encoding="utf-8"))
+
+
+def by_name(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=lambda path: path.stem)
+
+
+# -- header ---------------------------------------------------------------------------------------
+
+
+@by_name(SCRIPTS + INCLUDES)
+def test_a_script_says_what_it_does(path: Path) -> None:
+    name, colon, story = contract(path).title.partition(": ")
+
+    assert (name, colon) == (path.stem, ": ")
+    assert story.endswith((".", ")"))
+
+
+@by_name(SCRIPTS)
+def test_a_header_names_keys_arguments_and_answers(path: Path) -> None:
+    lines = contract(path).lines
+
+    assert contract(path).keys
+    assert any(line.startswith("RETURNS ") for line in lines)
+    for line in lines:
+        if line.startswith(("KEYS ", "ARGV ")):
+            assert len(line.split()) >= 4, f"name, type and meaning are wanted: {line}"
+
+
+@by_name(SCRIPTS)
+def test_what_a_script_includes_exists(path: Path) -> None:
+    assert set(includes_of(path) + includes_of(path, kept=True)) <= set(INCLUDES)
+
+
+@by_name(SCRIPTS)
+def test_a_body_uses_every_key_and_argument_of_its_header(path: Path) -> None:
+    for word, names in (("KEYS", declared(path).keys), ("ARGV", declared(path).argv)):
+        used = {int(number) for number in re.findall(rf"\b{word}\[(\d+)\]", assembled(path))}
+        fixed = [name for name in names if not name.endswith("...")]
+        assert used <= set(range(1, len(fixed) + 1)), f"{word} beyond the header"
+        assert set(range(1, len(fixed) + 1)) <= used, f"{word} that nobody reads"
+        assert len(fixed) == len(names) or re.search("#(KEYS|ARGV)", assembled(path)), f"{word} that repeats"
+
+
+@by_name([path for path in SCRIPTS if "mutation" in contract(path).includes])
+def test_a_mutation_remembers_what_it_answered(path: Path) -> None:
+    assert re.search(r"return (done|changed)\(", code(path)), "a repeat would do it again"
+
+
+def declared(path: Path) -> Contract:
+    """The contract with that of its includes before it."""
+    parts = [contract(include) for include in includes_of(path)] + [contract(path)]
+    keys = [name for part in parts for name in part.keys]
+    argv = [name for part in parts for name in part.argv]
+    return contract(path)._replace(keys=keys, argv=argv)
+
+
+def assembled(path: Path, *, kept: bool = False) -> str:
+    return "".join(code(file) for file in [*includes_of(path, kept=kept), path])
+
+
+@by_name(SCRIPTS)
+def test_a_typed_caller_takes_what_the_header_says(path: Path) -> None:
+    (caller,) = (vars(callers)[path.stem] for callers in CALLERS if path.stem in vars(callers))
+    parameters = inspect.signature(caller, eval_str=True).parameters
+
+    taken = [name.rstrip("_") for name in spread(parameters) if name not in {"self", "space"} | GIVEN | KEPT_BY_THE_HUB]
+    wanted = [name.rstrip(".") for name in contract(path).keys + contract(path).argv if name not in GIVEN]
+    if path.stem == "value_write":
+        # Its records are a key, a body, and terms made of the rest.
+        assert taken == ["records", "together"]
+        assert KeyWrite._fields == ("target", "expect", "ttl_ms", "codec", "body", "mode")
+        taken = ["values", "together", "terms", "body"]
+    elif "space" in parameters and "mutation" not in contract(path).includes:
+        taken = ["clock", "changes", *taken]
+    assert taken == wanted
+
+
+def spread(parameters: Mapping[str, inspect.Parameter]) -> Iterator[str]:
+    """The names of parameters; of named tuples of keys or arguments, those of their fields."""
+    for name, parameter in parameters.items():
+        yield from getattr(parameter.annotation, "_fields", (name,))
+
+
+def test_every_script_has_one_typed_caller() -> None:
+    named = [name for callers in CALLERS for name in vars(callers) if not name.startswith("_")]
+
+    assert sorted(named) == sorted(name for name in scripts() if not name.endswith(DURABLE_SUFFIX))
+
+
+@by_name([path for path in SCRIPTS if "keeping" in contract(path).includes])
+def test_a_script_whose_changes_last_has_both_forms_with_the_same_functions(path: Path) -> None:
+    assert {path.stem, path.stem + DURABLE_SUFFIX} <= set(scripts())
+    plain, kept = includes_of(path), includes_of(path, kept=True)
+    assert [one for one in plain if one not in kept] == [LUA / "include" / "unkept.lua"]
+
+
+def test_without_a_tier_whatever_a_script_says_of_lasting_does_nothing() -> None:
+    body = code(LUA / "include" / "unkept.lua")
+    offered = set(re.findall(r"\blocal function +(\w+)", body))
+
+    assert offered <= set(local_names(code(LUA / "include" / "kept.lua")))
+    assert "redis" not in body
+
+
+# -- dialect --------------------------------------------------------------------------------------
+
+
+@by_name(SCRIPTS + INCLUDES)
+def test_a_script_speaks_the_common_dialect(path: Path) -> None:
+    body = code(path)
+
+    found = [name for name in FORBIDDEN if re.search(rf"(?<![\w.]){re.escape(name)}\s*[.({{]", body)]
+    assert not found
+    assert set(re.findall(r"\bredis\.(\w+)", body)) <= {"call", "pcall", "error_reply", "status_reply"}
+
+
+@by_name(SCRIPTS)
+def test_a_script_assigns_no_globals(path: Path) -> None:
+    body = assembled(path) + assembled(path, kept=True)
+
+    assert set(assigned(body)) <= set(local_names(body))
+    assert not re.findall(r"(?<!local )\bfunction +\w", body), "a named function is local"
+
+
+def local_names(body: str) -> Iterator[str]:
+    for names in re.findall(r"\blocal +(?!function)([\w, ]+)", body):
+        yield from (name.strip() for name in names.split(","))
+    for parameters in re.findall(r"\bfunction *\w*\(([\w, ]*)\)", body):
+        yield from (name.strip() for name in parameters.split(","))
+    for names in re.findall(r"\bfor +([\w, ]+?) *(?:=|\bin\b)", body):
+        yield from (name.strip() for name in names.split(","))
+    yield from re.findall(r"\blocal function +(\w+)", body)
+
+
+def assigned(body: str) -> Iterator[str]:
+    statement = re.compile(
+        r"(?:^|\bthen\b|\belse\b|\bdo\b|;)\s*+(?!(?:local|for|return|if|elseif|while|until)\b)([\w, ]+?) *=(?!=)",
+        re.MULTILINE,
+    )
+    for targets in statement.findall(body):
+        yield from (target.strip() for target in targets.split(","))
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("local a = 1\nb = 2", {"b"}),
+        ("local a, b\na, b = 1, 2", set()),
+        ("if x then y = 1 end", {"y"}),
+        ("local t = {}\nt.field = 1\nt[1] = 2", set()),
+    ],
+)
+def test_the_search_for_globals_finds_them(body: str, found: set[str]) -> None:
+    assert set(assigned(body)) - set(local_names(body)) == found
+
+
+@by_name(SCRIPTS + INCLUDES)
+def test_every_key_that_is_touched_was_declared(path: Path) -> None:
+    text = re.sub(r"--[^\n]*", "", path.read_text(encoding="utf-8"))
+    calls = re.findall(r"redis\.p?call\('(\w+)'(?:, *([^,)]+(?:\[[^\]]*\])?))?", text)
+    handed_in = set(re.findall(r"\bfunction +\w+\((\w+)", text)) | set(
+        re.findall(r"\bfunction[ \w]*\([^)]*\b(key|state|facts)\b", text)
+    )
+
+    for command, key in calls:
+        if command not in WITHOUT_KEY and not key.startswith(("KEYS[", "states[")):
+            assert key in keys_of(text) | handed_in, f"{command} touches {key}, which is none of KEYS"
+
+
+def keys_of(text: str) -> set[str]:
+    """The locals that stand for keys."""
+    found = {"clock", "changes", "operations"}  # given by the include that every mutation begins with
+    for names, values in re.findall(r"\blocal +([\w, ]+) = ([^\n]+)", text):
+        for name, value in zip(names.split(","), values.split(","), strict=False):
+            if value.strip().startswith(("KEYS[", "table.remove(KEYS)")):
+                found.add(name.strip())
+    return found
