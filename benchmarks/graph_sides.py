@@ -250,7 +250,7 @@ async def _record_commands(
 @contextmanager
 def _recording_commands(hub: Hub) -> Iterator[list[list[Command]]]:
     """The searches of each call that a hub sends meanwhile."""
-    line, found = hub._knowledge_context().line, []  # noqa: SLF001  # what is sent is nobody's business but the wire's
+    line, found = hub._knowledge_context().client, []  # noqa: SLF001  # what is sent is nobody's business but the wire's
     send = line.read_many
 
     async def read_many(commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:

@@ -208,7 +208,7 @@ async def recall_exactly(url: str, size: int) -> AsyncIterator[Call]:
     async with _hub(url, size) as hub:
         store = hub.store(NAMESPACE)
         minds = hub._knowledge_context()  # noqa: SLF001  # only here does a server with search go without
-        index = ExactIndex(minds.line, minds.keyspace, minds.memories.family, minds.clock)
+        index = ExactIndex(minds.client, minds.keyspace, minds.memories.family, minds.clock)
         memory = Memories(replace(minds, memories=index), store._scope)  # noqa: SLF001  # likewise
         yield lambda number: memory.search(asked[number % len(asked)], filters=_of_user(number))
 
@@ -242,7 +242,7 @@ async def _pairs(url: str, size: int) -> list[list[Command]]:
 @contextmanager
 def _record_commands(hub: Hub) -> Iterator[list[list[Command]]]:
     """The searches of each call that a hub sends meanwhile."""
-    line, found = hub._knowledge_context().line, []  # noqa: SLF001  # what is sent is nobody's business but the wire's
+    line, found = hub._knowledge_context().client, []  # noqa: SLF001  # what is sent is nobody's business but the wire's
     send = line.read_many
 
     async def read_many(commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:

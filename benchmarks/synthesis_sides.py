@@ -176,7 +176,7 @@ async def query_bare(url: str) -> AsyncIterator[Call]:
 @contextmanager
 def _listening(hub: Hub) -> Iterator[list[Command]]:
     """The searches that a hub sends meanwhile."""
-    line = hub._knowledge_context().line  # noqa: SLF001  # what is sent is nobody's business but the wire's
+    line = hub._knowledge_context().client  # noqa: SLF001  # what is sent is nobody's business but the wire's
     found: list[Command] = []
     send = line.read_many
 

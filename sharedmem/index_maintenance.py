@@ -25,25 +25,25 @@ class IndexPromoter:
     """Watches the records of one family in one namespace, as far as this hub writes them.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         index: of the family.
         namespace: whose records.
     """
 
-    def __init__(self, minds: KnowledgeContext, index: Index, namespace: str) -> None:
-        self._minds = minds
+    def __init__(self, context: KnowledgeContext, index: Index, namespace: str) -> None:
+        self._context = context
         self._index = index
         self._namespace = namespace
         # A tenth of the size at which something happens: it may happen so much late.
-        self._every = max(1, minds.settings.promote_above // 10)
+        self._every = max(1, context.settings.promote_above // 10)
         self._unseen = self._every
         self._stage = 0
         self._work: BackgroundTask | None = None
 
     @classmethod
-    def of(cls, minds: KnowledgeContext, index: Index, namespace: str) -> IndexPromoter:
+    def of(cls, context: KnowledgeContext, index: Index, namespace: str) -> IndexPromoter:
         """The one that all stores of the namespace share in this hub."""
-        return minds.shared(cls, f"{index.family.name}:{namespace}", lambda: cls(minds, index, namespace))
+        return context.shared(cls, f"{index.family.name}:{namespace}", lambda: cls(context, index, namespace))
 
     def count_writes(self, count: int) -> None:
         """Note that so many records were written; looks at the size once in a while, in the background."""
@@ -52,10 +52,12 @@ class IndexPromoter:
             return
         if self._work is None or self._work.done:
             self._unseen = 0
-            self._work = self._minds.background.start(f"tend the index of {self._namespace}", self._promote_if_grown())
+            self._work = self._context.background.start(
+                f"tend the index of {self._namespace}", self._promote_if_grown()
+            )
 
     async def _promote_if_grown(self) -> None:
-        keyspace, line, family = self._minds.keyspace, self._minds.line, self._index.family.name
+        keyspace, line, family = self._context.keyspace, self._context.client, self._index.family.name
         size = await line.call("ZCARD", keyspace.record_log(family, self._namespace))
         stage = self._stage_of(size) if isinstance(size, int) else 0
         # To promote looks at every record: once for the index of its own, and once when that is to be approximate.
@@ -71,12 +73,12 @@ class IndexPromoter:
         except SharedMemoryError as error:
             # Searching goes on in the index that it has; the next look tries again.
             _log.warning("the index of %s (%s) could not be tended: %s", self._namespace, family, error)
-            self._minds.counters.increment("index_tending_failures", family=family)
+            self._context.counters.increment("index_tending_failures", family=family)
         finally:
             await line.call("DEL", turn)
 
     def _stage_of(self, size: int) -> int:
-        settings = self._minds.settings
+        settings = self._context.settings
         return (size > settings.promote_above) + (size > max(settings.promote_above, settings.hnsw_above))
 
 
@@ -88,14 +90,14 @@ class IndexedRecords:
     """The records of one family that are searched in one index.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         index: of the family.
         namespace: whose index; None for the one that small namespaces share.
     """
 
-    def __init__(self, minds: KnowledgeContext, index: Index, namespace: str | None) -> None:
-        self._line = minds.line
-        self._keyspace = minds.keyspace
+    def __init__(self, context: KnowledgeContext, index: Index, namespace: str | None) -> None:
+        self._client = context.client
+        self._keyspace = context.keyspace
         self._index = index
         self._family = index.family
         self._namespace = namespace
@@ -109,14 +111,14 @@ class IndexedRecords:
     async def pages(self, namespace: str) -> AsyncIterator[list[str]]:
         """The ids of a namespace's records, those that have just gone among them."""
         log, first = self._keyspace.record_log(self._family.name, namespace), 0
-        while isinstance(page := await self._line.call("ZRANGE", log, first, first + _PAGE - 1), list) and page:
+        while isinstance(page := await self._client.call("ZRANGE", log, first, first + _PAGE - 1), list) and page:
             yield [id_.decode() for id_ in page if isinstance(id_, bytes)]
             first += _PAGE
 
     async def with_unusable_vectors(self, namespace: str, ids: list[str], *, every: bool) -> list[tuple[str, bytes]]:
         """Those with a vector that does not fit, or with any at all: id and key."""
         keys = [self._keyspace.record(self._family.name, namespace, id_) for id_ in ids]
-        lengths = await self._line.read_each([("HSTRLEN", key, "vector") for key in keys])
+        lengths = await self._client.read_each([("HSTRLEN", key, "vector") for key in keys])
         fitting = {0, _BYTES_A_NUMBER * self._family.dimension}
         found = zip(ids, keys, lengths, strict=True)
         return [(id_, key) for id_, key, length in found if every or length not in fitting]
@@ -132,11 +134,11 @@ class IndexedRecords:
             yield self._namespace
             return
         # A star is a name that no namespace has, and here a glob for all of them.
-        async for keys in self._line.scan(self._keyspace.record_log(self._family.name, "*"), near=None):
+        async for keys in self._client.scan(self._keyspace.record_log(self._family.name, "*"), near=None):
             for key in keys:
                 namespace = key.decode().partition("}:$")[0].partition(":{")[2]
                 place = self._keyspace.record_place(self._family.name, namespace)
-                if await self._line.call("GET", place) is None:
+                if await self._client.call("GET", place) is None:
                     yield namespace
 
 
@@ -156,15 +158,15 @@ class RecordReindexer(ABC):
     """The records of one family that are searched in one index, before and after it is built anew.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         index: of the family.
         namespace: whose index; None for the one that small namespaces share.
     """
 
-    def __init__(self, minds: KnowledgeContext, index: Index, namespace: str | None) -> None:
-        self._minds = minds
+    def __init__(self, context: KnowledgeContext, index: Index, namespace: str | None) -> None:
+        self._context = context
         self._family = index.family.name
-        self._searched = IndexedRecords(minds, index, namespace)
+        self._searched = IndexedRecords(context, index, namespace)
         self._namespaces: list[str] = []
 
     @abstractmethod
@@ -183,13 +185,13 @@ class RecordReindexer(ABC):
 
     async def forget(self) -> None:
         """Take away the vectors that do not fit; words find these records meanwhile, where they have any."""
-        if self._minds.embedder is None:
+        if self._context.embedder is None:
             return
         self._namespaces, every = await self._searched.begin()
         for namespace in self._namespaces:
             async for ids in self._searched.pages(namespace):
                 chosen = await self._searched.with_unusable_vectors(namespace, ids, every=every)
-                await asyncio.gather(*(self._minds.line.call("HDEL", key, "vector") for _, key in chosen))
+                await asyncio.gather(*(self._context.client.call("HDEL", key, "vector") for _, key in chosen))
 
     async def embed(self, progress: IndexProgress | None) -> None:
         """Give all that have none their vectors; may be called again to go on.
@@ -198,9 +200,9 @@ class RecordReindexer(ABC):
             UnavailableError, LimitedError, ConfigError: the provider does not.
         """
         for namespace in self._namespaces:
-            embedder = self._minds.embedder_of(namespace)
-            log = self._minds.keyspace.record_log(self._family, namespace)
-            total, done = await self._minds.line.call("ZCARD", log), 0
+            embedder = self._context.embedder_of(namespace)
+            log = self._context.keyspace.record_log(self._family, namespace)
+            total, done = await self._context.client.call("ZCARD", log), 0
             pages = [page async for page in self._searched.pages(namespace)] if embedder is not None else []
             for ids in pages:
                 if embedder is not None:
@@ -210,8 +212,8 @@ class RecordReindexer(ABC):
                     progress(done, max(total, done))
 
     async def _unembedded(self, namespace: str, ids: list[str]) -> list[_UnembeddedRecord]:
-        keys = [self._minds.keyspace.record(self._family, namespace, id_) for id_ in ids]
-        replies = await self._minds.line.read_each([("HMGET", key, *_FIELDS) for key in keys], aside=True)
+        keys = [self._context.keyspace.record(self._family, namespace, id_) for id_ in ids]
+        replies = await self._context.client.read_each([("HMGET", key, *_FIELDS) for key in keys], aside=True)
         found = []
         for id_, key, reply in zip(ids, keys, replies, strict=True):
             body, version, vector = reply if isinstance(reply, list) else (None, None, None)
@@ -230,5 +232,5 @@ class RecordReindexer(ABC):
         words: list[Argument] = []
         for one, vector in given:
             words += (one.id, one.version, to_half(vector))
-        log = self._minds.keyspace.record_log(self._family, namespace)
+        log = self._context.keyspace.record_log(self._family, namespace)
         await self._give(namespace, [*(one.key for one, _ in given), log], words)

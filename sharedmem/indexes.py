@@ -23,14 +23,14 @@ class Indexes(ProcessBound):
     """Every index of a hub: of memories, of the semantic cache, of knowledge graphs and of synthesised notes.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         others: by family, whose vectors can be made anew besides those of memories and graphs, and how.
     """
 
-    def __init__(self, minds: KnowledgeContext, others: Mapping[str, ReindexerFactory] | None = None) -> None:
-        self._minds = minds
+    def __init__(self, context: KnowledgeContext, others: Mapping[str, ReindexerFactory] | None = None) -> None:
+        self._context = context
         self._indexes = {
-            index.family.name: index for index in (minds.memories, minds.answers, minds.graphs, minds.notes)
+            index.family.name: index for index in (context.memories, context.answers, context.graphs, context.notes)
         }
         self._others = dict(others or {})
 
@@ -60,7 +60,7 @@ class Indexes(ProcessBound):
                 found.append(str(error))
         shown = [status for status in await self.all() if not status.namespaces or namespace in status.namespaces]
         told = [f"{status.name}: {it}" for status in shown for it in status.problems if it not in found]
-        return found + told + unreadable_memories(self._minds, namespace).problems()
+        return found + told + unreadable_memories(self._context, namespace).problems()
 
     async def promote(self, namespace: str, *, family: str = "memory", progress: IndexProgress | None = None) -> None:
         """Give a namespace an index of its own, while it is used; done already, it does nothing.
@@ -106,12 +106,12 @@ class Indexes(ProcessBound):
 
     def _searched_in(self, index: Index, namespace: str | None) -> MemoryReindexer | RecordReindexer | None:
         """Whose vectors can be made anew; answers of the semantic cache expire, and are not worth it."""
-        if index is self._minds.memories:
-            return MemoryReindexer(self._minds, namespace)
-        if index is self._minds.graphs:
-            return ReembeddedGraphs(self._minds, namespace)
+        if index is self._context.memories:
+            return MemoryReindexer(self._context, namespace)
+        if index is self._context.graphs:
+            return ReembeddedGraphs(self._context, namespace)
         other = self._others.get(index.family.name)
-        return other(self._minds, namespace) if other is not None else None
+        return other(self._context, namespace) if other is not None else None
 
     def _of(self, family: str) -> Index:
         if family not in self._indexes:

@@ -6,33 +6,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import TypeVar
 
-from sharedmem.clock import Clock
-from sharedmem.config import Settings
-from sharedmem.data.blobs import Blobs
+from sharedmem.context import HubContext
 from sharedmem.providers.embedding_cache import CachedEmbedder
 from sharedmem.providers.protocol import Embedder, LanguageModel
 from sharedmem.providers.shared_cache import SharedCacheEmbedder
-from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import Tier
-from sharedmem.redis.keys import KeySpace
-from sharedmem.redis.pubsub import PubSubHub
-from sharedmem.redis.scripts.executor import ScriptExecutor
-from sharedmem.runtime import Counters
-from sharedmem.runtime.background import Background
 from sharedmem.search.protocol import Index
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class KnowledgeContext:
-    """What a hub lends to the memory, the cache, the graphs and the synthesis of its stores."""
+@dataclass(frozen=True, kw_only=True)
+class KnowledgeContext(HubContext):
+    """What a hub shares with the memory, the cache, the graphs and the synthesis of its stores."""
 
-    line: RedisClient
-    sender: ScriptExecutor
-    keyspace: KeySpace
     memories: Index
     answers: Index
     """Of the semantic cache."""
@@ -41,27 +30,12 @@ class KnowledgeContext:
     notes: Index
     """Of what synthesis has made of conversations."""
     embedder: Embedder | None
-    """None: what is remembered is found by its words alone."""
+    """None: records are found by their words alone."""
     model: LanguageModel
-    background: Background
-    counters: Counters
-    listener: PubSubHub
-    blobs: Blobs
-    """Where what is put away lies."""
-    clock: Clock
-    settings: Settings
-    tier: Tier | None = None
-    """The durable tier, if one stands behind."""
+    memory_tier: Tier | None
+    """The durable tier, where the setting `memory_durability` lets records go there."""
     endings: list[Callable[[], Awaitable[None]]] = field(default_factory=list, repr=False)
-    """What is to be done before the hub closes, while everything still works."""
-    _shared: dict[tuple[type, str], object] = field(default_factory=dict, repr=False)
-
-    def shared(self, kind: type[T], namespace: str, make: Callable[[], T]) -> T:
-        """The one object of a kind that all stores of a namespace share in this hub, made when first asked for."""
-        found = self._shared.get((kind, namespace))
-        if found is None:
-            found = self._shared[kind, namespace] = make()
-        return cast("T", found)
+    """Each is awaited before the hub closes, while everything still works."""
 
     def embedder_of(self, namespace: str) -> Embedder | None:
         """The embedder with what a namespace has embedded: in this process and, where that is quicker, in Redis.
@@ -77,7 +51,7 @@ class KnowledgeContext:
 
         def make() -> SharedCacheEmbedder:
             return SharedCacheEmbedder(
-                embedder, self.line, self.keyspace, namespace, ttl_s=ttl_s, counters=self.counters
+                embedder, self.client, self.keyspace, namespace, ttl_s=ttl_s, counters=self.counters
             )
 
         return self.shared(SharedCacheEmbedder, namespace, make)
@@ -87,7 +61,7 @@ class KnowledgeContext:
     ) -> T:
         """What a look finds; when that is nothing, once more if records were missing: Redis may have been emptied."""
         found = await look()
-        if self.tier is None or not is_empty(found) or not await self.tier.gather(namespace, again=True):
+        if self.memory_tier is None or not is_empty(found) or not await self.memory_tier.gather(namespace, again=True):
             return found
         return await look()
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from sharedmem.context import HubContext
 from sharedmem.coordination.barriers import Barriers
-from sharedmem.coordination.context import CoordinationBase, CoordinationContext
+from sharedmem.coordination.base import CoordinationBase
 from sharedmem.coordination.locks import Leases
 from sharedmem.coordination.once import Once
 from sharedmem.coordination.presence import Presences
@@ -16,7 +17,6 @@ from sharedmem.coordination.queues.task_queue import Queues
 from sharedmem.coordination.rate_limits import RateLimits
 from sharedmem.data.access import Access
 from sharedmem.data.change_feed import ChangeFeed
-from sharedmem.data.component import DataContext
 from sharedmem.data.counters import IntegerCounters
 from sharedmem.data.hashes import Hashes
 from sharedmem.data.keys import Namespace
@@ -52,13 +52,11 @@ class SharedMemoryStore(DataOperations, CoordinationOperations):
     its first part is the namespace.
     """
 
-    def __init__(
-        self, means: DataContext, ground: CoordinationContext, scope: Scope, thinking: Callable[[], KnowledgeContext]
-    ) -> None:
-        super().__init__(means, scope)
-        CoordinationBase.__init__(self, ground, scope)
+    def __init__(self, context: HubContext, scope: Scope, thinking: Callable[[], KnowledgeContext]) -> None:
+        super().__init__(context, scope)
+        CoordinationBase.__init__(self, context, scope)
         self._knowledge_context = thinking
-        self._access = Access(means, scope)
+        self._access = Access(context, scope)
 
     @property
     def namespace(self) -> str:
@@ -78,12 +76,12 @@ class SharedMemoryStore(DataOperations, CoordinationOperations):
     @cached_property
     def decisions(self) -> Decisions:
         """The decision log of the namespace: plans, their executions, and how those went."""
-        return Decisions(self._ground, self._scope)
+        return Decisions(self._context, self._scope)
 
     @cached_property
     def episodes(self) -> Episodes:
         """Episodic memory of the namespace: events of sessions, their summaries, finding things again."""
-        return Episodes(self._ground, self._scope)
+        return Episodes(self._context, self._scope)
 
     @cached_property
     def memory(self) -> Memories:
@@ -106,7 +104,7 @@ class SharedMemoryStore(DataOperations, CoordinationOperations):
         """
         from sharedmem.cache import SemanticCache  # noqa: PLC0415  # likewise
 
-        return SemanticCache(self._knowledge_context(), self._scope, self._ground)
+        return SemanticCache(self._knowledge_context(), self._scope)
 
     @cached_property
     def graph(self) -> Graph:
@@ -119,7 +117,7 @@ class SharedMemoryStore(DataOperations, CoordinationOperations):
         """
         from sharedmem.graph.graph import open_graph  # noqa: PLC0415  # likewise
 
-        return open_graph(self._knowledge_context(), self._scope, self._ground)
+        return open_graph(self._knowledge_context(), self._scope)
 
     @cached_property
     def synthesis(self) -> Synthesis:
@@ -130,25 +128,23 @@ class SharedMemoryStore(DataOperations, CoordinationOperations):
         """
         from sharedmem.synthesis.synthesis import build_synthesis  # noqa: PLC0415  # likewise
 
-        return build_synthesis(self._knowledge_context(), self._scope, self._ground)
+        return build_synthesis(self._knowledge_context(), self._scope)
 
     @property
     def remembers(self) -> bool:
         """Whether actors with this store remember (setting `memory_enabled`)."""
-        return self._means.settings.memory_enabled
+        return self._context.settings.memory_enabled
 
     @property
     def counters(self) -> Counters:
         """What the hub of this store has counted."""
-        return self._means.counters
+        return self._context.counters
 
     @cached_property
     def shared(self) -> SharedMemoryStore:
         """The same store seen on the scope that all actors of the namespace share."""
         identity = replace(self._scope.identity, shares=True)
-        return SharedMemoryStore(
-            self._means, self._ground, Scope(self._scope.keyspace, identity), self._knowledge_context
-        )
+        return SharedMemoryStore(self._context, Scope(self._scope.keyspace, identity), self._knowledge_context)
 
     def __repr__(self) -> str:
         scope = self._scope.identity.scope

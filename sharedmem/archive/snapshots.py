@@ -89,7 +89,7 @@ class SnapshotReader:
     def __init__(
         self, line: RedisClient, keyspace: KeySpace, *, kind_of: KindOf | None = None, leave_out: LeaveOut | None = None
     ) -> None:
-        self._line = line
+        self._client = line
         self._keyspace = keyspace
         self._kind_of = kind_of or (lambda _: EPHEMERAL)
         self._leave_out = leave_out or (lambda _key, _why: None)
@@ -128,7 +128,7 @@ class SnapshotReader:
     async def _read(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
         """The replies; that of a key which holds another type by now is None."""
         try:
-            return await self._line.read_many(commands, aside=aside) if commands else []
+            return await self._client.read_many(commands, aside=aside) if commands else []
         except ServerError as error:
             if error.code != "WRONGTYPE":
                 raise
@@ -146,7 +146,9 @@ class SnapshotReader:
         # What is large must not hold up the other callers of this hub.
         aside = bool(structures) or sum(one.size for one in strings) > POOLED_ABOVE_BYTES
         try:
-            replies = await self._line.read_many([*standing, *values, *map(_members_command, structures)], aside=aside)
+            replies = await self._client.read_many(
+                [*standing, *values, *map(_members_command, structures)], aside=aside
+            )
         except ServerError as error:
             if error.code != "WRONGTYPE" or not tries:
                 raise
@@ -172,7 +174,7 @@ class SnapshotReader:
             return []
 
     async def _large(self, one: _SizedKey) -> AsyncIterator[list[DurableRecord]]:
-        facts = await self._line.read_many(self._standing_of([one.target]))
+        facts = await self._client.read_many(self._standing_of([one.target]))
         standing = self._standings([one], facts)[one.target.key]
         yield [standing.head(one.held, one.size)]
         pages = self._list_pages(one) if one.held == "list" else self._scan_pages(one)

@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeVar
 from sharedmem.cache.calibration import calibrated_similarity
 from sharedmem.cache.entries import CACHE, FIELDS, CachedAnswer, CacheQuery, read_answer
 from sharedmem.cache.stats import CacheCounter
-from sharedmem.data.lifetimes import check_ttl_ms
 from sharedmem.errors import InvalidError
 from sharedmem.index_maintenance import IndexPromoter
 from sharedmem.knowledge_context import KnowledgeContext
@@ -17,6 +16,7 @@ from sharedmem.models import CachedResult
 from sharedmem.providers.query_embedding import embed_query
 from sharedmem.redis.codec import encode_member
 from sharedmem.redis.errors import public_key_error
+from sharedmem.redis.lifetimes import check_ttl_ms
 from sharedmem.redis.replies import Command, ServerError
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.cache import CachePutKeys, CacheScripts
@@ -42,15 +42,15 @@ class CacheRepository:
     """The answers of one namespace, with the rights of one actor.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out keys within the actor's rights.
     """
 
-    def __init__(self, minds: KnowledgeContext, scope: Scope) -> None:
-        self._minds = minds
+    def __init__(self, context: KnowledgeContext, scope: Scope) -> None:
+        self._context = context
         self._scope = scope
         self._namespace = scope.identity.namespace
-        self._caching = CacheScripts(minds.sender)
+        self._caching = CacheScripts(context.executor)
 
     # -- rights, looked at once: they do not change
 
@@ -90,7 +90,7 @@ class CacheRepository:
 
     @cached_property
     def _usual_similarity(self) -> float:
-        settings, embedder = self._minds.settings, self._minds.embedder
+        settings, embedder = self._context.settings, self._context.embedder
         if embedder is None or "cache_similarity" in settings.model_fields_set:
             return settings.cache_similarity
         return max(settings.cache_similarity, calibrated_similarity(embedder.name))
@@ -106,7 +106,7 @@ class CacheRepository:
         vector = await self._vector(question)
         if vector is None:
             return None
-        index = self._minds.answers
+        index = self._context.answers
         await index.ensure(self._namespace)
         hits = await index.nearest(self._namespace, vector, filters=question.filters, k=_CANDIDATES)
         # One after the other: nearly always the first one fits.
@@ -132,7 +132,7 @@ class CacheRepository:
     def tell(self, found: CacheHit | None) -> None:
         """Count the outcome of a check."""
         outcome = "miss" if found is None else "exact" if found.exact else "near"
-        self._minds.counters.increment("cache_checks", outcome=outcome)
+        self._context.counters.increment("cache_checks", outcome=outcome)
         if found is None:
             self.tally.count("misses")
             return
@@ -142,7 +142,7 @@ class CacheRepository:
     def result(self, found: CacheHit) -> CachedResult:
         """What a caller is told."""
         answer, similarity, exact = found
-        age_s = max(0.0, self._minds.clock.now().timestamp() - answer.made_s)
+        age_s = max(0.0, self._context.clock.now().timestamp() - answer.made_s)
         return CachedResult(
             id=answer.id,
             response=answer.value(),
@@ -157,16 +157,16 @@ class CacheRepository:
         if guard is None:
             return False
         self.tally.count("guarded")
-        self._minds.counters.increment("cache_guards", guard=guard)
+        self._context.counters.increment("cache_guards", guard=guard)
         return True
 
     async def _vector(self, question: CacheQuery) -> Vector | None:
         """The meaning of the prompt; None where it has none, or nobody can tell it now."""
         if not question.has_meaning:
             return None
-        meaning = await embed_query(self._minds.embedder_of(self._namespace), question.prompt)
+        meaning = await embed_query(self._context.embedder_of(self._namespace), question.prompt)
         if meaning.vector is None:
-            self._minds.counters.increment("cache_blind", reason=meaning.reason)
+            self._context.counters.increment("cache_blind", reason=meaning.reason)
         return meaning.vector
 
     # -- keeping and forgetting
@@ -177,7 +177,7 @@ class CacheRepository:
         Raises:
             InvalidError: it is no time.
         """
-        return self._minds.settings.cache_ttl_s * 1000 if ttl is None else check_ttl_ms(ttl)
+        return self._context.settings.cache_ttl_s * 1000 if ttl is None else check_ttl_ms(ttl)
 
     async def keep(self, question: CacheQuery, response: object, *, ttl_ms: int, facts: bytes) -> None:
         """Keep an answer.
@@ -198,11 +198,11 @@ class CacheRepository:
             fields=fields,
         )
         await self._translated(call)
-        IndexPromoter.of(self._minds, self._minds.answers, self._namespace).count_writes(1)
+        IndexPromoter.of(self._context, self._context.answers, self._namespace).count_writes(1)
 
     async def matching(self, filters: Every) -> list[str]:
         """The ids of the answers that filters let through. One round trip for every 500."""
-        index = self._minds.answers
+        index = self._context.answers
         await index.ensure(self._namespace)
         ids: list[str] = []
         while True:
@@ -223,7 +223,7 @@ class CacheRepository:
 
     async def oldest(self) -> list[str]:
         """The ids of those that expire first, 500 at most."""
-        reply = await self._minds.line.call("ZRANGE", self._part("endings"), 0, PAGE - 1)
+        reply = await self._context.client.call("ZRANGE", self._part("endings"), 0, PAGE - 1)
         return [id_.decode() for id_ in reply if isinstance(id_, bytes)] if isinstance(reply, list) else []
 
     # -- counting
@@ -231,14 +231,14 @@ class CacheRepository:
     @cached_property
     def tally(self) -> CacheCounter:
         """The counts, which all stores of the namespace share."""
-        return self._minds.shared(CacheCounter, self._namespace, lambda: CacheCounter(self._minds, self._namespace))
+        return self._context.shared(CacheCounter, self._namespace, lambda: CacheCounter(self._context, self._namespace))
 
     async def counted(self) -> tuple[dict[str, float], int]:
         """(the counts, how many answers there are)."""
         await self.tally.flush()
-        now_ms = round(self._minds.clock.now().timestamp() * 1000)
+        now_ms = round(self._context.clock.now().timestamp() * 1000)
         looks: list[Command] = [("HGETALL", self._part("stats")), ("ZCOUNT", self._part("endings"), now_ms, "+inf")]
-        counts, entries = await self._minds.line.read_many(looks)
+        counts, entries = await self._context.client.read_many(looks)
         assert isinstance(counts, list)
         assert isinstance(entries, int)
         texts = [part.decode() for part in counts if isinstance(part, bytes)]
@@ -246,12 +246,12 @@ class CacheRepository:
 
     def note(self, doing: str, error: Exception) -> None:
         """Count that the cache could not do its part of a call."""
-        self._minds.counters.increment("cache_failures", doing=doing, error=type(error).__name__)
+        self._context.counters.increment("cache_failures", doing=doing, error=type(error).__name__)
 
     # -- keys
 
     async def _answer(self, id_: str) -> CachedAnswer | None:
-        call = self._minds.line.call("HMGET", self._record(id_), *FIELDS)
+        call = self._context.client.call("HMGET", self._record(id_), *FIELDS)
         return read_answer(id_, await self._translated(call))
 
     async def _translated(self, call: Awaitable[T]) -> T:
@@ -261,14 +261,14 @@ class CacheRepository:
         except ServerError as error:
             key = f"{self._namespace}:${CACHE}"
             raise public_key_error(
-                error, self._minds.line.address, key=key, held="foreign value", wanted="cache"
+                error, self._context.client.address, key=key, held="foreign value", wanted="cache"
             ) from error
 
     def _record(self, id_: str) -> bytes:
-        return self._minds.keyspace.record(CACHE, self._namespace, id_)
+        return self._context.keyspace.record(CACHE, self._namespace, id_)
 
     def _lists(self) -> tuple[bytes, bytes, bytes]:
         return self._part("log"), self._part("endings"), self._part("gone")
 
     def _part(self, part: str) -> bytes:
-        return self._minds.keyspace.record_part(CACHE, self._namespace, part)
+        return self._context.keyspace.record_part(CACHE, self._namespace, part)

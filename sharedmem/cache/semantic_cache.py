@@ -15,7 +15,7 @@ from sharedmem.cache.entries import (
     prompt_scope,
 )
 from sharedmem.cache.repository import CacheRepository
-from sharedmem.coordination.context import CoordinationContext, check_lease_ms, check_wait
+from sharedmem.coordination.base import check_lease_ms, check_wait
 from sharedmem.coordination.once import Once
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
@@ -36,15 +36,14 @@ class SemanticCache(ProcessBound):
     near enough and no guard tells them apart.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out keys within the actor's rights.
-        ground: what agreement stands on: of those who ask the same at the same time, one computes.
     """
 
-    def __init__(self, minds: KnowledgeContext, scope: Scope, ground: CoordinationContext) -> None:
-        self._counters: Counters = minds.counters
-        self._answers = CacheRepository(minds, scope)
-        self._once = Once(ground, scope)
+    def __init__(self, context: KnowledgeContext, scope: Scope) -> None:
+        self._counters: Counters = context.counters
+        self._answers = CacheRepository(context, scope)
+        self._once = Once(context, scope)
 
     # -- asking and answering
 

@@ -27,15 +27,15 @@ class CacheCounter:
     Counting takes no round trip. What is counted is sent together after half a second, and when the hub closes.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose cache it is.
     """
 
-    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
-        self._minds = minds
-        self._space = minds.keyspace.space(namespace)
-        self._key = minds.keyspace.record_part(CACHE, namespace, "stats")
-        self._caching = CacheScripts(minds.sender)
+    def __init__(self, context: KnowledgeContext, namespace: str) -> None:
+        self._context = context
+        self._space = context.keyspace.space(namespace)
+        self._key = context.keyspace.record_part(CACHE, namespace, "stats")
+        self._caching = CacheScripts(context.executor)
         self._waiting: Counter[str] = Counter()
         self._saved_cost = 0.0
         self._work: BackgroundTask | None = None
@@ -49,7 +49,7 @@ class CacheCounter:
         self._saved_cost += saved_cost
         if self._work is None or self._work.done:
             with suppress(SharedMemoryError):  # the hub closes
-                self._work = self._minds.background.start("count cache", self._flush_later())
+                self._work = self._context.background.start("count cache", self._flush_later())
 
     async def flush(self) -> None:
         """Add up what is counted so far. One round trip, none when there is nothing.
@@ -78,7 +78,7 @@ class CacheCounter:
     async def _flush_later(self) -> None:
         try:
             while self._waiting or self._saved_cost:
-                await self._minds.clock.sleep(FLUSH_AFTER_S)
+                await self._context.clock.sleep(FLUSH_AFTER_S)
                 await self._flush_quietly()
         except asyncio.CancelledError:
             await self._flush_quietly()  # the hub closes: its line is still open

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from sharedmem.coordination.context import CoordinationBase, CoordinationContext, check_lease_ms, check_wait
-from sharedmem.coordination.wait_queue import Waiter
+from sharedmem.context import HubContext
+from sharedmem.coordination.base import CoordinationBase, check_lease_ms, check_wait
 from sharedmem.errors import BarrierError, ConflictError, InvalidError
 from sharedmem.models.coordination import Arrival
 from sharedmem.redis.keys import Target
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.coordination import BarrierKeys, BarrierScripts
+from sharedmem.redis.wait_queue import Waiter
 
 MOST_PARTIES = 1000
 
@@ -32,21 +33,19 @@ class Barriers(CoordinationBase):
         if isinstance(parties, bool) or not isinstance(parties, int) or not 1 <= parties <= MOST_PARTIES:
             raise InvalidError("parties", parties, f"give a whole number from 1 to {MOST_PARTIES}")
         target = self._scope.common(name, "write")
-        return Barrier(self._ground, self._scope, target, parties=parties, lease_ms=check_lease_ms(lease))
+        return Barrier(self._context, self._scope, target, parties=parties, lease_ms=check_lease_ms(lease))
 
 
 class Barrier(CoordinationBase):
     """One barrier, shared by all who use its name. Made by `barrier`."""
 
-    def __init__(
-        self, ground: CoordinationContext, scope: Scope, target: Target, *, parties: int, lease_ms: int
-    ) -> None:
-        super().__init__(ground, scope)
+    def __init__(self, context: HubContext, scope: Scope, target: Target, *, parties: int, lease_ms: int) -> None:
+        super().__init__(context, scope)
         self._target = target
         self._keys = BarrierKeys(self._part(target, "barrier"), self._part(target, "barrier.opened"))
         self._parties = parties
         self._lease_ms = lease_ms
-        self._gathering = BarrierScripts(ground.sender)
+        self._gathering = BarrierScripts(context.executor)
 
     @property
     def name(self) -> str:
@@ -76,8 +75,8 @@ class Barrier(CoordinationBase):
             InvalidError, UnavailableError: as `write`.
         """
         patience = check_wait(timeout)
-        deadline = float("inf") if patience is None else self._ground.clock.monotonic() + patience
-        async with self._ground.wakeups.waiter(self._target.space) as waiter:
+        deadline = float("inf") if patience is None else self._context.clock.monotonic() + patience
+        async with self._context.wait_notifier.waiter(self._target.space) as waiter:
             try:
                 return await self._wait_until_open(waiter, deadline)
             except BaseException as error:
@@ -96,7 +95,7 @@ class Barrier(CoordinationBase):
     async def _wait_until_open(self, waiter: Waiter, deadline: float) -> Arrival:
         place = await self._arrive(waiter)
         while not isinstance(place, Arrival):
-            left = deadline - self._ground.clock.monotonic()
+            left = deadline - self._context.clock.monotonic()
             if left <= 0:
                 return await self._leave(waiter)
             await waiter.wait(min(left, self._lease_ms / 3000))
@@ -140,7 +139,7 @@ class Barrier(CoordinationBase):
 
     def _leave_in_background(self, name: str) -> None:
         """Tell the server that this one is gone, without holding it up."""
-        self._ground.release_in_background(
+        self._context.release_in_background(
             f"leave barrier {self.name}",
             lambda: self._gathering.barrier_leave(self._target.space, self._keys, self._actor, waiter=name),
         )

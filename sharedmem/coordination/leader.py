@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
-from sharedmem.coordination.context import CoordinationContext
+from sharedmem.context import HubContext
 from sharedmem.coordination.lease_session import LeaseSession
 from sharedmem.errors import SharedMemoryError, UsageError
 from sharedmem.runtime import get_logger
@@ -22,19 +22,19 @@ class Campaign:
     """Stands for election until it is stopped; behind a `Candidacy`.
 
     Args:
-        ground: what the hub lends.
+        context: what the hub shares with its stores.
         stand: makes the hold of one term; takes what is called when it is lost.
         on_gain, on_loss: called with the token.
     """
 
     def __init__(
         self,
-        ground: CoordinationContext,
+        context: HubContext,
         stand: Callable[[Callable[[], None]], LeaseSession],
         on_gain: TermCallback | None,
         on_loss: TermCallback | None,
     ) -> None:
-        self._ground = ground
+        self._context = context
         self._new_session = stand
         self._on_gain = on_gain
         self._on_loss = on_loss
@@ -61,7 +61,7 @@ class Campaign:
                     await hold.take(None)
                 except SharedMemoryError as error:
                     _logger.warning("%s %r: the campaign goes on after: %s", hold.place.kind, hold.place.name, error)
-                    await self._ground.clock.sleep(_PAUSE_S)
+                    await self._context.clock.sleep(_PAUSE_S)
                 else:
                     await self._lead(hold)
         finally:
@@ -119,7 +119,7 @@ class Campaign:
 
     def _start_callback(self, told: TermCallback | None, token: int) -> BackgroundTask | None:
         """In the background: what is done in office may take as long as the term, and is stopped with it."""
-        return None if told is None else self._ground.background.start("lead", self._tell(told, token))
+        return None if told is None else self._context.background.start("lead", self._tell(told, token))
 
     async def _tell(self, told: TermCallback, token: int) -> None:
         try:
@@ -127,7 +127,7 @@ class Campaign:
             if inspect.isawaitable(answer):
                 await answer
         except Exception:
-            self._ground.counters.increment("callback_failures")
+            self._context.counters.increment("callback_failures")
             _logger.exception("a callback of a candidate failed; its campaign goes on")
 
 

@@ -11,7 +11,8 @@ from itertools import count
 from typing import Protocol
 
 from sharedmem.clock import Clock
-from sharedmem.coordination.wait_queue import Waiter
+from sharedmem.context import HubContext
+from sharedmem.redis.wait_queue import Waiter
 from sharedmem.runtime.background import Background, BackgroundTask
 
 _SPARE_ENTRIES = 64
@@ -120,3 +121,8 @@ class LeaseRenewer:
     def _give_up(self, kept: Renewable) -> None:
         self.stop_renewing(kept)
         kept.lose()
+
+
+def lease_renewer(context: HubContext) -> LeaseRenewer:
+    """Return the renewer of a hub, which keeps the leases of all its tasks."""
+    return context.shared(LeaseRenewer, "", lambda: LeaseRenewer(context.background, context.clock))

@@ -10,11 +10,13 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, TypeVar
 
 from sharedmem.clock import new_id
-from sharedmem.coordination.context import CoordinationContext, safe_deadline
-from sharedmem.coordination.wait_queue import Waiter
+from sharedmem.context import HubContext
+from sharedmem.coordination.base import safe_deadline
+from sharedmem.coordination.lease_renewal import lease_renewer
 from sharedmem.errors import InvalidError, LockHeldError, LockLostError, SharedMemoryError, UnavailableError
 from sharedmem.redis.keys import Target
 from sharedmem.redis.scripts.coordination import LeaseKeys, LeaseScripts, NamedLeaseKeys
+from sharedmem.redis.wait_queue import Waiter
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.process_bound import ProcessBound
 
@@ -57,7 +59,7 @@ class LeaseTerms(NamedTuple):
 class LeaseEnvironment(NamedTuple):
     """What every hold of a store needs."""
 
-    ground: CoordinationContext
+    context: HubContext
     leasing: LeaseScripts
     translate: TranslateErrors
     actor: bytes
@@ -123,11 +125,11 @@ class LeaseSession:
     @property
     def remaining(self) -> float:
         """Seconds until it ends if it is not renewed, by the local clock."""
-        return max(0.0, self.deadline - self._desk.ground.clock.monotonic())
+        return max(0.0, self.deadline - self._desk.context.clock.monotonic())
 
     def is_held(self) -> bool:
         """Whether it has not ended, by the local clock."""
-        return self._desk.ground.clock.monotonic() < self.deadline
+        return self._desk.context.clock.monotonic() < self.deadline
 
     def lost(self) -> LockLostError:
         """The error that says that it is held no longer."""
@@ -145,17 +147,17 @@ class LeaseSession:
             LockHeldError: others hold it.
             SharedMemoryError: as the store.
         """
-        clock = self._desk.ground.clock
+        clock = self._desk.context.clock
         give_up_at = None if wait is None else clock.monotonic() + wait
         refused = await self._ask(new_id(), stands=0)
         if refused is not None:
             if wait == 0:
                 raise self._lock_held_error(refused)
             await self._wait_for_turn(give_up_at)
-        self._desk.ground.lease_renewer.keep(self)
+        lease_renewer(self._desk.context).keep(self)
 
     async def _wait_for_turn(self, give_up_at: float | None) -> None:
-        async with self._desk.ground.wakeups.waiter(self.place.target.space) as waiter:
+        async with self._desk.context.wait_notifier.waiter(self.place.target.space) as waiter:
             while (refused := await self._ask(waiter.name, stands=1)) is not None:
                 try:
                     await self._wait_for_notification(waiter, refused, give_up_at)
@@ -166,7 +168,7 @@ class LeaseSession:
     async def _wait_for_notification(self, waiter: Waiter, refused: LeaseRefusal, give_up_at: float | None) -> None:
         pause = self._pause(refused)
         if give_up_at is not None:
-            left = give_up_at - self._desk.ground.clock.monotonic()
+            left = give_up_at - self._desk.context.clock.monotonic()
             if left <= 0:
                 await self._leave(waiter.name)
                 raise self._lock_held_error(refused)
@@ -175,7 +177,7 @@ class LeaseSession:
 
     async def _ask(self, asker: str, *, stands: int) -> LeaseRefusal | None:
         desk, place, terms = self._desk, self.place, self.terms
-        asked_at = desk.ground.clock.monotonic()
+        asked_at = desk.context.clock.monotonic()
         asking = desk.leasing.lease_acquire(
             place.target.space,
             place.contest,
@@ -224,7 +226,7 @@ class LeaseSession:
     async def renew(self) -> bool:
         """Prolong it; False when it was lost. One round trip."""
         desk, place = self._desk, self.place
-        clock = desk.ground.clock
+        clock = desk.context.clock
         asked_at = clock.monotonic()
         renewing = desk.leasing.lease_renew(
             place.target.space,
@@ -248,7 +250,7 @@ class LeaseSession:
         """Be held no longer, by the keeper's word."""
         self.deadline = _ENDED
         desk = self._desk
-        desk.ground.counters.increment("leases_lost", kind=self.place.kind)
+        desk.context.counters.increment("leases_lost", kind=self.place.kind)
         _logger.warning("%s %r of %s was lost (token %d)", self.place.kind, self.place.name, self.actor, self.token)
         self._on_lost()
 
@@ -265,7 +267,7 @@ class LeaseSession:
         desk, place = self._desk, self.place
         was_held = self.is_held()
         self.deadline = _ENDED
-        desk.ground.lease_renewer.stop_renewing(self)
+        lease_renewer(desk.context).stop_renewing(self)
         if not was_held:
             if not self.is_gone:
                 self._leave_in_background(self._asker)
@@ -278,7 +280,7 @@ class LeaseSession:
             raise
 
     def _leave_in_background(self, asker: str) -> None:
-        self._desk.ground.release_in_background("leave a line", lambda: self._leave(asker))
+        self._desk.context.release_in_background("leave a line", lambda: self._leave(asker))
 
     async def _leave(self, asker: str) -> None:
         desk, place = self._desk, self.place

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Literal
 
-from sharedmem.coordination.context import CoordinationBase, check_lease_ms, check_wait
+from sharedmem.coordination.base import CoordinationBase, check_lease_ms, check_wait
 from sharedmem.coordination.leader import Campaign, Candidacy
+from sharedmem.coordination.lease_renewal import lease_renewer
 from sharedmem.coordination.lease_session import (
     Lease,
     LeaseBlock,
@@ -181,8 +182,8 @@ class Leases(CoordinationBase):
         def stand(on_lost: Callable[[], None]) -> LeaseSession:
             return LeaseSession(self._lease_environment, place, LeaseTerms(1, 1, lease_ms, _GAIN), on_lost)
 
-        campaign = Campaign(self._ground, stand, on_gain, on_loss)
-        running = self._ground.background.start(f"campaign for {name}", campaign.run())
+        campaign = Campaign(self._context, stand, on_gain, on_loss)
+        running = self._context.background.start(f"campaign for {name}", campaign.run())
         try:
             yield Candidacy(name, campaign)
         finally:
@@ -205,7 +206,7 @@ class Leases(CoordinationBase):
         target = self._scope.common(name, "read")
         places = LeaseKeys(self._part(target, kind), self._part(target, f"{kind}.waiters"))
         looks = (("TIME",), ("ZRANGE", places.holders, 0, -1, "WITHSCORES"), ("ZCARD", places.waiters))
-        now, held, waiting = await self._translated(target, self._ground.line.read_many(looks))
+        now, held, waiting = await self._translated(target, self._context.client.read_many(looks))
         pairs = as_list(held)
         asked_at = _parse_microseconds(as_list(now))
         with decoding(places.holders):
@@ -235,7 +236,7 @@ class Leases(CoordinationBase):
             self._lease_environment, self._lease_resource("lock", name), LeaseTerms(1, 1, lease_ms), lambda: None
         )
         await hold.take(patience)
-        self._ground.lease_renewer.stop_renewing(hold)
+        lease_renewer(self._context).stop_renewing(hold)
         return LeaseGrant(name=name, token=hold.token, id=hold.id, remaining=hold.remaining)
 
     async def lease_renew(self, name: str, id: str, *, lease: float = 30.0) -> LeaseGrant:  # noqa: A002  its name
@@ -276,7 +277,7 @@ class Leases(CoordinationBase):
 
     @cached_property
     def _lease_environment(self) -> LeaseEnvironment:
-        return LeaseEnvironment(self._ground, LeaseScripts(self._ground.sender), self._translated, self._actor)
+        return LeaseEnvironment(self._context, LeaseScripts(self._context.executor), self._translated, self._actor)
 
     @cached_property
     def _lease_resources(self) -> dict[tuple[str, str], LeaseResource]:

@@ -11,16 +11,13 @@ from functools import cached_property
 from itertools import count
 from typing import Any, Literal, NamedTuple, cast
 
+from pydantic import ValidationError
+
+from sharedmem.blobs.blobs import BlobReference
 from sharedmem.clock import Clock
-from sharedmem.coordination.context import (
-    CoordinationBase,
-    CoordinationContext,
-    check_lease_ms,
-    check_seconds,
-    check_wait,
-    safe_deadline,
-)
-from sharedmem.coordination.wait_queue import Waiter
+from sharedmem.context import HubContext
+from sharedmem.coordination.base import CoordinationBase, check_lease_ms, check_seconds, check_wait, safe_deadline
+from sharedmem.coordination.lease_renewal import lease_renewer
 from sharedmem.errors import (
     ClaimLostError,
     InvalidError,
@@ -37,6 +34,7 @@ from sharedmem.redis.keys import Target
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.coordination import OnceKeys, OnceScripts
 from sharedmem.redis.service_keys import decoding
+from sharedmem.redis.wait_queue import Waiter
 from sharedmem.runtime import get_logger
 
 SHORTEST_TTL_S = 0.001
@@ -181,15 +179,15 @@ class Once(CoordinationBase):
 
     @cached_property
     def _runs(self) -> _OnceRunner:
-        return _OnceRunner(self._ground, self._scope)
+        return _OnceRunner(self._context, self._scope)
 
 
 class _OnceRunner(CoordinationBase):
     """How one actor takes work, waits for it, and does it."""
 
-    def __init__(self, ground: CoordinationContext, scope: Scope) -> None:
-        super().__init__(ground, scope)
-        self.settling = OnceScripts(ground.sender)
+    def __init__(self, context: HubContext, scope: Scope) -> None:
+        super().__init__(context, scope)
+        self.settling = OnceScripts(context.executor)
 
     def work(self, key: str, *, ttl_ms: int, lease_ms: int) -> _OnceWork:
         """A piece of work.
@@ -209,7 +207,7 @@ class _OnceRunner(CoordinationBase):
         return await self._begin(work, self._scope.keyspace.waiter(-next(_runner_numbers)), waits=False)
 
     async def _begin(self, work: _OnceWork, name: str, *, waits: bool) -> _RunningElsewhere | _OnceClaim | _OnceResult:
-        asked_at = self._ground.clock.monotonic()
+        asked_at = self._context.clock.monotonic()
         call = self.settling.once_begin(
             work.target.space,
             work.keys,
@@ -239,17 +237,17 @@ class _OnceRunner(CoordinationBase):
         self, work: _OnceWork, found: _RunningElsewhere, patience: float | None
     ) -> _OnceClaim | _OnceResult:
         """Wait until somebody has done it, or until it is ours to do."""
-        deadline = float("inf") if patience is None else self._ground.clock.monotonic() + patience
+        deadline = float("inf") if patience is None else self._context.clock.monotonic() + patience
         if patience == 0:
             raise LockHeldError("once", work.target.key, remaining=found.remaining)
-        async with self._ground.wakeups.waiter(work.target.space) as waiter:
+        async with self._context.wait_notifier.waiter(work.target.space) as waiter:
             while isinstance(answer := await self._begin(work, waiter.name, waits=True), _RunningElsewhere):
                 await self._pause(work, waiter, answer, deadline)
             return answer
 
     async def _pause(self, work: _OnceWork, waiter: Waiter, found: _RunningElsewhere, deadline: float) -> None:
         """Wait for a call, or until it is worth a look."""
-        left = deadline - self._ground.clock.monotonic()
+        left = deadline - self._context.clock.monotonic()
         try:
             if left > 0:
                 await waiter.wait(min(left, found.pause()))
@@ -262,7 +260,7 @@ class _OnceRunner(CoordinationBase):
 
     def _leave_in_background(self, work: _OnceWork, name: str) -> None:
         """Tell the server that this name neither waits nor runs, without holding up who leaves."""
-        self._ground.release_in_background(f"leave once {work.target.key}", lambda: self._leave(work, name))
+        self._context.release_in_background(f"leave once {work.target.key}", lambda: self._leave(work, name))
 
     async def _leave(self, work: _OnceWork, name: str) -> None:
         with suppress(UnavailableError, UsageError):
@@ -272,8 +270,8 @@ class _OnceRunner(CoordinationBase):
 
     async def run(self, work: _OnceWork, claim: _OnceClaim, fn: Callable[[], Awaitable[object] | object]) -> Any:
         """Do it, keep the lease meanwhile, and store the result."""
-        held = _OnceLease(self, work, claim, self._ground.clock)
-        self._ground.lease_renewer.keep(held)
+        held = _OnceLease(self, work, claim, self._context.clock)
+        lease_renewer(self._context).keep(held)
         try:
             coded = await self._result(work, claim.token, fn)
             stored = await self._stored(work.target, coded)
@@ -283,7 +281,7 @@ class _OnceRunner(CoordinationBase):
             if not await self._translated(work.target, call):
                 raise ClaimLostError("once", work.target.key, claim.token)
         finally:
-            self._ground.lease_renewer.stop_renewing(held)
+            lease_renewer(self._context).stop_renewing(held)
         return decode_member(coded)
 
     async def _result(self, work: _OnceWork, token: int, fn: Callable[[], Awaitable[object] | object]) -> bytes:
@@ -298,7 +296,7 @@ class _OnceRunner(CoordinationBase):
             await self._give_back(work, token)
             raise
         except BaseException:
-            self._ground.release_in_background(f"return once {work.target.key}", lambda: self._give_back(work, token))
+            self._context.release_in_background(f"return once {work.target.key}", lambda: self._give_back(work, token))
             raise
 
     async def _give_back(self, work: _OnceWork, token: int) -> None:
@@ -315,14 +313,15 @@ class _OnceRunner(CoordinationBase):
 
     async def _stored(self, target: Target, coded: bytes) -> bytes:
         """What Redis keeps of a result. The work is done, whatever becomes of its result: it must not be done again."""
-        if len(coded) <= self._ground.settings.blob_threshold_bytes:
+        if len(coded) <= self._context.settings.blob_threshold_bytes:
             return coded
         try:
-            reference = await self._ground.large.write(target.key, b"member", coded)
+            reference = await self._context.blobs.put(target.key, b"member", coded)
+            self._context.blob_gc.watch(target.space.namespace)
         except SharedMemoryError as error:
             _logger.warning("once %s: its result of %d bytes is not kept: %s", target.key, len(coded), error)
             return _NOT_KEPT
-        return _IN_BLOB_STORE + reference.encode()
+        return _IN_BLOB_STORE + reference.model_dump_json().encode()
 
     async def _value(self, target: Target, stored: bytes) -> Any:
         """The result that Redis keeps, or refers to.
@@ -336,7 +335,7 @@ class _OnceRunner(CoordinationBase):
         if stored[:1] != _IN_BLOB_STORE:
             return decode_member(stored)
         try:
-            return decode_member(await self._ground.large.read(target.key, stored[1:].decode()))
+            return decode_member(await self._context.blobs.get(target.key, _blob_reference(target.key, stored[1:])))
         except NotFoundError as error:
             raise ResultNotKeptError("once", target.key, str(error)) from error
 
@@ -377,3 +376,10 @@ def _set_current_token(token: int) -> Iterator[None]:
         yield
     finally:
         _current_token.reset(before)
+
+
+def _blob_reference(key: str, stored: bytes) -> BlobReference:
+    try:
+        return BlobReference.model_validate_json(stored)
+    except ValidationError:
+        raise NotFoundError("blob of key", key, "its reference was damaged by another client") from None

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 
 from sharedmem.clock import from_microseconds
-from sharedmem.coordination.context import LONGEST_LEASE_S, CoordinationBase, CoordinationContext, check_seconds
+from sharedmem.context import HubContext
+from sharedmem.coordination.base import LONGEST_LEASE_S, CoordinationBase, check_seconds
 from sharedmem.errors import InvalidError, UnavailableError, UsageError
 from sharedmem.models.coordination import Present
 from sharedmem.redis.codec import decode_member, encode_member
@@ -27,7 +28,7 @@ class Presences(CoordinationBase):
     @cached_property
     def presence(self) -> Presence:
         """Who is here, of the actors of this namespace."""
-        return Presence(self._ground, self._scope)
+        return Presence(self._context, self._scope)
 
 
 class Presence(CoordinationBase):
@@ -37,9 +38,9 @@ class Presence(CoordinationBase):
     with the key `<namespace>:$presence:<actor>`: `store.watch("<namespace>:$presence:*")` follows them.
     """
 
-    def __init__(self, ground: CoordinationContext, scope: Scope) -> None:
-        super().__init__(ground, scope)
-        self._attending = PresenceScripts(ground.sender)
+    def __init__(self, context: HubContext, scope: Scope) -> None:
+        super().__init__(context, scope)
+        self._attending = PresenceScripts(context.executor)
 
     @asynccontextmanager
     async def here(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> AsyncIterator[Presence]:
@@ -62,7 +63,7 @@ class Presence(CoordinationBase):
             UnavailableError: as `write`.
         """
         await self.announce(role=role, info=info, ttl=ttl)
-        beats = self._ground.background.start(
+        beats = self._context.background.start(
             f"heartbeat {self._require_actor()}", self._send_heartbeats(role, info, ttl)
         )
         try:
@@ -140,7 +141,7 @@ class Presence(CoordinationBase):
 
     async def _send_heartbeats(self, role: str, info: object, ttl: float) -> None:
         while True:
-            await self._ground.clock.sleep(ttl / 3)
+            await self._context.clock.sleep(ttl / 3)
             with suppress(UnavailableError):  # it joins anew when the server is back
                 await self.announce(role=role, info=info, ttl=ttl)
 

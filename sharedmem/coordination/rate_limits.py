@@ -8,7 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from typing import Literal
 
-from sharedmem.coordination.context import CoordinationBase, CoordinationContext, check_seconds, check_wait
+from sharedmem.context import HubContext
+from sharedmem.coordination.base import CoordinationBase, check_seconds, check_wait
 from sharedmem.errors import InvalidError, LimitedError, WrongTypeError
 from sharedmem.models.coordination import LimitState, Permit
 from sharedmem.redis.keys import Space, Target
@@ -58,18 +59,18 @@ class RateLimits(CoordinationBase):
         target = self._scope.common(name, "write")
         per_ms = check_seconds("per", per, least=SHORTEST_PER_S, most=LONGEST_PER_S)
         rule = _make_algorithm(algorithm, _check_count("limit", limit), per_ms * 1000, burst)
-        return RateLimit(self._ground, self._scope, target, rule)
+        return RateLimit(self._context, self._scope, target, rule)
 
 
 class RateLimit(CoordinationBase):
     """One rate limit, shared by all who use its name. Made by `rate_limit`."""
 
-    def __init__(self, ground: CoordinationContext, scope: Scope, target: Target, rule: _LimitAlgorithm) -> None:
-        super().__init__(ground, scope)
+    def __init__(self, context: HubContext, scope: Scope, target: Target, rule: _LimitAlgorithm) -> None:
+        super().__init__(context, scope)
         self._target = target
         self._rule = rule
         self._where = self._part(target, "limit")
-        self._limiting = RateLimitScripts(ground.sender)
+        self._limiting = RateLimitScripts(context.executor)
 
     @property
     def name(self) -> str:
@@ -106,7 +107,7 @@ class RateLimit(CoordinationBase):
             InvalidError, UnavailableError: as `take`.
         """
         patience = check_wait(wait)
-        clock = self._ground.clock
+        clock = self._context.clock
         deadline = math.inf if patience is None else clock.monotonic() + patience
         spread = self._rule.interval
         while not (permit := await self.take(cost)):

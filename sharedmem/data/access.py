@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharedmem.data.component import DataContext
+from sharedmem.context import HubContext
 from sharedmem.errors import InternalError
 from sharedmem.redis.acl import acl_rules
 from sharedmem.redis.errors import public_error
@@ -15,9 +15,9 @@ from sharedmem.runtime.process_bound import ProcessBound
 class Access(ProcessBound):
     """What one store may do."""
 
-    def __init__(self, means: DataContext, scope: Scope) -> None:
-        self._line = means.line
-        self._searches = means.searches
+    def __init__(self, context: HubContext, scope: Scope) -> None:
+        self._client = context.client
+        self._searches = context.powers.search
         self._scope = scope
 
     @property
@@ -82,8 +82,8 @@ class Access(ProcessBound):
         """
         rules = self.acl_rules(password=password)
         try:
-            await self._line.call("ACL", "SETUSER", check_name("user", user), *rules)
+            await self._client.call("ACL", "SETUSER", check_name("user", user), *rules)
         except ServerError as error:
             # The server's words could quote a rule, and one of them is the password.
             hidden = ServerError(error.text.replace(password, "***"))
-            raise public_error(hidden, self._line.address) from InternalError("ACL SETUSER was refused")
+            raise public_error(hidden, self._client.address) from InternalError("ACL SETUSER was refused")

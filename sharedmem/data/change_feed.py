@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from sharedmem.data.component import StoreComponent, check_integer
-from sharedmem.data.lifetimes import LONGEST_TTL_S
 from sharedmem.errors import InvalidError
 from sharedmem.models import Change, Gap
 from sharedmem.redis.change_stream import START, as_list, newest_cursor, parse_change, read_changes, text_of
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import Space, check_name
+from sharedmem.redis.lifetimes import LONGEST_TTL_S
 from sharedmem.redis.replies import Argument, LostError, Reply, ServerError
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.process_bound import ProcessBound
@@ -43,7 +43,7 @@ class Consumer(ProcessBound):
         idle_ms: int,
         max_deliveries: int,
     ) -> None:
-        self._line = line
+        self._client = line
         self._space = space
         self.group = group
         self.name = name
@@ -59,10 +59,10 @@ class Consumer(ProcessBound):
             UnavailableError, AccessDeniedError: as `write`.
         """
         try:
-            await self._line.call("XGROUP", "CREATE", self._space.changes, self.group, start, "MKSTREAM")
+            await self._client.call("XGROUP", "CREATE", self._space.changes, self.group, start, "MKSTREAM")
         except ServerError as error:
             if "BUSYGROUP" not in error.text:  # fakeredis says ERR before it
-                raise public_error(error, self._line.address) from error
+                raise public_error(error, self._client.address) from error
 
     async def __aiter__(self) -> AsyncIterator[Change]:
         # First what this consumer had when it stopped, then what others left lying, then what is new.
@@ -82,17 +82,17 @@ class Consumer(ProcessBound):
             UnavailableError, AccessDeniedError: as `write`.
         """
         cursors = [change.cursor for change in changes]
-        done = await self._line.call("XACK", self._space.changes, self.group, *cursors) if cursors else 0
+        done = await self._client.call("XACK", self._space.changes, self.group, *cursors) if cursors else 0
         return done if isinstance(done, int) else 0
 
     async def pending(self) -> int:
         """How many changes of the group are delivered but not acknowledged. One round trip."""
-        summary = as_list(await self._line.call("XPENDING", self._space.changes, self.group))
+        summary = as_list(await self._client.call("XPENDING", self._space.changes, self.group))
         return summary[0] if summary and isinstance(summary[0], int) else 0
 
     async def dead_letters(self) -> list[Change]:
         """The changes that were delivered too often, oldest first. One round trip."""
-        entries = as_list(await self._line.call("XRANGE", self._dead_key, "-", "+", "COUNT", _MOST_DEAD_LETTERS))
+        entries = as_list(await self._client.call("XRANGE", self._dead_key, "-", "+", "COUNT", _MOST_DEAD_LETTERS))
         letters = {letter.cursor: letter for letter in map(_parse_dead_letter, entries)}
         return sorted(letters.values(), key=lambda letter: letter.version)
 
@@ -116,7 +116,7 @@ class Consumer(ProcessBound):
         count = _CONSUMER_BATCH if self._max_deliveries > 1 else 1
         who = ("GROUP", self.group, self.name, "COUNT", count, "BLOCK", wait_ms)
         try:
-            reply = await self._line.block(
+            reply = await self._client.block(
                 "XREADGROUP", *who, "STREAMS", self._space.changes, ">", wait_s=_CONSUMER_WAIT_S
             )
         except LostError as error:
@@ -126,7 +126,7 @@ class Consumer(ProcessBound):
                 yield change
             return
         except ServerError as error:
-            raise public_error(error, self._line.address) from error
+            raise public_error(error, self._client.address) from error
         changes = _parse_changes(reply)
         if changes:
             self._after = f"({changes[-1].cursor}"
@@ -135,7 +135,7 @@ class Consumer(ProcessBound):
 
     async def _first_pending(self, *which: Argument) -> tuple[str, int] | None:
         """(cursor, deliveries so far) of the oldest unacknowledged change among those asked for."""
-        rows = as_list(await self._line.call("XPENDING", self._space.changes, self.group, *which))
+        rows = as_list(await self._client.call("XPENDING", self._space.changes, self.group, *which))
         if not rows:
             return None
         cursor, _, _, deliveries = as_list(rows[0])
@@ -143,7 +143,7 @@ class Consumer(ProcessBound):
 
     async def _claim_pending(self, cursor: str, deliveries: int, *, idle_ms: int) -> Change | None:
         """The change, made ours; None when another was faster, it was trimmed, or it is a dead letter now."""
-        reply = await self._line.call("XCLAIM", self._space.changes, self.group, self.name, idle_ms, cursor)
+        reply = await self._client.call("XCLAIM", self._space.changes, self.group, self.name, idle_ms, cursor)
         for entry in filter(as_list, as_list(reply)):
             if deliveries < self._max_deliveries:
                 return parse_change(entry)
@@ -154,10 +154,10 @@ class Consumer(ProcessBound):
         cursor, fields = as_list(entry)
         words: list[Argument] = [field for field in as_list(fields) if isinstance(field, bytes)]
         # Under an id of its own: letters are buried in any order, and twice when a reply was lost.
-        await self._line.call(
+        await self._client.call(
             "XADD", self._dead_key, "MAXLEN", "~", _MOST_DEAD_LETTERS, "*", "cursor", text_of(cursor), *words
         )
-        await self._line.call("XACK", self._space.changes, self.group, text_of(cursor))
+        await self._client.call("XACK", self._space.changes, self.group, text_of(cursor))
 
 
 def _parse_dead_letter(entry: Reply) -> Change:
@@ -203,9 +203,9 @@ class ChangeFeed(StoreComponent):
         namespace, matches = self._scope.matcher(pattern)
         space = self._scope.keyspace.space(namespace)
         may_read_all = self._scope.may_read_all(namespace)
-        cursor = await newest_cursor(self._line, space) if since is None else parse_cursor(since)
+        cursor = await newest_cursor(self._client, space) if since is None else parse_cursor(since)
         while True:
-            gap, changes = await read_changes(self._line, space, cursor)
+            gap, changes = await read_changes(self._client, space, cursor)
             if gap:
                 yield _make_gap(space, cursor, changes)
             for change in changes:
@@ -226,7 +226,7 @@ class ChangeFeed(StoreComponent):
             AccessDeniedError, InvalidError, UnavailableError: as `watch`.
         """
         namespace, _ = self._scope.matcher(pattern)
-        return await newest_cursor(self._line, self._scope.keyspace.space(namespace))
+        return await newest_cursor(self._client, self._scope.keyspace.space(namespace))
 
     @asynccontextmanager
     async def consumer(
@@ -264,7 +264,7 @@ class ChangeFeed(StoreComponent):
         start = "$" if since is None else parse_cursor(since)
         dead = self._scope.keyspace.service(space.namespace, f"dead:{group}")
         consumer = Consumer(
-            self._line, space, dead, group=group, name=name, idle_ms=round(idle * 1000), max_deliveries=max_deliveries
+            self._client, space, dead, group=group, name=name, idle_ms=round(idle * 1000), max_deliveries=max_deliveries
         )
         await consumer.join(start)
         yield consumer
@@ -273,14 +273,14 @@ class ChangeFeed(StoreComponent):
         """Return when there may be news."""
         wait_ms = int(_WAIT_S * 1000)
         try:
-            await self._line.block(
+            await self._client.block(
                 "XREAD", "BLOCK", wait_ms, "COUNT", 1, "STREAMS", space.changes, cursor, wait_s=_WAIT_S
             )
         except LostError as error:
             # The next read finds out whether the server is back.
             _logger.warning("watching %s: %s", space.namespace, error)
         except ServerError as error:
-            raise public_error(error, self._line.address) from error
+            raise public_error(error, self._client.address) from error
 
 
 def parse_cursor(since: str | int) -> str:

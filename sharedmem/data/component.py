@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
-from sharedmem.clock import Clock
-from sharedmem.config import Kind, Settings
-from sharedmem.data.blob_gc import BlobGarbageCollector
-from sharedmem.data.blobs import Blobs
-from sharedmem.data.lifetimes import Lifetimes
+from sharedmem.config import Kind
+from sharedmem.context import HubContext
 from sharedmem.errors import DurabilityPendingError, InvalidError, SharedMemoryError
 from sharedmem.redis import durability
 from sharedmem.redis.change_stream import text_of
-from sharedmem.redis.client import RedisClient
-from sharedmem.redis.durability import DurabilityModes, Tier, UnsettledError
+from sharedmem.redis.durability import DurabilityModes, UnsettledError
 from sharedmem.redis.errors import public_key_error
 from sharedmem.redis.keys import Target
-from sharedmem.redis.pubsub import PubSubHub
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.data import DataScripts
-from sharedmem.runtime import Counters
-from sharedmem.runtime.background import Background
 from sharedmem.runtime.process_bound import ProcessBound
 
 T = TypeVar("T")
@@ -34,46 +26,22 @@ _LARGEST_INTEGER = (1 << 63) - 1
 _ABSENT_REPLIES: tuple[Reply, ...] = (None, 0, -2, [], [b"0", []])
 
 
-@dataclass(frozen=True)
-class DataContext:
-    """What a hub lends to each of its stores."""
-
-    line: RedisClient
-    mutations: DataScripts
-    listener: PubSubHub
-    blobs: Blobs
-    sweeper: BlobGarbageCollector
-    lifetimes: Lifetimes
-    background: Background
-    counters: Counters
-    settings: Settings
-    clock: Clock
-    tier: Tier | None = None
-    """The durable tier, if one stands behind."""
-    searches: bool = False
-    """Whether the server has a query engine."""
-    clear_hooks: list[Callable[[str], Awaitable[None]]] = field(default_factory=list)
-    """Each is told of a namespace that has been emptied, before anybody may write there again."""
-    sweep_hooks: list[Callable[[str, bool], Awaitable[int]]] = field(default_factory=list)
-    """Each finds, and removes if told so, what has ended in a namespace; answers how much it was."""
-
-
 class StoreComponent(ProcessBound):
     """One kind of shared data, seen with the rights of one actor.
 
     Args:
-        means: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out keys within the actor's rights.
     """
 
-    def __init__(self, means: DataContext, scope: Scope) -> None:
-        self._means = means
-        self._line = means.line
-        self._mutations = means.mutations
-        self._lifetimes = means.lifetimes
+    def __init__(self, context: HubContext, scope: Scope) -> None:
+        self._context = context
+        self._client = context.client
+        self._mutations = DataScripts(context.executor)
+        self._lifetimes = context.lifetimes
         self._scope = scope
         self._actor = scope.signature
-        self._tier = means.tier
+        self._tier = context.tier
 
     async def _explained(self, target: Target, wanted: str, call: Awaitable[T]) -> T:
         """The call's result; what the server refuses is explained with the key and the type it holds.
@@ -103,11 +71,11 @@ class StoreComponent(ProcessBound):
             WrongTypeError: as `_explained`.
         """
         if self._tier is None:
-            return await self._explained(target, wanted, self._line.call(*command))
+            return await self._explained(target, wanted, self._client.call(*command))
         await self._joined(target)
-        reply = await self._explained(target, wanted, self._line.call(*command))
+        reply = await self._explained(target, wanted, self._client.call(*command))
         if reply in _ABSENT_REPLIES and await self._recalled(target):
-            reply = await self._explained(target, wanted, self._line.call(*command))
+            reply = await self._explained(target, wanted, self._client.call(*command))
         return reply
 
     def _expiry_commands(self, target: Target) -> list[Command]:
@@ -148,14 +116,14 @@ class StoreComponent(ProcessBound):
     async def _let_go(self, target: Target, path: bytes) -> None:
         """Remove the blob of a value that was replaced or deleted, unless the durable tier may still refer to it."""
         if self._tier is not None:
-            state = await self._line.call("GET", self._scope.keyspace.state(target))
+            state = await self._client.call("GET", self._scope.keyspace.state(target))
             if isinstance(state, bytes) and state.startswith(_UNSETTLED_STATES):
                 return  # were Redis lost now, the value before would be the newest: a sweep takes the blob later
-        await self._means.blobs.remove(target.key, path.decode())
+        await self._context.blobs.remove(target.key, path.decode())
 
     async def _explain_error(self, error: ServerError, target: Target, wanted: str) -> SharedMemoryError:
-        held = text_of(await self._line.call("TYPE", target.physical))
-        return public_key_error(error, self._line.address, key=target.key, held=held, wanted=wanted)
+        held = text_of(await self._client.call("TYPE", target.physical))
+        return public_key_error(error, self._client.address, key=target.key, held=held, wanted=wanted)
 
 
 def durability_pending_error(target: Target, error: UnsettledError) -> DurabilityPendingError:

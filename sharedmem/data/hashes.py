@@ -47,7 +47,7 @@ class Hashes(StoreComponent):
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         target = self._scope.to_write(key)
-        most = self._means.settings.blob_threshold_bytes
+        most = self._context.settings.blob_threshold_bytes
         pairs: list[Argument] = []
         for name, item in _merge_fields(field, value, mapping).items():
             pairs += (_check_field(name), check_member(f"field {name}", encode_member(item), most))

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 
 from sharedmem.data.component import StoreComponent
-from sharedmem.data.lifetimes import NO_EXPIRY, check_ttl_ms
 from sharedmem.models import TypeUsage, Usage
 from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.keys import Target
+from sharedmem.redis.lifetimes import NO_EXPIRY, check_ttl_ms
 from sharedmem.redis.service_keys import find_damage
 
 _ANY_TYPE = "value"
@@ -67,9 +67,9 @@ class KeyOperations(StoreComponent):
         target = self._scope.to_read(key)
         asking = self._expiry_commands(target)
         await self._joined(target)
-        replies = await self._explained(target, _ANY_TYPE, self._line.read_many(asking))
+        replies = await self._explained(target, _ANY_TYPE, self._client.read_many(asking))
         if replies[0] == _PTTL_MISSING and await self._recalled(target):
-            replies = await self._explained(target, _ANY_TYPE, self._line.read_many(asking))
+            replies = await self._explained(target, _ANY_TYPE, self._client.read_many(asking))
         left_ms = self._remaining_ms(target, replies)
         return None if left_ms is None else left_ms / 1000
 
@@ -109,7 +109,7 @@ class KeyOperations(StoreComponent):
         """The users' physical keys of a namespace, page by page; a key may come twice."""
         keyspace = self._scope.keyspace
         near = keyspace.space(namespace).clock
-        async for page in self._line.scan(keyspace.pattern(namespace), near=near):
+        async for page in self._client.scan(keyspace.pattern(namespace), near=near):
             if keys := [key for key in page if not keyspace.is_service(key)]:
                 yield keys
 
@@ -117,7 +117,7 @@ class KeyOperations(StoreComponent):
         """As `_pages`, with what agents agree by (locks, queues, decisions) and what they remember."""
         keyspace = self._scope.keyspace
         near = keyspace.space(namespace).clock
-        async for page in self._line.scan(keyspace.namespace_glob(namespace), near=near):
+        async for page in self._client.scan(keyspace.namespace_glob(namespace), near=near):
             own = [key for key in page if keyspace.is_in_namespace(key, namespace)]
             if keys := [key for key in own if not keyspace.is_service(key) or keyspace.is_part(key)]:
                 yield keys
@@ -146,7 +146,7 @@ class Namespace(KeyOperations):
         async for belongings in self._owned_key_pages(self._scope.identity.namespace):
             page = [key for key in belongings if not keyspace.is_state(key)]
             commands = [part for key in page for part in (("TYPE", key), ("MEMORY", "USAGE", key))]
-            replies = await self._line.read_many(commands, aside=True)
+            replies = await self._client.read_many(commands, aside=True)
             for kind, size in zip(replies[::2], replies[1::2], strict=True):
                 if isinstance(size, int):
                     keys[text_of(kind)] += 1
@@ -199,8 +199,8 @@ class Namespace(KeyOperations):
             UnavailableError: the server stayed away.
         """
         namespace = self._scope.identity.namespace
-        found = await self._means.sweeper.sweep(namespace, remove=remove)
-        for sweep in self._means.sweep_hooks:
+        found = await self._context.blob_gc.sweep(namespace, remove=remove)
+        for sweep in self._context.sweep_hooks:
             found += await sweep(namespace, remove)
         return found
 
@@ -217,9 +217,9 @@ class Namespace(KeyOperations):
         """
         space, keyspace = self._scope.home, self._scope.keyspace
         found: dict[str, str] = {}
-        async for page in self._line.scan(keyspace.namespace_glob(space.namespace), near=space.clock):
+        async for page in self._client.scan(keyspace.namespace_glob(space.namespace), near=space.clock):
             own = [key for key in page if keyspace.is_in_namespace(key, space.namespace)]
-            async for damage in find_damage(self._line.read_many, own):
+            async for damage in find_damage(self._client.read_many, own):
                 found[damage.key] = str(damage)
         return found
 
@@ -240,15 +240,15 @@ class Namespace(KeyOperations):
             # First there: whatever is still in Redis can be cleared once more.
             await self._tier.clear(space.namespace, stamp)
         async for page in self._owned_key_pages(space.namespace):
-            count = await self._line.call_aside("UNLINK", *page)
+            count = await self._client.call_aside("UNLINK", *page)
             # How keys stood between Redis and the tier is nothing that anybody has made.
             states = sum(map(self._scope.keyspace.is_state, page))
             removed += max(0, count - states) if isinstance(count, int) else 0
             await self._mutations.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
             if progress is not None:
                 progress(removed)
-        await self._means.blobs.clear(space.namespace)
-        for told in self._means.clear_hooks:
+        await self._context.blobs.clear(space.namespace)
+        for told in self._context.clear_hooks:
             await told(space.namespace)
         await self._mutations.namespace_cleared(space, self._actor, logical=space.namespace)
         return removed

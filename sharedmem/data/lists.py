@@ -45,7 +45,7 @@ class Lists(StoreComponent):
         target = self._scope.to_write(key)
         if max_length is not None and check_integer("max_length", max_length) < 1:
             raise InvalidError("max_length", max_length, "keep at least one; leave it out to keep all")
-        member = check_member("value", encode_member(value), self._means.settings.blob_threshold_bytes)
+        member = check_member("value", encode_member(value), self._context.settings.blob_threshold_bytes)
         ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
         call = self._mutations.list_append(
             target,

@@ -103,9 +103,9 @@ class Messages(StoreComponent):
             InvalidError, UnavailableError: as `read`.
         """
         subscription, topic = await self._listen(channel)
-        listener = self._means.listener
+        listener = self._context.listener
         calls = self._call_each(subscription, callback, on_missed)
-        work = self._means.background.start("deliver messages", calls)
+        work = self._context.background.start("deliver messages", calls)
 
         async def unsubscribe() -> None:
             await listener.remove(topic, subscription)
@@ -126,7 +126,7 @@ class Messages(StoreComponent):
         """
         subscription = self._subscription()
         topics = [self._topic(channel) for channel in channels]
-        listener = self._means.listener
+        listener = self._context.listener
         try:
             for topic in topics:
                 await listener.add(topic, subscription)
@@ -137,11 +137,11 @@ class Messages(StoreComponent):
 
     async def _listen(self, channel: str) -> tuple[Subscription, Channel]:
         subscription, topic = self._subscription(), self._topic(channel)
-        await self._means.listener.add(topic, subscription)
+        await self._context.listener.add(topic, subscription)
         return subscription, topic
 
     def _subscription(self) -> Subscription:
-        return Subscription(self._scope, longest_queue=self._means.settings.subscriber_queue_length)
+        return Subscription(self._scope, longest_queue=self._context.settings.subscriber_queue_length)
 
     def _topic(self, channel: str) -> Channel:
         target = self._scope.common(channel, "read")
@@ -158,9 +158,9 @@ class Messages(StoreComponent):
         async for message in subscription:
             if isinstance(message, Missed):
                 if on_missed is not None:
-                    await _run_callback(on_missed, message, self._means.counters)
+                    await _run_callback(on_missed, message, self._context.counters)
             else:
-                await _run_callback(callback, message.value, self._means.counters)
+                await _run_callback(callback, message.value, self._context.counters)
 
 
 async def _run_callback(

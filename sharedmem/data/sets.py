@@ -116,7 +116,7 @@ class Sets(StoreComponent):
             keep = self._keep(here, there)
             version, _ = await self._mutations.set_move(here, there, self._actor, member=member, keep=keep)
         except ServerError as error:
-            source_is_fine = await self._line.call("TYPE", here.physical) in {b"set", b"none"}
+            source_is_fine = await self._client.call("TYPE", here.physical) in {b"set", b"none"}
             raise await self._explain_error(error, there if source_is_fine else here, _SET) from error
         except UnsettledError as error:
             raise durability_pending_error(here, error) from error.cause
@@ -125,7 +125,7 @@ class Sets(StoreComponent):
     def _coded(self, values: tuple[object, ...]) -> list[bytes]:
         if not values:
             raise InvalidError("values", values, "give at least one member")
-        most = self._means.settings.blob_threshold_bytes
+        most = self._context.settings.blob_threshold_bytes
         return [check_member("member", _encode_member(value), most) for value in values]
 
 

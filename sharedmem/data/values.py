@@ -8,12 +8,11 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from sharedmem.blobs.blobs import BlobReference
 from sharedmem.clock import from_microseconds
 from sharedmem.config import Kind
-from sharedmem.data.blobs import BlobReference
-from sharedmem.data.component import DataContext, StoreComponent, durability_pending_error
-from sharedmem.data.lifetimes import KEEP_EXPIRY
-from sharedmem.data.value_record import FOREIGN, StoredValue, decode_json_record, parse_record
+from sharedmem.context import HubContext
+from sharedmem.data.component import StoreComponent, durability_pending_error
 from sharedmem.data.write_batcher import WriteBatcher
 from sharedmem.errors import (
     CorruptionError,
@@ -29,9 +28,11 @@ from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.codec import BLOB, decode, encode
 from sharedmem.redis.durability import KindUnknownError, UnsettledError
 from sharedmem.redis.keys import Space, Target
+from sharedmem.redis.lifetimes import KEEP_EXPIRY
 from sharedmem.redis.replies import Reply, ServerError
 from sharedmem.redis.scope import Scope
-from sharedmem.redis.scripts.data import KeyWrite
+from sharedmem.redis.scripts.data import DataScripts, KeyWrite
+from sharedmem.redis.value_record import FOREIGN, StoredValue, decode_json_record, parse_record
 
 _READ_AT_ONCE = 200
 _RESTORE_AT_ONCE = 32
@@ -42,10 +43,10 @@ VALUE = "value"
 class ValueReader(StoreComponent):
     """Reads of whole values."""
 
-    def __init__(self, means: DataContext, scope: Scope) -> None:
-        super().__init__(means, scope)
-        self._call = means.line.call
-        self._blobs = means.blobs
+    def __init__(self, context: HubContext, scope: Scope) -> None:
+        super().__init__(context, scope)
+        self._call = context.client.call
+        self._blobs = context.blobs
 
     async def read(self, key: str, default: Any = None) -> Any:
         """The value of a key, or `default` when there is none. One round trip.
@@ -121,7 +122,7 @@ class ValueReader(StoreComponent):
         for _ in range(MOST_TRIES):
             if not await self._recalled(target):
                 return None
-            raw = await self._explained(target, VALUE, self._line.call("GET", target.physical))
+            raw = await self._explained(target, VALUE, self._client.call("GET", target.physical))
             if isinstance(raw, bytes):
                 return raw
         return None
@@ -131,7 +132,7 @@ class ValueReader(StoreComponent):
         commands = [("GET", target.physical), *self._expiry_commands(target)]
         await self._joined(target)
         for _ in range(MOST_TRIES):
-            raw, *life = await self._explained(target, VALUE, self._line.read_many(commands))
+            raw, *life = await self._explained(target, VALUE, self._client.read_many(commands))
             if isinstance(raw, bytes):
                 return raw, self._remaining_ms(target, life)
             if not await self._recalled(target):
@@ -155,7 +156,7 @@ class ValueReader(StoreComponent):
 
     async def _check_unchanged(self, target: Target, stored: StoredValue) -> None:
         """Whoever replaced a value meanwhile has removed its blob: then there is another one to read."""
-        raw = await self._explained(target, VALUE, self._line.call("GET", target.physical))
+        raw = await self._explained(target, VALUE, self._client.call("GET", target.physical))
         current = parse_record(raw).version if isinstance(raw, bytes) else 0
         if current != stored.version:
             raise BlobReplacedError(target.key, stored.version, current)
@@ -176,7 +177,7 @@ class ValueReader(StoreComponent):
     async def _read_raw(self, targets: list[Target]) -> list[Reply]:
         """What keys of one namespace hold; those that are not in Redis but last are brought back, some at a time."""
         await self._joined(targets[0])
-        call = self._line.call("MGET", *(target.physical for target in targets))
+        call = self._client.call("MGET", *(target.physical for target in targets))
         replies = as_list(await self._explained(targets[0], VALUE, call))
         absent = [at for at, raw in enumerate(replies) if raw is None] if self._tier else []
         for first in range(0, len(absent), _RESTORE_AT_ONCE):
@@ -209,10 +210,10 @@ _REPLY_UNKNOWN = b"U"
 class Values(ValueReader):
     """Reads and writes of whole values."""
 
-    def __init__(self, means: DataContext, scope: Scope) -> None:
-        super().__init__(means, scope)
-        self._largest = means.settings.blob_threshold_bytes
-        self._writer = WriteBatcher(means.mutations, scope.signature, means.background)
+    def __init__(self, context: HubContext, scope: Scope) -> None:
+        super().__init__(context, scope)
+        self._largest = context.settings.blob_threshold_bytes
+        self._writer = WriteBatcher(DataScripts(context.executor), scope.signature, context.background)
 
     async def write(
         self,
@@ -275,14 +276,14 @@ class Values(ValueReader):
             WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `write`.
         """
         target = self._scope.to_write(key)
-        deadline = self._means.clock.monotonic() + patience
-        for pause in self._line.pauses():
+        deadline = self._context.clock.monotonic() + patience
+        for pause in self._client.pauses():
             try:
                 return await self._update_once(target, fn, default, (ttl, kind))
             except VersionConflictError:
-                if self._means.clock.monotonic() + pause > deadline:
+                if self._context.clock.monotonic() + pause > deadline:
                     raise
-            await self._means.clock.sleep(pause)
+            await self._context.clock.sleep(pause)
         raise AssertionError  # the pauses never end
 
     async def write_many(
@@ -372,7 +373,7 @@ class Values(ValueReader):
         codec, body = coded
         if len(body) > self._largest:
             reference = await self._blobs.put(target.key, codec, body)
-            self._means.sweeper.watch(target.space.namespace)
+            self._context.blob_gc.watch(target.space.namespace)
             codec, body = BLOB, reference.model_dump_json().encode()
         return KeyWrite(target, expect, ttl_ms, codec, body, mode)
 
@@ -391,7 +392,7 @@ class Values(ValueReader):
             raise WrongTypeError(target.key, text, VALUE)
         if word == b"E" and "OOM" in text:
             why = "it is out of memory (maxmemory); delete keys, give them a ttl, or raise maxmemory"
-            raise UnavailableError(f"Redis at {self._line.address}", why)
+            raise UnavailableError(f"Redis at {self._client.address}", why)
         raise InternalError(f"writing {target.key!r} answered {reply!r}")
 
     async def _update_once(

@@ -27,7 +27,7 @@ class Decisions(Plans, ExecutionClaims):
             AccessDeniedError, UnavailableError: as `read`; also when the durable tier cannot be asked.
         """
         registry = self._registry("read")
-        tier = self._ground.tier
+        tier = self._context.tier
         if tier is None:
             return sorted(await self._registered(registry))
         namespace = registry.space.namespace
@@ -41,7 +41,7 @@ class Decisions(Plans, ExecutionClaims):
     async def _registered(self, registry: Target) -> set[str]:
         names, cursor = set[str](), "0"
         while True:
-            call = self._ground.line.call("SSCAN", self._part(registry, "plan.sessions"), cursor, "COUNT", _PAGE)
+            call = self._context.client.call("SSCAN", self._part(registry, "plan.sessions"), cursor, "COUNT", _PAGE)
             position, page = as_list(await self._translated(registry, call))
             names |= {text_of(name) for name in as_list(page)}
             cursor = text_of(position)
@@ -54,7 +54,7 @@ class Decisions(Plans, ExecutionClaims):
         for first in range(0, len(names), _PAGE):
             some = names[first : first + _PAGE]
             looks = [("EXISTS", self._session(name, "read").plans.plans) for name in some]
-            replies = await self._ground.line.read_many(looks)
+            replies = await self._context.client.read_many(looks)
             found |= {name for name, reply in zip(some, replies, strict=True) if reply == 1}
         return found
 

@@ -155,8 +155,8 @@ class ExecutionClaims(ExecutionLog):
         Raises:
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
-        ground = self._ground
-        block = hold_execution(self, ground.clock, ground.background, session, plan_hash, lease=lease, policy=policy)
+        context = self._context
+        block = hold_execution(self, context.clock, context.background, session, plan_hash, lease=lease, policy=policy)
         async with block as execution:
             yield execution
 

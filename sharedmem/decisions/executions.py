@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from sharedmem.coordination.context import check_lease_ms
+from sharedmem.coordination.base import check_lease_ms
 from sharedmem.decisions.sessions import DecisionBase, SessionKeys
 from sharedmem.decisions.validation import (
     check_confidence,

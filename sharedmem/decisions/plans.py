@@ -158,7 +158,7 @@ class Plans(DecisionBase):
             encode_json_text(plan.symbol),
             encode_duplicate_entry(plan.confidence, plan.method),
             _encode_plan(plan),
-            self._ground.settings.plans_per_session,
+            self._context.settings.plans_per_session,
             session.events,
         )
         call = self._deciding.plan_save(session.space, session.saving, self._actor, saving, keep=session.keep)

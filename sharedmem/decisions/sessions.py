@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sharedmem.coordination.context import CoordinationBase, CoordinationContext
+from sharedmem.context import HubContext
+from sharedmem.coordination.base import CoordinationBase
 from sharedmem.errors import DurabilityPendingError, UnavailableError
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes, UnsettledError
 from sharedmem.redis.keys import SHARED_SCOPE, Space, Target, check_name
@@ -56,9 +57,9 @@ class SessionKeys:
 class DecisionBase(CoordinationBase):
     """What plans and executions share: their sessions, and the scripts."""
 
-    def __init__(self, ground: CoordinationContext, scope: Scope) -> None:
-        super().__init__(ground, scope)
-        self._deciding = DecisionScripts(ground.sender)
+    def __init__(self, context: HubContext, scope: Scope) -> None:
+        super().__init__(context, scope)
+        self._deciding = DecisionScripts(context.executor)
         self._known: dict[tuple[str, Need], SessionKeys] = {}
 
     def _session(self, name: str, need: Need) -> SessionKeys:
@@ -102,7 +103,7 @@ class DecisionBase(CoordinationBase):
             UnavailableError: it is not in Redis, and the tier cannot be asked.
             SharedMemoryError: as `_translated`.
         """
-        tier = self._ground.tier
+        tier = self._context.tier
         if tier is None:
             return await self._translated(session.target, look(0))
         await tier.join(session.space.namespace)
@@ -116,7 +117,7 @@ class DecisionBase(CoordinationBase):
 
     async def _recalled(self, session: SessionKeys) -> bool:
         """Bring a session back that may lie in the durable tier alone; whether it is in Redis now."""
-        tier = self._ground.tier
+        tier = self._context.tier
         return tier is not None and await tier.recall(session.keep.targets[0], LOG_MODE)
 
     def _registry(self, need: Need) -> Target:

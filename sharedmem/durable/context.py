@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from sharedmem.clock import Clock
+from sharedmem.context import ServerContext
 from sharedmem.durable.protocol import Durable
-from sharedmem.redis.client import RedisClient
-from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.scripts.durable import DurableScripts
-from sharedmem.runtime import Counters
-from sharedmem.runtime.background import Background
 
 
-class DurableContext(NamedTuple):
-    """What a part that moves keys between Redis and the tier is made of."""
+@dataclass(frozen=True, kw_only=True)
+class DurableContext(ServerContext):
+    """What every part needs that moves keys between Redis and the durable store."""
 
-    line: RedisClient
-    keyspace: KeySpace
-    keeping: DurableScripts
+    scripts: DurableScripts
     durable: Durable
-    clock: Clock
-    background: Background
-    counters: Counters

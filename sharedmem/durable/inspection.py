@@ -42,7 +42,7 @@ class KeyComparer:
     """
 
     def __init__(self, line: RedisClient) -> None:
-        self._line = line
+        self._client = line
 
     async def parts(self, key: str, parts: Sequence[RedisPart]) -> list[Difference]:
         """Where Redis differs from what it would be given. Two round trips a part, and one for each 500 rows.
@@ -57,7 +57,7 @@ class KeyComparer:
             except ServerError as error:
                 if error.code != "WRONGTYPE":
                     raise
-                held = await self._line.call("TYPE", part.place)
+                held = await self._client.call("TYPE", part.place)
                 found.append(Difference(key=key, what="type", redis=_excerpt(held), tier=part.command))
         return found
 
@@ -67,7 +67,7 @@ class KeyComparer:
         Raises:
             UnavailableError, AccessDeniedError: as `parts`.
         """
-        held, left = await self._line.read_many([("GET", state), ("PTTL", place)])
+        held, left = await self._client.read_many([("GET", state), ("PTTL", place)])
         # The expiry of a mere copy says nothing.
         is_copy = held == CACHED_STATE or (head.kind == _KNOWLEDGE and held != _EXPIRES)
         if is_copy or not isinstance(left, int) or left == _IS_GONE:
@@ -79,11 +79,11 @@ class KeyComparer:
 
     async def _part(self, key: str, part: RedisPart) -> list[Difference]:
         if part.command == "SET":
-            held = await self._line.call("GET", part.place)
+            held = await self._client.call("GET", part.place)
             return _compare_cell(key, "", held, part.rows[0][0])
         if part.command not in _SIZES:
             return []  # an index of what the other parts hold
-        size = await self._line.call(_SIZES[part.command], part.place)
+        size = await self._client.call(_SIZES[part.command], part.place)
         rows = part.rows if part.command == "RPUSH" else list({row[0]: row for row in part.rows}.values())
         found = [] if size == len(rows) or part.has_more else [_size_difference(key, size, len(rows))]
         for first in range(0, len(rows), _ROWS_PAGE):
@@ -93,15 +93,15 @@ class KeyComparer:
     async def _rows(self, key: str, part: RedisPart, first: int, rows: Sequence[Row]) -> list[Difference]:
         place = part.place
         if part.command == "RPUSH":
-            held = as_list(await self._line.call("LRANGE", place, first, first + len(rows) - 1))
+            held = as_list(await self._client.call("LRANGE", place, first, first + len(rows) - 1))
             # Where one is shorter, the sizes have told it.
             pairs = enumerate(zip(held, rows, strict=False), first)
             return [one for n, (here, row) in pairs for one in _compare_cell(key, str(n), here, row[0])]
         if part.command == "HSET":
-            held = as_list(await self._line.call("HMGET", place, *(row[0] for row in rows)))
+            held = as_list(await self._client.call("HMGET", place, *(row[0] for row in rows)))
             fields = zip(held, rows, strict=True)
             return [one for here, row in fields for one in _compare_cell(key, _excerpt(row[0]), here, row[1])]
-        there = as_list(await self._line.call("SMISMEMBER", place, *(row[0] for row in rows)))
+        there = as_list(await self._client.call("SMISMEMBER", place, *(row[0] for row in rows)))
         missing = [row[0] for here, row in zip(there, rows, strict=True) if here != 1]
         return [
             Difference(key=key, element=_excerpt(one), what="element", redis=_ABSENT, tier=_excerpt(one))
@@ -163,7 +163,7 @@ class Inspector:
     """Looks at both sides, for one hub.
 
     Args:
-        shores: Redis and the tier.
+        context: the server and the durable store.
         id_: which database it is.
         drainer: knows what waits.
         kind_of: the kind that the rules give an absolute key, or None.
@@ -173,7 +173,7 @@ class Inspector:
 
     def __init__(
         self,
-        shores: DurableContext,
+        context: DurableContext,
         id_: str,
         drainer: OutboxRelay,
         *,
@@ -181,14 +181,14 @@ class Inspector:
         imagers: Mapping[str, KeyRestorer],
         remembers: bool = True,
     ) -> None:
-        self._line, self._keyspace, self._durable = shores.line, shores.keyspace, shores.durable
+        self._client, self._keyspace, self._durable = context.client, context.keyspace, context.durable
         self._remembers = remembers
         self._id = id_
         self._drainer = drainer
         self._kind_of = kind_of
         self._data: KeyRestorer = SharedDataRestorer()
         self._log = imagers.get(LOG_MODE, self._data)
-        self._comparer = KeyComparer(shores.line)
+        self._comparer = KeyComparer(context.client)
 
     async def status(self) -> DurableStatus:
         """How the tier is, and how far it is behind. Two round trips to it, and five to Redis for each namespace.
@@ -272,18 +272,18 @@ class Inspector:
         cursor = b"0"
         while True:
             kept = self._keyspace.kept(namespace)
-            reply = as_list(await self._line.call("HSCAN", kept, cursor, "COUNT", _PAGE))
+            reply = as_list(await self._client.call("HSCAN", kept, cursor, "COUNT", _PAGE))
             cursor = text_of(reply[0]).encode()
             # What begins otherwise is no key, but a mark about them.
             yield [key for key in map(_decode_name, as_list(reply[1])[::2]) if key.startswith(f"{namespace}:")]
             if cursor == b"0":
                 break
         near = self._keyspace.space(namespace).clock
-        async for page in self._line.scan(self._keyspace.pattern(namespace), near=near):
+        async for page in self._client.scan(self._keyspace.pattern(namespace), near=near):
             yield [key for key in map(self._keyspace.logical, page) if self._should_last(key)]
         for family in LASTING_FAMILIES if self._remembers else ():
             head = self._keyspace.records(family, namespace).encode()
-            async for page in self._line.scan(self._keyspace.records_glob(family, namespace), near=near):
+            async for page in self._client.scan(self._keyspace.records_glob(family, namespace), near=near):
                 ids = [key.removeprefix(head).decode(errors="replace") for key in page]
                 yield [f"{namespace}:${family}:{id_}" for id_ in ids]
 
@@ -314,16 +314,16 @@ class Inspector:
         return KeyInspection(waits=False, differences=differences)
 
     async def _waits(self, target: Target) -> bool:
-        state = await self._line.call("GET", self._keyspace.state(target))
+        state = await self._client.call("GET", self._keyspace.state(target))
         return isinstance(state, bytes) and state.startswith(_UNSETTLED)
 
     async def _compared(self, target: Target, records: Sequence[DurableRecord]) -> list[Difference]:
         head = next((one for one in records if one.is_head), None)
         imager = self._log if head is not None and head.kind == _LOG_KIND else self._data
         here = imager.presence(target)
-        if await self._line.call("EXISTS", here) != 1:
+        if await self._client.call("EXISTS", here) != 1:
             return []
-        now_ms = await server_time_us(self._line) // 1000
+        now_ms = await server_time_us(self._client) // 1000
         alive = living_documents(records, now_ms)
         if alive:
             try:
@@ -340,7 +340,7 @@ class Inspector:
 
     async def _may_be_left(self, target: Target, head: DurableRecord) -> bool:
         """Whether a key may be in Redis although it has ended in the tier: it was written as ephemeral since."""
-        kept = await self._line.call("HEXISTS", self._keyspace.kept(target.space.namespace), target.key)
+        kept = await self._client.call("HEXISTS", self._keyspace.kept(target.space.namespace), target.key)
         return kept == 0 and (head.deleted or not self._should_last(target.key))
 
 

@@ -150,7 +150,7 @@ class KeyLoader:
     """Brings keys back into Redis.
 
     Args:
-        shores: Redis and the tier.
+        context: the server and the durable store.
         imagers: how the documents of keys lie in Redis, by the letter of their mode (`wire.tier`); data without.
         drain: carries what waits in a namespace's outbox into the tier.
         join: makes sure that Redis is not behind the tier.
@@ -159,14 +159,16 @@ class KeyLoader:
 
     def __init__(
         self,
-        shores: DurableContext,
+        context: DurableContext,
         *,
         imagers: Mapping[str, KeyRestorer],
         drain: DrainNamespace,
         join: JoinNamespace,
         times: LoadTimes,
     ) -> None:
-        self._line, self._keyspace, self._keeping, self._durable, self._clock, background, self._counters = shores
+        self._client, self._keyspace, self._scripts = context.client, context.keyspace, context.scripts
+        self._durable, self._clock, self._counters = context.durable, context.clock, context.counters
+        background = context.background
         self._imagers = imagers
         self._data: KeyRestorer = SharedDataRestorer()
         self._drain = drain
@@ -195,7 +197,7 @@ class KeyLoader:
     async def _recall(self, target: Target, mode: str) -> bool:
         deadline = self._clock.monotonic() + self._times.patience_s
         joins = 0
-        for pause in self._line.pauses():
+        for pause in self._client.pauses():
             lease, answer = await self.look(target, mode)
             if answer in {"hot", "none"}:
                 return answer == "hot"
@@ -219,7 +221,7 @@ class KeyLoader:
             self._keyspace.kept(target.space.namespace),
             self._keyspace.state(target),
         )
-        said = await self._keeping.key_look(
+        said = await self._scripts.key_look(
             keys, logical=target.key, mode=mode, token=token, lease_ms=self._times.lease_ms
         )
         answer, _, number = said.partition(" ")
@@ -257,7 +259,7 @@ class KeyLoader:
     async def give_back(self, lease: LoadLease) -> None:
         """End a lease, so that others need not wait for its end."""
         with suppress(SharedMemoryError):
-            await self._keeping.key_fill(self._fill_keys(lease), token=lease.token)
+            await self._scripts.key_fill(self._fill_keys(lease), token=lease.token)
 
     async def fill(self, lease: LoadLease, records: Sequence[DurableRecord]) -> bool | None:
         """Put a key in its place; whether it is there now, None when somebody was faster.
@@ -273,20 +275,20 @@ class KeyLoader:
         parts = _living_parts(lease, seen) if seen else []
         keys, token = self._fill_keys(lease), lease.token
         if not parts:
-            known = await self._keeping.key_fill(keys, token=token, absent_ms=self._times.absent_ms)
+            known = await self._scripts.key_fill(keys, token=token, absent_ms=self._times.absent_ms)
             self._counters.increment(ABSENT if known else OVERTAKEN)
             return False if known else None
         # Before the key is there: nobody would do it afterwards if this process ended in between.
         for command in lease.imager.besides(lease.target):
-            await self._line.call(*command)
+            await self._client.call(*command)
         pairs = await self._staged(lease, parts)
         if pairs is None:
-            await self._keeping.key_fill(keys, token=token)
+            await self._scripts.key_fill(keys, token=token)
             filled = False
         else:
             head = seen[0]
             cache_ms = self._times.cache_ms if head.kind == "knowledge" and not head.expires else 0
-            filled = await self._keeping.key_fill(keys, pairs, token=token, expires=head.expires, cache_ms=cache_ms)
+            filled = await self._scripts.key_fill(keys, pairs, token=token, expires=head.expires, cache_ms=cache_ms)
         if not filled:
             self._counters.increment(OVERTAKEN)
         return True if filled else None
@@ -297,7 +299,7 @@ class KeyLoader:
         for number, part in enumerate(parts):
             staged = self._keyspace.item(lease.target, "kept.staged", f"{lease.token}.{number}")
             for before, row in _chunks(part):
-                there = await self._keeping.key_stage(
+                there = await self._scripts.key_stage(
                     staged, command=part.command, before=before, ttl_ms=_STAGED_MS, row=row
                 )
                 if not there:

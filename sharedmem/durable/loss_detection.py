@@ -69,7 +69,7 @@ class DataLossGuard:
     """Joins namespaces, for one hub.
 
     Args:
-        shores: Redis and the tier.
+        context: the server and the durable store.
         kind_of: the kind that the rules give an absolute key, or None.
         imagers: how the documents of keys lie in Redis, by the letter of their mode; data without.
         nudge: called with a namespace whose outbox should be carried at once.
@@ -78,14 +78,16 @@ class DataLossGuard:
 
     def __init__(
         self,
-        shores: DurableContext,
+        context: DurableContext,
         *,
         kind_of: Callable[[str], str | None],
         imagers: Mapping[str, KeyRestorer],
         nudge: Callable[[str], None],
         limits: JoinLimits = _DEFAULT_LIMITS,
     ) -> None:
-        self._line, self._keyspace, self._keeping, self._durable, self._clock, background, self._counters = shores
+        self._client, self._keyspace, self._scripts = context.client, context.keyspace, context.scripts
+        self._durable, self._clock, self._counters = context.durable, context.clock, context.counters
+        background = context.background
         self._background = background
         self._kind_of = kind_of
         self._imagers = imagers
@@ -97,11 +99,11 @@ class DataLossGuard:
         self._joined: dict[str, int] = {}
         # Joined without the tier: when to ask it again.
         self._ask_again_at: dict[str, float] = {}
-        self._line.before_retry(self._rejoin)
+        self._client.before_retry(self._rejoin)
 
     def is_joined(self, namespace: str) -> bool:
         """Whether `join` has nothing to do."""
-        return self._joined.get(namespace) == self._line.generation and not self._ask_again_at
+        return self._joined.get(namespace) == self._client.generation and not self._ask_again_at
 
     async def join(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that Redis is not behind the tier; at once when that is known.
@@ -118,7 +120,7 @@ class DataLossGuard:
             UnavailableError: Redis does not answer, or loses data as often as it is looked at, or restoring takes
                 longer than a caller waits.
         """
-        if again or self._joined.get(namespace) != self._line.generation:
+        if again or self._joined.get(namespace) != self._client.generation:
             try:
                 async with asyncio.timeout(self._limits.wait_s):
                     await self._flights.share(namespace, lambda: self._join(namespace))
@@ -144,7 +146,7 @@ class DataLossGuard:
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: either side cannot be had; call it again.
         """
-        mark = await self._line.call("HGET", self._keyspace.kept(namespace), "$joined")
+        mark = await self._client.call("HGET", self._keyspace.kept(namespace), "$joined")
         words = text_of(mark).split() if isinstance(mark, bytes) else []
         # Without a mark somebody has yet to restore, and reads the tier after this.
         if len(words) <= _EPOCH or left_ms >= int(words[_EPOCH]) // 1000:
@@ -152,13 +154,13 @@ class DataLossGuard:
         found = [head for key in keys if (head := await self._durable.get(key)) is not None]
         await self._forget_when_drained(namespace, await self._forget(found, token=""), token="")
         if any(is_lasting_record(head.key) for head in found):
-            await self._line.call("HDEL", self._keyspace.kept(namespace), RECOVERED_MARK)
+            await self._client.call("HDEL", self._keyspace.kept(namespace), RECOVERED_MARK)
 
     async def _rejoin(self) -> None:
         """What a call expects to find may have gone with the connection: nothing is repeated before that is mended."""
         if _joining.get():
             return
-        doubtful = [one for one, generation in self._joined.items() if generation != self._line.generation]
+        doubtful = [one for one, generation in self._joined.items() if generation != self._client.generation]
         with suppress(SharedMemoryError):  # the call will say so itself
             await asyncio.gather(*map(self.join, doubtful))
 
@@ -170,7 +172,7 @@ class DataLossGuard:
     async def _join(self, namespace: str) -> None:
         _joining.set(True)
         # A connection that is lost from here on makes the next caller join anew.
-        generation, token = self._line.generation, new_id()
+        generation, token = self._client.generation, new_id()
         waits = namespace in self._ask_again_at and not self._is_due(namespace)
         if waits:
             await self._join_without(namespace, token)
@@ -185,7 +187,7 @@ class DataLossGuard:
 
     async def _join_without(self, namespace: str, token: str) -> None:
         """Join while the tier cannot be asked: another hub that restores can, so this one waits for it."""
-        for pause in self._line.pauses():
+        for pause in self._client.pauses():
             answer, _, number = (await self._step(namespace, token, highest=_TIER_CANNOT_BE_ASKED)).partition(" ")
             if answer != "wait":
                 return
@@ -195,13 +197,13 @@ class DataLossGuard:
         space = self._keyspace.space(namespace)
         keys = NamespaceJoinKeys(space.clock, space.changes, self._keyspace.kept(namespace))
         lease_ms = self._limits.lease_ms
-        return await self._keeping.namespace_join(
+        return await self._scripts.namespace_join(
             keys, highest=highest, restored=restored, token=token, lease_ms=lease_ms
         )
 
     async def _catch_up(self, namespace: str, token: str) -> None:
         restored, tries = "", 0
-        for pause in self._line.pauses():
+        for pause in self._client.pauses():
             highest = await _ask_store(self._durable.highest(namespace))
             answer, _, number = (await self._step(namespace, token, highest=highest, restored=restored)).partition(" ")
             if answer == "joined":
@@ -257,7 +259,7 @@ class DataLossGuard:
 
     async def _note(self, namespace: str, token: str, pairs: Sequence[str]) -> None:
         kept, lease_ms = self._keyspace.kept(namespace), self._limits.lease_ms
-        if await self._keeping.kept_restore(kept, token=token, lease_ms=lease_ms, pairs=pairs) != "noted":
+        if await self._scripts.kept_restore(kept, token=token, lease_ms=lease_ms, pairs=pairs) != "noted":
             raise _RestoreLostError
 
     async def _forget(self, heads: Sequence[DurableRecord], *, token: str) -> list[DurableRecord]:
@@ -283,12 +285,12 @@ class DataLossGuard:
                 places += [part.place for part in imager.parts(target, [head]) if part.place != presence]
         keys = KeyDropKeys(self._keyspace.kept(head.namespace), self._keyspace.state(target), presence)
         kind = self._letter(head)
-        return await self._keeping.key_drop(keys, places, logical=head.key, kind=kind, stamp=head.stamp, token=token)
+        return await self._scripts.key_drop(keys, places, logical=head.key, kind=kind, stamp=head.stamp, token=token)
 
     async def _forget_when_drained(self, namespace: str, heads: list[DurableRecord], *, token: str) -> None:
         """Of copies that were changed without hearing of the loss: once the tier has the change, it knows better."""
         deadline = self._clock.monotonic() + self._limits.drain_s
-        for pause in self._line.pauses():
+        for pause in self._client.pauses():
             if not heads:
                 return
             if self._clock.monotonic() + pause > deadline:

@@ -38,7 +38,7 @@ class TierPurger:
     def __init__(
         self, line: RedisClient, keyspace: KeySpace, durable: Durable, background: Background, clock: Clock
     ) -> None:
-        self._line = line
+        self._client = line
         self._keyspace = keyspace
         self._durable = durable
         self._background = background
@@ -76,10 +76,10 @@ class TierPurger:
         turn = self._keyspace.service(namespace, "kept.purged")
         taken = None
         with suppress(AccessDeniedError):
-            taken = await self._line.call("SET", turn, "1", "NX", "PX", round(_EVERY_S * 1000))
+            taken = await self._client.call("SET", turn, "1", "NX", "PX", round(_EVERY_S * 1000))
         if taken is None:
             return 0
-        now_us = await server_time_us(self._line)
+        now_us = await server_time_us(self._client)
         known_ms = await self._known_ms(namespace, now_us // 1000 - _MARGIN_MS)
         before = max(0, min(now_us - _TOMBSTONE_LIFE_US, known_ms * 1000))
         gone = await self._durable.purge(namespace, now_ms=known_ms, tombstones_before=before)
@@ -89,5 +89,5 @@ class TierPurger:
 
     async def _known_ms(self, namespace: str, now_ms: int) -> int:
         """Until when the tier knows everything: what expired later may have been prolonged in time."""
-        waiting = as_list(await self._line.call("XRANGE", self._keyspace.outbox(namespace), "-", "+", "COUNT", 1))
+        waiting = as_list(await self._client.call("XRANGE", self._keyspace.outbox(namespace), "-", "+", "COUNT", 1))
         return min([now_ms, *(int(text_of(as_list(entry)[0]).partition("-")[0]) for entry in waiting)])

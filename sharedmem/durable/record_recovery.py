@@ -59,7 +59,7 @@ class RecordRecovery:
     """Brings memories and graphs back into Redis, for one hub.
 
     Args:
-        shores: Redis and the tier.
+        context: the server and the durable store.
         bringing: the scripts.
         readers: how the records of each kind lie in Redis.
         drain: carries what waits in a namespace's outbox into the tier.
@@ -68,14 +68,16 @@ class RecordRecovery:
 
     def __init__(
         self,
-        shores: DurableContext,
+        context: DurableContext,
         bringing: RecordRestoreScripts,
         readers: Collection[RecordFamilyRestorer[Any]],
         *,
         drain: DrainNamespace,
         join: JoinNamespace,
     ) -> None:
-        self._line, self._keyspace, _, self._durable, self._clock, background, self._counters = shores
+        self._client, self._keyspace = context.client, context.keyspace
+        self._durable, self._clock, self._counters = context.durable, context.clock, context.counters
+        background = context.background
         self._bringing = bringing
         self._readers = readers
         self._drain = drain
@@ -97,16 +99,16 @@ class RecordRecovery:
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: they are not all here, and the tier cannot be asked.
         """
-        if not again and self._whole.get(namespace) == self._line.generation:
+        if not again and self._whole.get(namespace) == self._client.generation:
             return False
         return await self._flights.share(namespace, lambda: self._gather(namespace))
 
     async def _gather(self, namespace: str) -> bool:
         # A connection that is lost from here on makes the next caller ask anew.
-        generation = self._line.generation
+        generation = self._client.generation
         await self._join(namespace)
         token, joins, were_missing = new_id(), 0, False
-        for pause in self._line.pauses():
+        for pause in self._client.pauses():
             answer, _, number = (await self._ask(namespace, token)).partition(" ")
             if answer == "whole":
                 self._whole[namespace] = generation

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import orjson
 
-from sharedmem.clock import Clock
 from sharedmem.config import Kind, Settings
+from sharedmem.context import ServerContext
 from sharedmem.durable.admin import AdminServices, DurableAdmin
 from sharedmem.durable.connect import OpenedStore
 from sharedmem.durable.context import DurableContext
@@ -23,14 +22,10 @@ from sharedmem.durable.protocol import Durable
 from sharedmem.durable.record_recovery import RECOVERED_MARK, NamespaceRecovery, RecordFamilyRestorer, RecordRecovery
 from sharedmem.models import DurableRecord
 from sharedmem.redis.change_stream import as_list, text_of
-from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import LOG_MODE, RULE_MODES, DurabilityModes, KeyRestorer
-from sharedmem.redis.keys import KeySpace, Target, is_lasting_record
+from sharedmem.redis.keys import Target, is_lasting_record
 from sharedmem.redis.replies import Reply
 from sharedmem.redis.scripts.durable import DurableScripts, RecordRestoreScripts
-from sharedmem.redis.scripts.executor import ScriptExecutor
-from sharedmem.runtime import Counters
-from sharedmem.runtime.background import Background
 
 _PAGE = 500
 _ABSENT_STATES, _PENDING = (b"deleted", b"missing"), b"pending"
@@ -40,73 +35,56 @@ _BLOB = "blob"
 _NAME_KEY = "$hub:known-as"
 
 
-@dataclass(frozen=True)
-class TierDependencies:
-    """What a tier stands behind."""
-
-    line: RedisClient
-    keyspace: KeySpace
-    sender: ScriptExecutor
-    background: Background
-    counters: Counters
-    clock: Clock
-    settings: Settings
-    rule: Callable[[str], Kind | None]
-    """The kind that the rules give an absolute key."""
-    logs: Mapping[str, KeyRestorer]
-    """How logs lie in Redis, by the scope of their keys: sessions of decisions, memories, graphs."""
-    readers: Collection[RecordFamilyRestorer[Any]]
-    """How those come back that come back all together."""
-
-
 class DurableTier:
-    """What stands behind one hub's server (`wire.tier.Tier`).
+    """The durable tier of one hub (`redis.durability.Tier`).
 
     Args:
+        server: the server in front of it.
         opened: the store that keeps the documents.
-        behind: what it stands behind.
+        kind_of: the kind that the rules give an absolute key.
+        logs: how logs lie in Redis, by the scope of their keys: sessions of decisions, memories, graphs, notes.
+        readers: how the records come back that come back all together.
     """
 
-    def __init__(self, opened: OpenedStore, behind: TierDependencies) -> None:
+    def __init__(
+        self,
+        server: ServerContext,
+        opened: OpenedStore,
+        *,
+        kind_of: Callable[[str], Kind | None],
+        logs: Mapping[str, KeyRestorer],
+        readers: Collection[RecordFamilyRestorer[Any]],
+    ) -> None:
         self.store, self._id = opened
-        self._behind = behind
-        self._line, self._keyspace = behind.line, behind.keyspace
-        self._limit = behind.settings.durable_queue_length
-        self._through = _write_through_letters(behind.settings)
-        imagers = {LOG_MODE: LogRestorer(behind.logs)}
-        shores = DurableContext(
-            behind.line,
-            behind.keyspace,
-            DurableScripts(behind.sender),
-            self.store,
-            behind.clock,
-            behind.background,
-            behind.counters,
-        )
-        cache_ms = behind.settings.knowledge_cache_s * 1000
+        self._client, self._keyspace, self._clock = server.client, server.keyspace, server.clock
+        self._limit = server.settings.durable_queue_length
+        self._through = _write_through_letters(server.settings)
+        imagers = {LOG_MODE: LogRestorer(logs)}
+        context = server.extended(DurableContext, scripts=DurableScripts(server.executor), durable=self.store)
+        cache_ms = server.settings.knowledge_cache_s * 1000
         self.drainer = OutboxRelay(
-            shores,
+            context,
             cache_ms=cache_ms,
             # Before changes are refused, whoever makes them waits for those who carry them.
             pace=RelayLimits(hurry=self._limit // 10),
             readmit=self._readmit,
         )
-        self._joiner = DataLossGuard(shores, kind_of=behind.rule, imagers=imagers, nudge=self.drainer.note)
+        self._joiner = DataLossGuard(context, kind_of=kind_of, imagers=imagers, nudge=self.drainer.note)
         self.loader = KeyLoader(
-            shores, imagers=imagers, drain=self.drainer.drain, join=self.join, times=LoadTimes(cache_ms=cache_ms)
+            context, imagers=imagers, drain=self.drainer.drain, join=self.join, times=LoadTimes(cache_ms=cache_ms)
         )
         self._gatherer = RecordRecovery(
-            shores, RecordRestoreScripts(behind.sender), behind.readers, drain=self.drainer.drain, join=self.join
+            context, RecordRestoreScripts(server.executor), readers, drain=self.drainer.drain, join=self.join
         )
         inspector = Inspector(
-            shores,
+            context,
             self._id,
             self.drainer,
-            kind_of=behind.rule,
+            kind_of=kind_of,
             imagers=imagers,
-            remembers=behind.settings.memory_durability,
+            remembers=server.settings.memory_durability,
         )
-        warmer = NamespaceRecovery(self.store, behind.keyspace, self.loader, self._gatherer)
+        warmer = NamespaceRecovery(self.store, server.keyspace, self.loader, self._gatherer)
         self.desk = DurableAdmin(AdminServices(self.store, self.drainer, inspector, warmer, self.join))
 
     # -- as those who change and read keys see it
@@ -137,7 +115,7 @@ class DurableTier:
         await self.drainer.enrol(namespace, again=again)
         if again:
             # What has lost the clock has lost this as well.
-            await self._line.call("SET", self._keyspace.tier, f"{self._id} {self.store.url}", "NX")
+            await self._client.call("SET", self._keyspace.tier, f"{self._id} {self.store.url}", "NX")
 
     async def recall(self, target: Target, mode: str) -> bool:
         """Bring back a key that is not in Redis; whether it is there now. Records come back all together."""
@@ -177,13 +155,13 @@ class DurableTier:
             yield page
 
     async def _listed(self, namespace: str, wanted: Callable[[DurableRecord], bool]) -> AsyncIterator[list[str]]:
-        now_ms = round(self._behind.clock.now().timestamp() * 1000)
+        now_ms = round(self._clock.now().timestamp() * 1000)
         async for page in self.store.iterate(namespace, heads_only=True):
             alive = [one.key for one in page if not one.deleted and not has_expired(one, now_ms) and wanted(one)]
             if not alive:
                 continue
             targets = [self._keyspace.target(key) for key in alive]
-            states = await self._line.read_many([("GET", self._keyspace.state(one)) for one in targets])
+            states = await self._client.read_many([("GET", self._keyspace.state(one)) for one in targets])
             yield [key for key, state in zip(alive, states, strict=True) if not _is_known_absent(state, now_ms)]
 
     async def clear(self, namespace: str, stamp: int) -> None:
@@ -192,10 +170,10 @@ class DurableTier:
             await self.store.put([_tombstone(head, stamp) for head in page if not head.deleted])
         keyspace = self._keyspace
         dead, kept = keyspace.dead_outbox(namespace), keyspace.kept(namespace)
-        await self._line.call("UNLINK", keyspace.outbox(namespace), dead, kept)
+        await self._client.call("UNLINK", keyspace.outbox(namespace), dead, kept)
         # Without the mark the next change would look for what Redis has lost (see lua/namespace_join.lua).
         # Nor would a record be looked for that is not here.
-        await self._line.call("HSET", kept, "$joined", f"joined {stamp} {stamp}", RECOVERED_MARK, "whole")
+        await self._client.call("HSET", kept, "$joined", f"joined {stamp} {stamp}", RECOVERED_MARK, "whole")
 
     async def _readmit(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
         await self._joiner.readmit(namespace, keys, left_ms=left_ms)
@@ -205,7 +183,7 @@ class DurableTier:
         # In this order: what is carried meanwhile is seen twice rather than not at all.
         after = "-"
         outbox = self._keyspace.outbox(namespace)
-        while entries := as_list(await self._line.call("XRANGE", outbox, after, "+", "COUNT", _PAGE)):
+        while entries := as_list(await self._client.call("XRANGE", outbox, after, "+", "COUNT", _PAGE)):
             fields = [cast("list[bytes]", as_list(as_list(entry)[1])) for entry in entries]
             left = [one for each in fields for one in parse_records(each, namespace)]
             yield list({one.key: one for one in left if one.is_head}.values())

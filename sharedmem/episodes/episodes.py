@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from datetime import datetime
 
-from sharedmem.coordination.context import CoordinationBase, CoordinationContext
+from sharedmem.context import HubContext
+from sharedmem.coordination.base import CoordinationBase
 from sharedmem.episodes.event_log import EVENTS_PER_PAGE, EpisodeLog, format_event, version_of
 from sharedmem.episodes.finder import Finder, SubstringFinder, check_filters, check_moment
 from sharedmem.errors import InvalidError
@@ -23,15 +24,15 @@ class Episodes(CoordinationBase):
     A session is forgotten when nothing was appended for `session_ttl_s`.
 
     Args:
-        ground: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
         finder: how `retrieve` finds; None looks for the query as a piece of text.
     """
 
-    def __init__(self, ground: CoordinationContext, scope: Scope, *, finder: Finder | None = None) -> None:
-        super().__init__(ground, scope)
-        self._recalling = EpisodeScripts(ground.sender)
-        self._log = EpisodeLog(ground.line, scope)
+    def __init__(self, context: HubContext, scope: Scope, *, finder: Finder | None = None) -> None:
+        super().__init__(context, scope)
+        self._recalling = EpisodeScripts(context.executor)
+        self._log = EpisodeLog(context.client, scope)
         self._finder = finder or SubstringFinder(self._log)
 
     async def append_event(self, session: str, event: object) -> int:
@@ -51,7 +52,7 @@ class Episodes(CoordinationBase):
         """
         target, keys = self._log.place(session, "write")
         coded = encode_member(event)
-        settings = self._ground.settings
+        settings = self._context.settings
         if len(coded) > settings.blob_threshold_bytes:
             advice = (
                 f"it takes {len(coded)} bytes, events may take {settings.blob_threshold_bytes}; store what is large as"

@@ -80,7 +80,7 @@ class EpisodeLog:
     """
 
     def __init__(self, line: RedisClient, scope: Scope) -> None:
-        self._line = line
+        self._client = line
         self._scope = scope
 
     def place(self, session: str, need: Need) -> tuple[Target, EpisodeKeys]:
@@ -101,7 +101,7 @@ class EpisodeLog:
 
     async def state(self, keys: EpisodeKeys) -> tuple[EpisodeSummary | None, int]:
         """(the summary that is kept, version of the last event or 0). One round trip."""
-        summary, newest = await self._line.read_many(
+        summary, newest = await self._client.read_many(
             [("GET", keys.summary), ("XREVRANGE", keys.episode, "+", "-", "COUNT", 1)]
         )
         events = _parse_events(keys, newest)
@@ -112,7 +112,7 @@ class EpisodeLog:
         found: list[EpisodeEvent] = []
         while len(found) < limit:
             count = min(limit - len(found), EVENTS_PER_PAGE)
-            page = await self._line.call_aside("XRANGE", keys.episode, f"({since}-0", "+", "COUNT", count)
+            page = await self._client.call_aside("XRANGE", keys.episode, f"({since}-0", "+", "COUNT", count)
             found += _parse_events(keys, page)
             if len(as_list(page)) < count:
                 break
@@ -124,12 +124,12 @@ class EpisodeLog:
     ) -> tuple[EpisodeSummary | None, list[EpisodeEvent]]:
         """(the summary that is kept, the newest page of events of a span), newest event first. One round trip."""
         commands: list[Command] = [("GET", keys.summary), self._back(keys, since, until)]
-        summary, page = await self._line.read_many(commands, aside=True)
+        summary, page = await self._client.read_many(commands, aside=True)
         return _parse_kept_summary(keys, summary), _parse_events(keys, page)
 
     async def before(self, keys: EpisodeKeys, *, since: int, before: int) -> list[EpisodeEvent]:
         """The page of events before a version and after another, newest first. One round trip."""
-        page = await self._line.call_aside(*self._back(keys, since, before - 1))
+        page = await self._client.call_aside(*self._back(keys, since, before - 1))
         return _parse_events(keys, page)
 
     async def session_activity(self) -> AsyncIterator[list[SessionActivity]]:
@@ -150,13 +150,13 @@ class EpisodeLog:
     async def existing(self, sessions: list[str]) -> list[str]:
         """Those of some sessions whose events have not expired. One round trip."""
         commands: list[Command] = [("EXISTS", self.place(session, "read")[1].episode) for session in sessions]
-        there = await self._line.read_many(commands)
+        there = await self._client.read_many(commands)
         return [session for session, exists in zip(sessions, there, strict=True) if exists == 1]
 
     async def _activity_page(self, below: str, above: int) -> list[SessionActivity]:
         index = self._scope.keyspace.part(self._index(), "episode.sessions")
         span = (below, f"({above}", "WITHSCORES", "LIMIT", 0, _SESSIONS_PER_PAGE)
-        flat = as_list(await self._line.call("ZREVRANGEBYSCORE", index, *span))
+        flat = as_list(await self._client.call("ZREVRANGEBYSCORE", index, *span))
         pairs = zip(flat[::2], flat[1::2], strict=True)
         with decoding(index):
             return [SessionActivity(text_of(session), int(float(text_of(last)))) for session, last in pairs]

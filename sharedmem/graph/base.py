@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from sharedmem.coordination.context import CoordinationContext
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.graph.bitemporal.relations import Vocabulary
 from sharedmem.graph.extraction.protocol import Extractor
@@ -37,32 +36,29 @@ class GraphBase(ProcessBound):
     """The graphs of one namespace, seen with the rights of one actor.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out keys within the actor's rights.
         backend: keeps the graphs.
         ways: vocabulary and extractor.
-        ground: for the task queue on which summaries wait.
     """
 
     def __init__(
         self,
-        minds: KnowledgeContext,
+        context: KnowledgeContext,
         scope: Scope,
         backend: GraphBackend,
         ways: IngestRules,
-        ground: CoordinationContext,
     ) -> None:
-        self._minds = minds
+        self._context = context
         self._scope = scope
         self._backend = backend
         self._ways = ways
-        self._ground = ground
         self._namespace = scope.identity.namespace
         self._actor = scope.signature
 
     @property
     def _counters(self) -> Counters:
-        return self._minds.counters
+        return self._context.counters
 
     def _signed(self, episode: Episode) -> Episode:
         """An episode with its author; only the namespace itself may say that it was another one."""
@@ -106,12 +102,12 @@ class GraphBase(ProcessBound):
         Raises:
             UnavailableError: they are not, and the tier cannot be asked.
         """
-        if self._minds.tier is not None:
-            await self._minds.tier.gather(self._namespace)
+        if self._context.memory_tier is not None:
+            await self._context.memory_tier.gather(self._namespace)
 
     def _when(self, as_of: datetime | None, known_at: datetime | None) -> BitemporalPoint:
         """Of which time is asked; now where nothing is said."""
-        world = to_stamp("as_of", as_of if as_of is not None else self._minds.clock.now())
+        world = to_stamp("as_of", as_of if as_of is not None else self._context.clock.now())
         return BitemporalPoint(world, LATEST if known_at is None else to_stamp("known_at", known_at))
 
 

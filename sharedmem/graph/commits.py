@@ -21,13 +21,13 @@ class TextEmbeddings:
     """What texts mean, as far as there is an embedder that can be asked.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose texts these are.
     """
 
-    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
-        self._counters = minds.counters
-        self._embedder = minds.embedder_of(namespace)
+    def __init__(self, context: KnowledgeContext, namespace: str) -> None:
+        self._counters = context.counters
+        self._embedder = context.embedder_of(namespace)
 
     async def of(self, texts: Iterable[str]) -> dict[str, Vector]:
         """The vectors of some texts, of unit length; without those that have no meaning to the embedder.
@@ -57,15 +57,15 @@ T = TypeVar("T")
 class CommitRetries:
     """Whose turn it is to change a group of a namespace, among the tasks of one hub: they would only collide."""
 
-    def __init__(self, minds: KnowledgeContext) -> None:
-        self._minds = minds
+    def __init__(self, context: KnowledgeContext) -> None:
+        self._context = context
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: dict[str, int] = {}
 
     @classmethod
-    def of(cls, minds: KnowledgeContext, namespace: str) -> CommitRetries:
+    def of(cls, context: KnowledgeContext, namespace: str) -> CommitRetries:
         """The one that all stores of a namespace share in this hub."""
-        return minds.shared(cls, namespace, lambda: cls(minds))
+        return context.shared(cls, namespace, lambda: cls(context))
 
     async def until_written(self, group: str, attempt: Callable[[], Awaitable[T | StaleGroup]]) -> T:
         """What an attempt gives as soon as nobody else was faster.
@@ -78,15 +78,15 @@ class CommitRetries:
             ConflictError: somebody else was faster again and again.
         """
         async with self._turn(group):
-            for tries, pause in enumerate(self._minds.line.pauses()):
+            for tries, pause in enumerate(self._context.client.pauses()):
                 outcome = await attempt()
                 if not isinstance(outcome, StaleGroup):
                     return outcome
-                self._minds.counters.increment("graph_conflicts")
+                self._context.counters.increment("graph_conflicts")
                 if tries >= _MOST_TRIES:
                     break
                 # The first time at once: who was faster is done by now.
-                await self._minds.clock.sleep(pause if tries else 0)
+                await self._context.clock.sleep(pause if tries else 0)
         advice = f"others change the same entities of group {group!r} without end; try again later"
         raise ConflictError(advice)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sharedmem.coordination.context import CoordinationContext
 from sharedmem.graph.base import IngestRules
 from sharedmem.graph.extraction.protocol import Extractor
 from sharedmem.graph.extraction.rules_file import open_ingest_rules
@@ -21,21 +20,21 @@ from sharedmem.models import RelationType
 from sharedmem.redis.scope import Scope
 
 
-def open_backend(minds: KnowledgeContext, scope: Scope) -> GraphBackend:
+def open_backend(context: KnowledgeContext, scope: Scope) -> GraphBackend:
     """The backend of a namespace's graphs, whose changes an actor signs. No round trip.
 
     Raises:
         UnsupportedError: the settings name a backend for which something is not installed.
     """
     namespace = scope.identity.namespace
-    if minds.settings.graph_backend == "falkordb":
+    if context.settings.graph_backend == "falkordb":
         from sharedmem.graph.backends.falkordb import FalkorBackend  # noqa: PLC0415  # an extra
 
         # FalkorDB keeps no change stream, so that nothing there is signed.
-        return minds.shared(FalkorBackend, namespace, lambda: FalkorBackend(minds, namespace))
+        return context.shared(FalkorBackend, namespace, lambda: FalkorBackend(context, namespace))
     from sharedmem.graph.backends.redis import RedisBackend  # noqa: PLC0415  # only where it is used
 
-    return RedisBackend(minds, namespace, scope.signature)
+    return RedisBackend(context, namespace, scope.signature)
 
 
 class Graph(GraphWriter, EntityMerges, GraphReader, GraphSearch, GraphTraversal, DrawingReader, GraphChecks):
@@ -59,17 +58,17 @@ class Graph(GraphWriter, EntityMerges, GraphReader, GraphSearch, GraphTraversal,
             InvalidError: the relations contradict each other.
         """
         ways = IngestRules(self._ways.vocabulary.extended(relations), extractor or self._ways.extractor)
-        return Graph(self._minds, self._scope, self._backend, ways, self._ground)
+        return Graph(self._context, self._scope, self._backend, ways)
 
     def _acting_as(self, actor: str) -> Graph:
         scope = self._scope.acting_as(actor)
-        return Graph(self._minds, scope, open_backend(self._minds, scope), self._ways, self._ground)
+        return Graph(self._context, scope, open_backend(self._context, scope), self._ways)
 
     def __repr__(self) -> str:
         return f"<Graph of {self._namespace}, {self._backend.name}, {self._ways.extractor.name}>"
 
 
-def open_graph(minds: KnowledgeContext, scope: Scope, ground: CoordinationContext) -> Graph:
+def open_graph(context: KnowledgeContext, scope: Scope) -> Graph:
     """The graphs of a namespace, with the rights of an actor. No round trip.
 
     Raises:
@@ -77,5 +76,5 @@ def open_graph(minds: KnowledgeContext, scope: Scope, ground: CoordinationContex
         UnsupportedError: the extra `graph` is missing, or what the settings' backend or rules need.
     """
     require_rapidfuzz()
-    ways = minds.shared(IngestRules, "", lambda: open_ingest_rules(minds.settings, minds.model))
-    return Graph(minds, scope, open_backend(minds, scope), ways, ground)
+    ways = context.shared(IngestRules, "", lambda: open_ingest_rules(context.settings, context.model))
+    return Graph(context, scope, open_backend(context, scope), ways)

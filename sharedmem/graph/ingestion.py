@@ -67,7 +67,7 @@ class Ingestion:
     """Takes tales into the graphs of a namespace.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose graphs.
         backend: keeps them.
         vocabulary: how relations behave.
@@ -76,20 +76,20 @@ class Ingestion:
 
     def __init__(
         self,
-        minds: KnowledgeContext,
+        context: KnowledgeContext,
         namespace: str,
         backend: GraphBackend,
         vocabulary: Vocabulary,
         permit: Callable[[Episode], None],
     ) -> None:
         self._permit = permit
-        self._clock = minds.clock
-        self._lasts = minds.tier is not None
+        self._clock = context.clock
+        self._lasts = context.memory_tier is not None
         self._backend = backend
         self._vocabulary = vocabulary
-        self._meanings = TextEmbeddings(minds, namespace)
-        self._resolver = NameResolver(backend, self._meanings.of, clock=minds.clock, judge=open_judge(minds))
-        self._turns = CommitRetries.of(minds, namespace)
+        self._meanings = TextEmbeddings(context, namespace)
+        self._resolver = NameResolver(backend, self._meanings.of, clock=context.clock, judge=open_judge(context))
+        self._turns = CommitRetries.of(context, namespace)
 
     async def take_in(
         self, group: str, tales: Sequence[EpisodeInput], *, permit: FactGuard | None = None
@@ -245,7 +245,7 @@ class EpisodeUndo:
     """Takes episodes back.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose graphs.
         backend: keeps them.
         vocabulary: how relations behave.
@@ -254,15 +254,15 @@ class EpisodeUndo:
 
     def __init__(
         self,
-        minds: KnowledgeContext,
+        context: KnowledgeContext,
         namespace: str,
         backend: GraphBackend,
         vocabulary: Vocabulary,
         permit: Callable[[Episode], None],
     ) -> None:
         self._permit = permit
-        self._clock = minds.clock
-        self._turns = CommitRetries.of(minds, namespace)
+        self._clock = context.clock
+        self._turns = CommitRetries.of(context, namespace)
         self._backend = backend
         self._vocabulary = vocabulary
 

@@ -500,7 +500,7 @@ class GraphChecks(GraphBase):
             UnavailableError: the server stayed away; call it again to go on.
         """
         group = await self._enter(group_id, "write" if repair else "read")
-        meanings = TextEmbeddings(self._minds, self._namespace)
-        turns = CommitRetries.of(self._minds, self._namespace)
+        meanings = TextEmbeddings(self._context, self._namespace)
+        turns = CommitRetries.of(self._context, self._namespace)
         integrity = Integrity(self._backend, turns, self._ways.vocabulary, meanings)
         return await integrity.check(group, repair=repair, progress=progress)

@@ -310,7 +310,7 @@ class EntityMerges(EntityLookup):
         """
         group = await self._enter(group_id, "write")
         self._check_everyone(source)
-        turns = CommitRetries.of(self._minds, self._namespace)
+        turns = CommitRetries.of(self._context, self._namespace)
         merge = await turns.until_written(group, lambda: self._redirect(group, source, into, reason))
         logged = await self._logged(group)
         said = (merge.source_id, *_merged_into(merge.source_id, logged))
@@ -343,7 +343,7 @@ class EntityMerges(EntityLookup):
         """
         group = await self._enter(group_id, "write")
         self._check_everyone(entity)
-        turns = CommitRetries.of(self._minds, self._namespace)
+        turns = CommitRetries.of(self._context, self._namespace)
         merge = await turns.until_written(group, lambda: self._parted(group, entity))
         logged = await self._logged(group)
         said = (merge.source_id, *_merged_into(merge.source_id, logged))
@@ -404,7 +404,7 @@ class EntityMerges(EntityLookup):
         """
         group = await self._enter(group_id, "write")
         spelled = [check_entity_name("alias", each) for each in ([alias] if isinstance(alias, str) else alias)]
-        turns = CommitRetries.of(self._minds, self._namespace)
+        turns = CommitRetries.of(self._context, self._namespace)
         for first in range(0, max(1, len(spelled)), ALIASES_AT_ONCE):
             some = spelled[first : first + ALIASES_AT_ONCE]
             row = await turns.until_written(group, partial(self._called, group, entity, some))
@@ -417,7 +417,7 @@ class EntityMerges(EntityLookup):
         if first.row.merged_into and first.row.id != second.row.id and first.end == second.end:
             return EntityMerge.model_validate_json(first.row.merge)
         _check_merge(first, second)
-        now = self._minds.clock.now()
+        now = self._context.clock.now()
         merge = EntityMerge(
             source_id=first.row.id, into_id=second.end, at=now, by=self._actor, reason=reason or "told so"
         )
@@ -432,7 +432,7 @@ class EntityMerges(EntityLookup):
         logged = EntityMerge.model_validate_json(meant.row.merge)
         if not meant.row.merged_into:
             return logged
-        undone = logged.model_copy(update={"undone_at": self._minds.clock.now()})
+        undone = logged.model_copy(update={"undone_at": self._context.clock.now()})
         return await self._written(group, seen, meant, undone)
 
     async def _written(
@@ -465,7 +465,7 @@ class EntityMerges(EntityLookup):
                 row = with_alias(row, normal, alias)
         if not names:
             return row
-        halves = await TextEmbeddings(self._minds, self._namespace).halves([entity_text(row)])
+        halves = await TextEmbeddings(self._context, self._namespace).halves([entity_text(row)])
         row = replace(row, vector=halves.get(entity_text(row)))
         guards = (f"@{row.id}", *(f"={name}" for name in names))
         changes = CommitRequest(guards=guards, entities=(row,), former=(meant.row,), names=tuple(names.items()))
@@ -496,7 +496,7 @@ class EntityMerges(EntityLookup):
         return {merge.source_id: merge for merge in merges}
 
     def _relocation(self, turns: CommitRetries) -> ClaimRelocation:
-        meanings = TextEmbeddings(self._minds, self._namespace)
+        meanings = TextEmbeddings(self._context, self._namespace)
         return ClaimRelocation(self._backend, turns, self._ways.vocabulary, meanings)
 
 

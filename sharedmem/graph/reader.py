@@ -112,7 +112,7 @@ class GraphReader(EntityLookup):
 
     async def _with_embedding(self, entity: Entity, row: EntityRow) -> Entity:
         text = entity_text(row)
-        vector = (await TextEmbeddings(self._minds, self._namespace).of([text])).get(text)
+        vector = (await TextEmbeddings(self._context, self._namespace).of([text])).get(text)
         return entity if vector is None else entity.model_copy(update={"embedding": tuple(vector.tolist())})
 
     @measured("graph.entities")
@@ -439,7 +439,7 @@ class DrawingReader(EntityLookup):
         nodes = [row for row in (seen.entities | more.entities).values() if row.id in ends or not row.merged_into]
         return GraphDrawing(
             group_id=group,
-            drawn_at=self._minds.clock.now(),
+            drawn_at=self._context.clock.now(),
             entities=tuple(map(_drawn_entity, sorted(nodes, key=lambda row: row.id))),
             facts=tuple(map(_drawn_fact, sorted(rows, key=lambda row: (row.source, row.type, row.id)))),
             episodes=tuple(_drawn_episodes(more.episodes.values())),

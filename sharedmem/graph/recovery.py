@@ -42,7 +42,7 @@ class GraphRestorer:
 
     def __init__(self, keyspace: KeySpace, line: RedisClient, clock: Clock) -> None:
         self._keyspace = keyspace
-        self._line = line
+        self._client = line
         self._clock = clock
 
     # -- one record
@@ -132,7 +132,7 @@ class GraphRestorer:
         from sharedmem.graph.backends.redis.durable_records import StoredGraphRecord  # noqa: PLC0415  # see above
 
         looks: list[Command] = [("HMGET", self._record(namespace, one), "version", "body") for one in records]
-        return [StoredGraphRecord(*_version_and_body(reply)) for reply in await self._line.read_many(looks)]
+        return [StoredGraphRecord(*_version_and_body(reply)) for reply in await self._client.read_many(looks)]
 
     def _record(self, namespace: str, one: DurableGraphRecord) -> bytes:
         return self._keyspace.record(_GRAPH, namespace, one.named)

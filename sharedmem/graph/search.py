@@ -141,7 +141,7 @@ class GraphSearch(EntityLookup):
             UnavailableError: the server cannot be reached, or could not finish in time.
         """
         group = await self._enter(group_id, "read")
-        began = self._minds.clock.monotonic()
+        began = self._context.clock.monotonic()
         when, text = self._when(as_of, known_at), check_query("query", query)
         if not isinstance(depth, int) or not 1 <= depth <= DEEPEST:
             raise InvalidError("depth", depth, f"give 1 to {DEEPEST}")
@@ -169,18 +169,18 @@ class GraphSearch(EntityLookup):
             as_of=as_of,
             known_at=known_at,
             round_trips=round_trips,
-            milliseconds=round((self._minds.clock.monotonic() - began) * 1000, 3),
+            milliseconds=round((self._context.clock.monotonic() - began) * 1000, 3),
             degraded=meaning.missing,
         )
 
     async def _meaning(self, text: str) -> QueryEmbedding:
-        meaning = await embed_query(self._minds.embedder_of(self._namespace), text)
+        meaning = await embed_query(self._context.embedder_of(self._namespace), text)
         if meaning.missing is not None:
             self._counters.increment("graph_degraded", reason=meaning.reason)
         return meaning
 
     async def _vector(self, query: str | Sequence[float]) -> Vector | None:
-        embedder = self._minds.embedder_of(self._namespace)
+        embedder = self._context.embedder_of(self._namespace)
         if embedder is None:
             raise UnsupportedError("a search by meaning", "set an embedder, or install the extra `local`")
         if not isinstance(query, str):

@@ -136,7 +136,7 @@ class ConversationSummaries(EntityLookup):
 
     @property
     def _ingestion(self) -> Ingestion:
-        return Ingestion(self._minds, self._namespace, self._backend, self._ways.vocabulary, self._check_author)
+        return Ingestion(self._context, self._namespace, self._backend, self._ways.vocabulary, self._check_author)
 
     @measured("graph.summarize")
     async def summarize(self, *, group_id: str, session: str | None = None) -> list[Episode]:
@@ -158,7 +158,7 @@ class ConversationSummaries(EntityLookup):
             AccessDeniedError: this actor may not write the namespace's graphs.
         """
         group = await self._enter(group_id, "write")
-        if not self._minds.settings.graph_summary_every:
+        if not self._context.settings.graph_summary_every:
             raise InvalidError("graph_summary_every", 0, "summaries are switched off; set it to a number of turns")
         return await self._summarized(group, session or "")
 
@@ -166,10 +166,10 @@ class ConversationSummaries(EntityLookup):
         made: list[Episode] = []
         # What is made on one level may be due on the next.
         while (due := await self._next_due(group, session)) is not None:
-            text = (await self._minds.model.write(summary_messages(due.covers))).strip()
+            text = (await self._context.model.write(summary_messages(due.covers))).strip()
             if not text:
-                raise InvalidError("summary", text, f"{self._minds.model.name} has written nothing; ask it again")
-            summary = self._signed(complete_episode(build_summary(text, due), self._minds.clock))
+                raise InvalidError("summary", text, f"{self._context.model.name} has written nothing; ask it again")
+            summary = self._signed(complete_episode(build_summary(text, due), self._context.clock))
             # The model takes its time: meanwhile another worker may have made it, or turns were told late.
             if await self._next_due(group, session) == due and await self._is_kept(group, summary):
                 made.append(summary)
@@ -193,7 +193,7 @@ class ConversationSummaries(EntityLookup):
         covered = covered_ids(summary for summary in summaries if summary.level == 1)
         left = [id_ for id_ in await self._listed(group, "episode", session) if id_ not in covered]
         turns = await self._looked_up(group, left[:_MOST_LOOKED_UP])
-        return next_due_summary(turns, summaries, every=self._minds.settings.graph_summary_every)
+        return next_due_summary(turns, summaries, every=self._context.settings.graph_summary_every)
 
     async def _listed(self, group: str, kind: str, session: str) -> list[str]:
         """The ids of a session, by when it occurred."""
@@ -212,7 +212,7 @@ class ConversationSummaries(EntityLookup):
 
     async def _note_turns(self, group: str, turns: Sequence[tuple[str, int]], added: int) -> None:
         """Ask for summaries where turns have made them due; nothing that goes wrong with that is the teller's."""
-        every = self._minds.settings.graph_summary_every
+        every = self._context.settings.graph_summary_every
         if not every or not turns:
             return
         crossed = [(session, now) for session, now in turns if now // every > (now - added) // every]
@@ -221,15 +221,15 @@ class ConversationSummaries(EntityLookup):
                 payload = {"group_id": group, "session": session}
                 await self._queue.put(payload, id=f"{digest(group, session)}-{now // every}")
         # The first time also for tasks that a process has left behind.
-        if crossed or self._minds.shared(SummaryWorker, self._namespace, SummaryWorker).work is None:
+        if crossed or self._context.shared(SummaryWorker, self._namespace, SummaryWorker).work is None:
             self._work_in_the_background()
 
     def _work_in_the_background(self) -> None:
-        summaries = self._minds.shared(SummaryWorker, self._namespace, SummaryWorker)
+        summaries = self._context.shared(SummaryWorker, self._namespace, SummaryWorker)
         if summaries.work is None or summaries.work.done:
             own = self._acting_as(SHARED_SCOPE)
             with suppress(SharedMemoryError):  # the hub closes: the tasks stay for others
-                summaries.work = self._minds.background.start(f"summarize {self._namespace}", own._work_off())  # noqa: SLF001  # its own
+                summaries.work = self._context.background.start(f"summarize {self._namespace}", own._work_off())  # noqa: SLF001  # its own
 
     async def _work_off(self) -> None:
         """Do the tasks that are there, and wait for those that others have or that are to be tried again."""
@@ -255,8 +255,8 @@ class ConversationSummaries(EntityLookup):
             raise
         except SharedMemoryError as error:
             _log.warning("a summary in %s could not be made: %s", self._namespace, error)
-            self._minds.counters.increment("graph_summary_failures", code=error.code)
-            await self._minds.clock.sleep(_PAUSE_S)
+            self._context.counters.increment("graph_summary_failures", code=error.code)
+            await self._context.clock.sleep(_PAUSE_S)
         return True
 
     def _acting_as(self, actor: str) -> ConversationSummaries:
@@ -265,7 +265,7 @@ class ConversationSummaries(EntityLookup):
 
     @property
     def _queue(self) -> TaskQueue:
-        return Queues(self._ground, self._scope).queue(QUEUE, visibility=_VISIBILITY_S, max_attempts=_MOST_ATTEMPTS)
+        return Queues(self._context, self._scope).queue(QUEUE, visibility=_VISIBILITY_S, max_attempts=_MOST_ATTEMPTS)
 
 
 def _parse_task(payload: Any) -> dict[str, str]:

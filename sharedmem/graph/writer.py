@@ -163,7 +163,7 @@ class GraphWriter(ConversationSummaries):
             "recorded_at": recorded_at,
         }
         fields |= {"source": source, "session": session, "user": user, "metadata": metadata}
-        episode = complete_episode(content, self._minds.clock, **fields)
+        episode = complete_episode(content, self._context.clock, **fields)
         (result,) = await self._told([episode], extract=extract)
         return result
 
@@ -179,7 +179,7 @@ class GraphWriter(ConversationSummaries):
             InvalidError: one of them is none; nothing was written then.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`; those before are in the graph.
         """
-        checked = [complete_episode(episode, self._minds.clock) for episode in episodes]
+        checked = [complete_episode(episode, self._context.clock) for episode in episodes]
         results: list[EpisodeResult] = []
         for first in range(0, len(checked), MOST_AT_ONCE):
             results += await self._told(checked[first : first + MOST_AT_ONCE], extract=extract)
@@ -295,7 +295,7 @@ class GraphWriter(ConversationSummaries):
             valid_to=valid_to,
             text=(fact or "").strip(),
         )
-        now = to_stamp("now", self._minds.clock.now())
+        now = to_stamp("now", self._context.clock.now())
         check_interval(start_stamp(valid_from, now), OPEN if valid_to is None else to_stamp("valid_to", valid_to))
         mentions = [await self._mention(group, name) for name in (source, target)]
         statement = replace(statement, source=mentions[0].name, target=mentions[1].name)
@@ -329,7 +329,7 @@ class GraphWriter(ConversationSummaries):
         """
         group = await self._enter(group_id, "write")
         row = await self._fact_row(group, fact_id)
-        ended = self._minds.clock.now() if at is None else at
+        ended = self._context.clock.now() if at is None else at
         stamp, current = to_stamp("at", ended), row.current
         if current is None or current.end <= stamp:
             return to_latest_fact(row, group)
@@ -355,7 +355,7 @@ class GraphWriter(ConversationSummaries):
             AccessDeniedError, UnavailableError, ConflictError: as `add_episode`.
         """
         group = await self._enter(group_id, "write")
-        undoing = EpisodeUndo(self._minds, self._namespace, self._backend, self._ways.vocabulary, self._check_author)
+        undoing = EpisodeUndo(self._context, self._namespace, self._backend, self._ways.vocabulary, self._check_author)
         return await undoing.undo(group, episode_id)
 
     async def _permit_to_close(self, group: str, seen: LookupResult) -> None:
@@ -447,7 +447,7 @@ class GraphWriter(ConversationSummaries):
         id_: str = "",
     ) -> EpisodeInput:
         episode = complete_episode(
-            said, self._minds.clock, group_id=group, id=id_, occurred_at=occurred_at, recorded_at=recorded_at
+            said, self._context.clock, group_id=group, id=id_, occurred_at=occurred_at, recorded_at=recorded_at
         )
         kind = {"kind": "statement", "source": self._scope.identity.name}
         stated = self._signed(episode).model_copy(update=kind)

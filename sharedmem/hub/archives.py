@@ -9,11 +9,11 @@ from importlib.metadata import version
 from sharedmem.archive.archives import Archives
 from sharedmem.archive.endpoint import ArchiveEndpoint, RedisEndpoint
 from sharedmem.archive.snapshots import EPHEMERAL
+from sharedmem.blobs.blobs import BlobReference, Blobs
 from sharedmem.clock import Clock
-from sharedmem.data.blobs import BlobReference, Blobs
 from sharedmem.durable.protocol import Durable
 from sharedmem.errors import SharedMemoryError
-from sharedmem.hub.composition import HubContext
+from sharedmem.hub.composition import OpenHub
 from sharedmem.redis.scripts.durable import DurableScripts, KeyRestoreScripts
 
 _DISTRIBUTION = "sharedmem-hub"
@@ -43,19 +43,23 @@ class ArchivedBlobs:
         await self._blobs.remove(key, BlobReference.model_validate_json(reference).path)
 
 
-def build_archives(parts: HubContext) -> Archives:
+def build_archives(opened: OpenHub) -> Archives:
     """The archives of a hub.
 
     Args:
-        parts: of an open hub.
+        opened: an open hub.
     """
-    means, tier, sender = parts.means, parts.tier, parts.ground.sender
-    shore = RedisEndpoint(
-        means.line, parts.keyspace, KeyRestoreScripts(sender), DurableScripts(sender), means.settings.change_log_length
+    context, tier, sender = opened.context, opened.tier, opened.context.executor
+    endpoint = RedisEndpoint(
+        context.client,
+        context.keyspace,
+        KeyRestoreScripts(sender),
+        DurableScripts(sender),
+        context.settings.change_log_length,
     )
 
     def kind_of(key: str) -> str:
-        return means.lifetimes.rule(key) or EPHEMERAL
+        return context.lifetimes.rule(key) or EPHEMERAL
 
     async def join(namespace: str, again: bool) -> None:
         if tier is not None:
@@ -68,12 +72,12 @@ def build_archives(parts: HubContext) -> Archives:
                 await tier.desk.drain(namespace, timeout=_DRAIN_TIMEOUT_S)
 
     ends = ArchiveEndpoint(
-        url=parts.connection.url,
-        clock=means.clock,
-        redis=shore,
+        url=opened.connection.url,
+        clock=context.clock,
+        redis=endpoint,
         durable=tier.store if tier is not None else None,
-        blobs=ArchivedBlobs(means.blobs),
-        large_from_bytes=means.settings.blob_threshold_bytes,
+        blobs=ArchivedBlobs(context.blobs),
+        large_from_bytes=context.settings.blob_threshold_bytes,
         kind_of=kind_of,
         join=join if tier is not None else None,
         drain=drain,

@@ -8,24 +8,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import ValidationError
-
+from sharedmem.blobs.azure import AzureBlobStore
+from sharedmem.blobs.blobs import Blobs
+from sharedmem.blobs.folder import FolderBlobStore
+from sharedmem.blobs.gc import BlobGarbageCollector
 from sharedmem.clock import Clock, new_id
 from sharedmem.config import Settings
-from sharedmem.coordination.context import CoordinationContext
-from sharedmem.coordination.wait_queue import WaitNotifier
-from sharedmem.data.azure_blobs import AzureBlobStore
-from sharedmem.data.blob_folder import FolderBlobStore
-from sharedmem.data.blob_gc import BlobGarbageCollector
-from sharedmem.data.blobs import BlobReference, Blobs
-from sharedmem.data.component import DataContext
-from sharedmem.data.lifetimes import Lifetimes
+from sharedmem.context import HubContext, ServerContext
 from sharedmem.decisions.recovery import SessionRestorer
 from sharedmem.durable.connect import BackedServer, OpenedStore, open_durable_store
 from sharedmem.durable.sqlite.store import SqliteDurable
-from sharedmem.durable.tier import DurableTier, TierDependencies, registered_name
+from sharedmem.durable.tier import DurableTier, registered_name
 from sharedmem.embedded.server import EmbeddedServer
-from sharedmem.errors import AccessDeniedError, ConfigError, NotFoundError, UnavailableError, UnsupportedError
+from sharedmem.errors import AccessDeniedError, ConfigError, UnavailableError, UnsupportedError
 from sharedmem.graph.recovery import GraphRestorer
 from sharedmem.memory.recovery import MemoryRestorer
 from sharedmem.models import Powers
@@ -35,11 +30,12 @@ from sharedmem.redis.connect import POWER_COMMANDS, open_client, parse_powers
 from sharedmem.redis.durability import KeyRestorer
 from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.lifetimes import Lifetimes
 from sharedmem.redis.pubsub import PubSubHub
 from sharedmem.redis.replies import Reply, ServerError
-from sharedmem.redis.scripts.data import DataScripts
 from sharedmem.redis.scripts.executor import DurableScriptExecutor, ScriptExecutor
 from sharedmem.redis.scripts.ledger import OperationLedger
+from sharedmem.redis.wait_queue import WaitNotifier
 from sharedmem.runtime import Counters
 from sharedmem.runtime.background import Background
 from sharedmem.synthesis.recovery import NoteRestorer
@@ -86,42 +82,15 @@ class OpenDeadline:
             raise UnavailableError(server, why) from error
 
 
-class BlobResultStore:
-    """Writes and reads them; a sweep removes those that have expired.
-
-    Args:
-        blobs: where they lie.
-        sweeper: told of the namespaces that have some.
-    """
-
-    def __init__(self, blobs: Blobs, sweeper: BlobGarbageCollector) -> None:
-        self._blobs = blobs
-        self._sweeper = sweeper
-
-    async def read(self, key: str, reference: str) -> bytes:
-        """The bytes behind a reference; raises as `Blobs.get`."""
-        try:
-            found = BlobReference.model_validate_json(reference)
-        except ValidationError:
-            raise NotFoundError("blob of key", key, "its reference was damaged by another client") from None
-        return await self._blobs.get(key, found)
-
-    async def write(self, key: str, codec: bytes, body: bytes) -> str:
-        """Store bytes; returns the reference to them; raises as `Blobs.put`."""
-        reference = await self._blobs.put(key, codec, body)
-        self._sweeper.watch(key.partition(":")[0])
-        return reference.model_dump_json()
-
-
 LAYOUT_VERSION = 1
 _DURABLE_FILE = "durable.sqlite3"
 
 
 @dataclass(frozen=True)
 class Connection:
-    """An open line, and what belongs to it."""
+    """An open client, and what belongs to it."""
 
-    line: RedisClient
+    client: RedisClient
     url: str
     mode: str
     leave: Callable[[], Awaitable[None]]
@@ -134,14 +103,11 @@ Connect = Callable[[Settings, Clock], Awaitable[Connection]]
 
 
 @dataclass(frozen=True)
-class HubContext:
+class OpenHub:
     """What an open hub consists of."""
 
     connection: Connection
-    keyspace: KeySpace
-    means: DataContext
-    ground: CoordinationContext
-    powers: Powers
+    context: HubContext
     tier: DurableTier | None
     """The durable tier, if one stands behind the server."""
 
@@ -189,7 +155,7 @@ async def _leave_nothing() -> None:
 
 async def assemble(
     connection: Connection, settings: Settings, clock: Clock, *, embedder: Embedder | None = None
-) -> HubContext:
+) -> OpenHub:
     """Connect a line and put on it what stands there, within `connect_timeout_s`.
 
     Up to four round trips after the log-in: questions, scripts, the id of the durable tier, the id of the data. The
@@ -205,7 +171,7 @@ async def assemble(
         UnavailableError, ConfigError: the server, or the durable tier behind it, cannot be used.
         UnsupportedError: a newer sharedmem has laid out this server's data.
     """
-    line = connection.line
+    line = connection.client
     deadline = OpenDeadline(settings.connect_timeout_s)
     keyspace = KeySpace(settings.prefix, client=new_id())
     greeting = await _greet(connection, keyspace, deadline)
@@ -218,7 +184,7 @@ async def assemble(
     )
     try:
         known_as = await _find_data_id(connection, keyspace, greeting, opened, deadline)
-        return _build_hub_context(
+        return _build_open_hub(
             connection, keyspace, settings, clock, opened=opened, known_as=known_as, powers=greeting.powers
         )
     except BaseException:
@@ -238,7 +204,7 @@ class _Greeting(NamedTuple):
 
 
 async def _greet(connection: Connection, keyspace: KeySpace, deadline: OpenDeadline) -> _Greeting:
-    line, server = connection.line, f"Redis at {connection.line.address}"
+    line, server = connection.client, f"Redis at {connection.client.address}"
     kind = "TLS connection" if connection.url.startswith("rediss") else "connection"
     async with deadline.step(server, f"the {kind} and the log-in"):
         await line.open()
@@ -258,7 +224,7 @@ def _reply_text(reply: Reply, line: RedisClient) -> str | None:
     return reply.decode() if isinstance(reply, bytes) else None
 
 
-def _build_hub_context(
+def _build_open_hub(
     connection: Connection,
     keyspace: KeySpace,
     settings: Settings,
@@ -267,61 +233,70 @@ def _build_hub_context(
     opened: OpenedStore | None,
     known_as: str,
     powers: Powers,
-) -> HubContext:
-    line = connection.line
-    counters = Counters()
-    background = Background(counters)
+) -> OpenHub:
+    client, counters = connection.client, Counters()
+    ledger = OperationLedger(clock, retry_for_s=settings.retry_for_s)
+    server = ServerContext(
+        client=client,
+        keyspace=keyspace,
+        executor=ScriptExecutor(client, ledger, change_log_length=settings.change_log_length),
+        background=Background(counters),
+        counters=counters,
+        clock=clock,
+        settings=settings,
+    )
     lifetimes = Lifetimes(
         settings.kind_rules, ephemeral_ttl_s=settings.ephemeral_ttl_s, session_ttl_s=settings.session_ttl_s
     )
-    ledger = OperationLedger(clock, retry_for_s=settings.retry_for_s)
-    sender = ScriptExecutor(line, ledger, change_log_length=settings.change_log_length)
-    memories = MemoryRestorer(keyspace, embeds=settings.embedder != "none")
-    graphs = GraphRestorer(keyspace, line, clock)
-    notes = NoteRestorer(keyspace)
-    sessions = SessionRestorer(keyspace)
-    logs: dict[str, KeyRestorer] = {"$plan": sessions, "$memory": memories, "$graph": graphs, "$note": notes}
-    behind = TierDependencies(
-        line,
-        keyspace,
-        sender,
-        background,
-        counters,
-        clock,
-        settings,
-        lifetimes.rule,
-        logs=logs,
-        readers=(memories, graphs, notes),
-    )
-    tier = None if opened is None else DurableTier(opened, behind)
-    if tier is not None:
-        sender = DurableScriptExecutor(line, ledger, tier, change_log_length=settings.change_log_length)
+    tier, executor = None, server.executor
+    if opened is not None:
+        tier = _build_tier(server, opened, lifetimes)
+        executor = DurableScriptExecutor(client, ledger, tier, change_log_length=settings.change_log_length)
     blobs = _build_blobs(settings, known_as)
-    means = DataContext(
-        line=line,
-        mutations=DataScripts(sender),
-        listener=_build_listener(line, background, counters, settings),
+    listener = PubSubHub(
+        client,
+        server.background,
+        counters,
+        response_timeout_s=settings.response_timeout_s,
+        retry_for_s=settings.retry_for_s,
+    )
+    context = server.extended(
+        HubContext,
+        executor=executor,
+        listener=listener,
+        wait_notifier=_build_wait_notifier(server, listener, on_cluster=connection.mode == "cluster"),
         blobs=blobs,
-        sweeper=BlobGarbageCollector(
-            line, keyspace, blobs, background, clock, refers_elsewhere=tier.refers_to if tier else None
+        blob_gc=BlobGarbageCollector(
+            client, keyspace, blobs, server.background, clock, refers_elsewhere=tier.refers_to if tier else None
         ),
         lifetimes=lifetimes,
-        background=background,
-        counters=counters,
-        settings=settings,
-        clock=clock,
+        powers=powers,
         tier=tier,
-        searches=powers.search,
     )
-    ground = _build_coordination_context(means, sender, keyspace, on_cluster=connection.mode == "cluster")
     if tier is not None:
         tier.start()
-    return HubContext(connection, keyspace, means, ground, powers, tier)
+    return OpenHub(connection, context, tier)
 
 
-def _build_listener(line: RedisClient, background: Background, counters: Counters, settings: Settings) -> PubSubHub:
-    waits = {"response_timeout_s": settings.response_timeout_s, "retry_for_s": settings.retry_for_s}
-    return PubSubHub(line, background, counters, **waits)
+def _build_tier(server: ServerContext, opened: OpenedStore, lifetimes: Lifetimes) -> DurableTier:
+    memories = MemoryRestorer(server.keyspace, embeds=server.settings.embedder != "none")
+    graphs = GraphRestorer(server.keyspace, server.client, server.clock)
+    notes = NoteRestorer(server.keyspace)
+    sessions = SessionRestorer(server.keyspace)
+    logs: dict[str, KeyRestorer] = {"$plan": sessions, "$memory": memories, "$graph": graphs, "$note": notes}
+    return DurableTier(server, opened, kind_of=lifetimes.rule, logs=logs, readers=(memories, graphs, notes))
+
+
+def _build_wait_notifier(server: ServerContext, listener: PubSubHub, *, on_cluster: bool) -> WaitNotifier:
+    return WaitNotifier(
+        listener,
+        server.background,
+        server.keyspace,
+        server.clock,
+        pauses=server.client.pauses,
+        retry_for_s=server.settings.retry_for_s,
+        on_cluster=on_cluster,
+    )
 
 
 def _embedding_dimension(embedder: Embedder | None, settings: Settings, clock: Clock) -> int:
@@ -332,31 +307,6 @@ def _embedding_dimension(embedder: Embedder | None, settings: Settings, clock: C
 
         embedder = open_embedder(settings, clock, Counters())
     return 0 if embedder is None else embedder.dimension
-
-
-def _build_coordination_context(
-    means: DataContext, sender: ScriptExecutor, keyspace: KeySpace, *, on_cluster: bool
-) -> CoordinationContext:
-    wakeups = WaitNotifier(
-        means.listener,
-        means.background,
-        keyspace,
-        means.clock,
-        pauses=means.line.pauses,
-        retry_for_s=means.settings.retry_for_s,
-        on_cluster=on_cluster,
-    )
-    return CoordinationContext(
-        line=means.line,
-        sender=sender,
-        wakeups=wakeups,
-        background=means.background,
-        counters=means.counters,
-        clock=means.clock,
-        settings=means.settings,
-        large=BlobResultStore(means.blobs, means.sweeper),
-        tier=means.tier,
-    )
 
 
 def _build_blobs(settings: Settings, known_as: str) -> Blobs:
@@ -386,7 +336,7 @@ async def _find_data_id(
 
     It outlives the server's data where there is a tier, which may refer to blobs.
     """
-    line, known_as = connection.line, greeting.known_as or ""
+    line, known_as = connection.client, greeting.known_as or ""
     if opened is not None:
         async with deadline.step(opened.store.url, "the id of its data"):
             known_as = await registered_name(opened.store, known_as or new_id())
@@ -402,15 +352,13 @@ async def _find_data_id(
     return known_as if opened is not None or not isinstance(held, bytes) else _parse_data_id(held.decode()) or "unnamed"
 
 
-def build_knowledge_context(
-    parts: HubContext, embedder: Embedder | None, model: LanguageModel | None
-) -> KnowledgeContext:
-    """Indexes and providers of an open hub.
+def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: LanguageModel | None) -> KnowledgeContext:
+    """Return the context of an open hub with its indexes and providers.
 
     Args:
-        parts: what the hub consists of.
-        embedder: who turns texts into vectors; None goes by the settings.
-        model: who writes summaries; None goes by the settings.
+        hub: an open one.
+        embedder: turns texts into vectors; None for that of the settings.
+        model: writes summaries; None for that of the settings.
 
     Raises:
         UnsupportedError: the settings name a provider that is not installed.
@@ -423,42 +371,34 @@ def build_knowledge_context(
     from sharedmem.providers.factory import open_embedder, open_model, with_cache  # noqa: PLC0415
     from sharedmem.synthesis.note_repository.index import note_family  # noqa: PLC0415
 
-    means = parts.means
-    settings, clock, counters = means.settings, means.clock, means.counters
+    base = hub.context
+    settings, clock, counters = base.settings, base.clock, base.counters
     given = None if embedder is None else with_cache(embedder, settings, clock=clock, counters=counters)
     chosen = given or open_embedder(settings, clock, counters)
     name, dimension = (chosen.name, chosen.dimension) if chosen else ("", 0)
-    minds = KnowledgeContext(
-        line=means.line,
-        sender=parts.ground.sender,
-        keyspace=parts.keyspace,
-        memories=_build_index(parts, memory_family(name, dimension)),
-        answers=_build_index(parts, cache_family(name, dimension)),
-        graphs=_build_index(parts, graph_family(name, dimension)),
-        notes=_build_index(parts, note_family(name, dimension)),
+    context = base.extended(
+        KnowledgeContext,
+        memories=_build_index(hub, memory_family(name, dimension)),
+        answers=_build_index(hub, cache_family(name, dimension)),
+        graphs=_build_index(hub, graph_family(name, dimension)),
+        notes=_build_index(hub, note_family(name, dimension)),
         embedder=chosen,
         model=model or open_model(settings, clock, counters),
-        background=means.background,
-        counters=counters,
-        listener=means.listener,
-        blobs=means.blobs,
-        clock=clock,
-        settings=settings,
-        tier=parts.tier if settings.memory_durability else None,
+        memory_tier=base.tier if settings.memory_durability else None,
     )
-    indexes = (minds.memories, minds.answers, minds.graphs, minds.notes)
-    means.clear_hooks.extend(index.forget for index in indexes)
-    means.sweep_hooks.append(lambda namespace, remove: MemoryRepository.of(minds, namespace).sweep(remove=remove))
-    return minds
+    indexes = (context.memories, context.answers, context.graphs, context.notes)
+    context.clear_hooks.extend(index.forget for index in indexes)
+    context.sweep_hooks.append(lambda namespace, remove: MemoryRepository.of(context, namespace).sweep(remove=remove))
+    return context
 
 
-def _build_index(parts: HubContext, family: RecordFamily) -> Index:
-    means = parts.means
-    if parts.powers.search:
+def _build_index(hub: OpenHub, family: RecordFamily) -> Index:
+    context = hub.context
+    if context.powers.search:
         from sharedmem.search.redisearch import RediSearchIndex  # noqa: PLC0415  # see above
 
-        on_cluster = parts.connection.mode == "cluster"
-        return RediSearchIndex(means.line, parts.keyspace, family, means.settings, on_cluster=on_cluster)
+        on_cluster = hub.connection.mode == "cluster"
+        return RediSearchIndex(context.client, context.keyspace, family, context.settings, on_cluster=on_cluster)
     from sharedmem.search.exact import ExactIndex  # noqa: PLC0415
 
-    return ExactIndex(means.line, parts.keyspace, family, means.clock)
+    return ExactIndex(context.client, context.keyspace, family, context.clock)

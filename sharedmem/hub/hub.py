@@ -14,7 +14,7 @@ from sharedmem.config import Settings
 from sharedmem.durable.admin import DurableAdmin
 from sharedmem.errors import UnsupportedError, UsageError
 from sharedmem.hub.archives import build_archives
-from sharedmem.hub.composition import Connect, HubContext, assemble, build_knowledge_context
+from sharedmem.hub.composition import Connect, OpenHub, assemble, build_knowledge_context
 from sharedmem.hub.composition import connect as default_connect
 from sharedmem.models import Health, Powers
 from sharedmem.redis.connect import read_server_info
@@ -61,8 +61,8 @@ class Hub(ProcessBound):
         self._connect = connect or default_connect
         self._embedder = embedder
         self._model = model
-        self._parts: HubContext | None = None
-        self._minds: KnowledgeContext | None = None
+        self._opened: OpenHub | None = None
+        self._knowledge: KnowledgeContext | None = None
 
     @classmethod
     def open(
@@ -109,36 +109,36 @@ class Hub(ProcessBound):
         Raises:
             InvalidError: a name or pattern is none.
         """
-        parts = self._open_context()
+        opened = self._require_open()
         identity = Identity(
             namespace=check_name("namespace", namespace),
             actor=None if actor is None else check_name("actor", actor),
             subscribe=tuple(check_name("subscribe", name) for name in subscribe),
             grants=check_grants(grants),
-            policy=parts.means.settings.access,
-            memory_rights=parts.means.settings.memory_rights,
+            policy=opened.context.settings.access,
+            memory_rights=opened.context.settings.memory_rights,
         )
-        return SharedMemoryStore(parts.means, parts.ground, Scope(parts.keyspace, identity), self._knowledge_context)
+        return SharedMemoryStore(opened.context, Scope(opened.context.keyspace, identity), self._knowledge_context)
 
     @property
     def url(self) -> str:
         """The server in use, as a client on this machine can open it; a password is left out."""
-        return self._open_context().connection.url
+        return self._require_open().connection.url
 
     @property
     def powers(self) -> Powers:
         """What the server can do; `powers.missing` says what each absent power takes."""
-        return self._open_context().powers
+        return self._require_open().context.powers
 
     @property
     def settings(self) -> Settings:
         """The settings in force."""
-        return self._open_context().means.settings
+        return self._require_open().context.settings
 
     @property
     def counters(self) -> Counters:
         """What this hub has counted: failed callbacks, lost connections, background failures."""
-        return self._open_context().means.counters
+        return self._require_open().context.counters
 
     @property
     def durable(self) -> DurableAdmin:
@@ -147,7 +147,7 @@ class Hub(ProcessBound):
         Raises:
             UnsupportedError: none stands behind it.
         """
-        tier = self._open_context().tier
+        tier = self._require_open().tier
         if tier is None:
             remedy = "set durable_url, for example to sqlite:///path/file.db, in every hub of this server"
             raise UnsupportedError("a durable tier", remedy)
@@ -156,7 +156,7 @@ class Hub(ProcessBound):
     @property
     def archive(self) -> Archives:
         """Whole namespaces as files and back, and from one place to another."""
-        return build_archives(self._open_context())
+        return build_archives(self._require_open())
 
     @property
     def index(self) -> Indexes:
@@ -176,8 +176,8 @@ class Hub(ProcessBound):
         Raises:
             UnavailableError: it does not answer within the retry time.
         """
-        parts = self._open_context()
-        line = parts.connection.line
+        opened = self._require_open()
+        line = opened.connection.client
         started = self._clock.monotonic()
         await line.call("PING")
         latency_ms = (self._clock.monotonic() - started) * 1000
@@ -185,8 +185,8 @@ class Hub(ProcessBound):
         return Health(
             ok=True,
             latency_ms=round(latency_ms, 3),
-            server=parts.powers.server,
-            version=parts.powers.version,
+            server=opened.context.powers.server,
+            version=opened.context.powers.version,
             used_memory_bytes=int(facts.get("used_memory", 0)),
             connected_clients=int(facts.get("connected_clients", 0)),
             uptime_s=int(facts.get("uptime_in_seconds", 0)),
@@ -199,12 +199,12 @@ class Hub(ProcessBound):
             UnavailableError: the server stayed away.
             AccessDeniedError: this Redis user may not list keys.
         """
-        parts = self._open_context()
+        opened = self._require_open()
         found: set[str] = set()
-        async for page in parts.connection.line.scan(parts.keyspace.clocks(), near=None):
-            found |= {parts.keyspace.logical(key).partition(":")[0] for key in page}
-        if parts.tier is not None:
-            found.update(await parts.tier.store.namespaces())
+        async for page in opened.connection.client.scan(opened.context.keyspace.clocks(), near=None):
+            found |= {opened.context.keyspace.logical(key).partition(":")[0] for key in page}
+        if opened.tier is not None:
+            found.update(await opened.tier.store.namespaces())
         return sorted(found)
 
     async def close(self) -> None:
@@ -219,39 +219,39 @@ class Hub(ProcessBound):
         Raises:
             UsageError: called in another event loop than the hub was opened in.
         """
-        if self._parts is not None and not self._parts.connection.line.is_of_another_process:
-            self._parts.connection.line.check()
-        parts, self._parts = self._parts, None
-        minds, self._minds = self._minds, None
-        if parts is None or parts.connection.line.is_of_another_process:
+        if self._opened is not None and not self._opened.connection.client.is_of_another_process:
+            self._opened.connection.client.check()
+        opened, self._opened = self._opened, None
+        knowledge, self._knowledge = self._knowledge, None
+        if opened is None or opened.connection.client.is_of_another_process:
             # Connections and the embedded server are the parent's: a child that gave them back would take them away.
             return
         async with AsyncExitStack() as steps:
             # The last one is taken first.
-            steps.push_async_callback(parts.connection.leave)
+            steps.push_async_callback(opened.connection.leave)
             # Whoever waits for a turn finds the line closed.
-            steps.callback(parts.ground.wakeups.call_all)
-            steps.push_async_callback(parts.connection.line.close)
-            steps.push_async_callback(parts.means.blobs.close)
-            if parts.tier is not None:
+            steps.callback(opened.context.wait_notifier.call_all)
+            steps.push_async_callback(opened.connection.client.close)
+            steps.push_async_callback(opened.context.blobs.close)
+            if opened.tier is not None:
                 # After the background work, whose last changes it carries.
-                steps.push_async_callback(parts.tier.close)
-            if minds is not None:
-                steps.push_async_callback(minds.close)
-            steps.push_async_callback(parts.means.background.close)
-            steps.push_async_callback(parts.means.listener.close)
-            if minds is not None:
-                steps.push_async_callback(minds.end_work)
+                steps.push_async_callback(opened.tier.close)
+            if knowledge is not None:
+                steps.push_async_callback(knowledge.close)
+            steps.push_async_callback(opened.context.background.close)
+            steps.push_async_callback(opened.context.listener.close)
+            if knowledge is not None:
+                steps.push_async_callback(knowledge.end_work)
 
     async def __aenter__(self) -> Self:
-        if self._parts is not None:
+        if self._opened is not None:
             raise UsageError("this hub", "it is open already; open another one")
         settings = await self._load()
         connection = await self._connect(settings, self._clock)
         try:
-            self._parts = await assemble(connection, settings, self._clock, embedder=self._embedder)
+            self._opened = await assemble(connection, settings, self._clock, embedder=self._embedder)
         except BaseException:
-            await connection.line.close()
+            await connection.client.close()
             await connection.leave()
             raise
         return self
@@ -267,17 +267,17 @@ class Hub(ProcessBound):
         return self._given if self._url is None else self._given.replace(redis_url=self._url)
 
     def _knowledge_context(self) -> KnowledgeContext:
-        if self._minds is None:
-            self._minds = build_knowledge_context(self._open_context(), self._embedder, self._model)
-        return self._minds
+        if self._knowledge is None:
+            self._knowledge = build_knowledge_context(self._require_open(), self._embedder, self._model)
+        return self._knowledge
 
-    def _open_context(self) -> HubContext:
-        if self._parts is None:
+    def _require_open(self) -> OpenHub:
+        if self._opened is None:
             raise UsageError("this hub", f"it is not open; use it inside of: {self._opening}")
-        return self._parts
+        return self._opened
 
     def __repr__(self) -> str:
-        return f"<Hub {self._parts.connection.url if self._parts else 'closed'}>"
+        return f"<Hub {self._opened.connection.url if self._opened else 'closed'}>"
 
 
 def token_storage_of(hub: Hub) -> TokenStorage:
@@ -289,5 +289,5 @@ def token_storage_of(hub: Hub) -> TokenStorage:
     Raises:
         UsageError: the hub is not open.
     """
-    parts = hub._open_context()  # noqa: SLF001  the same package
-    return TokenStorage(parts.means.line, parts.ground.sender, parts.keyspace)
+    opened = hub._require_open()  # noqa: SLF001  the same package
+    return TokenStorage(opened.context.client, opened.context.executor, opened.context.keyspace)

@@ -48,13 +48,13 @@ class MemoryBase(ProcessBound):
     """Memories of one namespace, seen with the rights of one actor.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out keys within the actor's rights.
         within: what every call is narrowed to: of `user_id`, `agent_id`, `thread_id` and `run_id`, those that are set.
     """
 
-    def __init__(self, minds: KnowledgeContext, scope: Scope, within: MemoryFilter | None = None) -> None:
-        self._minds = minds
+    def __init__(self, context: KnowledgeContext, scope: Scope, within: MemoryFilter | None = None) -> None:
+        self._context = context
         self._scope = scope
         self._within = within or MemoryFilter()
         self._namespace = scope.identity.namespace
@@ -62,7 +62,7 @@ class MemoryBase(ProcessBound):
 
     @property
     def _counters(self) -> Counters:
-        return self._minds.counters
+        return self._context.counters
 
     def _permit(self, need: Need) -> None:
         """Refuse who may not read or write the namespace's memories.
@@ -89,14 +89,14 @@ class MemoryBase(ProcessBound):
             UnavailableError: they are not all in Redis, and the tier cannot be asked.
         """
         self._permit(need)
-        if self._minds.tier is not None:
-            await self._minds.tier.gather(self._namespace)
+        if self._context.memory_tier is not None:
+            await self._context.memory_tier.gather(self._namespace)
 
     async def _retry_after_restore(
         self, look: Callable[[], Awaitable[T]], is_empty: Callable[[T], bool] = operator.not_
     ) -> T:
         """What a look finds; when that is nothing, once more if memories were missing: Redis may have been emptied."""
-        return await self._minds.retry_after_restore(self._namespace, look, is_empty)
+        return await self._context.retry_after_restore(self._namespace, look, is_empty)
 
 
 def check_filter(filters: MemoryFilter | Mapping[str, Any] | None) -> MemoryFilter:

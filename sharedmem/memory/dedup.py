@@ -130,21 +130,21 @@ class NearMemoryFinder:
     """Finds what is near to drafts of one namespace.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose.
     """
 
-    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
-        self._minds = minds
+    def __init__(self, context: KnowledgeContext, namespace: str) -> None:
+        self._context = context
         self._namespace = namespace
-        self._threshold = minds.settings.dedup_similarity
+        self._threshold = context.settings.dedup_similarity
         self._rows: _NamespaceVectors | None = None
         self._many = 0
 
     @asynccontextmanager
     async def expecting(self, count: int) -> AsyncIterator[None]:
         """Meanwhile so many are added; fetches the vectors of the namespace where that is quicker than searching."""
-        if count < _WORTHWHILE or not self._minds.memories.family.dimension:
+        if count < _WORTHWHILE or not self._context.memories.family.dimension:
             yield
             return
         self._many += 1
@@ -162,7 +162,7 @@ class NearMemoryFinder:
         rows = self._rows
         if rows is not None:
             return NearMemories(rows.near(drafts, self._threshold), rows.version)
-        await self._minds.memories.ensure(self._namespace)
+        await self._context.memories.ensure(self._namespace)
         return await self._asked(drafts)
 
     def learn(self, seen: int, version: int, changed: Iterable[tuple[MemoryItem, Vector]]) -> None:
@@ -177,7 +177,7 @@ class NearMemoryFinder:
         self._rows = None
 
     async def _asked(self, drafts: Sequence[NewMemory]) -> NearMemories:
-        index, namespace = self._minds.memories, self._namespace
+        index, namespace = self._context.memories, self._namespace
         vectors = [_vector_of(draft) for draft in drafts]
         parts = (vectors[at : at + _ASKED_AT_ONCE] for at in range(0, len(vectors), _ASKED_AT_ONCE))
         # Without a filter: the server looks at all it has in less time than at those of one user.
@@ -203,8 +203,8 @@ class NearMemoryFinder:
 
     async def _fetched(self, count: int) -> _NamespaceVectors | None:
         """The vectors of all memories, a page at a time; None where that would take too long, or too much room."""
-        line, dimension = self._minds.line, self._minds.memories.family.dimension
-        log = self._minds.keyspace.record_log(MEMORY, self._namespace)
+        line, dimension = self._context.client, self._context.memories.family.dimension
+        log = self._context.keyspace.record_log(MEMORY, self._namespace)
         size, newest = await line.read_many([("ZCARD", log), ("ZRANGE", log, 0, 0, "REV", "WITHSCORES")])
         assert isinstance(size, int)
         assert isinstance(newest, list)
@@ -226,11 +226,11 @@ class NearMemoryFinder:
             after = told[-1]
 
     async def _fetch(self, rows: _NamespaceVectors, ids: Sequence[bytes]) -> None:
-        home = self._minds.keyspace.records(MEMORY, self._namespace).encode()
+        home = self._context.keyspace.records(MEMORY, self._namespace).encode()
         looks = [("HMGET", home + id_, "vector", "user", "category") for id_ in ids]
-        for id_, reply in zip(ids, await self._minds.line.read_each(looks, aside=True), strict=True):
+        for id_, reply in zip(ids, await self._context.client.read_each(looks, aside=True), strict=True):
             vector, user, category = reply if isinstance(reply, list) else (None, None, None)
-            half = finite_half_or_none(vector, self._minds.memories.family.dimension)
+            half = finite_half_or_none(vector, self._context.memories.family.dimension)
             if half is not None:
                 about = (user if isinstance(user, bytes) else b"", category if isinstance(category, bytes) else b"")
                 rows.put(id_.decode(errors="replace"), about, from_half(half))

@@ -31,22 +31,22 @@ class ProviderOutage:
         self.lasts = False
 
 
-def provider_outage(minds: KnowledgeContext) -> ProviderOutage:
+def provider_outage(context: KnowledgeContext) -> ProviderOutage:
     """What is known of the provider; all namespaces of a hub share it."""
-    return minds.shared(ProviderOutage, "", ProviderOutage)
+    return context.shared(ProviderOutage, "", ProviderOutage)
 
 
-async def embed_drafts(minds: KnowledgeContext, drafts: Sequence[NewMemory]) -> None:
+async def embed_drafts(context: KnowledgeContext, drafts: Sequence[NewMemory]) -> None:
     """Give drafts the vectors that they lack; when the provider is away, mark them to be embedded later.
 
     Raises:
         ConfigError: the provider refuses the key or model, or vectors have another dimension than the index.
     """
     lacking = [draft for draft in drafts if draft.vector is None and not draft.is_embedded and not draft.waits]
-    if minds.embedder is None or not lacking:
+    if context.embedder is None or not lacking:
         return
-    embedder = minds.embedder_of(lacking[0].item.tenant_id)
-    outage = provider_outage(minds)
+    embedder = context.embedder_of(lacking[0].item.tenant_id)
+    outage = provider_outage(context)
     if embedder is None or (not outage.lasts and await _try_embed(embedder, lacking)):
         return
     outage.lasts = True
@@ -87,18 +87,18 @@ class EmbeddingQueue:
 
     def __init__(self, desk: MemoryRepository) -> None:
         self._desk = desk
-        self._minds = desk.minds
+        self._context = desk.context
         self._work: BackgroundTask | None = None
 
     @classmethod
-    def of(cls, minds: KnowledgeContext, namespace: str) -> EmbeddingQueue:
+    def of(cls, context: KnowledgeContext, namespace: str) -> EmbeddingQueue:
         """The one that all stores of a namespace share in this hub."""
-        return minds.shared(cls, namespace, lambda: cls(MemoryRepository.of(minds, namespace)))
+        return context.shared(cls, namespace, lambda: cls(MemoryRepository.of(context, namespace)))
 
     def wake(self) -> None:
         """Some wait: work until none do."""
-        if self._minds.embedder is not None and (self._work is None or self._work.done):
-            self._work = self._minds.background.start(f"embed memories of {self._desk.namespace}", self._run())
+        if self._context.embedder is not None and (self._work is None or self._work.done):
+            self._work = self._context.background.start(f"embed memories of {self._desk.namespace}", self._run())
 
     async def drain(self, progress: IndexProgress | None = None) -> None:
         """Embed all that wait and that no other hub has taken.
@@ -109,7 +109,7 @@ class EmbeddingQueue:
         Raises:
             UnavailableError, LimitedError, ConfigError: the provider does not; they go on waiting.
         """
-        waiting, done = await self._minds.line.call("ZCARD", self._desk.pending_key), 0
+        waiting, done = await self._context.client.call("ZCARD", self._desk.pending_key), 0
         while isinstance(found := await self._desk.claim(_CLAIMED_AT_ONCE, _LEASE_MS), list):
             await self._embed(found)
             done += len(found)
@@ -126,23 +126,23 @@ class EmbeddingQueue:
             except AccessDeniedError:
                 return  # who may only read leaves them to others
             except (SharedMemoryError, OSError) as error:
-                await self._minds.clock.sleep(max(pause_s, _retry_after_s(error)))
+                await self._context.clock.sleep(max(pause_s, _retry_after_s(error)))
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                 continue
             pause_s = _FIRST_PAUSE_S
             if found == 0:
                 return
             if isinstance(found, int):
-                await self._minds.clock.sleep(min(found / 1000, _LONGEST_PAUSE_S))
+                await self._context.clock.sleep(min(found / 1000, _LONGEST_PAUSE_S))
 
     async def _embed(self, ids: list[str]) -> None:
-        embedder = self._minds.embedder_of(self._desk.namespace)
+        embedder = self._context.embedder_of(self._desk.namespace)
         assert embedder is not None
         held = await self._desk.held(ids)
         # Those that are gone, or have no meaning, wait no more.
         gone = [id_ for id_ in ids if id_ not in held]
         if gone:
-            await self._minds.line.call("ZREM", self._desk.pending_key, *gone)
+            await self._context.client.call("ZREM", self._desk.pending_key, *gone)
         found = list(held.values())
         if not found:
             return
@@ -152,17 +152,17 @@ class EmbeddingQueue:
             await self._give_back(ids)
             raise
         _check_dimension(embedder, made)
-        provider_outage(self._minds).lasts = False
+        provider_outage(self._context).lasts = False
         pairs = list(zip(found, made.vectors, strict=True))
         await self._desk.embed(_WORKER, [(one, vector) for one, vector in pairs if vector.any()])
         mute = [one.item.id for one, vector in pairs if not vector.any()]
         if mute:
-            await self._minds.line.call("ZREM", self._desk.pending_key, *mute)
+            await self._context.client.call("ZREM", self._desk.pending_key, *mute)
 
     async def _give_back(self, ids: list[str]) -> None:
         """Others may try at once, and so may this hub after its pause."""
         pairs = [part for id_ in ids for part in (0, id_)]
-        await self._minds.line.call("ZADD", self._desk.pending_key, "XX", *pairs)
+        await self._context.client.call("ZADD", self._desk.pending_key, "XX", *pairs)
 
 
 def _retry_after_s(error: Exception) -> float:
@@ -174,13 +174,13 @@ class MemoryReindexer:
     """The memories that are searched in one index, before and after it is built anew.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose index; None for the one that small namespaces share.
     """
 
-    def __init__(self, minds: KnowledgeContext, namespace: str | None) -> None:
-        self._minds = minds
-        self._searched = IndexedRecords(minds, minds.memories, namespace)
+    def __init__(self, context: KnowledgeContext, namespace: str | None) -> None:
+        self._context = context
+        self._searched = IndexedRecords(context, context.memories, namespace)
         self._namespaces: list[str] = []
 
     async def forget(self) -> None:
@@ -188,7 +188,7 @@ class MemoryReindexer:
 
         That comes before the index is built, so that nothing is forgotten should the process end in between.
         """
-        if self._minds.embedder is None:
+        if self._context.embedder is None:
             return
         self._namespaces, every = await self._searched.begin()
         for namespace in self._namespaces:
@@ -202,7 +202,7 @@ class MemoryReindexer:
             UnavailableError, LimitedError, ConfigError: the provider does not; they go on waiting.
         """
         for namespace in self._namespaces:
-            await EmbeddingQueue.of(self._minds, namespace).drain(progress)
+            await EmbeddingQueue.of(self._context, namespace).drain(progress)
 
     async def _forget(self, namespace: str, ids: list[str], *, every: bool) -> None:
         chosen = await self._searched.with_unusable_vectors(namespace, ids, every=every)
@@ -210,5 +210,5 @@ class MemoryReindexer:
             return
         # They wait first: one without a vector that nobody knows of would stay without.
         waiting = [part for id_, _ in chosen for part in (0, id_)]
-        await self._minds.line.call("ZADD", MemoryRepository.of(self._minds, namespace).pending_key, *waiting)
-        await asyncio.gather(*(self._minds.line.call("HDEL", key, "vector") for _, key in chosen))
+        await self._context.client.call("ZADD", MemoryRepository.of(self._context, namespace).pending_key, *waiting)
+        await asyncio.gather(*(self._context.client.call("HDEL", key, "vector") for _, key in chosen))

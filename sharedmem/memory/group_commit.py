@@ -88,10 +88,10 @@ class DedupBatch:
     def __init__(self, desk: MemoryRepository, neighbours: NearMemoryFinder, drafts: Sequence[NewMemory]) -> None:
         self._desk = desk
         self._neighbours = neighbours
-        self._minds = desk.minds
+        self._context = desk.context
         self._actor = drafts[0].actor
         self._told = encode_change("added", self._actor.decode())
-        self._threshold = desk.minds.settings.dedup_similarity
+        self._threshold = desk.context.settings.dedup_similarity
         self._cases = [PendingMemory(draft, place) for place, draft in enumerate(drafts)]
         self._results: list[AddResult | Exception | None] = [None] * len(drafts)
         self._seen: int | None = None
@@ -134,7 +134,7 @@ class DedupBatch:
     async def _round(self, cases: list[PendingMemory]) -> list[PendingMemory]:
         """Write what can be written now; returns what is left."""
         held = await self._desk.held(id_ for case in cases for id_ in case.candidates())
-        now = self._minds.clock.now()
+        now = self._context.clock.now()
         ready, later = self._judged(cases, held)
         depends = any(case.deduplicates_by_meaning and case.into is None for case in ready)
         writes = [self._write_of(case, now) for case in ready]
@@ -256,7 +256,7 @@ class DedupBatch:
             old.digest,
             old.vector,
             before=old,
-            waits=old.vector is None and self._minds.embedder is not None,
+            waits=old.vector is None and self._context.embedder is not None,
             turn=old.item.turn_index or 0,
         )
 
@@ -282,7 +282,7 @@ class DedupBatch:
         if case.into is None:
             self._note(case, AddResult(id=id_, version=version, embedded=not case.draft.waits))
         else:
-            embedded = case.into.vector is not None or self._minds.embedder is None
+            embedded = case.into.vector is not None or self._context.embedder is None
             similarity = self._similarity(case)
             result = AddResult(
                 id=case.into.item.id, merged=True, similarity=similarity, version=version, embedded=embedded
@@ -350,16 +350,16 @@ class GroupCommit:
     """What is added to one namespace, batch by batch; all stores of a hub share it.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose memories.
     """
 
-    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
-        self._minds = minds
-        self.desk = MemoryRepository.of(minds, namespace)
-        self.neighbours = NearMemoryFinder(minds, namespace)
-        self._pending = EmbeddingQueue.of(minds, namespace)
-        self._growth = IndexPromoter.of(minds, minds.memories, namespace)
+    def __init__(self, context: KnowledgeContext, namespace: str) -> None:
+        self._context = context
+        self.desk = MemoryRepository.of(context, namespace)
+        self.neighbours = NearMemoryFinder(context, namespace)
+        self._pending = EmbeddingQueue.of(context, namespace)
+        self._growth = IndexPromoter.of(context, context.memories, namespace)
         self._namespace = namespace
         self._waiting: list[WaitingMemory] = []
         self._work: BackgroundTask | None = None
@@ -380,7 +380,7 @@ class GroupCommit:
         return [future for _, future in new]
 
     def _begin(self) -> None:
-        work = self._work = self._minds.background.start(f"add memories of {self._namespace}", self._run())
+        work = self._work = self._context.background.start(f"add memories of {self._namespace}", self._run())
         # The hub may close before anything was begun. Another one may have begun since this one has ended.
         work.when_done(lambda: _fail_waiting(self._waiting) if work is self._work else None)
 
@@ -421,14 +421,14 @@ class GroupCommit:
         item = draft.item
         texts = 3 * len(item.memory) + (0 if item.content is item.memory else 2 * len(item.content))
         numbers = 0 if draft.vector is None else len(draft.vector)
-        return _FIXED_BYTES + texts + numbers * (2 if self._minds.tier is None else 5)
+        return _FIXED_BYTES + texts + numbers * (2 if self._context.memory_tier is None else 5)
 
     async def _commit(self, batch: list[WaitingMemory], *, before: asyncio.Event, written: asyncio.Event) -> None:
         drafts = [draft for draft, _ in batch]
         futures = [future for _, future in batch]
         bench = DedupBatch(self.desk, self.neighbours, drafts)
         try:
-            await embed_drafts(self._minds, drafts)
+            await embed_drafts(self._context, drafts)
             # The turns of a conversation stay in their order, and what one batch writes, the next has to look at.
             await before.wait()
             await bench.settle()

@@ -45,7 +45,7 @@ class Memories(MemoryThreads, MemorySearcher, MemoryUsageStats, MemoryStatistics
                 advice = f"these memories are narrowed to {name} {held!r}; narrow store.memory instead"
                 raise AccessDeniedError(self._scope.identity.name, f"{name}={value}", "read", advice)
         narrowed = self._within.model_copy(update=chosen)
-        return Memories(self._minds, self._scope, narrowed)
+        return Memories(self._context, self._scope, narrowed)
 
     def __repr__(self) -> str:
         narrowed = [f", {name} {value}" for name in SCOPE_FIELDS if (value := getattr(self._within, name)) is not None]

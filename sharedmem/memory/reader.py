@@ -47,10 +47,10 @@ class MemoryFetcher(MemoryBase):
 
     @property
     def _uses(self) -> UsageCounter:
-        return self._minds.shared(UsageCounter, self._namespace, self._new_usage_counter)
+        return self._context.shared(UsageCounter, self._namespace, self._new_usage_counter)
 
     def _new_usage_counter(self) -> UsageCounter:
-        return UsageCounter(self._minds, self._namespace)
+        return UsageCounter(self._context, self._namespace)
 
     async def _take(
         self,
@@ -72,7 +72,7 @@ class MemoryFetcher(MemoryBase):
             embedding: whether to put these into the items.
             most: the first so many are enough.
         """
-        replies = await self._minds.line.read_each(self._looks(ids, vectors=vectors or embedding))
+        replies = await self._context.client.read_each(self._looks(ids, vectors=vectors or embedding))
         return self._taken(ids, replies, filters=filters, embedding=embedding, most=most)
 
     def _taken(
@@ -96,7 +96,7 @@ class MemoryFetcher(MemoryBase):
 
     def _looks(self, ids: Iterable[str], *, vectors: bool) -> list[Command]:
         fields = (*READ_FIELDS, "vector") if vectors else READ_FIELDS
-        record = self._minds.keyspace.record
+        record = self._context.keyspace.record
         return [("HMGET", record(MEMORY, self._namespace, id_), *fields) for id_ in ids]
 
     def _kept(self, id_: str, reply: Reply, *, embedding: bool = False) -> FetchedMemory | None:
@@ -104,14 +104,14 @@ class MemoryFetcher(MemoryBase):
         body, version, turn, *rest = reply if isinstance(reply, list) else (b"", b"", b"")
         if body is None and version is None and turn is None:
             return None
-        half = finite_half_or_none(rest[0], self._minds.memories.family.dimension) if rest else None
+        half = finite_half_or_none(rest[0], self._context.memories.family.dimension) if rest else None
         item = None
         if isinstance(body, bytes) and isinstance(version, bytes) and isinstance(turn, bytes):
             item = decode_item_if_readable(
                 id_, self._namespace, body, version, turn, vector=half if embedding else None
             )
         if item is None:
-            unreadable_memories(self._minds, self._namespace).note(id_)
+            unreadable_memories(self._context, self._namespace).note(id_)
             return None
         return FetchedMemory(item, None if half is None else from_half(half))
 
@@ -131,7 +131,7 @@ class MemoryFetcher(MemoryBase):
             after = page[-1].version
 
     async def _log_page(self, after: int) -> list[LoggedMemory]:
-        log = self._minds.keyspace.record_log(MEMORY, self._namespace)
+        log = self._context.keyspace.record_log(MEMORY, self._namespace)
         pairs = await self._members_of("ZRANGEBYSCORE", log, f"({after}", "+inf", "WITHSCORES", "LIMIT", 0, PAGE)
         return [
             LoggedMemory(id_.decode(), int(float(score))) for id_, score in zip(pairs[::2], pairs[1::2], strict=True)
@@ -144,18 +144,18 @@ class MemoryFetcher(MemoryBase):
             WrongTypeError: some other client has put something else there.
         """
         try:
-            reply = await self._minds.line.call(*command)
+            reply = await self._context.client.call(*command)
         except ServerError as error:
             key = f"{self._namespace}:${MEMORY}"
-            address = self._minds.line.address
+            address = self._context.client.address
             raise public_key_error(error, address, key=key, held="foreign value", wanted="memory") from error
         return [part for part in reply if isinstance(part, bytes)] if isinstance(reply, list) else []
 
     def _turns_key(self, thread: str) -> bytes:
-        return self._minds.keyspace.record_item(MEMORY, self._namespace, "turns", thread)
+        return self._context.keyspace.record_item(MEMORY, self._namespace, "turns", thread)
 
     def _authors_key(self) -> bytes:
-        return self._minds.keyspace.record_part(MEMORY, self._namespace, "authors")
+        return self._context.keyspace.record_part(MEMORY, self._namespace, "authors")
 
 
 _CURSOR = re.compile(r"(-?[0-9]{1,16})?\.([0-9]{1,9})")
@@ -167,7 +167,7 @@ class MemoryPager(MemoryFetcher):
     async def _page(self, filters: MemoryFilter, limit: int, cursor: str | None) -> MemoryListing:
         until_ms, skipped = _parse_cursor(cursor)
         matching = to_index_filter(self._within, filters)
-        index = self._minds.memories
+        index = self._context.memories
         await index.ensure(self._namespace)
         here = matching if until_ms is None else matching.also(Between("at", high=until_ms))
         page = await index.matching(self._namespace, here, newest="at", offset=skipped, limit=limit)

@@ -59,9 +59,9 @@ class UnreadableMemories:
         return [f"{found}: some other client has written there; put them back from a backup, or delete their keys"]
 
 
-def unreadable_memories(minds: KnowledgeContext, namespace: str) -> UnreadableMemories:
+def unreadable_memories(context: KnowledgeContext, namespace: str) -> UnreadableMemories:
     """What is known of a namespace; all stores of a hub share it."""
-    return minds.shared(UnreadableMemories, namespace, lambda: UnreadableMemories(namespace, minds.counters))
+    return context.shared(UnreadableMemories, namespace, lambda: UnreadableMemories(namespace, context.counters))
 
 
 MOST_AT_ONCE = 64
@@ -103,27 +103,27 @@ class MemoryRepository:
     """One namespace's memories, for those who change them; all stores of a hub share it.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose memories.
     """
 
-    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
-        self.minds = minds
+    def __init__(self, context: KnowledgeContext, namespace: str) -> None:
+        self.context = context
         self.namespace = namespace
-        self._remembering = MemoryScripts(minds.sender)
-        keyspace = minds.keyspace
+        self._remembering = MemoryScripts(context.executor)
+        keyspace = context.keyspace
         self._space = keyspace.space(namespace)
         self._records = keyspace.records(MEMORY, namespace).encode()
         self._histories = keyspace.record_item(MEMORY, namespace, "history", "")
         self._turns = keyspace.record_item(MEMORY, namespace, "turns", "")
         self._common = [keyspace.record_part(MEMORY, namespace, part) for part in COMMON_PARTS]
-        self._dimension = minds.memories.family.dimension
+        self._dimension = context.memories.family.dimension
         self._written = 0
 
     @classmethod
-    def of(cls, minds: KnowledgeContext, namespace: str) -> MemoryRepository:
+    def of(cls, context: KnowledgeContext, namespace: str) -> MemoryRepository:
         """The one that all stores of a namespace share in this hub."""
-        return minds.shared(cls, namespace, lambda: cls(minds, namespace))
+        return context.shared(cls, namespace, lambda: cls(context, namespace))
 
     def history_key(self, id_: str) -> bytes:
         """The list of past versions of a memory."""
@@ -139,7 +139,7 @@ class MemoryRepository:
         wanted = list(dict.fromkeys(ids))
         if not wanted:
             return {}
-        replies = await self.minds.line.read_each(
+        replies = await self.context.client.read_each(
             [("HMGET", self._records + id_.encode(), *_FIELDS) for id_ in wanted], aside=len(wanted) > MOST_AT_ONCE
         )
         found = zip(wanted, replies, strict=True)
@@ -148,7 +148,7 @@ class MemoryRepository:
     async def stored_with_history(self, id_: str) -> tuple[StoredMemory | None, list[bytes]]:
         """A memory as it is, if it is there, and the JSON of its past versions, newest first. One round trip."""
         look = ("HMGET", self._records + id_.encode(), *_FIELDS)
-        now, past = await self.minds.line.read_each([look, ("LRANGE", self.history_key(id_), 0, -1)], aside=True)
+        now, past = await self.context.client.read_each([look, ("LRANGE", self.history_key(id_), 0, -1)], aside=True)
         return self._held(id_, now), [one for one in past if isinstance(one, bytes)] if isinstance(past, list) else []
 
     def record_key(self, id_: str) -> bytes:
@@ -162,7 +162,7 @@ class MemoryRepository:
         body, version, turn, digest, change, vector = (one if isinstance(one, bytes) else b"" for one in fields)
         item = decode_item_if_readable(id_, self.namespace, body, version, turn or b"0")
         if item is None:
-            unreadable_memories(self.minds, self.namespace).note(id_)
+            unreadable_memories(self.context, self.namespace).note(id_)
             return None
         return StoredMemory(
             item, digest.decode(errors="replace"), finite_half_or_none(vector, self._dimension), change, body
@@ -218,7 +218,7 @@ class MemoryRepository:
             author=item.author or "",
             body=encode_body(item),
             waits=int(waits),
-            vector=encode_embedding(vector) if self.minds.tier is not None else b"",
+            vector=encode_embedding(vector) if self.context.memory_tier is not None else b"",
             afresh=int(before is not None and self._removes_field(before, tags, vector)),
             fields=tuple(fields),
         )
@@ -243,7 +243,7 @@ class MemoryRepository:
         Raises:
             SharedMemoryError: as `write` of a store.
         """
-        settings = self.minds.settings
+        settings = self.context.settings
         keys = self._keys([write.id for write in writes], [write.thread for write in writes])
         try:
             reply = await self._remembering.memory_write(
@@ -270,7 +270,7 @@ class MemoryRepository:
         Raises:
             SharedMemoryError: as `write` of a store.
         """
-        settings = self.minds.settings
+        settings = self.context.settings
         try:
             replies = await self._remembering.memory_delete(
                 self._space,
@@ -305,7 +305,7 @@ class MemoryRepository:
 
     async def sweep(self, *, remove: bool) -> int:
         """Clear away, or only count, what memories have left that have expired. A few round trips for every 64."""
-        cleared, now_ms = 0, round(self.minds.clock.now().timestamp() * 1000)
+        cleared, now_ms = 0, round(self.context.clock.now().timestamp() * 1000)
         if not remove:
             return sum(not one.startswith(b" ") for one in await self._due(now_ms, -1))
         while endings := await self._due(now_ms, MOST_AT_ONCE):
@@ -315,7 +315,7 @@ class MemoryRepository:
 
     async def _due(self, now_ms: int, most: int) -> list[bytes]:
         """What has ended, the oldest first."""
-        due = await self.minds.line.call("ZRANGEBYSCORE", self._common[2], "-inf", now_ms, "LIMIT", 0, most)
+        due = await self.context.client.call("ZRANGEBYSCORE", self._common[2], "-inf", now_ms, "LIMIT", 0, most)
         return [one for one in due if isinstance(one, bytes)] if isinstance(due, list) else []
 
     async def _tidy(self, count: int) -> None:
@@ -329,7 +329,7 @@ class MemoryRepository:
             await self._clear_away(most)
 
     async def _clear_away(self, most: int) -> None:
-        now_ms = round(self.minds.clock.now().timestamp() * 1000)
+        now_ms = round(self.context.clock.now().timestamp() * 1000)
         endings = await self._due(now_ms, most)
         for first in range(0, len(endings), MOST_AT_ONCE):
             await self._remove_expired(endings[first : first + MOST_AT_ONCE])
@@ -353,9 +353,9 @@ class MemoryRepository:
 
     def _keep(self, ids: Sequence[str]) -> DurabilityModes | None:
         """How memories last, where they do: as logs, which never leave Redis by themselves."""
-        if self.minds.tier is None:
+        if self.context.memory_tier is None:
             return None
-        target = self.minds.keyspace.target
+        target = self.context.keyspace.target
         return DurabilityModes(tuple(target(f"{self.namespace}:${MEMORY}:{id_}") for id_ in ids), LOG_MODE * len(ids))
 
     def _unsettled(self, id_: str, error: UnsettledError) -> DurabilityPendingError:
@@ -365,7 +365,7 @@ class MemoryRepository:
 
     def _explained(self, error: ServerError) -> SharedMemoryError:
         key = f"{self.namespace}:${MEMORY}"
-        return public_key_error(error, self.minds.line.address, key=key, held="foreign value", wanted="memory")
+        return public_key_error(error, self.context.client.address, key=key, held="foreign value", wanted="memory")
 
 
 def _timestamp_ms(item: MemoryItem) -> int:

@@ -53,7 +53,7 @@ class SpeakerCache:
     """
 
     def __init__(self, line: RedisClient, key: bytes) -> None:
-        self._line = line
+        self._client = line
         self._version = _UNKNOWN
         self.names: tuple[str, ...] = ()
         self.question: Command = ("HKEYS", key)
@@ -81,7 +81,7 @@ class SpeakerCache:
 
     async def look(self, version: int = 0) -> None:
         """Ask who speaks. One round trip."""
-        (reply,) = await self._line.read_each([self.question])
+        (reply,) = await self._client.read_each([self.question])
         self.hear(reply, version)
 
 
@@ -236,7 +236,7 @@ class MemorySearcher(MemoryFetcher):
             InvalidError: the vector has another dimension, or holds what is no finite number; also as `search`.
             AccessDeniedError, UnavailableError: as `search`.
         """
-        dimension = self._minds.memories.family.dimension
+        dimension = self._context.memories.family.dimension
         if not dimension:
             raise InvalidError("embedding", "...", "this hub has no embedder, so it keeps no vectors")
         vector = check_vector("embedding", embedding, dimension)
@@ -246,14 +246,14 @@ class MemorySearcher(MemoryFetcher):
 
     async def _answer(self, request: SearchRequest, meaning: QueryEmbedding | None = None) -> SearchHits:
         await self._enter("read")
-        clock = self._minds.clock
+        clock = self._context.clock
         began = clock.monotonic()
         course, kept, round_trips = await self._settled(request, meaning)
         order = [ranked for ranked in course.ranked if ranked.id in kept]
         order = (await self._reordered(request, order, kept))[: request.limit]
         degraded = course.meaning.missing if request.mode != "keywords" else None
         if degraded:
-            self._minds.counters.increment("memory_degraded", reason=course.meaning.reason)
+            self._context.counters.increment("memory_degraded", reason=course.meaning.reason)
         cost = SearchCost(
             round_trips=round_trips,
             milliseconds=round((clock.monotonic() - began) * 1000, 3),
@@ -274,7 +274,7 @@ class MemorySearcher(MemoryFetcher):
         self, request: SearchRequest, meaning: QueryEmbedding | None
     ) -> tuple[_SearchRun, dict[str, FetchedMemory], int]:
         """(a search that knew everybody whom its query names, what it found by id, round trips)."""
-        crowd = self._minds.shared(SpeakerCache, self._namespace, self._unknown_speakers)
+        crowd = self._context.shared(SpeakerCache, self._namespace, self._unknown_speakers)
         is_hybrid = request.mode == "hybrid"
         trips = await self._load_speakers(crowd) if is_hybrid else 0
         while True:
@@ -290,8 +290,8 @@ class MemorySearcher(MemoryFetcher):
     def _unknown_speakers(self) -> SpeakerCache:
         # The first search of this hub here: embeddings may wait though nobody writes any more.
         with suppress(SharedMemoryError):  # the hub closes
-            EmbeddingQueue.of(self._minds, self._namespace).wake()
-        return SpeakerCache(self._minds.line, self._authors_key())
+            EmbeddingQueue.of(self._context, self._namespace).wake()
+        return SpeakerCache(self._context.client, self._authors_key())
 
     async def _load_speakers(self, crowd: SpeakerCache) -> int:
         """Know who speaks, if that was never asked; the round trips that it took."""
@@ -301,7 +301,7 @@ class MemorySearcher(MemoryFetcher):
         return 1
 
     async def _searched(self, request: SearchRequest, asked: str, meaning: QueryEmbedding | None) -> _SearchRun:
-        await self._minds.memories.ensure(self._namespace)
+        await self._context.memories.ensure(self._namespace)
         if meaning is None:
             meaning = await self._meaning(request, asked)
         found = await self._found(request, meaning)
@@ -315,10 +315,10 @@ class MemorySearcher(MemoryFetcher):
     async def _meaning(self, request: SearchRequest, text: str) -> QueryEmbedding:
         if request.mode == "keywords":
             return QueryEmbedding()
-        return await embed_query(self._minds.embedder_of(self._namespace), text)
+        return await embed_query(self._context.embedder_of(self._namespace), text)
 
     async def _found(self, request: SearchRequest, meaning: QueryEmbedding) -> IndexResult:
-        settings = self._minds.settings
+        settings = self._context.settings
         by_words = request.mode != "semantic" or meaning.missing is not None
         query = IndexQuery(
             terms=query_terms(request.keywords) if by_words else (),
@@ -328,7 +328,7 @@ class MemorySearcher(MemoryFetcher):
         )
         if not query.terms and query.vector is None:
             return _NO_HITS
-        return _above_threshold(await self._minds.memories.search(self._namespace, query), request.threshold)
+        return _above_threshold(await self._context.memories.search(self._namespace, query), request.threshold)
 
     def _ranked(
         self,
@@ -337,7 +337,7 @@ class MemorySearcher(MemoryFetcher):
         neighbours: Mapping[tuple[str, int], Sequence[tuple[str, RankingFeatures]]],
     ) -> list[RankedMemory]:
         if request.mode == "hybrid":
-            now_ms = round(self._minds.clock.now().timestamp() * 1000)
+            now_ms = round(self._context.clock.now().timestamp() * 1000)
             return rank(request.query, found, neighbours, request.recipe, now_ms=now_ms, explain=request.explain)
         if request.by_time:
             newest_first = sorted(found.text, key=lambda hit: (-decode_features(hit.facts).at_ms, hit.id))
@@ -366,7 +366,7 @@ class MemorySearcher(MemoryFetcher):
             looks = self._looks(ids, vectors=bool(request.diversity))
             if outdated is not None:
                 looks.append(outdated.question)
-            replies = await self._minds.line.read_each(looks)
+            replies = await self._context.client.read_each(looks)
             if outdated is not None:
                 outdated.hear(replies.pop(), version)
                 outdated = None
@@ -392,7 +392,7 @@ class MemorySearcher(MemoryFetcher):
     ) -> dict[tuple[str, int], list[tuple[str, RankingFeatures]]]:
         """The turns in some ranges of threads. One round trip."""
         ranges = [(thread, low, high) for thread, places in wanted.items() for low, high in places]
-        replies = await self._minds.line.read_each(
+        replies = await self._context.client.read_each(
             [("ZRANGEBYSCORE", self._turns_key(thread), low, high) for thread, low, high in ranges]
         )
         neighbours: dict[tuple[str, int], list[tuple[str, RankingFeatures]]] = {}

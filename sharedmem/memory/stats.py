@@ -74,7 +74,7 @@ class MemoryUsageStats(MemoryFetcher):
         if not ids:
             return []
         uses = self._uses
-        replies = await self._minds.line.read_each(
+        replies = await self._context.client.read_each(
             [*self._looks(ids, vectors=False), ("ZMSCORE", uses.used, *ids), ("ZMSCORE", uses.touched, *ids)]
         )
         times, last = (_parse_scores(reply, len(ids)) for reply in replies[-2:])
@@ -119,7 +119,7 @@ class MemoryStatistics(MemoryFetcher):
         return await self._retry_after_restore(lambda: self._counted(matching), lambda stats: not stats.count)
 
     async def _counted(self, matching: Every) -> MemoryStats:
-        index = self._minds.memories
+        index = self._context.memories
         await index.ensure(self._namespace)
         by_type, by_category = await asyncio.gather(
             index.counts(self._namespace, matching, "type"), index.counts(self._namespace, matching, "category")
@@ -140,7 +140,7 @@ class MemoryStatistics(MemoryFetcher):
         """(memories looked at, their bytes, how often others were merged into them)."""
         looked_at = size = merged = 0
         while looked_at < SAMPLE:
-            page = await self._minds.memories.matching(
+            page = await self._context.memories.matching(
                 self._namespace, matching, newest="at", offset=looked_at, limit=PAGE
             )
             for own_size, own_merged in await self._sizes(page.ids):
@@ -154,10 +154,10 @@ class MemoryStatistics(MemoryFetcher):
         """Of each memory that is still there: its bytes, and how often another was merged into it."""
         if not ids:
             return []
-        keys = [self._minds.keyspace.record(MEMORY, self._namespace, id_) for id_ in ids]
+        keys = [self._context.keyspace.record(MEMORY, self._namespace, id_) for id_ in ids]
         looks = [("HGET", key, "body") for key in keys]
         lengths = [("HSTRLEN", key, field) for key in keys for field in _SIZED]
-        replies = await self._minds.line.read_each([*looks, *lengths])
+        replies = await self._context.client.read_each([*looks, *lengths])
         bodies, counted = replies[: len(keys)], replies[len(keys) :]
         sizes = []
         for number, body in enumerate(bodies):

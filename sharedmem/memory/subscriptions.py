@@ -47,7 +47,7 @@ class ChangeNotifier:
     """
 
     def __init__(self, line: RedisClient, background: Background, space: Space) -> None:
-        self._line = line
+        self._client = line
         self._background = background
         self._space = space
         self._attending = 0
@@ -84,14 +84,14 @@ class ChangeNotifier:
 
     async def _follow(self) -> None:
         cursor: str | None = None
-        pauses = self._line.pauses()
+        pauses = self._client.pauses()
         while True:
             try:
                 if cursor is None:
-                    cursor = await newest_cursor(self._line, self._space)
+                    cursor = await newest_cursor(self._client, self._space)
                     self._signal_change()  # whoever looked before may have missed what came since
                 cursor = await self._next(cursor)
-                pauses = self._line.pauses()
+                pauses = self._client.pauses()
             except (LostError, ServerError, SharedMemoryError) as error:
                 _logger.warning("standing queries of %s: %s", self._space.namespace, error)
                 cursor = None
@@ -101,7 +101,7 @@ class ChangeNotifier:
         """Wait for changes after a cursor; the cursor after them."""
         wait_ms = int(_WAIT_S * 1000)
         command = ("XREAD", "BLOCK", wait_ms, "COUNT", BATCH, "STREAMS", self._space.changes, cursor)
-        entries = _parse_entries(await self._line.block(*command, wait_s=_WAIT_S))
+        entries = _parse_entries(await self._client.block(*command, wait_s=_WAIT_S))
         changes = [parse_change(entry) for entry in entries]
         self.clearings += sum(change.operation == "clear" for change in changes)
         # Behind a full batch, or after one, something may have been trimmed unread.
@@ -181,10 +181,10 @@ class TransitionReader(MemoryFetcher):
         page = await self._log_page(after)
         if not page:
             return [], []
-        keyspace, space = self._minds.keyspace, self._namespace
+        keyspace, space = self._context.keyspace, self._namespace
         ids = [logged.id for logged in page]
         past = [("LRANGE", keyspace.record_item(MEMORY, space, "history", id_), 0, -1) for id_ in ids]
-        replies = await self._minds.line.read_each([*self._looks(ids, vectors=True), *past])
+        replies = await self._context.client.read_each([*self._looks(ids, vectors=True), *past])
         stories = []
         for number, logged in enumerate(page):
             history = replies[len(page) + number]
@@ -237,11 +237,11 @@ class TransitionReader(MemoryFetcher):
 
     def now_us(self) -> float:
         """The present moment in microseconds since 1970, comparable with versions."""
-        return self._minds.clock.now().timestamp() * 1_000_000
+        return self._context.clock.now().timestamp() * 1_000_000
 
     async def _vectors_of(self, items: list[MemoryItem]) -> dict[str, Vector]:
         """Meanings of what memories once were; without a provider that answers, words decide."""
-        embedder = self._minds.embedder_of(self._namespace)
+        embedder = self._context.embedder_of(self._namespace)
         if not items or embedder is None:
             return {}
         found = {}
@@ -253,8 +253,8 @@ class TransitionReader(MemoryFetcher):
 
     async def newest(self) -> int:
         """The version of the namespace's newest change of a memory."""
-        log = self._minds.keyspace.record_log(MEMORY, self._namespace)
-        newest = await self._minds.line.call("ZREVRANGE", log, 0, 0, "WITHSCORES")
+        log = self._context.keyspace.record_log(MEMORY, self._namespace)
+        newest = await self._context.client.call("ZREVRANGE", log, 0, 0, "WITHSCORES")
         assert isinstance(newest, list)
         return int(float(newest[1])) if len(newest) > 1 and isinstance(newest[1], bytes) else 0
 
@@ -370,19 +370,19 @@ class MemorySubscriptions(MemoryFetcher):
         least = check_share("threshold", threshold) or 0.0
         asked = check_filter(filters)
         cursor = None if since is None else _check_cursor(since)
-        minds, space = self._minds, self._scope.home
-        chronicle = TransitionReader(minds, self._scope, self._within)
-        meaning = await embed_query(minds.embedder_of(self._namespace), text)
+        context, space = self._context, self._scope.home
+        chronicle = TransitionReader(context, self._scope, self._within)
+        meaning = await embed_query(context.embedder_of(self._namespace), text)
         interest = QueryMatcher(query_terms(text), meaning.vector, least, (self._within, asked))
-        wakes = minds.shared(
-            ChangeNotifier, self._namespace, lambda: ChangeNotifier(minds.line, minds.background, space)
+        wakes = context.shared(
+            ChangeNotifier, self._namespace, lambda: ChangeNotifier(context.client, context.background, space)
         )
         try:
             with wakes.followed():
                 begin = await chronicle.newest() if cursor is None else cursor
                 looked_at = chronicle.now_us() if cursor is None else cursor
                 standing = StandingQuery(chronicle, interest, wakes, cursor=begin, looked_at=looked_at)
-                work = minds.background.start("deliver memory events", self._call_each(standing, callback))
+                work = context.background.start("deliver memory events", self._call_each(standing, callback))
                 try:
                     yield standing
                 finally:
@@ -399,7 +399,7 @@ class MemorySubscriptions(MemoryFetcher):
                 if inspect.isawaitable(answer):
                     await answer
             except Exception:
-                self._minds.counters.increment("callback_failures")
+                self._context.counters.increment("callback_failures")
                 _logger.exception("the callback of a standing query failed; the query goes on")
 
 

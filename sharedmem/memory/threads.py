@@ -117,7 +117,7 @@ class MemoryThreads(MemoryReader, MemoryWriter):
         if kept is not None and kept.metadata.get("of") == state:
             return kept.memory
         asked = [ChatMessage(role="system", content=_SUMMARISE), ChatMessage(role="user", content=told)]
-        summary = await self._minds.model.write(asked)
+        summary = await self._context.model.write(asked)
         await self._remember_summary(place, summary, turns, state, known=kept is not None)
         return summary
 
@@ -179,8 +179,8 @@ class MemoryThreads(MemoryReader, MemoryWriter):
         within = {
             _NARROWED[name]: getattr(self._within, name) for name in self._within.model_fields_set & _NARROWED.keys()
         }
-        record = self._minds.keyspace.record
-        replies = await self._minds.line.read_each(
+        record = self._context.keyspace.record
+        replies = await self._context.client.read_each(
             [("HMGET", record(MEMORY, self._namespace, turn.id), "version", "category", *within) for turn in turns]
         )
         wanted = [None if value is None else encode_tag(str(value)).encode() for value in within.values()]

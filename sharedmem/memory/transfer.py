@@ -89,9 +89,9 @@ class MemoryTransfer(MemoryFetcher):
         return written
 
     async def _take_in(self, batch: Sequence[ImportedItem]) -> int:
-        minds, now = self._minds, self._minds.clock.now()
-        await minds.memories.ensure(self._namespace)
-        desk = MemoryRepository.of(minds, self._namespace)
+        context, now = self._context, self._context.clock.now()
+        await context.memories.ensure(self._namespace)
+        desk = MemoryRepository.of(context, self._namespace)
         left = self._drafts(batch, now)
         written = 0
         while left:
@@ -99,7 +99,7 @@ class MemoryTransfer(MemoryFetcher):
             left = [one for one in left if self._is_news(one, held.get(one.item.id))]
             for one in left:
                 self._keep_author(one, held.get(one.item.id))
-            await embed_drafts(minds, left)
+            await embed_drafts(context, left)
             writes = [self._write_of(desk, one, held.get(one.item.id), now) for one in left]
             outcome = await desk.write(self._actor, writes) if writes else _EMPTY_RESULT
             assert isinstance(outcome, MemoryWriteResult)  # nothing was seen that somebody could have changed
@@ -108,16 +108,16 @@ class MemoryTransfer(MemoryFetcher):
             written += sum(settled)
             left = [one for one, is_settled in zip(left, settled, strict=True) if not is_settled]
             if outcome.waiting:
-                EmbeddingQueue.of(minds, self._namespace).wake()
+                EmbeddingQueue.of(context, self._namespace).wake()
         return written
 
     def _drafts(self, batch: Sequence[ImportedItem], now: datetime) -> list[NewMemory]:
         """What is to be written: of several states of a memory the newest one, and nothing that has expired."""
-        minds = self._minds
-        home = MemoryScope(self._namespace, self._scope.identity.actor, self._within, minds.memories.family.dimension)
+        context = self._context
+        home = MemoryScope(self._namespace, self._scope.identity.actor, self._within, context.memories.family.dimension)
         drafts: dict[str, NewMemory] = {}
         for given in batch:
-            one = prepare_memory(_fit_item(given, home.dimension), {}, home, minds.settings, now, dedup=False)
+            one = prepare_memory(_fit_item(given, home.dimension), {}, home, context.settings, now, dedup=False)
             before = drafts.get(one.item.id)
             if _ttl_left_s(one.item, now) != 0 and (
                 before is None or _modified_at(before.item) < _modified_at(one.item)

@@ -32,18 +32,18 @@ class UsageCounter:
     Counting takes no round trip. What is counted is sent together after half a second, and when the hub closes.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose memories.
     """
 
-    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
-        keyspace = minds.keyspace
+    def __init__(self, context: KnowledgeContext, namespace: str) -> None:
+        keyspace = context.keyspace
         self.used = keyspace.record_part(MEMORY, namespace, "used")
         self.touched = keyspace.record_part(MEMORY, namespace, "touched")
-        self._minds = minds
+        self._context = context
         self._space = keyspace.space(namespace)
         self._records = keyspace.records(MEMORY, namespace).encode()
-        self._remembering = MemoryScripts(minds.sender)
+        self._remembering = MemoryScripts(context.executor)
         self._waiting: Counter[str] = Counter()
         self._suspects: list[str] = []
         self._place = 0
@@ -56,7 +56,7 @@ class UsageCounter:
             waiting[id_] += 1
         if waiting and (self._work is None or self._work.done):
             with suppress(SharedMemoryError):  # the hub closes
-                self._work = self._minds.background.start("count uses of memories", self._flush_later())
+                self._work = self._context.background.start("count uses of memories", self._flush_later())
 
     async def flush(self) -> None:
         """Add up what is counted so far. One round trip for each 250 memories, none when there is nothing.
@@ -96,7 +96,7 @@ class UsageCounter:
     async def _flush_later(self) -> None:
         try:
             while self._waiting:
-                await self._minds.clock.sleep(FLUSH_AFTER_S)
+                await self._context.clock.sleep(FLUSH_AFTER_S)
                 await self._flush_quietly()
         except asyncio.CancelledError:
             await self._flush_quietly()  # the hub closes: its line is still open

@@ -108,7 +108,7 @@ class MemoryHistory(MemoryBase):
 
     @property
     def _desk(self) -> MemoryRepository:
-        return MemoryRepository.of(self._minds, self._namespace)
+        return MemoryRepository.of(self._context, self._namespace)
 
     async def _versions(self, id_: str) -> _VersionHistory:
         held, past = await self._desk.stored_with_history(id_)
@@ -133,7 +133,7 @@ class MemoryHistory(MemoryBase):
         place = versions.index(wanted)
         if place + 1 == len(versions):
             raise InvalidError("version", wanted.version, "what was before it is kept no more")
-        now = self._minds.clock.now()
+        now = self._context.clock.now()
         item = without_change(versions[place + 1].item, wanted.item, held.item, now)
         told = encode_change("undone", self._actor.decode(), undoes=wanted.version)
         is_same = item.memory == held.item.memory
@@ -166,7 +166,7 @@ class MemoryHistory(MemoryBase):
             ConfigError: the provider refuses the key or model.
         """
         draft = NewMemory(item=item, digest="", alike=MemoryFilter(), vector=None, is_exact=True, dedup=False)
-        await embed_drafts(self._minds, [draft])
+        await embed_drafts(self._context, [draft])
         return EmbeddingToWrite(None if draft.vector is None else to_half(draft.vector), draft.waits)
 
     def _rewritten(
@@ -188,7 +188,7 @@ class MemoryHistory(MemoryBase):
             stored.vector,
             before=before,
             over="*",
-            waits=stored.waits and self._minds.embedder is not None,
+            waits=stored.waits and self._context.embedder is not None,
             turn=(item.turn_index or 0) if turn is None else turn,
         )
 
@@ -197,7 +197,7 @@ class MemoryHistory(MemoryBase):
         outcome = await self._desk.write(self._actor, writes, whole=True)
         assert not isinstance(outcome, MemoryWriteConflict)
         if outcome.waiting:
-            EmbeddingQueue.of(self._minds, self._namespace).wake()
+            EmbeddingQueue.of(self._context, self._namespace).wake()
         word, rest = outcome.verdicts[0]
         if word != "ok":
             return None

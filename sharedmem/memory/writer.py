@@ -80,7 +80,7 @@ class MemoryWriter(MemoryHistory):
             ConfigError: the embedding provider refuses the key or model.
         """
         self._permit("write")
-        made = self._draft(memory, fields, self._minds.clock.now(), dedup=dedup, dedup_keys=dedup_keys)
+        made = self._draft(memory, fields, self._context.clock.now(), dedup=dedup, dedup_keys=dedup_keys)
         (future,) = self._batches.put([made])
         return await future
 
@@ -110,14 +110,14 @@ class MemoryWriter(MemoryHistory):
             InvalidError, AccessDeniedError, ConfigError, UnavailableError, VersionConflictError: as `add`.
         """
         self._permit("write")
-        now = self._minds.clock.now()
+        now = self._context.clock.now()
         drafts = [self._draft(item, {}, now, dedup=dedup, dedup_keys=dedup_keys) for item in _check_items(items)]
         results: list[AddResult] = []
         looking = sum(one.dedup and not one.is_exact for one in drafts)
         async with self._batches.neighbours.expecting(looking):
             for first in range(0, len(drafts), _PAGE):
                 page = drafts[first : first + _PAGE]
-                await embed_drafts(self._minds, page)
+                await embed_drafts(self._context, page)
                 results += await _gather_results(self._batches.put(page))
                 if on_progress is not None:
                     on_progress(len(results), len(drafts))
@@ -203,7 +203,7 @@ class MemoryWriter(MemoryHistory):
         """
         await self._enter("write")
         wanted = check_filter(filters)
-        index = self._minds.memories
+        index = self._context.memories
         await index.ensure(self._namespace)
         conditions = to_index_filter(self._within, wanted)
         await self._check_authors(conditions, wanted)
@@ -221,7 +221,9 @@ class MemoryWriter(MemoryHistory):
         if self._scope.identity.may_change(EVERYONE, MEMORY):
             return
         after = 0
-        while (page := await self._minds.memories.matching(self._namespace, conditions, offset=after, limit=_PAGE)).ids:
+        while (
+            page := await self._context.memories.matching(self._namespace, conditions, offset=after, limit=_PAGE)
+        ).ids:
             for held in (await self._desk.held(page.ids)).values():
                 if matches_filter(self._within, held.item) and matches_filter(filters, held.item):
                     self._check_author(held.item)
@@ -229,33 +231,33 @@ class MemoryWriter(MemoryHistory):
 
     @property
     def _batches(self) -> GroupCommit:
-        return self._minds.shared(GroupCommit, self._namespace, lambda: GroupCommit(self._minds, self._namespace))
+        return self._context.shared(GroupCommit, self._namespace, lambda: GroupCommit(self._context, self._namespace))
 
     @property
     def _home(self) -> MemoryScope:
         identity = self._scope.identity
-        return MemoryScope(self._namespace, identity.actor, self._within, self._minds.memories.family.dimension)
+        return MemoryScope(self._namespace, identity.actor, self._within, self._context.memories.family.dimension)
 
     def _draft(
         self, given: object, fields: Mapping[str, Any], now: datetime, *, dedup: bool, dedup_keys: Sequence[str]
     ) -> NewMemory:
-        settings = self._minds.settings
+        settings = self._context.settings
         made = prepare_memory(given, fields, self._home, settings, now, dedup=dedup, dedup_keys=dedup_keys)
         made.actor = self._actor
         return made
 
     async def _changed(self, held: StoredMemory, given: MemoryItem, changes: Mapping[str, Any]) -> MemoryItem | None:
         """The memory with these changes; None when somebody else was faster."""
-        now = self._minds.clock.now()
+        now = self._context.clock.now()
         item = _apply_changes(held.item, given, changes).model_copy(update={"updated_at": now})
         if "ttl" not in changes and item.memory_type != held.item.memory_type:
-            item = item.model_copy(update={"ttl": default_ttl(item.memory_type, self._minds.settings)})
+            item = item.model_copy(update={"ttl": default_ttl(item.memory_type, self._context.settings)})
         check_item(item)
         if not matches_filter(self._within, item):
             raise InvalidError("changes", dict(changes), "these memories are narrowed; change it where it would belong")
         stored = EmbeddingToWrite(held.vector, held.vector is None)
         if "embedding" in changes and given.embedding is not None:
-            vector = check_embedding(given.embedding, self._minds.memories.family.dimension)
+            vector = check_embedding(given.embedding, self._context.memories.family.dimension)
             stored = EmbeddingToWrite(to_half(vector), waits=False)
         elif item.memory != held.item.memory:
             stored = await self._stored(item)

@@ -54,7 +54,7 @@ class SharedCacheEmbedder:
         counters: Counters,
     ) -> None:
         self._inner = inner
-        self._line = line
+        self._client = line
         self._keyspace = keyspace
         self._namespace = namespace
         self._ttl_s = ttl_s
@@ -105,7 +105,7 @@ class SharedCacheEmbedder:
         for start in range(0, len(digests), _READ_AT_ONCE):
             page = digests[start : start + _READ_AT_ONCE]
             try:
-                replies = await self._line.call("MGET", *map(self._key, page))
+                replies = await self._client.call("MGET", *map(self._key, page))
             except _CACHE_ERRORS as error:
                 self._note("read", error)
                 return found
@@ -124,7 +124,7 @@ class SharedCacheEmbedder:
         pairs = [(self._key(digest), half) for digest, half in halves.items()]
         for start in range(0, len(pairs), _READ_AT_ONCE):
             # Of one tick of the event loop: the line sends them together.
-            kept = [self._line.call("SET", *pair, "EX", self._ttl_s) for pair in pairs[start : start + _READ_AT_ONCE]]
+            kept = [self._client.call("SET", *pair, "EX", self._ttl_s) for pair in pairs[start : start + _READ_AT_ONCE]]
             for outcome in await asyncio.gather(*kept, return_exceptions=True):
                 if isinstance(outcome, _CACHE_ERRORS):
                     self._note("write", outcome)

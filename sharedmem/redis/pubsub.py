@@ -62,7 +62,7 @@ class PubSubHub:
         response_timeout_s: float,
         retry_for_s: float,
     ) -> None:
-        self._line = line
+        self._client = line
         self._background = background
         self._counters = counters
         self._response_timeout_s = response_timeout_s
@@ -82,7 +82,7 @@ class PubSubHub:
             AccessDeniedError, ConfigError: it refuses this user.
             UsageError: the hub is closed, or was opened in another event loop or another process.
         """
-        self._line.check()
+        self._client.check()
         async with self._changing:
             if self._is_closed:
                 raise _closed_error()
@@ -140,7 +140,7 @@ class PubSubHub:
 
     async def _subscribe_once(self, topic: Channel) -> None:
         if self._pubsub is None:
-            self._pubsub = self._line.pubsub()
+            self._pubsub = self._client.pubsub()
         try:
             async with asyncio.timeout(self._response_timeout_s):
                 await _send_subscribe(self._pubsub, [topic])
@@ -154,7 +154,7 @@ class PubSubHub:
                 raise _closed_error() from error
             if isinstance(error, AttributeError):
                 raise
-            raise _to_public_error(error, self._line.address) from error
+            raise _to_public_error(error, self._client.address) from error
 
     async def _forget(self, topic: Channel, ear: Subscriber) -> None:
         self._ears[topic].remove(ear)
@@ -171,17 +171,17 @@ class PubSubHub:
                 await end(topic.channel)
 
     async def _read(self, lost: str = "") -> None:
-        pauses = self._line.pauses()
+        pauses = self._client.pauses()
         while True:
             try:
                 if lost:
                     await asyncio.sleep(next(pauses))
                     await self._reconnect(lost)
-                    lost, pauses = "", self._line.pauses()
+                    lost, pauses = "", self._client.pauses()
                 await self._read_once()
             except (RedisError, OSError, LostError) as error:
                 lost = f"the connection was lost: {error}"
-                _logger.warning("subscriptions to %s: %s", self._line.address, lost)
+                _logger.warning("subscriptions to %s: %s", self._client.address, lost)
 
     async def _read_once(self) -> None:
         assert self._pubsub is not None
@@ -212,7 +212,7 @@ class PubSubHub:
     async def _reconnect(self, reason: str) -> None:
         self._counters.increment("listener_losses")
         # Exchanged in one step: a subscription that comes now must not open a third connection.
-        dead, self._pubsub = self._pubsub, self._line.pubsub()
+        dead, self._pubsub = self._pubsub, self._client.pubsub()
         await _close_pubsub(dead)
         # A connection may also die in silence while it opens.
         async with asyncio.timeout(self._response_timeout_s):

@@ -27,7 +27,7 @@ class TokenStorage:
     """
 
     def __init__(self, line: RedisClient, sender: ScriptExecutor, keyspace: KeySpace) -> None:
-        self._line = line
+        self._client = line
         self._limiting = RateLimitScripts(sender)
         self._keyspace = keyspace
 
@@ -37,22 +37,22 @@ class TokenStorage:
         Raises:
             UnavailableError: the server stayed away.
         """
-        held = await self._line.call("HGET", self._keyspace.tokens, digest)
+        held = await self._client.call("HGET", self._keyspace.tokens, digest)
         return held if isinstance(held, bytes) else None
 
     async def put(self, digest: str, record: bytes) -> None:
         """Keep a token. One round trip; raises as `get`."""
-        await self._line.call("HSET", self._keyspace.tokens, digest, record)
+        await self._client.call("HSET", self._keyspace.tokens, digest, record)
 
     async def remove(self, digest: str) -> bool:
         """Forget a token; whether there was one. Two round trips; raises as `get`."""
-        was_there = await self._line.call("HDEL", self._keyspace.tokens, digest) == 1
-        await self._line.call("HDEL", self._keyspace.tokens_used, digest)
+        was_there = await self._client.call("HDEL", self._keyspace.tokens, digest) == 1
+        await self._client.call("HDEL", self._keyspace.tokens_used, digest)
         return was_there
 
     async def seen(self, digest: str, at_ms: int) -> None:
         """Note when a token was used. One round trip; raises as `get`."""
-        await self._line.call("HSET", self._keyspace.tokens_used, digest, at_ms)
+        await self._client.call("HSET", self._keyspace.tokens_used, digest, at_ms)
 
     async def all(self) -> list[tuple[bytes, int | None]]:
         """(what is kept of it, when it was last seen in ms since 1970) of every token. Two round trips.
@@ -61,8 +61,8 @@ class TokenStorage:
             UnavailableError: as `get`.
         """
         # Two calls: on a cluster the two keys may lie on two servers.
-        held = _pairs(await self._line.call("HGETALL", self._keyspace.tokens))
-        used = _pairs(await self._line.call("HGETALL", self._keyspace.tokens_used))
+        held = _pairs(await self._client.call("HGETALL", self._keyspace.tokens))
+        used = _pairs(await self._client.call("HGETALL", self._keyspace.tokens_used))
         return [(held[digest], int(used[digest]) if digest in used else None) for digest in sorted(held)]
 
     async def take(self, namespace: str, id_: str, *, limit: int, per_ms: int, burst: int, cost: int) -> LimitDecision:

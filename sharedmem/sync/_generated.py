@@ -799,7 +799,7 @@ class Episodes(Face[AsyncEpisodes]):
     A session is forgotten when nothing was appended for `session_ttl_s`.
 
     Args:
-        ground: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
         finder: how `retrieve` finds; None looks for the query as a piece of text.
     """
@@ -1901,9 +1901,8 @@ class SemanticCache(Face[AsyncSemanticCache]):
     near enough and no guard tells them apart.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out keys within the actor's rights.
-        ground: what agreement stands on: of those who ask the same at the same time, one computes.
     """
 
     def check(
@@ -2846,7 +2845,7 @@ class Batcher(Face[AsyncBatcher]):
     namespace, whatever becomes of this process.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
         desk: where requests are put.
         app_id, user_id, session_id: whose conversation it is.
@@ -4495,7 +4494,7 @@ class Indexes(Face[AsyncIndexes]):
     """Every index of a hub: of memories, of the semantic cache, of knowledge graphs and of synthesised notes.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         others: by family, whose vectors can be made anew besides those of memories and graphs, and how.
     """
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from sharedmem.clock import new_id
-from sharedmem.data.value_record import parse_record
 from sharedmem.errors import ConflictError, CorruptionError, InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Record, SynthesisMessage
@@ -21,6 +20,7 @@ from sharedmem.redis.codec import encode
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.data import DataScripts
 from sharedmem.redis.scripts.data import KeyWrite as Written
+from sharedmem.redis.value_record import parse_record
 from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.synthesis.tasks import AddMemoryTask, FlushBatchTask, TaskIntake, batch_name, check_id, check_messages
 
@@ -56,7 +56,7 @@ class Batcher(ProcessBound):
     namespace, whatever becomes of this process.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
         desk: where requests are put.
         app_id, user_id, session_id: whose conversation it is.
@@ -69,7 +69,7 @@ class Batcher(ProcessBound):
 
     def __init__(  # what it stands on, whose messages, and when
         self,
-        minds: KnowledgeContext,
+        context: KnowledgeContext,
         scope: Scope,
         desk: TaskIntake,
         *,
@@ -79,17 +79,17 @@ class Batcher(ProcessBound):
         size: int | None = None,
         wait_s: float = _DEFAULT_WAIT_S,
     ) -> None:
-        self._minds = minds
+        self._context = context
         self._desk = desk
         self._app_id = check_id("app_id", app_id)
         self._user_id = check_id("user_id", user_id)
         self._session_id = None if session_id is None else check_id("session_id", session_id)
-        self._size = _check_size(size, minds.settings.synthesis_max_messages)
+        self._size = _check_size(size, context.settings.synthesis_max_messages)
         self._wait_s = _check_wait(wait_s)
         self._name = batch_name(app_id, user_id, session_id)
         self._target = scope.common(self._name, "write")
         self._actor = scope.signature
-        self._mutations = DataScripts(minds.sender)
+        self._mutations = DataScripts(context.executor)
 
     async def add(self, message: SynthesisMessage | Mapping[str, object]) -> list[str]:
         """Let a message wait with the others; three round trips at most, if nobody comes in between.
@@ -105,10 +105,10 @@ class Batcher(ProcessBound):
             ConflictError: others added all the time, for a minute.
             AccessDeniedError, UnavailableError: as `write`.
         """
-        settings = self._minds.settings
+        settings = self._context.settings
         (checked,) = check_messages((message,), settings)
-        deadline = self._minds.clock.monotonic() + _CONFLICT_TIMEOUT_S
-        for pause in self._minds.line.pauses():
+        deadline = self._context.clock.monotonic() + _CONFLICT_TIMEOUT_S
+        for pause in self._context.client.pauses():
             read = await self._read()
             if read.waiting.open and self._is_too_much((*read.waiting.open, checked)):
                 # Together they would be no request any more: those before go first.
@@ -121,7 +121,7 @@ class Batcher(ProcessBound):
             if await self._write(read, grown):
                 return await self.flush(grown.batch) if len(grown.open) >= self._size else []
             self._check_patience(deadline)
-            await self._minds.clock.sleep(pause)
+            await self._context.clock.sleep(pause)
         raise AssertionError  # the pauses never end
 
     async def flush(self, batch: str | None = None) -> list[str]:
@@ -137,8 +137,8 @@ class Batcher(ProcessBound):
             AccessDeniedError, UnavailableError: as `write`.
         """
         put: list[str] = []
-        deadline = self._minds.clock.monotonic() + _CONFLICT_TIMEOUT_S
-        for pause in self._minds.line.pauses():
+        deadline = self._context.clock.monotonic() + _CONFLICT_TIMEOUT_S
+        for pause in self._context.client.pauses():
             read = await self._read()
             waiting = read.waiting
             if waiting.sealed:
@@ -162,7 +162,7 @@ class Batcher(ProcessBound):
                     return put
                 continue
             self._check_patience(deadline)
-            await self._minds.clock.sleep(pause)
+            await self._context.clock.sleep(pause)
         raise AssertionError  # the pauses never end
 
     async def waiting(self) -> int:
@@ -173,7 +173,7 @@ class Batcher(ProcessBound):
     # -- what waits
 
     async def _read(self) -> _StoredBatches:
-        raw = await self._minds.line.call("GET", self._target.physical)
+        raw = await self._context.client.call("GET", self._target.physical)
         if not isinstance(raw, bytes):
             return _StoredBatches(MessageBatches(batch=new_id()), "")
         stored = parse_record(raw)
@@ -197,7 +197,7 @@ class Batcher(ProcessBound):
 
     async def _put(self, waiting: MessageBatches) -> list[str]:
         """The tasks of the sealed batch, put now or before, in the name of the actor who began it."""
-        most, tasks = self._minds.settings.synthesis_max_messages, []
+        most, tasks = self._context.settings.synthesis_max_messages, []
         for first in range(0, len(waiting.sealed), most):
             request = AddMemoryTask(
                 app_id=self._app_id,
@@ -211,22 +211,22 @@ class Batcher(ProcessBound):
 
     def _is_too_much(self, messages: tuple[SynthesisMessage, ...]) -> bool:
         try:
-            check_messages(messages, self._minds.settings)
+            check_messages(messages, self._context.settings)
         except InvalidError:
             return True
         return False
 
     def _check_patience(self, deadline: float) -> None:
-        if self._minds.clock.monotonic() > deadline:
+        if self._context.clock.monotonic() > deadline:
             raise ConflictError(f"batch {self._name!r}: others change it all the time; try again")
 
     def __repr__(self) -> str:
         return f"<Batcher {self._name}, {self._size} messages or {self._wait_s:g} s>"
 
 
-def open_batcher(minds: KnowledgeContext, scope: Scope, desk: TaskIntake, request: FlushBatchTask) -> Batcher:
+def open_batcher(context: KnowledgeContext, scope: Scope, desk: TaskIntake, request: FlushBatchTask) -> Batcher:
     """The batcher of the conversation that a timer is about."""
-    return Batcher(minds, scope, desk, app_id=request.app_id, user_id=request.user_id, session_id=request.session_id)
+    return Batcher(context, scope, desk, app_id=request.app_id, user_id=request.user_id, session_id=request.session_id)
 
 
 def _check_size(size: int | None, most: int) -> int:

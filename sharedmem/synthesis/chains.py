@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
-from sharedmem.coordination.context import CoordinationContext
+from sharedmem.context import HubContext
 from sharedmem.coordination.locks import Leases
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models import Note
@@ -119,12 +119,12 @@ class ChainLocks:
 
     Args:
         scope: hands out names within the actor's rights.
-        ground: what the hub lends to locks.
+        context: what the hub shares with its stores.
         lease_s: seconds after which the chains of a process that died come free.
     """
 
-    def __init__(self, scope: Scope, ground: CoordinationContext, *, lease_s: float = _LEASE_S) -> None:
-        self._leases = Leases(ground, scope)
+    def __init__(self, scope: Scope, context: HubContext, *, lease_s: float = _LEASE_S) -> None:
+        self._leases = Leases(context, scope)
         self._lease_s = lease_s
 
     @asynccontextmanager

@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from sharedmem.coordination.context import CoordinationContext
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import ConversationSummary, Note
@@ -49,9 +48,8 @@ class Pipeline:
     """Does what synthesis is asked for.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
-        ground: what the hub lends to locks.
         shelf: where notes are kept.
         agents: who reads, judges and writes.
         chains: the locks of chains; None takes those of the namespace.
@@ -59,21 +57,20 @@ class Pipeline:
 
     def __init__(  # what it stands on
         self,
-        minds: KnowledgeContext,
+        context: KnowledgeContext,
         scope: Scope,
-        ground: CoordinationContext,
         *,
         shelf: NoteRepository,
         agents: Agents,
         chains: ChainLocks | None = None,
     ) -> None:
-        self._minds = minds
+        self._context = context
         self._author = scope.identity.name
         self._shelf = shelf
         self._agents = agents
         self._offline: Agents = RuleAgents()
-        held = chains or ChainLocks(scope, ground)
-        self._resolver = ConflictResolver(minds, scope.identity.namespace, shelf=shelf, agents=agents, chains=held)
+        held = chains or ChainLocks(scope, context)
+        self._resolver = ConflictResolver(context, scope.identity.namespace, shelf=shelf, agents=agents, chains=held)
 
     async def do(self, request: CallerTask, turn: TaskAttempt) -> dict[str, object]:
         """What a task asks for; repeated, it ends the same way.
@@ -237,7 +234,7 @@ class Pipeline:
         kind: Literal["memory", "agent"],
         text: str,
     ) -> Note:
-        now = self._minds.clock.now()
+        now = self._context.clock.now()
         note_id = note_id_of(turn.task_id)
         return Note(
             id=note_id,

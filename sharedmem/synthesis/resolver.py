@@ -138,7 +138,7 @@ class ConflictResolver:
     """Settles new notes with older ones.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose notes they are.
         shelf: where they are kept.
         agents: judge and write.
@@ -146,10 +146,10 @@ class ConflictResolver:
     """
 
     def __init__(
-        self, minds: KnowledgeContext, namespace: str, *, shelf: NoteRepository, agents: Agents, chains: ChainLocks
+        self, context: KnowledgeContext, namespace: str, *, shelf: NoteRepository, agents: Agents, chains: ChainLocks
     ) -> None:
-        self._minds = minds
-        self._embedder = minds.embedder_of(namespace)
+        self._context = context
+        self._embedder = context.embedder_of(namespace)
         self._shelf = shelf
         self._agents = agents
         self._chains = chains
@@ -165,7 +165,7 @@ class ConflictResolver:
             note: the new one.
             vector: its own; without one it resembles nothing.
         """
-        settings = self._minds.settings
+        settings = self._context.settings
         if vector is None:
             return LinkedNotes((), UserNotesVersion(note.app_id, note.user_id, 0))
         near, seen = await self._shelf.near(
@@ -178,7 +178,7 @@ class ConflictResolver:
         )
         best = rank_links(
             (each for each in near if each.note.id != note.id),
-            now=self._minds.clock.now(),
+            now=self._context.clock.now(),
             threshold=thresholds_of(settings, "" if self._embedder is None else self._embedder.name).link,
             number=settings.synthesis_links,
         )
@@ -333,14 +333,14 @@ class ConflictResolver:
         try:
             check_facts_preserved([note.memory_note for note in (new, *updated)], written.note)
         except InvalidError as error:
-            self._minds.counters.increment(USELESS_ANSWERS, part="consolidate")
+            self._context.counters.increment(USELESS_ANSWERS, part="consolidate")
             return SuccessorDraft(None, f"the consolidation was rejected: {error}"[:500])
         vector, reason = await self.useful(
             "embed", lambda: self.embed(written.note), is_last=case.is_last, else_="no consolidation could be made"
         )
         if vector is None:
             return SuccessorDraft(None, reason or "the consolidation means nothing to the embedder")
-        now = self._minds.clock.now()
+        now = self._context.clock.now()
         return SuccessorDraft(NewNote(build_successor(new, updated, text=written.note, now=now), vector))
 
     async def _consolidated(
@@ -384,7 +384,7 @@ class ConflictResolver:
             failure: Exception = error
         except Exception as error:  # noqa: BLE001  # whatever a model does, the new note is stored
             failure = error
-        self._minds.counters.increment(USELESS_ANSWERS, part=part)
+        self._context.counters.increment(USELESS_ANSWERS, part=part)
         _logger.warning("%s: no answer that is of use; %s", part, else_, exc_info=failure)
         return None, f"{part} failed ({type(failure).__name__}: {str(failure)[:200]}); {else_}"
 

@@ -28,14 +28,14 @@ class NoteSearch:
     """Queries of the notes of a namespace.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
         shelf: where notes are kept.
     """
 
-    def __init__(self, minds: KnowledgeContext, scope: Scope, *, shelf: NoteRepository) -> None:
-        self._minds = minds
-        self._embedder = minds.embedder_of(scope.identity.namespace)
+    def __init__(self, context: KnowledgeContext, scope: Scope, *, shelf: NoteRepository) -> None:
+        self._context = context
+        self._embedder = context.embedder_of(scope.identity.namespace)
         self._shelf = shelf
 
     async def query(  # narrows and thresholds, all with defaults
@@ -74,7 +74,7 @@ class NoteSearch:
             AccessDeniedError, UnavailableError, LimitedError, ConfigError: as reading, and as the embedder.
         """
         check_id("app_id", app_id)
-        settings = self._minds.settings
+        settings = self._context.settings
         number = settings.synthesis_results if n is None else _check_number(n)
         usual = thresholds_of(settings, "" if self._embedder is None else self._embedder.name)
         recall_from = usual.recall if recall_threshold is None else recall_threshold
@@ -96,7 +96,7 @@ class NoteSearch:
         )
         return rank_hits(
             near,
-            now=self._minds.clock.now(),
+            now=self._context.clock.now(),
             recall=recall_from,
             threshold=score_from,
             number=number,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from sharedmem.coordination.context import CoordinationContext
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Note
 from sharedmem.providers.extractive import ExtractiveSummarizer
@@ -42,36 +41,34 @@ class SynthesisServices:
     """Who does the work behind `store.synthesis`.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
-        ground: what the hub lends to locks and queues.
     """
 
-    def __init__(self, minds: KnowledgeContext, scope: Scope, ground: CoordinationContext) -> None:
-        self._minds = minds
+    def __init__(self, context: KnowledgeContext, scope: Scope) -> None:
+        self._context = context
         self._scope = scope
-        self._ground = ground
-        self.shelf = RedisNoteRepository(minds, scope)
-        self.agents: Agents = select_agents(minds.model)
-        self.chains = ChainLocks(scope, ground)
-        self.desk = TaskIntake(minds, scope, ground)
-        self.webhooks = Webhooks(minds, scope, ground)
-        self.asking = NoteSearch(minds, scope, shelf=self.shelf)
+        self.shelf = RedisNoteRepository(context, scope)
+        self.agents: Agents = select_agents(context.model)
+        self.chains = ChainLocks(scope, context)
+        self.desk = TaskIntake(context, scope)
+        self.webhooks = Webhooks(context, scope)
+        self.asking = NoteSearch(context, scope, shelf=self.shelf)
         self.evolution = Evolution(
-            self.shelf, self.chains, minds.clock, self.embed, actor=scope.identity.name, permit=self.permit
+            self.shelf, self.chains, context.clock, self.embed, actor=scope.identity.name, permit=self.permit
         )
-        self.pipeline = Pipeline(minds, scope, ground, shelf=self.shelf, agents=self.agents, chains=self.chains)
+        self.pipeline = Pipeline(context, scope, shelf=self.shelf, agents=self.agents, chains=self.chains)
 
     @cached_property
     def archives(self) -> ChainArchiveStore:
         """Where notes lie that were put away."""
-        return ChainArchiveStore(self._minds.blobs, self._scope.identity.namespace)
+        return ChainArchiveStore(self._context.blobs, self._scope.identity.namespace)
 
     @property
     def archiver(self) -> ChainArchiver:
         """Who puts notes away."""
         return ChainArchiver(
-            self._minds,
+            self._context,
             shelf=self.shelf,
             chains=self.chains,
             archives=self.archives,
@@ -97,7 +94,7 @@ class SynthesisServices:
             shelf=self.shelf,
             chains=self.chains,
             archives=self.archives,
-            clock=self._minds.clock,
+            clock=self._context.clock,
             permit=self.permit,
         )
 
@@ -107,15 +104,15 @@ class SynthesisServices:
 
         def make() -> SynthesisWorker:
             own = self._requester(SHARED_SCOPE)
-            worker = SynthesisWorker(self._minds, desk=own.desk, requester=self._requester, webhooks=own.webhooks)
-            self._minds.endings.append(worker.close)
+            worker = SynthesisWorker(self._context, desk=own.desk, requester=self._requester, webhooks=own.webhooks)
+            self._context.endings.append(worker.close)
             return worker
 
-        return self._minds.shared(SynthesisWorker, self._scope.identity.namespace, make)
+        return self._context.shared(SynthesisWorker, self._scope.identity.namespace, make)
 
     def _requester(self, actor: str) -> ActorServices:
         scope = self._scope.acting_as(actor)
-        parts = SynthesisServices(self._minds, scope, self._ground)
+        parts = SynthesisServices(self._context, scope)
         return ActorServices(scope, parts.desk, parts.pipeline, parts.webhooks)
 
     def permit(self, note: Note) -> None:
@@ -128,5 +125,5 @@ class SynthesisServices:
 
     async def embed(self, text: str) -> Vector | None:
         """The vector of a text; None when it has no meaning, or there is no embedder."""
-        embedder = self._minds.embedder_of(self._scope.identity.namespace)
+        embedder = self._context.embedder_of(self._scope.identity.namespace)
         return None if embedder is None else await embed_note(embedder, text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from sharedmem.coordination.context import CoordinationContext
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import (
     ArchiveReport,
@@ -50,20 +49,20 @@ class SynthesisBase(ProcessBound):
     """Notes of one namespace, seen with the rights of one actor.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
         parts: who does the work.
     """
 
-    def __init__(self, minds: KnowledgeContext, scope: Scope, parts: SynthesisServices) -> None:
-        self._minds = minds
+    def __init__(self, context: KnowledgeContext, scope: Scope, parts: SynthesisServices) -> None:
+        self._context = context
         self._scope = scope
         self._parts = parts
         self._namespace = scope.identity.namespace
 
     @property
     def _counters(self) -> Counters:
-        return self._minds.counters
+        return self._context.counters
 
     def _permit(self, need: Need) -> None:
         """Refuse who may not read or write the namespace's notes.
@@ -284,7 +283,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
             app_id=app_id,
             user_id=user_id,
             session_id=session_id,
-            messages=check_messages(messages, self._minds.settings),
+            messages=check_messages(messages, self._context.settings),
             callback_url=callback_url,
         )
         return await self._put(request, task_id)
@@ -313,7 +312,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
             app_id=app_id,
             user_id=user_id,
             session_id=session_id,
-            messages=check_messages(_to_messages(messages), self._minds.settings),
+            messages=check_messages(_to_messages(messages), self._context.settings),
             callback_url=callback_url,
         )
         return await self._put(request, task_id)
@@ -344,7 +343,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
             app_id=app_id,
             user_id=user_id,
             mode=mode,
-            messages=check_messages(_to_messages(messages), self._minds.settings),
+            messages=check_messages(_to_messages(messages), self._context.settings),
             callback_url=callback_url,
         )
         if callback_url is not None:
@@ -375,7 +374,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
         """
         self.start()
         return Batcher(
-            self._minds,
+            self._context,
             self._scope,
             self._parts.desk,
             app_id=app_id,
@@ -634,31 +633,31 @@ class Synthesis(NoteMaintenance, SynthesisBase):
         Raises:
             UnavailableError: the server or the embedder cannot be reached.
         """
-        await self._minds.notes.ensure(self._namespace)
-        embedder = self._minds.embedder_of(self._namespace)
+        await self._context.notes.ensure(self._namespace)
+        embedder = self._context.embedder_of(self._namespace)
         if embedder is not None:
             await embedder.embed(["warm up"])
         return True
 
     async def get_connection_pool_stats(self) -> PoolStats:
         """How this hub is connected to Redis. No round trip."""
-        line = self._minds.line
+        line = self._context.client
         return PoolStats(
             mode="multiplexed" if line.is_multiplexed else "pool",
-            max_connections=self._minds.settings.max_connections,
+            max_connections=self._context.settings.max_connections,
             open_connections=line.load.open,
             active=line.load.waiting,
         )
 
 
-def build_synthesis(minds: KnowledgeContext, scope: Scope, ground: CoordinationContext) -> Synthesis:
+def build_synthesis(context: KnowledgeContext, scope: Scope) -> Synthesis:
     """The synthesis of a namespace, with the rights of an actor. No round trip.
 
     Raises:
         UnsupportedError: the extra `synthesis` is missing, or what the settings name is not installed.
     """
     check_fuzzy_matching()
-    return Synthesis(minds, scope, SynthesisServices(minds, scope, ground))
+    return Synthesis(context, scope, SynthesisServices(context, scope))
 
 
 def _to_messages(said: ConversationInput) -> Sequence[SynthesisMessage | Mapping[str, object]]:

@@ -11,7 +11,6 @@ import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
 from sharedmem.config import Settings
-from sharedmem.coordination.context import CoordinationContext
 from sharedmem.coordination.queues.base import check_dedup_id
 from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
 from sharedmem.errors import InvalidError
@@ -208,33 +207,31 @@ class TaskIntake:
     """Where synthesis is asked for things, and where it is said how far they are.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
-        ground: what the hub lends to queues.
         backoff: pauses between attempts, in seconds: (at first, at most).
         visibility: seconds after which a task of a worker that died is somebody else's.
     """
 
     def __init__(
         self,
-        minds: KnowledgeContext,
+        context: KnowledgeContext,
         scope: Scope,
-        ground: CoordinationContext,
         *,
         backoff: tuple[float, float] = _BACKOFF_S,
         visibility: float = _VISIBILITY_S,
     ) -> None:
-        self._settings = minds.settings
+        self._settings = context.settings
         self._scope = scope
-        self._mutations = DataScripts(minds.sender)
+        self._mutations = DataScripts(context.executor)
 
         def queue_of(scope: Scope) -> TaskQueue:
-            return Queues(ground, scope).queue(
+            return Queues(context, scope).queue(
                 QUEUE,
                 visibility=visibility,
-                max_attempts=minds.settings.synthesis_attempts,
+                max_attempts=context.settings.synthesis_attempts,
                 backoff=backoff,
-                result_ttl=minds.settings.synthesis_result_s,
+                result_ttl=context.settings.synthesis_result_s,
             )
 
         self._queue_of = queue_of

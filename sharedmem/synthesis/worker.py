@@ -57,7 +57,7 @@ class SynthesisWorker:
     the last attempt a model is done without. What fails even then lies with the dead letters, with its reason.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         desk: where the tasks are.
         requester: what does the tasks of an actor, by its name.
         webhooks: makes the calls to those who wanted to be told; None makes none.
@@ -66,18 +66,18 @@ class SynthesisWorker:
 
     def __init__(
         self,
-        minds: KnowledgeContext,
+        context: KnowledgeContext,
         *,
         desk: TaskIntake,
         requester: Callable[[str], ActorServices],
         webhooks: TaskAnnouncer | None = None,
         concurrency: int | None = None,
     ) -> None:
-        self._minds = minds
+        self._context = context
         self._desk = desk
         self._requester = requester
         self._webhooks = webhooks
-        self._concurrency = minds.settings.synthesis_concurrency if concurrency is None else concurrency
+        self._concurrency = context.settings.synthesis_concurrency if concurrency is None else concurrency
         self._hands: set[asyncio.Task[None]] = set()
         self._busy: set[asyncio.Task[None]] = set()
         self._drains = False
@@ -102,7 +102,7 @@ class SynthesisWorker:
             UsageError: the hub is closed.
         """
         if self._concurrency and not self._drains and (self._work is None or self._work.done):
-            self._work = self._minds.background.start("synthesize memories", self.run())
+            self._work = self._context.background.start("synthesize memories", self.run())
 
     async def run(self) -> None:
         """Work on tasks, and make the calls of webhooks, until it is drained; while the server is away it waits.
@@ -116,7 +116,7 @@ class SynthesisWorker:
         calls = None
         if self._webhooks is not None:
             work = self._webhooks.work(concurrency=_CALLS_AT_ONCE)
-            calls = self._minds.background.start("call webhooks", work)
+            calls = self._context.background.start("call webhooks", work)
         self._hands = {asyncio.create_task(self._work_on()) for _ in range(self._concurrency)}
         self._rests.clear()
         try:
@@ -194,7 +194,7 @@ class SynthesisWorker:
         """Wait while no tasks can be had; raise what does not pass by waiting."""
         if not isinstance(error, UnavailableError):
             raise error
-        await self._minds.clock.sleep(error.retry_after)
+        await self._context.clock.sleep(error.retry_after)
 
     # -- a task
 
@@ -220,7 +220,7 @@ class SynthesisWorker:
     async def _result(self, requester: ActorServices, request: TaskPayload, turn: TaskAttempt) -> dict[str, object]:
         if not isinstance(request, FlushBatchTask):
             return await requester.pipeline.do(request, turn)
-        batcher = open_batcher(self._minds, requester.scope, requester.desk, request)
+        batcher = open_batcher(self._context, requester.scope, requester.desk, request)
         return {"tasks": await batcher.flush(request.batch)}
 
     async def _not_done(
@@ -237,7 +237,7 @@ class SynthesisWorker:
             await self._desk.queue.retry(task, error=str(error), delay=pause_s)
 
     def _count(self, request: TaskPayload, outcome: str) -> None:
-        self._minds.counters.increment(TASKS_METRIC, kind=request.kind, outcome=outcome)
+        self._context.counters.increment(TASKS_METRIC, kind=request.kind, outcome=outcome)
 
     def __repr__(self) -> str:
         state = "draining" if self._drains else "running" if self._hands else "idle"

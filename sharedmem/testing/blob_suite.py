@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 
+from sharedmem.blobs.blobs import BlobReference, Blobs, BlobStore
 from sharedmem.clock import new_id
-from sharedmem.data.blobs import BlobReference, Blobs, BlobStore
 from sharedmem.errors import NotFoundError
 from sharedmem.testing.pytest_required import pytest
 

@@ -17,6 +17,7 @@ from support.waiting import wait_until
 
 from sharedmem import ClaimLostError, Hub, InvalidError, Present, ResultNotKeptError, Settings, SharedMemoryStore
 from sharedmem.clock import SystemClock
+from sharedmem.coordination.lease_renewal import lease_renewer
 from sharedmem.sync import Hub as SyncHub
 from sharedmem.testing import ManualClock, fake_hub
 
@@ -83,14 +84,14 @@ async def is_begun(job: Job, times: int = 1) -> None:
 
 async def waits(hub: Hub) -> None:
     """Return when somebody stands in line."""
-    wakeups = hub._open_context().ground.wakeups
+    wakeups = hub._require_open().context.wait_notifier
     await wait_until(lambda: bool(wakeups._waiters), description="somebody waits")
     await wait_until(lambda: bool(cast("ManualClock", hub._clock)._sleepers), description="it sleeps")
 
 
 async def crash(hub: Hub) -> None:
     """Let a process hang: nothing of it is heard any more."""
-    keeper = hub._open_context().ground.lease_renewer
+    keeper = lease_renewer(hub._require_open().context)
     assert keeper._work is not None
     await keeper._work.stop()
 
@@ -216,7 +217,7 @@ async def test_a_call_that_gets_lost_is_made_up_for_by_a_look(
     await is_begun(job)
     second = started(bob, job)
     await waits(hubs[1])
-    monkeypatch.setattr(hubs[1]._open_context().ground.wakeups, "hear", lambda *_: None)
+    monkeypatch.setattr(hubs[1]._require_open().context.wait_notifier, "hear", lambda *_: None)
     job.may_end.set()
     assert await first == "done"
     assert not second.done()

@@ -327,7 +327,7 @@ async def test_a_namespace_that_never_was_has_no_archive(fake: Hub, tmp_path: Pa
 async def test_what_is_not_ours_is_left_out_and_told(fake: Hub, research: SharedMemoryStore, tmp_path: Path) -> None:
     await research.write("plan", 1)
     await drained(fake)
-    line = research._means.line
+    line = research._context.client
     await line.call("ZADD", "sm:{research}:shared:ranks", 1, "a")
     await line.call("SET", b"sm:{research}:shared:\xff", "x")
     await line.call("HSET", "sm:{research}:shared:odd", b"\xff", "x")

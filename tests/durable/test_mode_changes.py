@@ -238,7 +238,7 @@ async def test_what_has_expired_is_not_listed_although_the_tier_has_not_heard_of
     store = hub.store("facts")
     await store.write("it", 1)
     await hub.durable.drain("facts")
-    parts: Any = hub._open_context()
+    parts: Any = hub._require_open()
     await parts.tier.drainer._worker.stop()
     await store.expire("it", 60)
 
@@ -251,7 +251,7 @@ async def test_what_is_carried_while_a_namespace_is_cleared_is_cleared_too(hub: 
     store = hub.store("facts")
     await store.write("old", 1)
     await hub.durable.drain("facts")
-    parts: Any = hub._open_context()
+    parts: Any = hub._require_open()
     stage = parts.tier.store = PausableDurable(parts.tier.store)
     await store.write("new", 1)
 
@@ -277,7 +277,7 @@ async def test_what_was_saved_from_expiring_is_not_purged_before_the_tier_has_he
     await fill_list(store, [1, 2])
     await store.expire("it", 100)
     await hub.durable.drain("facts")
-    drainer = hub._open_context().tier.drainer  # type: ignore[union-attr]  # it is there
+    drainer = hub._require_open().tier.drainer  # type: ignore[union-attr]  # it is there
     await drainer._worker.stop()
     clock.advance(50)
     await store.persist("it")

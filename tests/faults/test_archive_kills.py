@@ -218,11 +218,11 @@ async def test_an_import_that_meets_a_clearing_can_be_run_again(tmp_path: Path) 
         await hub.archive.export("research", tmp_path / "a.jsonl")
         await store.delete("plan")
         clock = store._scope.home.clock
-        await store._means.mutations.namespace_close(clock, lease_ms=60_000)
+        await store._mutations.namespace_close(clock, lease_ms=60_000)
 
         with pytest.raises(UnavailableError, match="being cleared"):
             await hub.archive.import_(tmp_path / "a.jsonl")
-        await store._means.mutations.namespace_close(clock, lease_ms=0)
+        await store._mutations.namespace_close(clock, lease_ms=0)
         await hub.archive.import_(tmp_path / "a.jsonl")
 
         assert await store.read("plan") == 1

@@ -63,7 +63,7 @@ async def trace_of(mutator: Mutator, hub: Hub, direct: Hub, raw: Redis, namespac
 
 
 async def keys_of(hub: Hub, namespace: str) -> list[str]:
-    pages = hub._open_context().tier.store.iterate(namespace, heads_only=True)  # type: ignore[union-attr]  # it is there
+    pages = hub._require_open().tier.store.iterate(namespace, heads_only=True)  # type: ignore[union-attr]  # it is there
     return [record.key async for page in pages for record in page]
 
 

@@ -359,7 +359,7 @@ async def test_subscriptions_that_come_and_go_while_connections_are_reset_leave_
 async def test_a_connection_that_dies_in_silence_is_noticed_and_told(
     direct: SharedMemoryStore, shaken: SharedMemoryStore, proxy: ChaosProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pubsub, "_QUIET_S", 0.1)
+    monkeypatch.setattr(pubsub, "_PING_AFTER_S", 0.1)
     heard: list[object] = []
     await shaken.subscribe("news", heard.append, on_missed=heard.append)
 

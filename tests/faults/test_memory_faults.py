@@ -55,8 +55,8 @@ async def test_while_the_provider_is_down_words_find_what_is_added_and_meaning_d
 async def test_a_provider_that_hangs_holds_nobody_up(
     monkeypatch: pytest.MonkeyPatch, memory: Memories, provider: FaultyEmbedder
 ) -> None:
-    monkeypatch.setattr(query_embedding, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(embedding_queue, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(query_embedding, "QUERY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(embedding_queue, "EMBED_TIMEOUT_S", 0.05)
     provider.open.clear()
 
     added = await memory.add(ZEBRA)

@@ -164,7 +164,7 @@ async def test_what_others_write_meanwhile_is_not_reported(graph: Graph) -> None
 async def test_a_lost_index_is_reported_and_written_anew(in_redis: tuple[Graph, RedisBackend], part: str) -> None:
     graph, backend = in_redis
     right = await read_all_facts(graph)
-    await backend._line.call("DEL", backend._part(GROUP, part))
+    await backend._client.call("DEL", backend._part(GROUP, part))
 
     found = await graph.check(group_id=GROUP)
     await graph.check(group_id=GROUP, repair=True)
@@ -189,7 +189,7 @@ async def test_an_index_entry_of_no_record_is_reported_and_removed(
     in_redis: tuple[Graph, RedisBackend], part: str, entry: str
 ) -> None:
     graph, backend = in_redis
-    await backend._line.call("ZADD", backend._part(GROUP, part), 0, entry.format("0" * 18))
+    await backend._client.call("ZADD", backend._part(GROUP, part), 0, entry.format("0" * 18))
 
     found = await graph.check(group_id=GROUP)
     await graph.check(group_id=GROUP, repair=True)
@@ -203,7 +203,7 @@ async def test_an_entity_without_a_record_is_reported_and_has_one_again(
 ) -> None:
     graph, backend = in_redis
     anna = await graph.entity("Anna Berg", group_id=GROUP)
-    await backend._line.call("DEL", backend._record(f"{GROUP}/n/{anna.id}"))
+    await backend._client.call("DEL", backend._record(f"{GROUP}/n/{anna.id}"))
 
     found = await graph.check(group_id=GROUP)
     await graph.check(group_id=GROUP, repair=True)

@@ -209,16 +209,16 @@ async def test_a_merge_with_what_lives_for_ever_lives_for_ever(memory: Memories,
 
     await memory.add(HARBOUR)
 
-    item, minds = await item_of(memory, first.id), memory._minds
+    item, minds = await item_of(memory, first.id), memory._context
     assert (item.memory_type, item.ttl) == ("long-term", -1)
-    assert await minds.line.call("TTL", minds.keyspace.record("memory", namespace, first.id)) == -1
+    assert await minds.client.call("TTL", minds.keyspace.record("memory", namespace, first.id)) == -1
 
 
 async def test_what_has_expired_is_added_anew(hub: Hub, memory: Memories, namespace: str) -> None:
     first = await memory.add(HARBOUR, ttl=60)
-    minds = memory._minds
+    minds = memory._context
     # As an expiry does it: without a word to anybody.
-    await minds.line.call("DEL", minds.keyspace.record("memory", namespace, first.id))
+    await minds.client.call("DEL", minds.keyspace.record("memory", namespace, first.id))
 
     again = await memory.add(HARBOUR)
     third = await memory.add(HARBOUR)

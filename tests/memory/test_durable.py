@@ -226,7 +226,7 @@ async def test_a_tier_that_cannot_be_asked_after_a_loss_is_told_and_nothing_is_a
 ) -> None:
     await store.memory.add("the harbour master owns the tide table")
     await lose_everything(hub)
-    await hub._open_context().tier.store.close()  # type: ignore[union-attr]  # there is one
+    await hub._require_open().tier.store.close()  # type: ignore[union-attr]  # there is one
 
     with pytest.raises(UnavailableError):
         await store.memory.search("tide table")

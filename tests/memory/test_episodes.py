@@ -189,6 +189,6 @@ class Parrot:
 
 
 async def test_another_finder_can_take_the_place_of_the_substring(store: SharedMemoryStore) -> None:
-    episodes = Episodes(store._ground, store._scope, finder=Parrot())
+    episodes = Episodes(store._context, store._scope, finder=Parrot())
 
     assert await episodes.retrieve("tides", k=2, filters={"session": "s1"}) == ["tides 2 s1"]

@@ -63,7 +63,7 @@ async def test_whoever_keeps_an_index_is_told_of_a_namespace_that_was_cleared(hu
     async def forget(cleared: str) -> None:
         told.append(cleared)
 
-    hub.store(namespace)._means.clear_hooks.append(forget)
+    hub.store(namespace)._context.clear_hooks.append(forget)
     await hub.store(namespace).write("note", 1)
 
     await hub.store(namespace, actor="ada").clear()

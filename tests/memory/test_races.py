@@ -24,7 +24,7 @@ async def hub(redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
 
 async def all_of(hub: Hub, namespace: str) -> list[tuple[str, int]]:
     """(text, occurrences) of every memory of a namespace."""
-    index = hub.store(namespace).memory._minds.memories
+    index = hub.store(namespace).memory._context.memories
     await index.ensure(namespace)
     memory = hub.store(namespace).memory
     found: list[tuple[str, int]] = []

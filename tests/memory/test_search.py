@@ -107,7 +107,7 @@ async def moody_hub(embedder: Moody) -> AsyncIterator[Hub]:
     ("mood", "reason"), [("down", "it is down"), ("slow", "did not answer"), ("blank", "no meaning")]
 )
 async def test_recall_goes_on_by_words_and_says_so(monkeypatch: pytest.MonkeyPatch, mood: str, reason: str) -> None:
-    monkeypatch.setattr(query_embedding, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(query_embedding, "QUERY_TIMEOUT_S", 0.05)
     embedder = Moody()
     async with moody_hub(embedder) as hub:
         memory = hub.store("team").memory

@@ -108,7 +108,7 @@ async def test_a_merge_that_is_taken_back_splits(memory: Memories) -> None:
     undone = await memory.undo(first.id)
 
     assert (undone.content, undone.tags, undone.metadata, undone.occurrences) == (HARBOUR, ("a",), {"n": 1}, 1)
-    index = memory._minds.memories
+    index = memory._context.memories
     from sharedmem.memory.filters import to_index_filter
     from sharedmem.models import MemoryFilter
 
@@ -209,11 +209,11 @@ async def test_what_expires_leaves_nothing_behind(settings: Settings) -> None:
         clock.advance(100_000)
         await memory.add_many([f"newer {n}" for n in range(40)], dedup=False)
 
-        desk, line = memory._desk, memory._minds.line
+        desk, line = memory._desk, memory._context.client
         assert await line.call("ZCARD", desk._common[0]) == 85
         assert await line.call("HLEN", desk._common[1]) == 85
         assert await line.call("ZCARD", desk._common[2]) == 0
-        assert await line.call("ZCARD", memory._minds.keyspace.record_item("memory", "ns", "turns", "t")) == 5
+        assert await line.call("ZCARD", memory._context.keyspace.record_item("memory", "ns", "turns", "t")) == 5
 
 
 async def test_changes_are_announced_with_the_memory_s_name(hub: Hub, memory: Memories, namespace: str) -> None:
@@ -222,7 +222,7 @@ async def test_changes_are_announced_with_the_memory_s_name(hub: Hub, memory: Me
     await memory.update(added.id, tags=("x",))
     await memory.delete(added.id)
 
-    entries = await memory._minds.line.call("XRANGE", memory._minds.keyspace.space(namespace).changes, "-", "+")
+    entries = await memory._context.client.call("XRANGE", memory._context.keyspace.space(namespace).changes, "-", "+")
 
     assert isinstance(entries, list)
     fields = [entry[1] for entry in entries if isinstance(entry, list)]

@@ -126,8 +126,8 @@ async def test_how_long_it_lives_goes_by_its_type(
     added = await memory.add("something", **fields)
 
     item = await item_of(memory, added.id)
-    minds = memory._minds
-    left = await minds.line.call("TTL", minds.keyspace.record("memory", namespace, added.id))
+    minds = memory._context
+    left = await minds.client.call("TTL", minds.keyspace.record("memory", namespace, added.id))
     assert (item.memory_type, item.ttl) == (kind, ttl)
     assert left == -1 if ttl == -1 else ttl - 5 < left <= ttl  # type: ignore[operator]  # a number
 
@@ -332,9 +332,9 @@ async def test_short_term_becomes_long_term_when_it_is_critical(memory: Memories
 
     changed = await memory.update(added.id, importance="critical")
 
-    minds = memory._minds
+    minds = memory._context
     assert (changed.memory_type, changed.ttl) == ("long-term", -1)
-    assert await minds.line.call("TTL", minds.keyspace.record("memory", namespace, added.id)) == -1
+    assert await minds.client.call("TTL", minds.keyspace.record("memory", namespace, added.id)) == -1
 
 
 # -- deleting ---------------------------------------------------------------------------------------------

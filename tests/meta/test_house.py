@@ -26,6 +26,8 @@ LAYERS = (
     ("models", "config", "runtime"),
     ("text",),
     ("redis", "embedded"),
+    ("blobs",),
+    ("context",),
     ("data", "coordination", "search", "providers", "durable"),
     ("archive", "decisions", "episodes", "knowledge_context"),
     ("index_maintenance",),
@@ -47,7 +49,7 @@ STARTS_THE_OTHERS = {"faces.cli.serve"}
 # Third party -> the parts of sharedmem that may know it ("" = all).
 DOORS: dict[str, tuple[str, ...]] = {
     "Stemmer": ("text.analysis",),
-    "azure": ("durable", "data.azure_blobs", "providers.endpoint"),
+    "azure": ("durable", "blobs.azure", "providers.endpoint"),
     "backports": ("archive.frames",),
     "compression": ("archive.frames",),
     "dateparser": ("graph.extraction",),

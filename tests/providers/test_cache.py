@@ -190,9 +190,9 @@ class Team:
     """Hubs of one namespace, each with a process cache of its own."""
 
     def __init__(self, hub: Hub, slow: Slow, counters: Counters) -> None:
-        parts = hub._open_context()
-        self.line: RedisClient = parts.connection.line
-        self.keyspace: KeySpace = parts.keyspace
+        parts = hub._require_open()
+        self.line: RedisClient = parts.connection.client
+        self.keyspace: KeySpace = parts.context.keyspace
         self.slow = slow
         self.counters = counters
 

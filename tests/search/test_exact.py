@@ -38,8 +38,8 @@ def clock() -> ManualClock:
 async def fake_line(clock: ManualClock) -> AsyncIterator[RedisClient]:
     """A line to fakeredis, whose time is the clock's."""
     connection = await connect_to_fake()(Settings(), clock)
-    yield connection.line
-    await connection.line.close()
+    yield connection.client
+    await connection.client.close()
 
 
 class TestExactIndexOnFakeredis(IndexSuite):
@@ -48,8 +48,8 @@ class TestExactIndexOnFakeredis(IndexSuite):
     @pytest.fixture
     async def line(self) -> AsyncIterator[RedisClient]:
         connection = await connect_to_fake()(Settings(), SystemClock())
-        yield connection.line
-        await connection.line.close()
+        yield connection.client
+        await connection.client.close()
 
     @pytest.fixture
     def index(self, line: RedisClient, keyspace: KeySpace, suite_family: RecordFamily) -> ExactIndex:
@@ -61,8 +61,8 @@ class TestExactIndexOnAServer(IndexSuite):
 
     @pytest.fixture
     def line(self, hub: Hub) -> RedisClient:
-        assert hub._parts is not None
-        return hub._parts.connection.line
+        assert hub._opened is not None
+        return hub._opened.connection.client
 
     @pytest.fixture
     def index(self, line: RedisClient, keyspace: KeySpace, suite_family: RecordFamily) -> ExactIndex:

@@ -93,10 +93,10 @@ async def both_over(line: RedisClient, *, on_cluster: bool = True) -> AsyncItera
 
 @pytest.fixture
 def line(hub: Hub) -> RedisClient:
-    assert hub._parts is not None
+    assert hub._opened is not None
     if not hub.powers.search:
         pytest.skip("this server has no query engine")
-    return hub._parts.connection.line
+    return hub._opened.connection.client
 
 
 async def fill(shelf: IndexedNamespace, documents: Sequence[Document]) -> None:

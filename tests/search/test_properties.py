@@ -154,7 +154,7 @@ def world(redis_url: str) -> Iterator[World]:
 
 @asynccontextmanager
 async def _shelved(world: World, items: list[Item]) -> AsyncIterator[IndexedNamespace]:
-    shelf = IndexedNamespace(world.searched._line, world.searched._keyspace, FAMILY, f"mine-{new_id(6)}")
+    shelf = IndexedNamespace(world.searched._client, world.searched._keyspace, FAMILY, f"mine-{new_id(6)}")
     try:
         for number, item in enumerate(items):
             await shelf.put(f"n{number}", item.text, user=item.user, tags=item.tags, at=item.at, vector=direction(1))
@@ -207,7 +207,7 @@ def test_words_that_nobody_has_analysed_harm_nobody(world: World, terms: list[st
 )
 def test_any_key_is_found_in_its_namespace_alone(world: World, id_: str, namespace: str) -> None:
     async def search() -> None:
-        shelf = IndexedNamespace(world.searched._line, world.searched._keyspace, FAMILY, namespace)
+        shelf = IndexedNamespace(world.searched._client, world.searched._keyspace, FAMILY, namespace)
         try:
             await shelf.put(id_, "apple", vector=direction(1))
             found = await world.searched.search(namespace, IndexQuery(query_terms("apple"), direction(1)))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.azurite_emulator import Azurite, azurite
 
+from sharedmem.blobs.azure import AzureBlobStore
+from sharedmem.blobs.folder import FolderBlobStore
 from sharedmem.clock import new_id
-from sharedmem.data.azure_blobs import AzureBlobStore
-from sharedmem.data.blob_folder import FolderBlobStore
 from sharedmem.testing.blob_suite import BlobSuite
 
 __all__ = ["azurite"]

@@ -15,10 +15,10 @@ import pytest
 from support.azurite_emulator import Azurite, azurite
 
 from sharedmem import AccessDeniedError, ConfigError, NotFoundError, UnavailableError, UnsupportedError
+from sharedmem.blobs.azure import AzureBlobStore
+from sharedmem.blobs.blobs import Blobs
+from sharedmem.blobs.folder import FolderBlobStore
 from sharedmem.clock import new_id
-from sharedmem.data.azure_blobs import AzureBlobStore
-from sharedmem.data.blob_folder import FolderBlobStore
-from sharedmem.data.blobs import Blobs
 
 __all__ = ["azurite"]
 
@@ -124,7 +124,7 @@ async def test_a_file_in_place_of_the_folder_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_lock_that_is_never_given_back_ends_the_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sharedmem.data.blob_folder._PATIENCE_S", 0.05)
+    monkeypatch.setattr("sharedmem.blobs.folder._PATIENCE_S", 0.05)
     store = FolderBlobStore(folder)
     await store.put("n/a", BODY)
 
@@ -165,7 +165,7 @@ async def test_what_cannot_be_removed_now_is_left_to_a_sweep(folder: Path, monke
     reference = await blobs.put("n:a:x", b"json", BODY)
 
     with monkeypatch.context() as broken:
-        broken.setattr("sharedmem.data.blob_folder._PATIENCE_S", 0.05)
+        broken.setattr("sharedmem.blobs.folder._PATIENCE_S", 0.05)
         with FolderBlobStore(folder)._locked():
             await blobs.remove("n:a:x", reference.path)
 

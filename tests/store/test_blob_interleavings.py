@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sharedmem.data.blobs import Blobs
+from sharedmem.blobs.blobs import Blobs
 
 T = TypeVar("T")
 BODY = b"the content"

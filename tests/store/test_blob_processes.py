@@ -11,8 +11,8 @@ from pathlib import Path
 
 from support.blob_processes import NAMESPACE
 
-from sharedmem.data.blob_folder import FolderBlobStore
-from sharedmem.data.blobs import BlobReference, Blobs
+from sharedmem.blobs.blobs import BlobReference, Blobs
+from sharedmem.blobs.folder import FolderBlobStore
 
 TESTS = Path(__file__).resolve().parents[1]
 AGENTS, ROUNDS = 4, 80

@@ -16,9 +16,9 @@ from support.azurite_emulator import Azurite, azurite
 from support.waiting import wait_until
 
 from sharedmem import Hub, NotFoundError, Settings, SharedMemoryStore, UnavailableError, VersionConflictError
+from sharedmem.blobs.azure import AzureBlobStore
+from sharedmem.blobs.gc import BlobGarbageCollector
 from sharedmem.clock import new_id
-from sharedmem.data.azure_blobs import AzureBlobStore
-from sharedmem.data.blob_gc import BlobGarbageCollector
 from sharedmem.testing import fake_hub
 
 __all__ = ["azurite"]
@@ -49,7 +49,7 @@ def store(hub: Hub) -> SharedMemoryStore:
 
 async def names(hub: Hub) -> list[str]:
     """The last parts of all objects there are."""
-    blobs = hub._open_context().means.blobs
+    blobs = hub._require_open().context.blobs
     return sorted([name.rpartition("/")[2] async for name, _ in blobs._store.list("") if name != "lock"])
 
 
@@ -134,7 +134,7 @@ async def test_updates_of_a_large_value_are_all_there(store: SharedMemoryStore) 
 
 async def test_a_value_whose_blob_is_gone_says_so(hub: Hub, store: SharedMemoryStore) -> None:
     await store.write("a", LARGE)
-    await hub._open_context().means.blobs.clear("n")
+    await hub._require_open().context.blobs.clear("n")
 
     with pytest.raises(NotFoundError, match="blob of key 'n:shared:a'"):
         await store.read("a")
@@ -187,7 +187,7 @@ def make_old(folder: Path) -> None:
 
 async def lose(hub: Hub, key: str) -> None:
     """As an expiry does it: nobody is told."""
-    await hub._open_context().means.line.call("DEL", key)
+    await hub._require_open().context.client.call("DEL", key)
 
 
 async def test_a_sweep_removes_the_blobs_of_expired_keys_and_keeps_those_in_use(
@@ -209,8 +209,8 @@ async def test_a_sweep_removes_the_blobs_of_expired_keys_and_keeps_those_in_use(
 
 
 async def test_a_sweep_asks_for_what_is_kept_elsewhere(in_a_folder: Hub, tmp_path: Path) -> None:
-    parts = in_a_folder._open_context()
-    means, store = parts.means, in_a_folder.store("n")
+    parts = in_a_folder._require_open()
+    means, store = parts.context, in_a_folder.store("n")
     await store.write("a", LARGE)
     await store.write("b", OTHER)
     await lose(in_a_folder, "sm:{n}:shared:a")
@@ -223,7 +223,7 @@ async def test_a_sweep_asks_for_what_is_kept_elsewhere(in_a_folder: Hub, tmp_pat
         return key == "n:shared:a"
 
     sweeper = BlobGarbageCollector(
-        means.line, parts.keyspace, means.blobs, means.background, means.clock, refers_elsewhere=refers
+        means.client, parts.context.keyspace, means.blobs, means.background, means.clock, refers_elsewhere=refers
     )
 
     assert await sweeper.sweep("n") == 1
@@ -266,8 +266,8 @@ async def one_is_left(hub: Hub) -> bool:
 
 
 async def test_a_sweep_that_cannot_ask_removes_nothing(in_a_folder: Hub, tmp_path: Path) -> None:
-    parts = in_a_folder._open_context()
-    means = parts.means
+    parts = in_a_folder._require_open()
+    means = parts.context
     await in_a_folder.store("n").write("a", LARGE)
     await lose(in_a_folder, "sm:{n}:shared:a")
     make_old(tmp_path)
@@ -276,7 +276,7 @@ async def test_a_sweep_that_cannot_ask_removes_nothing(in_a_folder: Hub, tmp_pat
         raise UnavailableError("the durable tier", f"it cannot be asked for {key}")
 
     sweeper = BlobGarbageCollector(
-        means.line, parts.keyspace, means.blobs, means.background, means.clock, refers_elsewhere=away
+        means.client, parts.context.keyspace, means.blobs, means.background, means.clock, refers_elsewhere=away
     )
 
     with pytest.raises(UnavailableError, match="n:shared:a"):
@@ -308,7 +308,7 @@ async def test_a_write_succeeds_also_when_what_it_replaced_cannot_be_removed_yet
         await hub.store("n").write("a", LARGE)
         away = AzureBlobStore("azure+http://127.0.0.1:1/account/container", key=azurite.key, folder="x", tries_again=0)
         with monkeypatch.context() as network:
-            network.setattr(hub._open_context().means.blobs, "_store", away)
+            network.setattr(hub._require_open().context.blobs, "_store", away)
             await hub.store("n").write("a", "small")
         await away.close()
 
@@ -325,7 +325,7 @@ async def test_neither_the_hub_nor_its_settings_show_the_key(azurite: Azurite, t
     )
     async with fake_hub(settings=settings) as hub:
         await hub.store("n").write("a", LARGE)
-        blobs = hub._open_context().means.blobs
+        blobs = hub._require_open().context.blobs
         with suppress(NotFoundError):
             await blobs.clear("n")
             await hub.store("n").read("a")

@@ -11,8 +11,8 @@ import random
 import sys
 from pathlib import Path
 
-from sharedmem.data.blob_folder import FolderBlobStore
-from sharedmem.data.blobs import BlobReference, Blobs
+from sharedmem.blobs.blobs import BlobReference, Blobs
+from sharedmem.blobs.folder import FolderBlobStore
 
 NAMESPACE = "agents"
 CONTENTS = [bytes([number]) * (1000 + number) for number in range(2)]

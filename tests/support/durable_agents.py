@@ -255,7 +255,7 @@ _BROKEN: dict[str, Callable[[Durable], Any]] = {
 
 async def install_broken_tier(hub: Hub, what: str) -> None:
     """Give a hub a tier that is broken in some way; as it is by default."""
-    tier: Any = hub._open_context().tier  # a control reaches where no user can
+    tier: Any = hub._require_open().tier  # a control reaches where no user can
     if what:
         tier.drainer._carrier._durable = _BROKEN[what](tier.store)
 

@@ -45,7 +45,7 @@ async def reopen_sqlite(settings: Settings) -> AsyncIterator[SqliteDurable]:
 
 async def durable_live_keys(hub: Hub) -> list[str]:
     """The keys of which the tier has a document that is no tombstone."""
-    tier = hub._open_context().tier
+    tier = hub._require_open().tier
     assert tier is not None
     pages = [page async for page in tier.store.iterate("research", heads_only=True)]
     return [one.key for page in pages for one in page if not one.deleted]

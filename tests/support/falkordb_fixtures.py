@@ -84,7 +84,7 @@ def namespace() -> str:
 
 @pytest.fixture
 def minds(hub: Hub, namespace: str) -> KnowledgeContext:
-    return hub.store(namespace).memory._minds
+    return hub.store(namespace).memory._context
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def connect_holding(held: HeldCommand, server: FakeServer) -> Connect:
 
     async def connect(settings: Settings, clock: Clock) -> Connection:
         connection = await plain(settings, clock)
-        line = connection.line
+        line = connection.client
         transport = _HeldTransport(line._transport, held)
         held_line = RedisClient(
             transport, line._driver, address=line.address, clock=clock, retry_for_s=settings.retry_for_s

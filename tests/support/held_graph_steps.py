@@ -44,7 +44,7 @@ class HeldBackend:
 def hold_backend(graph: Graph, at: int) -> tuple[Graph, HeldBackend]:
     """The same graph on a backend that waits before its call number `at`."""
     backend: Any = HeldBackend(graph._backend, at)
-    return Graph(graph._minds, graph._scope, backend, graph._ways, graph._ground), backend
+    return Graph(graph._context, graph._scope, backend, graph._ways), backend
 
 
 async def run_interleaved(

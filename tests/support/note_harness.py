@@ -32,8 +32,8 @@ class NoteHarness:
         self.clock = clock
         self.minds = store._knowledge_context()
         self.shelf = RedisNoteRepository(self.minds, store._scope)
-        self.chains = ChainLocks(store._scope, store._ground)
-        parts = SynthesisServices(self.minds, store._scope, store._ground)
+        self.chains = ChainLocks(store._scope, store._context)
+        parts = SynthesisServices(self.minds, store._scope)
         self.archives, self.desk = parts.archives, parts.desk
         self.evolution, self.archiver = parts.evolution, parts.archiver
         self.eraser, self.retention = parts.eraser, parts.retention

@@ -65,7 +65,17 @@ class OutboxHarness:
         self.sender = DurableScriptExecutor(line, OperationLedger(clock, retry_for_s=5), self, change_log_length=1000)
         self.keeping = DurableScripts(self.sender)
         self.mutations = DataScripts(self.sender)
-        self.shores = DurableContext(line, self.keyspace, self.keeping, durable, clock, self.background, self.counters)
+        self.shores = DurableContext(
+            client=line,
+            keyspace=self.keyspace,
+            executor=self.sender,
+            background=self.background,
+            counters=self.counters,
+            clock=clock,
+            settings=Settings(),
+            scripts=self.keeping,
+            durable=durable,
+        )
         self.drainer = OutboxRelay(self.shores, cache_ms=CACHE_MS, pace=pace, readmit=self.readmit)
 
     # -- as the senders of scripts see the tier
@@ -191,16 +201,16 @@ async def open_outbox_harness(
     clock = clock or SystemClock()
     connection = await connect(settings, clock)
     try:
-        await connection.line.open()
+        await connection.client.open()
         made = OutboxHarness(
-            connection.line, durable, clock, namespace, through=through, limit=limit, pace=pace or RelayLimits()
+            connection.client, durable, clock, namespace, through=through, limit=limit, pace=pace or RelayLimits()
         )
         try:
             yield made
         finally:
             await made.background.close()
     finally:
-        await connection.line.close()
+        await connection.client.close()
         await connection.leave()
 
 

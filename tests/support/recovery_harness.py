@@ -185,9 +185,9 @@ async def open_recovery_harness(
     clock = clock or SystemClock()
     connection = await connect(settings, clock)
     try:
-        await connection.line.open()
+        await connection.client.open()
         made = RecoveryHarness(
-            connection.line,
+            connection.client,
             durable,
             clock,
             namespace,
@@ -200,7 +200,7 @@ async def open_recovery_harness(
         finally:
             await made.background.close()
     finally:
-        await connection.line.close()
+        await connection.client.close()
         await connection.leave()
 
 

@@ -86,6 +86,6 @@ def make_redis_claim(episode: str, number: int, source: str, target: str, type_:
 
 
 async def keys_left(hub: Hub, namespace: str) -> list[bytes]:
-    line, keyspace = hub._knowledge_context().line, hub._knowledge_context().keyspace
+    line, keyspace = hub._knowledge_context().client, hub._knowledge_context().keyspace
     found = [key async for page in line.scan(keyspace.namespace_glob(namespace), near=None) for key in page]
     return [key for key in found if keyspace.is_in_namespace(key, namespace)]

@@ -45,7 +45,7 @@ async def restore_dump(hub: Hub, held: list[bytes]) -> None:
 
 def client_of(hub: Hub) -> RedisClient:
     """How a hub speaks to its server."""
-    return hub._open_context().means.line  # what an operator does with redis-cli
+    return hub._require_open().context.client  # what an operator does with redis-cli
 
 
 class RedisLosingProxy:

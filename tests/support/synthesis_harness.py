@@ -156,10 +156,10 @@ def make_synthesis_harness(
     concurrency: int = 4,
 ) -> SynthesisHarness:
     """The parts of synthesis on a store."""
-    minds, scope, ground = store._knowledge_context(), store._scope, store._ground
+    minds, scope = store._knowledge_context(), store._scope
     kept = shelf or RedisNoteRepository(minds, scope)
-    desk = TaskIntake(minds, scope, ground, backoff=backoff, visibility=visibility)
-    pipeline = Pipeline(minds, scope, ground, shelf=kept, agents=agents, chains=chains)
+    desk = TaskIntake(minds, scope, backoff=backoff, visibility=visibility)
+    pipeline = Pipeline(minds, scope, shelf=kept, agents=agents, chains=chains)
 
     def requester(_: str) -> ActorServices:
         return ActorServices(scope, desk, pipeline, webhooks)

@@ -65,7 +65,7 @@ async def agree(store: SharedMemoryStore, says: int) -> None:
         return said
 
     panel.judging = judging
-    chains = ChainLocks(store._scope, store._ground, lease_s=LEASE_S)
+    chains = ChainLocks(store._scope, store._context, lease_s=LEASE_S)
     await make_synthesis_harness(store, panel, visibility=VISIBILITY_S, chains=chains).worker.run()
 
 
@@ -79,7 +79,7 @@ async def stall(store: SharedMemoryStore, _: int) -> None:
         return said
 
     panel.judging = for_ever
-    chains = ChainLocks(store._scope, store._ground, lease_s=LEASE_S)
+    chains = ChainLocks(store._scope, store._context, lease_s=LEASE_S)
     await make_synthesis_harness(store, panel, visibility=VISIBILITY_S, chains=chains).worker.run()
 
 

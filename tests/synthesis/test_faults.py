@@ -78,7 +78,7 @@ class Doomed:
 
     async def run(self, fuse: CrashPoint) -> Note:
         kept = RedisNoteRepository(self._store._knowledge_context(), self._store._scope)
-        chains = ChainLocks(self._store._scope, self._store._ground)
+        chains = ChainLocks(self._store._scope, self._store._context)
         mortal = make_synthesis_harness(
             self._store,
             CrashingProxy(self.panel, fuse),

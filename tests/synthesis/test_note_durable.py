@@ -252,7 +252,7 @@ async def test_a_tier_that_is_waited_for_and_away_is_told_and_nothing_is_lost(
         async def away(records: list[DurableRecord]) -> list[Put]:
             raise UnavailableError("the tier", f"it is away, with {len(records)} documents for it")
 
-        monkeypatch.setattr(hub._open_context().tier.store, "put", away)  # type: ignore[union-attr]  # there is one
+        monkeypatch.setattr(hub._require_open().tier.store, "put", away)  # type: ignore[union-attr]  # there is one
         with pytest.raises(DurabilityPendingError):
             await shelf.commit("desk", fresh=[make_fresh_note("b", 1)])
         with pytest.raises(DurabilityPendingError):

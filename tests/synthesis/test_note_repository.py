@@ -200,7 +200,7 @@ class NoteShelfSuite:
         async def chains() -> object:
             minds = hub._knowledge_context()
             key = minds.keyspace.record_item("note", namespace, "chains", "desk")
-            found = await minds.line.call("HGETALL", key)
+            found = await minds.client.call("HGETALL", key)
             return sorted(zip(found[::2], found[1::2], strict=True)) if isinstance(found, list) else found
 
         assert await chains() == [(b"a", b"1 3"), (b"z", b"1 4")]
@@ -377,7 +377,7 @@ class NoteShelfSuite:
 
         async def beside(part: str) -> dict[str, int]:
             key = minds.keyspace.record_item("note", namespace, part, "desk")
-            found = await minds.line.call("HGETALL", key)
+            found = await minds.client.call("HGETALL", key)
             words = [one.decode() for one in found if isinstance(one, bytes)] if isinstance(found, list) else []
             return {field: int(value.split()[0]) for field, value in zip(words[::2], words[1::2], strict=True)}
 
@@ -385,7 +385,7 @@ class NoteShelfSuite:
         assert len(notes) > 5
         assert await beside("users") == Counter(one.user_id for one in notes)
         assert await beside("chains") == Counter(one.chain_id for one in notes)
-        log = await minds.line.call("ZCARD", minds.keyspace.record_log("note", namespace))
+        log = await minds.client.call("ZCARD", minds.keyspace.record_log("note", namespace))
         assert log == len(notes)
         found, _ = await shelf.near("desk", vector(1), k=100)
         assert {hit.note.id for hit in found} == {one.id for one in notes if one.status == "active"}
@@ -396,16 +396,16 @@ class NoteShelfSuite:
         minds = hub._knowledge_context()
         await put_notes(shelf, make_fresh_note("a", 1))
         clock = minds.keyspace.space(namespace).clock
-        last = await minds.line.call("GET", clock)
+        last = await minds.client.call("GET", clock)
         assert isinstance(last, bytes)
-        await minds.line.call("SET", clock, last + b" 9999999999999999")
+        await minds.client.call("SET", clock, last + b" 9999999999999999")
 
         with pytest.raises(UnavailableError, match="being cleared"):
             await shelf.commit("desk", fresh=[make_fresh_note("b", 1)])
         with pytest.raises(UnavailableError, match="being cleared"):
             await shelf.erase("desk", ["a"])
 
-        await minds.line.call("SET", clock, last)
+        await minds.client.call("SET", clock, last)
         assert [one.id for one in await shelf.page("desk")] == ["a"]
 
     async def test_answers_are_remembered_for_a_while(
@@ -416,7 +416,7 @@ class NoteShelfSuite:
         assert await shelf.remembered("desk", ["d1", "d2", "d3"]) == {"d1": b"\x00yes", "d2": b""}
         assert await shelf.remembered("other", ["d1"]) == await shelf.remembered("desk", []) == {}
         (key, _) = sorted(key for key in await keys_left(hub, namespace) if b"$note.answer" in key)
-        left_ms = await hub._knowledge_context().line.call("PTTL", key)
+        left_ms = await hub._knowledge_context().client.call("PTTL", key)
         assert isinstance(left_ms, int)
         assert 0 < left_ms <= 60_000
         with pytest.raises(InvalidError):

@@ -177,7 +177,7 @@ async def as_before(hub: Hub, namespace: str, count: int = 3) -> None:
     await put_notes(open_note_repository(hub, namespace), *made, app=SHOP)
     minds = hub._knowledge_context()
     keys = [minds.keyspace.record("note", namespace, f"{SHOP}/n{number}") for number in range(count)]
-    assert await minds.line.read_many([("HDEL", key, "terms") for key in keys]) == [1] * count
+    assert await minds.client.read_many([("HDEL", key, "terms") for key in keys]) == [1] * count
 
 
 async def test_notes_of_an_earlier_release_get_their_words_by_themselves(opens: Opens, namespace: str) -> None:

@@ -102,11 +102,11 @@ async def test_who_lost_the_lock_while_judging_changes_nothing_by_it(
     async def rob(_: Note, said: list[Resolution]) -> list[Resolution]:
         if not robbed.is_set():
             robbed.set()
-            line = store._ground.line
+            line = store._context.client
             keys = [key async for page in line.scan(b"*:$lock:shared:synthesis-*", near=None) for key in page]
             await line.call("UNLINK", *keys)
             # Somebody else takes the lock, changes the chain and is done before the one here goes on.
-            async with ChainLocks(store._scope, store._ground).held(APP, [old.chain_id]) as fences:
+            async with ChainLocks(store._scope, store._context).held(APP, [old.chain_id]) as fences:
                 done = await bench.shelf.commit(APP, changes=(NoteChange(old, links=("seen",)),), fences=fences)
             assert isinstance(done, CommittedNotes)
         return said

@@ -70,7 +70,7 @@ def opened(hub: Hub, clock: HastyClock) -> Open:
         store = hub.store("shop")
         minds = store._knowledge_context()
         minds = replace(minds, clock=clock, settings=minds.settings.replace(webhook_private=private))
-        return Webhooks(minds, store._scope, store._ground, timeout_s=timeout_s, **parts)
+        return Webhooks(minds, store._scope, timeout_s=timeout_s, **parts)
 
     return webhooks
 
@@ -143,7 +143,7 @@ async def test_a_result_too_large_for_the_queue_is_to_be_asked_for(opened: Open,
 async def test_without_a_secret_nothing_is_signed(receiver: Receiver, clock: HastyClock) -> None:
     async with fake_hub(settings=Settings(webhook_private=True)) as hub:
         store = hub.store("shop")
-        webhooks = Webhooks(store._knowledge_context(), store._scope, store._ground, resolve=leads_to("127.0.0.1"))
+        webhooks = Webhooks(store._knowledge_context(), store._scope, resolve=leads_to("127.0.0.1"))
         await told(webhooks, receiver, status="done")
 
     assert "x-sharedmem-signature" not in receiver.calls[0].headers

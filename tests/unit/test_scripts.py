@@ -59,10 +59,10 @@ async def bench(request: pytest.FixtureRequest, settings: Settings) -> AsyncIter
     if request.param == "redis":
         opened = Hub.open(request.getfixturevalue("redis_url"), settings=settings)
     async with opened as hub:
-        parts = hub._parts
+        parts = hub._opened
         assert parts is not None
         namespace = f"scripts-{new_id(8)}"
-        yield Bench(hub, namespace, parts.means.line, parts.means.mutations, parts.keyspace)
+        yield Bench(hub, namespace, parts.context.client, DataScripts(parts.context.executor), parts.context.keyspace)
         await hub.store(namespace).clear()
 
 
@@ -376,13 +376,13 @@ async def test_a_hub_survives_a_flush_of_the_scripts(bench: Bench) -> None:
 
 
 async def test_an_error_inside_of_a_script_names_its_file_and_line(real_hub: Hub) -> None:
-    parts = real_hub._parts
+    parts = real_hub._opened
     assert parts is not None
-    space = parts.keyspace.space(f"scripts-{new_id(8)}")
+    space = parts.context.keyspace.space(f"scripts-{new_id(8)}")
 
     # A caller that leaves out its arguments: the script stumbles over that before it writes.
     with pytest.raises(ServerError) as caught:
-        await parts.means.mutations._sender.run("version_take", [space.clock, space.changes, space.clock], [])
+        await parts.context.executor.run("version_take", [space.clock, space.changes, space.clock], [])
 
     error = public_error(caught.value, "here")
     assert isinstance(error, InternalError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from sharedmem.coordination.context import check_wait
+from sharedmem.coordination.base import check_wait
 from sharedmem.coordination.queues.base import (
     POLL_S,
     QueueBase,
@@ -13,12 +13,12 @@ from sharedmem.coordination.queues.base import (
     parse_claim,
     parse_queued_task,
 )
-from sharedmem.coordination.wait_queue import Waiter
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models.coordination import QueueCounters, QueuedTask, QueueLine, QueueStats, TaskOutcome, TaskState
 from sharedmem.redis.codec import decode_member
 from sharedmem.redis.scripts.queues import DiscardKeys, FollowKeys, OutcomeKeys, PauseKeys, RedriveKeys, StatsKeys
 from sharedmem.redis.service_keys import decoding
+from sharedmem.redis.wait_queue import Waiter
 
 _MOST_SHOWN = 1_000
 _REDRIVEN_AT_ONCE = 100
@@ -46,13 +46,13 @@ class QueueAdmin(QueueBase):
             AccessDeniedError, UnavailableError: as `write`.
         """
         check_task_id(task_id)
-        clock = self._ground.clock
+        clock = self._context.clock
         patience = check_wait(wait)
         give_up_at = float("inf") if patience is None else clock.monotonic() + patience
         outcome = await self._outcome(task_id)
         if patience == 0 or outcome.state in {"done", "dead"}:
             return outcome
-        async with self._ground.wakeups.waiter(self._space) as waiter:
+        async with self._context.wait_notifier.waiter(self._space) as waiter:
             try:
                 return await self._wait_for_outcome(task_id, waiter, give_up_at)
             finally:
@@ -62,7 +62,7 @@ class QueueAdmin(QueueBase):
         while True:
             follows = await self._follow(task_id, waiter.name, stays=True)
             outcome = await self._outcome(task_id)
-            left = give_up_at - self._ground.clock.monotonic()
+            left = give_up_at - self._context.clock.monotonic()
             if not follows or left <= 0:
                 return outcome
             await waiter.wait(min(left, random.uniform(*POLL_S)))  # noqa: S311  # spreads those who look again

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from sharedmem.clock import from_microseconds
-from sharedmem.coordination.context import CoordinationBase, CoordinationContext, check_seconds
+from sharedmem.context import HubContext
+from sharedmem.coordination.base import CoordinationBase, check_seconds
 from sharedmem.errors import InvalidError
 from sharedmem.models.coordination import Backoff, QueuedTask, Receipt, Task, TaskState
 from sharedmem.redis.codec import decode_member, encode_member
@@ -74,20 +75,20 @@ class QueueBase(CoordinationBase):
     """One queue, seen with the rights of one actor.
 
     Args:
-        ground: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
         name: the queue, as its users spell it.
         target: where it lies.
         terms: how it treats its tasks.
     """
 
-    def __init__(self, ground: CoordinationContext, scope: Scope, name: str, target: Target, terms: QueueTerms) -> None:
-        super().__init__(ground, scope)
+    def __init__(self, context: HubContext, scope: Scope, name: str, target: Target, terms: QueueTerms) -> None:
+        super().__init__(context, scope)
         self._name = name
         self._target = target
         self._space = target.space
         self._terms = terms
-        self._queueing = QueueScripts(ground.sender)
+        self._queueing = QueueScripts(context.executor)
         self._spelled: dict[type, Any] = {}
 
     @property
@@ -111,7 +112,7 @@ class QueueBase(CoordinationBase):
 
     def _coded(self, field: str, value: object) -> bytes:
         member = encode_member(value)
-        most = self._ground.settings.blob_threshold_bytes
+        most = self._context.settings.blob_threshold_bytes
         if len(member) > most:
             advice = f"it takes {len(member)} bytes, tasks may take {most}; store it as a value and put its key here"
             raise InvalidError(field, "...", advice)

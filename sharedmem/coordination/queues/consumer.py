@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from sharedmem.coordination.context import check_wait, safe_deadline
+from sharedmem.coordination.base import check_wait, safe_deadline
 from sharedmem.coordination.queues.base import (
     POLL_S,
     QueueBase,
@@ -19,10 +19,10 @@ from sharedmem.coordination.queues.base import (
     parse_tasks,
     pause_after,
 )
-from sharedmem.coordination.wait_queue import Waiter
 from sharedmem.errors import ClaimLostError
 from sharedmem.models.coordination import Receipt, Task
 from sharedmem.redis.scripts.queues import AckKeys, ClaimKeys, LeaveKeys, MoveKeys, ReleaseKeys, RenewKeys
+from sharedmem.redis.wait_queue import Waiter
 
 _MOST_CLAIMED_AT_ONCE = 100
 _MOST_RECOVERED_AT_ONCE = 100
@@ -64,17 +64,17 @@ class QueueConsumer(QueueBase):
         return await self._claim(check_count("n", n, most=_MOST_CLAIMED_AT_ONCE), wait)
 
     async def _claim(self, count: int, wait: float | None) -> list[Task]:
-        clock = self._ground.clock
+        clock = self._context.clock
         patience = check_wait(wait)
         give_up_at = float("inf") if patience is None else clock.monotonic() + patience
         tasks, _ = await self._ask(count, None if patience == 0 else "")
         if tasks or patience == 0:
             return tasks
-        async with self._ground.wakeups.waiter(self._space) as waiter:
+        async with self._context.wait_notifier.waiter(self._space) as waiter:
             try:
                 tasks = await self._wait_for_turn(count, waiter, give_up_at)
             except BaseException:
-                self._ground.release_in_background(f"leave queue {self._name}", lambda: self._leave(waiter.name))
+                self._context.release_in_background(f"leave queue {self._name}", lambda: self._leave(waiter.name))
                 raise
             if not tasks:
                 await self._leave(waiter.name)
@@ -83,7 +83,7 @@ class QueueConsumer(QueueBase):
     async def _wait_for_turn(self, count: int, waiter: Waiter, give_up_at: float) -> list[Task]:
         while True:
             tasks, next_end_s = await self._ask(count, waiter.name)
-            left = give_up_at - self._ground.clock.monotonic()
+            left = give_up_at - self._context.clock.monotonic()
             if tasks or left <= 0:
                 return tasks
             patience = random.uniform(*POLL_S)  # noqa: S311  # spreads those who look again
@@ -97,7 +97,7 @@ class QueueConsumer(QueueBase):
             waiter: who stands in line; empty for one who may do so later, None for one who only tries.
         """
         while True:
-            asked_at = self._ground.clock.monotonic()
+            asked_at = self._context.clock.monotonic()
             taking = self._take(count, "") if waiter is None else self._take_or_return(count, waiter, asked_at)
             reply = await self._translated(self._target, taking)
             if reply[:1].isdigit():
@@ -130,7 +130,7 @@ class QueueConsumer(QueueBase):
         try:
             return await asyncio.shield(call)
         except asyncio.CancelledError:
-            self._ground.release_in_background(
+            self._context.release_in_background(
                 f"return tasks of queue {self._name}", lambda: self._return_tasks(call, asked_at)
             )
             raise
@@ -169,7 +169,7 @@ class QueueConsumer(QueueBase):
             UnavailableError: as `write`.
         """
         held = check_receipt(task)
-        asked_at = self._ground.clock.monotonic()
+        asked_at = self._context.clock.monotonic()
         visibility_ms = self._terms.visibility_ms
         call = self._queueing.queue_renew(
             self._keys(RenewKeys), id_=held.id, token=held.token, visibility_ms=visibility_ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sharedmem.coordination.context import check_seconds
+from sharedmem.coordination.base import check_seconds
 from sharedmem.coordination.queues.base import (
     QueueBase,
     check_dedup_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharedmem.coordination.context import LONGEST_LEASE_S, SHORTEST_LEASE_S, CoordinationBase, check_seconds
+from sharedmem.coordination.base import LONGEST_LEASE_S, SHORTEST_LEASE_S, CoordinationBase, check_seconds
 from sharedmem.coordination.queues.admin import QueueAdmin
 from sharedmem.coordination.queues.base import QueueTerms, check_backoff, check_max_attempts
 from sharedmem.coordination.queues.producer import QueueProducer
@@ -35,7 +35,7 @@ class Queues(CoordinationBase):
         """
         keyspace, home = self._scope.keyspace, self._scope.home
         found: set[str] = set()
-        async for page in self._ground.line.scan(keyspace.queues_glob(home.namespace), near=home.clock):
+        async for page in self._context.client.scan(keyspace.queues_glob(home.namespace), near=home.clock):
             found |= {keyspace.queue_of(key) for key in page} - {""}
         return sorted(plain_name(key, home.namespace) for key in found)
 
@@ -68,4 +68,4 @@ class Queues(CoordinationBase):
             backoff=check_backoff(backoff),
             result_ms=check_seconds("result_ttl", result_ttl, least=0, most=_LONGEST_RESULT_S),
         )
-        return TaskQueue(self._ground, self._scope, name, self._scope.common(name, "write"), terms)
+        return TaskQueue(self._context, self._scope, name, self._scope.common(name, "write"), terms)

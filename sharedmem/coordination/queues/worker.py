@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from sharedmem.coordination.lease_renewal import lease_renewer
 from sharedmem.coordination.queues.base import check_count
 from sharedmem.coordination.queues.consumer import QueueConsumer
 from sharedmem.errors import ClaimLostError, InvalidError, SharedMemoryError, UnavailableError
@@ -155,7 +156,7 @@ class QueueWorker(QueueConsumer):
                 task = await self.claim(wait=None)
             except UnavailableError as error:
                 _logger.warning("queue %s: no tasks just now: %s", self._name, error)
-                await self._ground.clock.sleep(error.retry_after)
+                await self._context.clock.sleep(error.retry_after)
                 continue
             if task is not None:
                 await self._run_handler(handler, task)
@@ -166,14 +167,14 @@ class QueueWorker(QueueConsumer):
                 answer = handler(task)
                 hand.finish(await answer if inspect.isawaitable(answer) else answer)
         except Exception as error:  # a worker outlives what its tasks do
-            self._ground.counters.increment(FAILURES, error=type(error).__name__)
+            self._context.counters.increment(FAILURES, error=type(error).__name__)
             _logger.warning("task %s of queue %s, attempt %d", task.id, self._name, task.attempt, exc_info=error)
 
     @asynccontextmanager
     async def _renewed_task(self, task: Task) -> AsyncIterator[ClaimedTask]:
         every_s = self._terms.visibility_s / _RENEWALS_A_VISIBILITY
-        hand = ClaimedTask(self, task, renew_every_s=every_s, now=self._ground.clock.monotonic())
-        keeper = self._ground.lease_renewer
+        hand = ClaimedTask(self, task, renew_every_s=every_s, now=self._context.clock.monotonic())
+        keeper = lease_renewer(self._context)
         keeper.keep(hand)
         try:
             yield hand

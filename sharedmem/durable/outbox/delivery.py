@@ -275,7 +275,7 @@ class NamespaceRegistry:
     """
 
     def __init__(self, line: RedisClient, outboxes: bytes, clock: Clock) -> None:
-        self._line = line
+        self._client = line
         self._outboxes = outboxes
         self._clock = clock
         self._enrolled: dict[str, float] = {}
@@ -298,7 +298,7 @@ class NamespaceRegistry:
         self._enrolled[namespace] = self._clock.monotonic()
         try:
             with suppress(AccessDeniedError):
-                await self._line.call("SADD", self._outboxes, namespace)
+                await self._client.call("SADD", self._outboxes, namespace)
         except SharedMemoryError:
             del self._enrolled[namespace]
             raise
@@ -310,11 +310,11 @@ class NamespaceRegistry:
             UnavailableError: the server stayed away.
         """
         try:
-            found = {text_of(name) for name in as_list(await self._line.call("SMEMBERS", self._outboxes))}
+            found = {text_of(name) for name in as_list(await self._client.call("SMEMBERS", self._outboxes))}
         except AccessDeniedError:
             found = set()
         except ServerError as error:
-            raise public_error(error, self._line.address) from error
+            raise public_error(error, self._client.address) from error
         return sorted(found | set(self._enrolled))
 
     async def note_visit(self, namespace: str, *, empty: bool) -> None:
@@ -330,7 +330,7 @@ class NamespaceRegistry:
             self._empty_since.pop(namespace)
             self._enrolled.pop(namespace, None)
             with suppress(AccessDeniedError):
-                await self._line.call("SREM", self._outboxes, namespace)
+                await self._client.call("SREM", self._outboxes, namespace)
 
 
 class DeliveryWorker:

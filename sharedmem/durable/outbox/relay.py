@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sharedmem.durable.context import DurableContext
 from sharedmem.durable.outbox.dead_letters import DeadLetters
 from sharedmem.durable.outbox.delivery import DeliveryWorker, NamespaceRegistry, OutboxDelivery, Readmit, TierOutage
-from sharedmem.durable.outbox.stream import OutboxContext, OutboxStream, server_time_us
+from sharedmem.durable.outbox.stream import OutboxStream, server_time_us
 from sharedmem.durable.outbox.write_through import WriteThrough
 from sharedmem.durable.purge import TierPurger
 from sharedmem.errors import SharedMemoryError, UnavailableError
@@ -48,7 +48,7 @@ class OutboxRelay:
     """Carries the changes of namespaces into the durable tier.
 
     Args:
-        shores: Redis and the tier, open.
+        context: the server and the durable store.
         cache_ms: how long a copy of knowledge stays in Redis once the tier has it.
         pace: how it goes about it.
         readmit: called with keys whose entries were gone from Redis when the tier had them.
@@ -56,18 +56,19 @@ class OutboxRelay:
 
     def __init__(
         self,
-        shores: DurableContext,
+        context: DurableContext,
         *,
         cache_ms: int,
         pace: RelayLimits = _DEFAULT_LIMITS,
         readmit: Readmit,
     ) -> None:
-        line, keyspace, keeping, durable, clock, background, counters = shores
-        self._line = line
+        line, keyspace, durable = context.client, context.keyspace, context.durable
+        clock, background, counters = context.clock, context.background, context.counters
+        self._client = line
         self._clock = clock
         self._settle_s = pace.settle_s
         self._durable = durable
-        self._means = OutboxContext(line, keyspace, keeping, cache_ms, pace.absent_ms)
+        self._context, self._cache_ms, self._absent_ms = context, cache_ms, pace.absent_ms
         self._streams: dict[str, OutboxStream] = {}
         self._noted: set[str] = set()
         self._outage = TierOutage(clock, counters, durable.url)
@@ -191,7 +192,7 @@ class OutboxRelay:
             UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
         """
         stream = self._stream(namespace)
-        oldest, now_s = await stream.oldest(1), await server_time_us(self._line) / 1_000_000
+        oldest, now_s = await stream.oldest(1), await server_time_us(self._client) / 1_000_000
         return DurableLag(
             namespace=namespace,
             waiting=await stream.length(),
@@ -239,7 +240,9 @@ class OutboxRelay:
     def _stream(self, namespace: str) -> OutboxStream:
         found = self._streams.get(namespace)
         if found is None:
-            found = self._streams[namespace] = OutboxStream(self._means, check_name("namespace", namespace))
+            found = self._streams[namespace] = OutboxStream(
+                self._context, check_name("namespace", namespace), cache_ms=self._cache_ms, absent_ms=self._absent_ms
+            )
         return found
 
     async def _drain(self, names: Iterable[str], timeout_s: float, *, retry: bool) -> None:

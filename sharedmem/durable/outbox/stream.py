@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from hashlib import sha256
 from typing import Literal, NamedTuple, TypeVar, cast
 
+from sharedmem.durable.context import DurableContext
 from sharedmem.durable.json_codec import member_to_text, to_text
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord
@@ -13,9 +14,9 @@ from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.codec import JSON
 from sharedmem.redis.errors import public_error
-from sharedmem.redis.keys import KeySpace, check_durable_key
+from sharedmem.redis.keys import check_durable_key
 from sharedmem.redis.replies import Reply, ServerError
-from sharedmem.redis.scripts.durable import DeliveredEntry, DurableKey, DurableScripts, RejectedField
+from sharedmem.redis.scripts.durable import DeliveredEntry, DurableKey, RejectedField
 
 _KINDS = {b"s": "session", b"k": "knowledge", b"l": "log"}
 _NAME_WORDS = 11
@@ -160,16 +161,6 @@ class SettledEntry(NamedTuple):
     """(which field, from 1 on; why) of what it will not take."""
 
 
-class OutboxContext(NamedTuple):
-    """What the streams of all namespaces are reached by."""
-
-    line: RedisClient
-    keyspace: KeySpace
-    keeping: DurableScripts
-    cache_ms: int
-    absent_ms: int
-
-
 async def server_time_us(line: RedisClient) -> int:
     """The server's time since 1970. One round trip.
 
@@ -184,16 +175,18 @@ class OutboxStream:
     """The outbox of one namespace.
 
     Args:
-        means: the way to the server.
+        context: the server and the durable store.
         namespace: whose.
+        cache_ms: how long a copy of knowledge stays in Redis once the tier has it.
+        absent_ms: how long Redis remembers that the tier does not have a key.
     """
 
-    def __init__(self, means: OutboxContext, namespace: str) -> None:
-        self._means = means
-        self._line = means.line
+    def __init__(self, context: DurableContext, namespace: str, *, cache_ms: int, absent_ms: int) -> None:
+        self._client, self._keyspace, self._scripts = context.client, context.keyspace, context.scripts
+        self._cache_ms, self._absent_ms = cache_ms, absent_ms
         self.namespace = namespace
-        self.key = means.keyspace.outbox(namespace)
-        self.dead = means.keyspace.dead_outbox(namespace)
+        self.key = context.keyspace.outbox(namespace)
+        self.dead = context.keyspace.dead_outbox(namespace)
 
     async def fresh(self, count: int) -> list[OutboxEntry]:
         """Entries that nobody was given so far, now ours. One round trip.
@@ -204,12 +197,12 @@ class OutboxStream:
         command = ("XREADGROUP", "GROUP", GROUP, _CONSUMER, "COUNT", count, "STREAMS", self.key, ">")
         try:
             # Repeated after a lost reply, it gives the next ones: those that were lost on the way come as abandoned.
-            reply = await self._line.call_aside(*command)
+            reply = await self._client.call_aside(*command)
         except ServerError as error:
             if "NOGROUP" not in error.text:
-                raise public_error(error, self._line.address) from error
+                raise public_error(error, self._client.address) from error
             await self._make_group()
-            reply = await self._line.call_aside(*command)
+            reply = await self._client.call_aside(*command)
         streams = as_list(reply)
         return _parse_entries(as_list(streams[0])[1]) if streams else []
 
@@ -221,16 +214,16 @@ class OutboxStream:
         """
         try:
             rows = as_list(
-                await self._line.call("XPENDING", self.key, GROUP, "IDLE", idle_ms, "-", "+", count),
+                await self._client.call("XPENDING", self.key, GROUP, "IDLE", idle_ms, "-", "+", count),
             )
         except ServerError as error:
             if "NOGROUP" in error.text:
                 return []
-            raise public_error(error, self._line.address) from error
+            raise public_error(error, self._client.address) from error
         ids = [text_of(as_list(row)[0]) for row in rows]
         if not ids:
             return []
-        return _parse_entries(await self._line.call_aside("XCLAIM", self.key, GROUP, _CONSUMER, idle_ms, *ids))
+        return _parse_entries(await self._client.call_aside("XCLAIM", self.key, GROUP, _CONSUMER, idle_ms, *ids))
 
     async def read(self, ids: Sequence[bytes]) -> list[OutboxEntry]:
         """The entries of these ids that are still there. One round trip.
@@ -239,9 +232,9 @@ class OutboxStream:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
         if len(ids) == 1:
-            return _parse_entries(await self._told(self._line.call("XRANGE", self.key, ids[0], ids[0])))
+            return _parse_entries(await self._told(self._client.call("XRANGE", self.key, ids[0], ids[0])))
         ranges = [("XRANGE", self.key, one, one) for one in ids]
-        pages = await self._told(self._line.read_many(ranges, aside=True))
+        pages = await self._told(self._client.read_many(ranges, aside=True))
         return [entry for page in pages for entry in _parse_entries(page)]
 
     async def oldest(self, count: int, *, upto: bytes = b"+") -> list[OutboxEntry]:
@@ -250,7 +243,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return _parse_entries(await self._told(self._line.call_aside("XRANGE", self.key, "-", upto, "COUNT", count)))
+        return _parse_entries(await self._told(self._client.call_aside("XRANGE", self.key, "-", upto, "COUNT", count)))
 
     async def newest(self) -> OutboxEntry | None:
         """The last entry. One round trip.
@@ -258,7 +251,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        found = _parse_entries(await self._told(self._line.call_aside("XREVRANGE", self.key, "+", "-", "COUNT", 1)))
+        found = _parse_entries(await self._told(self._client.call_aside("XREVRANGE", self.key, "+", "-", "COUNT", 1)))
         return found[0] if found else None
 
     async def length(self) -> int:
@@ -267,7 +260,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return cast("int", await self._told(self._line.call("XLEN", self.key)))
+        return cast("int", await self._told(self._client.call("XLEN", self.key)))
 
     async def delivered(self) -> int:
         """How many entries were given to a worker and are not settled. One round trip.
@@ -276,11 +269,11 @@ class OutboxStream:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
         try:
-            summary = as_list(await self._line.call("XPENDING", self.key, GROUP))
+            summary = as_list(await self._client.call("XPENDING", self.key, GROUP))
         except ServerError as error:
             if "NOGROUP" in error.text:
                 return 0
-            raise public_error(error, self._line.address) from error
+            raise public_error(error, self._client.address) from error
         return summary[0] if summary and isinstance(summary[0], int) else 0
 
     async def recovery(self) -> Recovery:
@@ -289,7 +282,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        mark = await self._told(self._line.call("HGET", self._means.keyspace.kept(self.namespace), "$joined"))
+        mark = await self._told(self._client.call("HGET", self._keyspace.kept(self.namespace), "$joined"))
         return _RECOVERY.get(mark.split(b" ")[0], "not begun") if isinstance(mark, bytes) else "not begun"
 
     async def letters(self, count: int, *, after: str = "-") -> list[OutboxEntry]:
@@ -298,7 +291,9 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return _parse_entries(await self._told(self._line.call_aside("XRANGE", self.dead, after, "+", "COUNT", count)))
+        return _parse_entries(
+            await self._told(self._client.call_aside("XRANGE", self.dead, after, "+", "COUNT", count))
+        )
 
     async def dead_length(self) -> int:
         """How many dead letters there are. One round trip.
@@ -306,7 +301,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return cast("int", await self._told(self._line.call("XLEN", self.dead)))
+        return cast("int", await self._told(self._client.call("XLEN", self.dead)))
 
     async def replay(self, ids: Sequence[str]) -> int:
         """Put dead letters back, in this order; returns how many were there. One round trip.
@@ -314,7 +309,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return await self._told(self._means.keeping.outbox_replay(self.dead, self.key, ids=ids))
+        return await self._told(self._scripts.outbox_replay(self.dead, self.key, ids=ids))
 
     async def settle(self, done: Sequence[SettledEntry]) -> int:
         """Remove entries that the tier has, and let the states of their keys move on; returns how many were there.
@@ -346,14 +341,13 @@ class OutboxStream:
                 settled.append(DeliveredEntry(one.id, self._counted(one.stored, numbers)))
                 refused += [RejectedField(one.id, field, reason) for field, reason in one.refused]
                 first += 1
-            means = self._means
-            call = means.keeping.outbox_settle(
+            call = self._scripts.outbox_settle(
                 stream,
                 self.dead,
                 list(numbers),
                 group=GROUP,
-                cache_ms=means.cache_ms,
-                absent_ms=means.absent_ms,
+                cache_ms=self._cache_ms,
+                absent_ms=self._absent_ms,
                 entries=settled,
                 refused=refused,
             )
@@ -364,8 +358,8 @@ class OutboxStream:
         """How many documents of each key there are, by the number the key gets."""
         counts: dict[int, int] = {}
         for record in stored:
-            target = self._means.keyspace.target(record.key)
-            place = DurableKey(self._means.keyspace.presence(target), self._means.keyspace.state(target))
+            target = self._keyspace.target(record.key)
+            place = DurableKey(self._keyspace.presence(target), self._keyspace.state(target))
             number = numbers.setdefault(place, len(numbers) + 1)
             counts[number] = counts.get(number, 0) + 1
         return counts
@@ -375,14 +369,14 @@ class OutboxStream:
         try:
             return await call
         except ServerError as error:
-            raise public_error(error, self._line.address) from error
+            raise public_error(error, self._client.address) from error
 
     async def _make_group(self) -> None:
         try:
-            await self._line.call("XGROUP", "CREATE", self.key, GROUP, "0", "MKSTREAM")
+            await self._client.call("XGROUP", "CREATE", self.key, GROUP, "0", "MKSTREAM")
         except ServerError as error:
             if "BUSYGROUP" not in error.text:  # fakeredis says ERR before it
-                raise public_error(error, self._line.address) from error
+                raise public_error(error, self._client.address) from error
 
 
 def _parse_entries(reply: Reply) -> list[OutboxEntry]:

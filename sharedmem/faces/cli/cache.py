@@ -263,7 +263,7 @@ def _read_pairs(file: Path) -> LabelledPairs:
 
 
 async def _calibrate(settings: Settings, found: LabelledPairs, max_false_hits: float) -> Calibration:
-    from sharedmem.cache.calibration import (  # noqa: PLC0415  few commands need vectors
+    from sharedmem.cache.calibration import (  # noqa: PLC0415
         THRESHOLDS,
         advise_threshold,
         pair_similarities,

@@ -35,13 +35,13 @@ class _NameLookup:
     """What a name begins with, and where the rest of it is looked up."""
 
     def __init__(self, line: RedisClient, scope: Scope, beginning: str) -> None:
-        self._line = line
+        self._client = line
         self._scope = scope
         self._beginning = beginning
 
     async def namespaces(self) -> set[str]:
         keyspace = self._scope.keyspace
-        pages = self._line.scan(keyspace.clocks(), near=None)
+        pages = self._client.scan(keyspace.clocks(), near=None)
         return await self._gathered(pages, lambda key: keyspace.logical(key).partition(":")[0])
 
     async def keys(self) -> set[str]:
@@ -59,11 +59,11 @@ class _NameLookup:
             return key if absolute else plain if plain != key and ":" not in plain else ""
 
         pattern = keyspace.pattern(namespace, f"{escape_glob(rest)}*")
-        return await self._gathered(self._line.scan(pattern, near=keyspace.space(namespace).clock), name)
+        return await self._gathered(self._client.scan(pattern, near=keyspace.space(namespace).clock), name)
 
     async def queues(self) -> set[str]:
         keyspace, home = self._scope.keyspace, self._scope.home
-        pages = self._line.scan(keyspace.queues_glob(home.namespace), near=home.clock)
+        pages = self._client.scan(keyspace.queues_glob(home.namespace), near=home.clock)
         return await self._gathered(pages, lambda key: plain_name(keyspace.queue_of(key), home.namespace))
 
     async def _gathered(self, pages: AsyncIterator[list[bytes]], name: Callable[[bytes], str]) -> set[str]:

@@ -226,7 +226,7 @@ class MemoryClient(ProcessBound):
         self._max_message_bytes = max_message_bytes
         self._clock: Clock = SystemClock()
         self._background = Background(Counters())
-        self._line: GrpcChannel | None = None
+        self._client: GrpcChannel | None = None
         self._home: EventLoopBinding | None = None
         self._decisions = RemoteDecisions(self._ask, self._clock, self._background)
         self._episodes = RemoteEpisodes(self)
@@ -297,7 +297,7 @@ class MemoryClient(ProcessBound):
     async def close(self) -> None:
         """End what is under way, and leave the server."""
         await self._background.close()
-        line, self._line = self._line, None
+        line, self._client = self._client, None
         if line is not None:
             await line.close()
 
@@ -305,16 +305,16 @@ class MemoryClient(ProcessBound):
         return await self._opened().ask(name, request, gives)
 
     def _opened(self) -> GrpcChannel:
-        if self._line is None or self._home is None:
+        if self._client is None or self._home is None:
             problem = "it is not open; use it inside of: async with MemoryClient(...) as memory"
             raise UsageError("this client", problem)
         self._home.check()
-        return self._line
+        return self._client
 
     async def __aenter__(self) -> Self:
         credentials = await asyncio.to_thread(self._protection.credentials, self._target)
         self._home = EventLoopBinding("this client")
-        self._line = GrpcChannel(
+        self._client = GrpcChannel(
             self._target,
             token=self._token,
             credentials=credentials,
@@ -329,7 +329,7 @@ class MemoryClient(ProcessBound):
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<MemoryClient of {self._target}, {'open' if self._line else 'closed'}>"
+        return f"<MemoryClient of {self._target}, {'open' if self._client else 'closed'}>"
 
 
 class _FeedPosition:

@@ -75,9 +75,9 @@ class ModelJudge:
         return [_id_of(doubt, chosen.get(number, 0)) for number, doubt in enumerate(doubts, 1)]
 
 
-def open_judge(minds: KnowledgeContext) -> ModelJudge | None:
+def open_judge(context: KnowledgeContext) -> ModelJudge | None:
     """The judge that the settings give; None where there is no language model."""
-    return None if minds.settings.llm == _OFFLINE_MODEL else ModelJudge(minds.model, minds.counters)
+    return None if context.settings.llm == _OFFLINE_MODEL else ModelJudge(context.model, context.counters)
 
 
 def _key(doubt: AmbiguousName) -> Hashable:

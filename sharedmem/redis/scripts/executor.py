@@ -26,7 +26,7 @@ class ScriptExecutor:
     """
 
     def __init__(self, line: RedisClient, ledger: OperationLedger, *, change_log_length: int) -> None:
-        self._line = line
+        self._client = line
         self._ledger = ledger
         self._cap = change_log_length
         # Bytes go out as they are; text would be encoded at every call.
@@ -56,7 +56,7 @@ class ScriptExecutor:
         """
         operations = space.operations
         slot, number, keep_ms = self._ledger.take(operations)
-        call = self._line.call_aside if large > POOLED_ABOVE_BYTES else self._line.call
+        call = self._client.call_aside if large > POOLED_ABOVE_BYTES else self._client.call
         try:
             reply = await call(
                 b"EVALSHA",
@@ -80,7 +80,7 @@ class ScriptExecutor:
     async def tell(self, script: str, operations: bytes, args: Sequence[Argument], *, large: int = 0) -> bytes:
         """Run a script that changes nothing but the ledger, once however often it is repeated."""
         slot, number, keep_ms = self._ledger.take(operations)
-        call = self._line.call_aside if large > POOLED_ABOVE_BYTES else self._line.call
+        call = self._client.call_aside if large > POOLED_ABOVE_BYTES else self._client.call
         try:
             reply = await call(b"EVALSHA", self._digests[script], 1, operations, slot, number, keep_ms, *args)
         finally:
@@ -89,7 +89,7 @@ class ScriptExecutor:
 
     async def run(self, script: str, keys: Sequence[bytes], args: Sequence[Argument]) -> Reply:
         """Run a script that may be repeated: it only looks, or does the same again."""
-        return await self._line.call(b"EVALSHA", self._digests[script], len(keys), *keys, *args)
+        return await self._client.call(b"EVALSHA", self._digests[script], len(keys), *keys, *args)
 
 
 def split_version(reply: bytes) -> tuple[int, bytes]:

@@ -50,7 +50,7 @@ class ExactIndex:
     """
 
     def __init__(self, line: RedisClient, keyspace: KeySpace, family: RecordFamily, clock: Clock) -> None:
-        self._line = line
+        self._client = line
         self._keyspace = keyspace
         self._family = family
         self._clock = clock
@@ -179,7 +179,7 @@ class ExactIndex:
     def _follower(self, namespace: str) -> MirrorReplicator:
         follower = self._followers.get(namespace)
         if follower is None:
-            follower = MirrorReplicator(self._line, self._keyspace, self._family, namespace, self._clock)
+            follower = MirrorReplicator(self._client, self._keyspace, self._family, namespace, self._clock)
             self._followers[namespace] = follower
         self._followers.move_to_end(namespace)
         self._make_room()

@@ -47,7 +47,7 @@ class MirrorReplicator:
     ) -> None:
         self.mirror = Mirror(family)
         self.version = 0
-        self._line = line
+        self._client = line
         self._keyspace = keyspace
         self._family = family
         self._namespace = namespace
@@ -95,7 +95,7 @@ class MirrorReplicator:
         try:
             return await work
         except ServerError as error:
-            raise public_error(error, self._line.address) from error
+            raise public_error(error, self._client.address) from error
 
     async def _follow(self) -> int:
         if not self._is_loaded:
@@ -113,13 +113,13 @@ class MirrorReplicator:
     async def _newer(self) -> tuple[Versions, int]:
         """(what changed since the newest change known, that one included; how long the log is)."""
         changes = ("ZRANGEBYSCORE", self._log, self.version, "+inf", "WITHSCORES", "LIMIT", 0, _MOST_CHANGES)
-        newer, length = await self._line.read_many([changes, ("ZCARD", self._log)])
+        newer, length = await self._client.read_many([changes, ("ZCARD", self._log)])
         assert isinstance(length, int)
         return _parse_versions(newer), length
 
     async def _compare(self) -> int:
         """Look at the whole log, and fetch what differs; the round trips it took."""
-        listing = _parse_versions(await self._line.call_aside("ZRANGE", self._log, 0, -1, "WITHSCORES"))
+        listing = _parse_versions(await self._client.call_aside("ZRANGE", self._log, 0, -1, "WITHSCORES"))
         with self.mirror.guard:
             for id_ in [id_ for id_ in self._logged if id_ not in listing]:
                 self._forget(id_)
@@ -140,7 +140,7 @@ class MirrorReplicator:
     async def _fetch_page(self, page: Versions) -> None:
         commands = [part for id_ in page for part in read_commands(self._keyspace, self._family, self._namespace, id_)]
         now_s = self._clock.monotonic()
-        replies = await self._line.read_each(commands, aside=len(commands) > COMMANDS_EACH * _FEW)
+        replies = await self._client.read_each(commands, aside=len(commands) > COMMANDS_EACH * _FEW)
         with self.mirror.guard:
             for (id_, version), (fields, lives_ms) in zip(page.items(), reply_pairs(replies), strict=True):
                 self._take(id_, version, parse_record(self._family, id_, fields, lives_ms), now_s)

@@ -117,7 +117,7 @@ class RediSearchIndex:
     def __init__(
         self, line: RedisClient, keyspace: KeySpace, family: RecordFamily, settings: Settings, *, on_cluster: bool
     ) -> None:
-        self._line = line
+        self._client = line
         self._keyspace = keyspace
         self._family = family
         self._timeout = ("TIMEOUT", settings.search_timeout_ms)
@@ -344,7 +344,7 @@ class RediSearchIndex:
             place = await self._placement.of(namespace)
             began = _loop_time()
             try:
-                *replies, named = await self._line.read_many(
+                *replies, named = await self._client.read_many(
                     [*commands(place), ("GET", self._placement.key(namespace))]
                 )
             except ServerError as error:
@@ -427,7 +427,7 @@ class RediSearchIndex:
     def _public(self, error: ServerError) -> Exception:
         if "timeout limit" in error.text.lower():
             return self._too_slow()
-        return public_error(error, self._line.address)
+        return public_error(error, self._client.address)
 
     async def _translated(self, work: Awaitable[T]) -> T:
         try:

@@ -57,7 +57,7 @@ class IndexRouter:
         layout: IndexLayout,
         on_cluster: bool,
     ) -> None:
-        self._line = line
+        self._client = line
         self._keyspace = keyspace
         self._family = family
         self._hnsw_above = settings.hnsw_above
@@ -71,9 +71,9 @@ class IndexRouter:
 
     def known(self, namespace: str) -> IndexLocation | None:
         """Where a namespace is searched, if that was seen on this connection."""
-        if self._line.generation != self._generation:
+        if self._client.generation != self._generation:
             # Behind another connection may be another server, or one that has lost its data.
-            self._generation = self._line.generation
+            self._generation = self._client.generation
             self._known.clear()
         return self._known.get(namespace)
 
@@ -90,7 +90,7 @@ class IndexRouter:
             if (place := self.known(namespace)) is None:
                 generation = self._generation
                 place = await self._settled(namespace)
-                if self._line.generation == generation:
+                if self._client.generation == generation:
                     self._known[namespace] = place
             return place
 
@@ -126,7 +126,7 @@ class IndexRouter:
     async def forget(self, namespace: str) -> None:
         """See `Index.forget`."""
         named = await self._named(namespace)
-        await self._line.call("DEL", self.key(namespace))
+        await self._client.call("DEL", self.key(namespace))
         self.forget_location(namespace)
         self._settling.pop(namespace, None)
         for name in await self._own_names(namespace, named):
@@ -142,11 +142,11 @@ class IndexRouter:
     # -- finding out --------------------------------------------------------------------------
 
     async def _named(self, namespace: str) -> bytes | None:
-        reply: Reply = await self._line.call("GET", self.key(namespace))
+        reply: Reply = await self._client.call("GET", self.key(namespace))
         return reply if isinstance(reply, bytes) else None
 
     async def _size(self, namespace: str) -> int:
-        reply = await self._line.call("ZCARD", self._keyspace.record_log(self._family.name, namespace))
+        reply = await self._client.call("ZCARD", self._keyspace.record_log(self._family.name, namespace))
         return reply if isinstance(reply, int) else 0
 
     async def _settled(self, namespace: str) -> IndexLocation:
@@ -212,14 +212,14 @@ class IndexRouter:
         spec = self._layout.own(namespace)
         await self._server.make(spec, self._algorithm(await self._size(namespace)))
         await self._server.built(spec.name)
-        await self._line.call("SET", self.key(namespace), spec.name, "NX")
+        await self._client.call("SET", self.key(namespace), spec.name, "NX")
         return await self._named(namespace)
 
     async def _move_in(self, namespace: str, total: int, stages: _StagedProgress) -> bytes:
         """An index of its own to begin with: exact, which takes the changes to come quicker."""
         spec = self._layout.own(namespace)
         await self._build(spec, "FLAT", total, stages.first)
-        await self._line.call("SET", self.key(namespace), spec.name)
+        await self._client.call("SET", self.key(namespace), spec.name)
         self.forget_location(namespace)
         return spec.name.encode()
 
@@ -248,7 +248,7 @@ class IndexRouter:
         total = await self._size(namespace)
         spec = self._layout.own(namespace, self._next_build(old))
         await self._build(spec, self._algorithm(total), total, progress)
-        await self._line.call("SET", self.key(namespace), spec.name)
+        await self._client.call("SET", self.key(namespace), spec.name)
         self.forget_location(namespace)
         if old:
             await self._server.drop(old)
@@ -273,7 +273,7 @@ class IndexRouter:
         cursor, done, moved = b"0", 0, False
         while True:
             cursor, ids = await self._page(namespace, cursor)
-            removed = await asyncio.gather(*(self._line.call("HDEL", home + id_, "pool") for id_ in ids))
+            removed = await asyncio.gather(*(self._client.call("HDEL", home + id_, "pool") for id_ in ids))
             moved = moved or 1 in removed
             done += len(ids)
             stages.second(min(done, total))
@@ -284,7 +284,7 @@ class IndexRouter:
         """Whether the shared index is known to hold nothing of it, which saves looking at each record."""
         query = search_by_filter(within_namespace(NO_FILTER, namespace), newest=None, offset=0, limit=0)
         try:
-            found = await self._line.call("FT.SEARCH", self._layout.alias, *query)
+            found = await self._client.call("FT.SEARCH", self._layout.alias, *query)
         except AccessDeniedError:
             return False  # a Redis user limited by ACL may not look there
         except ServerError as error:
@@ -295,7 +295,7 @@ class IndexRouter:
 
     async def _page(self, namespace: str, cursor: bytes) -> tuple[bytes, list[bytes]]:
         log = self._keyspace.record_log(self._family.name, namespace)
-        reply = await self._line.call("ZSCAN", log, cursor, "COUNT", _PAGE)
+        reply = await self._client.call("ZSCAN", log, cursor, "COUNT", _PAGE)
         assert isinstance(reply, list)
         following, page = reply
         assert isinstance(following, bytes)

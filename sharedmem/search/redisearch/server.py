@@ -37,7 +37,7 @@ class IndexServer:
     """
 
     def __init__(self, line: RedisClient, layout: IndexLayout, *, patience_s: float, on_cluster: bool) -> None:
-        self._line = line
+        self._client = line
         self._layout = layout
         self._patience_s = patience_s
         self._on_cluster = on_cluster
@@ -54,7 +54,7 @@ class IndexServer:
         """
         try:
             probe = ("@terms:(x)", "SCORER", _BEST_SCORER, "LIMIT", 0, 0, "DIALECT", 2)
-            await self._line.call("FT.SEARCH", name, *probe)
+            await self._client.call("FT.SEARCH", name, *probe)
             self.scorer = _BEST_SCORER
         except ServerError as error:
             if is_missing(error):
@@ -73,7 +73,7 @@ class IndexServer:
         except ServerError as error:
             if is_missing(error):
                 return None
-            raise public_error(error, self._line.address) from error
+            raise public_error(error, self._client.address) from error
 
     async def make(self, spec: IndexSpec, algorithm: Algorithm) -> None:
         """Make an index, if it is not there. One round trip.
@@ -93,7 +93,7 @@ class IndexServer:
 
     async def names(self) -> list[str]:
         """The names of all indexes of this server. One round trip."""
-        reply = await self._line.call("FT._LIST")
+        reply = await self._client.call("FT._LIST")
         return [name.decode() for name in reply if isinstance(name, bytes)] if isinstance(reply, list) else []
 
     async def built(self, name: str) -> IndexInfo:
@@ -134,7 +134,7 @@ class IndexServer:
 
     async def ask(self, *args: Argument) -> Reply:
         """Send one command, whose refusal comes as a `ServerError`."""
-        return await self._line.call(*args)
+        return await self._client.call(*args)
 
     async def _wait(
         self, name: str, is_over: Callable[[IndexInfo], bool], tell: Callable[[IndexInfo], None]
@@ -158,16 +158,16 @@ class IndexServer:
     async def _do(self, command: tuple[Argument, ...], *, but: str) -> None:
         """Send a command; the refusal whose words are `but` says that it was done before."""
         try:
-            await self._line.call(*command)
+            await self._client.call(*command)
         except ServerError as error:
             if but not in error.text:
-                raise public_error(error, self._line.address) from error
+                raise public_error(error, self._client.address) from error
 
     async def _fail_on_timeout(self) -> bool:
         # Redis 8 has it among its own settings; whoever may not set it sees by the time a search took.
         for command in (("FT.CONFIG", "SET", "ON_TIMEOUT", "fail"), ("CONFIG", "SET", "search-on-timeout", "fail")):
             try:
-                await self._line.call(*command)
+                await self._client.call(*command)
             except (ServerError, SharedMemoryError):
                 continue
             return True
@@ -196,7 +196,7 @@ class IndexOverview:
         layout: IndexLayout,
         on_cluster: bool,
     ) -> None:
-        self._line = line
+        self._client = line
         self._keyspace = keyspace
         self._family = family
         self._server = server
@@ -219,9 +219,9 @@ class IndexOverview:
     async def _placed(self) -> list[str]:
         found: set[str] = set()
         # A star is a name that no namespace has, and here a glob for all of them.
-        async for keys in self._line.scan(self._keyspace.record_place(self._family.name, "*"), near=None):
+        async for keys in self._client.scan(self._keyspace.record_place(self._family.name, "*"), near=None):
             for key in keys:
-                named = await self._line.call("GET", key)
+                named = await self._client.call("GET", key)
                 found |= {named.decode()} if isinstance(named, bytes) else set()
         return list(found)
 
@@ -269,7 +269,9 @@ class IndexOverview:
         if namespace is None:
             current = await self._server.facts(self._layout.alias)
             return current is not None and current.name == name
-        return await self._line.call("GET", self._keyspace.record_place(self._family.name, namespace)) == name.encode()
+        return (
+            await self._client.call("GET", self._keyspace.record_place(self._family.name, namespace)) == name.encode()
+        )
 
     def _namespace_of(self, name: str) -> str | None:
         """Whose own index of this family it is; None if it is none."""

@@ -13,7 +13,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from sharedmem.archive.frames import compress, decompress
-from sharedmem.data.blobs import BlobReference, Blobs, annex_namespace
+from sharedmem.blobs.blobs import BlobReference, Blobs, annex_namespace
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError, UnsupportedError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import ArchiveReport, Note
@@ -204,7 +204,7 @@ class ChainArchiver:
     """Puts chains of one namespace away, and brings them back.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         shelf: where the notes are.
         chains: the locks of their chains.
         archives: where their texts go.
@@ -214,7 +214,7 @@ class ChainArchiver:
 
     def __init__(
         self,
-        minds: KnowledgeContext,
+        context: KnowledgeContext,
         *,
         shelf: NoteRepository,
         chains: ChainLocks,
@@ -227,8 +227,8 @@ class ChainArchiver:
         self._chains = chains
         self._archives = archives
         self._embed = embed
-        self._clock = minds.clock
-        self._after_days = minds.settings.synthesis_archive_after_days
+        self._clock = context.clock
+        self._after_days = context.settings.synthesis_archive_after_days
 
     async def archive(
         self, app_id: str, *, dry_run: bool = False, progress: Callable[[int], None] | None = None

@@ -28,27 +28,27 @@ class MissingTermsFiller:
     """Gives the notes of one namespace the words that they lack.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose notes.
     """
 
-    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
-        self._minds = minds
+    def __init__(self, context: KnowledgeContext, namespace: str) -> None:
+        self._context = context
         self._namespace = namespace
-        self._searched = IndexedRecords(minds, minds.notes, namespace)
-        self._noting = NoteScripts(minds.sender)
+        self._searched = IndexedRecords(context, context.notes, namespace)
+        self._noting = NoteScripts(context.executor)
         self._work: BackgroundTask | None = None
         self._is_done = False
 
     @classmethod
-    def of(cls, minds: KnowledgeContext, namespace: str) -> MissingTermsFiller:
+    def of(cls, context: KnowledgeContext, namespace: str) -> MissingTermsFiller:
         """The one that all stores of a namespace share in this hub."""
-        return minds.shared(cls, namespace, lambda: cls(minds, namespace))
+        return context.shared(cls, namespace, lambda: cls(context, namespace))
 
     def wake(self) -> None:
         """Look in the background, once a hub, for notes that lack their words; when that fails, at the next call."""
         if not self._is_done and (self._work is None or self._work.done):
-            self._work = self._minds.background.start(f"index notes of {self._namespace}", self._run())
+            self._work = self._context.background.start(f"index notes of {self._namespace}", self._run())
 
     async def fill(self) -> int:
         """Give all notes that lack them their words, and return how many these were.
@@ -73,7 +73,7 @@ class MissingTermsFiller:
         self._is_done = True
 
     async def _filled(self, ids: list[str]) -> int:
-        record, line = self._minds.keyspace.record, self._minds.line
+        record, line = self._context.keyspace.record, self._context.client
         keys = {id_: record(NOTE_FAMILY, self._namespace, id_) for id_ in ids}
         has = await line.read_each([("HEXISTS", key, "terms") for key in keys.values()])
         lacking = [id_ for id_, there in zip(keys, has, strict=True) if there == 0]
@@ -89,8 +89,8 @@ class MissingTermsFiller:
         if not given:
             return 0
         space, log = (
-            self._minds.keyspace.space(self._namespace),
-            self._minds.keyspace.record_log(NOTE_FAMILY, self._namespace),
+            self._context.keyspace.space(self._namespace),
+            self._context.keyspace.record_log(NOTE_FAMILY, self._namespace),
         )
         return await self._noting.note_index(
             space, SHARED_SCOPE.encode(), keys=[*given, log], field="terms", values=values
@@ -108,13 +108,13 @@ class NoteReindexer(RecordReindexer):
     """The notes that are searched in one index, before and after it is built anew.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose index; None for the one that small namespaces share.
     """
 
-    def __init__(self, minds: KnowledgeContext, namespace: str | None) -> None:
-        super().__init__(minds, minds.notes, namespace)
-        self._noting = NoteScripts(minds.sender)
+    def __init__(self, context: KnowledgeContext, namespace: str | None) -> None:
+        super().__init__(context, context.notes, namespace)
+        self._noting = NoteScripts(context.executor)
 
     async def embed(self, progress: IndexProgress | None) -> None:
         """Give all that lack them their words, then their vectors; may be called again to go on.
@@ -124,7 +124,7 @@ class NoteReindexer(RecordReindexer):
         """
         namespaces, _ = await self._searched.begin()
         for namespace in namespaces:
-            await MissingTermsFiller.of(self._minds, namespace).fill()
+            await MissingTermsFiller.of(self._context, namespace).fill()
         await super().embed(progress)
 
     def _text(self, id_: str, body: bytes) -> str:  # noqa: ARG002  # only graphs read what kind it is from the id
@@ -134,5 +134,5 @@ class NoteReindexer(RecordReindexer):
             return ""
 
     async def _give(self, namespace: str, keys: Sequence[bytes], vectors: Sequence[Argument]) -> None:
-        space = self._minds.keyspace.space(namespace)
+        space = self._context.keyspace.space(namespace)
         await self._noting.note_index(space, SHARED_SCOPE.encode(), keys=keys, field="vector", values=vectors)

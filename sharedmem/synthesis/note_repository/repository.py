@@ -58,20 +58,20 @@ class NoteKeys:
     """What every part of the shelf stands on.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         scope: hands out keys within the actor's rights.
     """
 
-    def __init__(self, minds: KnowledgeContext, scope: Scope) -> None:
-        self._minds = minds
+    def __init__(self, context: KnowledgeContext, scope: Scope) -> None:
+        self._context = context
         self._scope = scope
         self._namespace = scope.identity.namespace
         self._actor = scope.signature
-        self._line = minds.line
-        self._keyspace = minds.keyspace
-        self._space = minds.keyspace.space(self._namespace)
-        self._noting = NoteScripts(minds.sender)
-        self._records = minds.keyspace.records(NOTE_FAMILY, self._namespace).encode()
+        self._client = context.client
+        self._keyspace = context.keyspace
+        self._space = context.keyspace.space(self._namespace)
+        self._noting = NoteScripts(context.executor)
+        self._records = context.keyspace.records(NOTE_FAMILY, self._namespace).encode()
 
     async def _enter(self, need: Need) -> None:
         """Refuse who may not; then Redis has all notes: where it was lost they come back from the durable tier first.
@@ -81,8 +81,8 @@ class NoteKeys:
             UnavailableError: they are not all in Redis, and the tier cannot be asked.
         """
         self._scope.common(NOTES_COLLECTION, need)
-        if self._minds.tier is not None:
-            await self._minds.tier.gather(self._namespace)
+        if self._context.memory_tier is not None:
+            await self._context.memory_tier.gather(self._namespace)
 
     def _record(self, app_id: str, id_: str) -> bytes:
         return self._records + record_name(app_id, id_).encode()
@@ -102,13 +102,13 @@ class NoteKeys:
 
     def _keep(self, app_id: str, ids: Sequence[str]) -> DurabilityModes | None:
         """How notes last, where they do: as logs, which never leave Redis by themselves."""
-        if self._minds.tier is None or not ids:
+        if self._context.memory_tier is None or not ids:
             return None
         return DurabilityModes(tuple(self._target(app_id, id_) for id_ in ids), LOG_MODE * len(ids))
 
     def _explained(self, error: ServerError, app_id: str) -> SharedMemoryError:
         key = f"{self._namespace}:${NOTE_FAMILY}:{escape_app(app_id)}"
-        return public_key_error(error, self._line.address, key=key, held="foreign value", wanted=NOTE_FAMILY)
+        return public_key_error(error, self._client.address, key=key, held="foreign value", wanted=NOTE_FAMILY)
 
 
 def check_ids(ids: Sequence[str]) -> list[str]:
@@ -166,10 +166,10 @@ class NoteReader(NoteKeys):
         await self._enter("read")
         if terms:
             # Notes of an earlier release lack their words.
-            MissingTermsFiller.of(self._minds, self._namespace).wake()
+            MissingTermsFiller.of(self._context, self._namespace).wake()
         query = IndexQuery(terms=terms, vector=vector, filters=filters, candidates=k)
-        search = partial(self._minds.notes.search, self._namespace, query)
-        found = await self._minds.retry_after_restore(self._namespace, search, _is_empty_result)
+        search = partial(self._context.notes.search, self._namespace, query)
+        found = await self._context.retry_after_restore(self._namespace, search, _is_empty_result)
         hits = await self._fetched(app_id, found, terms, vector)
         # Since the search some may have changed: what would not be found now is left out. What the search has surely
         # seen is the newest change in the log before it began.
@@ -192,7 +192,7 @@ class NoteReader(NoteKeys):
         if not fields:
             return []
         looks: list[Command] = [(*self._look(app_id, id_), *more) for id_, more in fields.items()]
-        replies = await self._line.read_each(looks, aside=len(looks) > _MOST_SCANNED_APPS)
+        replies = await self._client.read_each(looks, aside=len(looks) > _MOST_SCANNED_APPS)
         wanted = prefixed_terms(terms, self._namespace)
         hits = []
         for id_, reply in zip(fields, replies, strict=True):
@@ -207,7 +207,7 @@ class NoteReader(NoteKeys):
         return hits
 
     def _similarity(self, packed: Reply, vector: Vector | None) -> float:
-        half = finite_half_or_none(packed, self._minds.notes.family.dimension)
+        half = finite_half_or_none(packed, self._context.notes.family.dimension)
         if half is None or vector is None:
             return 0.0
         return float(np.dot(normalize(from_half(half)), normalize(vector)))
@@ -226,7 +226,9 @@ class NoteReader(NoteKeys):
         if not 1 <= limit <= MOST_IN_A_PAGE:
             raise InvalidError("limit", limit, f"ask for 1 to {MOST_IN_A_PAGE}")
         await self._enter("read")
-        ids = await self._minds.retry_after_restore(self._namespace, partial(self._listed, app_id, after, limit), not_)
+        ids = await self._context.retry_after_restore(
+            self._namespace, partial(self._listed, app_id, after, limit), not_
+        )
         # All of a page may be erased before it is fetched: behind it there may be more.
         while ids and not (notes := await self._taken(app_id, ids)):
             ids = await self._listed(app_id, ids[-1], limit)
@@ -239,28 +241,28 @@ class NoteReader(NoteKeys):
             AccessDeniedError, UnavailableError: as `get`.
         """
         await self._enter("read")
-        return await self._minds.retry_after_restore(self._namespace, self._known_apps, not_)
+        return await self._context.retry_after_restore(self._namespace, self._known_apps, not_)
 
     async def _known_apps(self) -> list[str]:
-        found = await self._line.call("SMEMBERS", self._apps)
+        found = await self._client.call("SMEMBERS", self._apps)
         members = found if isinstance(found, list | set) else ()
         return sorted(unescape_app(member.decode()) for member in members if isinstance(member, bytes))
 
     async def _listed(self, app_id: str, after: str, limit: int) -> list[str]:
         begin = f"({after}" if after else "-"
         try:
-            found = await self._line.call("ZRANGEBYLEX", self._ids(app_id), begin, "+", "LIMIT", 0, limit)
+            found = await self._client.call("ZRANGEBYLEX", self._ids(app_id), begin, "+", "LIMIT", 0, limit)
         except ServerError as error:
             raise self._explained(error, app_id) from error
         with decoding(self._ids(app_id)):
             return [id_.decode() for id_ in found if isinstance(id_, bytes)] if isinstance(found, list) else []
 
     async def _surely_taken(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
-        return await self._minds.retry_after_restore(self._namespace, partial(self._taken, app_id, ids), not_)
+        return await self._context.retry_after_restore(self._namespace, partial(self._taken, app_id, ids), not_)
 
     async def _taken(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
         """Those that are there, in the order of their ids. One round trip."""
-        replies = await self._line.read_each(
+        replies = await self._client.read_each(
             [self._look(app_id, id_) for id_ in ids], aside=len(ids) > _MOST_SCANNED_APPS
         )
         taken = (
@@ -391,7 +393,7 @@ class NoteWriter(NoteReader):
         if answer == "behind":
             named = (*ids, *(chain for chain, _ in tokens))
             return StaleNotes(tuple(dict.fromkeys(named[int(place) - 1] for place in told)))
-        IndexPromoter.of(self._minds, self._minds.notes, self._namespace).count_writes(len(fresh))
+        IndexPromoter.of(self._context, self._context.notes, self._namespace).count_writes(len(fresh))
         version = int(told[0])
         notes = (write.note.model_copy(update={"version": version + at}) for at, write in enumerate(writes))
         return CommittedNotes({note.id: note for note in notes}, is_new=True)
@@ -404,7 +406,7 @@ class NoteWriter(NoteReader):
         return _PendingWrite(fresh.note, 0, "note.created", self._half(fresh.vector))
 
     def _changed(self, change: NoteChange) -> _PendingWrite:
-        note = apply_change(change, self._minds.clock.now())
+        note = apply_change(change, self._context.clock.now())
         return _PendingWrite(
             note, note.version, change_event_kind(change), self._half(change.vector), change.drops_body
         )
@@ -412,7 +414,7 @@ class NoteWriter(NoteReader):
     def _half(self, vector: Vector | None) -> bytes:
         if vector is None:
             return b""
-        checked = check_vector("vector", vector, self._minds.notes.family.dimension)
+        checked = check_vector("vector", vector, self._context.notes.family.dimension)
         # Nothing is near to a vector of zeros: it is none.
         return to_half(checked) if checked.any() else b""
 
@@ -451,7 +453,7 @@ class NoteWriter(NoteReader):
             status=note.status,
             chain=chain_id_of(note),
             told=write.told,
-            vector=b64encode(vector) if self._minds.tier is not None else b"",
+            vector=b64encode(vector) if self._context.memory_tier is not None else b"",
             drops=int(write.drops),
             fields=(*hash_fields(note, self._namespace), *(("vector", write.vector) if write.vector else ())),
         )
@@ -459,10 +461,10 @@ class NoteWriter(NoteReader):
     async def _vectors_kept(self, app_id: str, writes: Sequence[_PendingWrite]) -> dict[str, bytes]:
         """Those that notes keep, which only the durable tier wants: it takes a note whole. One round trip."""
         keeping = [write.note.id for write in writes if write.expect and not (write.vector or write.drops)]
-        if self._minds.tier is None or not keeping:
+        if self._context.memory_tier is None or not keeping:
             return {}
         looks: list[Command] = [("HGET", self._record(app_id, id_), "vector") for id_ in keeping]
-        found = zip(keeping, await self._line.read_each(looks), strict=True)
+        found = zip(keeping, await self._client.read_each(looks), strict=True)
         return {id_: vector for id_, vector in found if isinstance(vector, bytes)}
 
     async def erase(self, app_id: str, ids: Sequence[str]) -> int:
@@ -518,7 +520,7 @@ class RedisNoteRepository(NoteWriter):
         """
         keys = [self._answer(app_id, digest) for digest in digests]
         await self._enter("read")
-        found = await self._line.call("MGET", *keys) if keys else []
+        found = await self._client.call("MGET", *keys) if keys else []
         answers = found if isinstance(found, list) else []
         return {digest: one for digest, one in zip(digests, answers, strict=True) if isinstance(one, bytes)}
 
@@ -534,7 +536,7 @@ class RedisNoteRepository(NoteWriter):
             raise InvalidError("ttl_s", ttl_s, "keep answers for a second at least")
         kept = [(self._answer(app_id, digest), answer) for digest, answer in answers.items()]
         await self._enter("write")
-        await asyncio.gather(*(self._line.call("SET", key, answer, "EX", ttl_s) for key, answer in kept))
+        await asyncio.gather(*(self._client.call("SET", key, answer, "EX", ttl_s) for key, answer in kept))
 
     async def clear_answers(self, app_id: str) -> int:
         """See `Shelf.disremember`.
@@ -547,8 +549,10 @@ class RedisNoteRepository(NoteWriter):
         named = escape_glob(f"$note.answer:{escape_app(check_key_part('app_id', app_id))}/")
         await self._enter("write")
         gone = 0
-        async for page in self._line.scan(self._keyspace.pattern(self._namespace, f"{named}*"), near=self._space.clock):
-            unlinked = await self._line.call_aside("UNLINK", *page) if page else 0
+        async for page in self._client.scan(
+            self._keyspace.pattern(self._namespace, f"{named}*"), near=self._space.clock
+        ):
+            unlinked = await self._client.call_aside("UNLINK", *page) if page else 0
             gone += unlinked if isinstance(unlinked, int) else 0
         return gone
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import orjson
 from pydantic import ValidationError
 
-from sharedmem.coordination.context import CoordinationContext
 from sharedmem.coordination.queues.base import check_count
 from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
 from sharedmem.errors import AccessDeniedError, InvalidError, SharedMemoryError, UnsupportedError
@@ -92,9 +91,8 @@ class Webhooks:
     """Calls to those who gave a `callback_url` with a task; one namespace's.
 
     Args:
-        minds: what the hub lends; the settings `webhook_secret` and `webhook_private` are looked up there.
+        context: what the hub lends; the settings `webhook_secret` and `webhook_private` are looked up there.
         scope: hands out the names of this namespace.
-        ground: what the queue stands on.
         resolve: looks up addresses of hosts; None asks the system.
         tls: how certificates of receivers are verified; None goes by the authorities that the HTTP client knows.
         timeout_s: seconds for one attempt, from looking up the address to the status of the answer.
@@ -102,17 +100,15 @@ class Webhooks:
 
     def __init__(
         self,
-        minds: KnowledgeContext,
+        context: KnowledgeContext,
         scope: Scope,
-        ground: CoordinationContext,
         *,
         resolve: ResolveHost | None = None,
         tls: ssl.SSLContext | None = None,
         timeout_s: float = _TIMEOUT_S,
     ) -> None:
-        self._minds = minds
+        self._context = context
         self._scope = scope
-        self._ground = ground
         self._resolve = resolve
         self._tls = tls
         self._timeout_s = timeout_s
@@ -120,7 +116,7 @@ class Webhooks:
     @property
     def queue(self) -> TaskQueue:
         """Where calls wait to be made; those that failed are its dead letters."""
-        queues = Queues(self._ground, self._scope)
+        queues = Queues(self._context, self._scope)
         return queues.queue(QUEUE, visibility=_VISIBILITY_S, max_attempts=_MOST_CLAIMS, result_ttl=_DEDUP_WINDOW_S)
 
     async def check(self, callback_url: str) -> None:
@@ -138,7 +134,7 @@ class Webhooks:
         if find_spec("httpx2") is None:
             raise UnsupportedError("calling webhooks", "pip install 'sharedmem-hub[synthesis]'")
         destination = parse_url(callback_url)
-        if self._minds.settings.webhook_private:
+        if self._context.settings.webhook_private:
             return
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -171,7 +167,7 @@ class Webhooks:
             id=hashlib.sha256(named.encode()).hexdigest()[:32],
             task_id=task_id,
             status=status,
-            timestamp=self._minds.clock.now().isoformat(),
+            timestamp=self._context.clock.now().isoformat(),
             result=payload.get("result"),
             error=None if payload.get("error") is None else str(payload["error"]),
         )
@@ -245,7 +241,7 @@ class Webhooks:
                 raise
             except Exception as error:  # noqa: BLE001  # a worker outlives what its tasks do
                 _log.warning("no webhook just now", exc_info=error)
-                await self._minds.clock.sleep(getattr(error, "retry_after", 1.0))
+                await self._context.clock.sleep(getattr(error, "retry_after", 1.0))
 
     async def _handled(self, task: Task) -> WebhookDelivery:
         queue = self.queue
@@ -264,7 +260,7 @@ class Webhooks:
         return delivery
 
     def _counted(self, delivery: WebhookDelivery) -> WebhookDelivery:
-        self._minds.counters.increment(DELIVERIES, outcome=delivery.outcome)
+        self._context.counters.increment(DELIVERIES, outcome=delivery.outcome)
         return delivery
 
     # -- a call
@@ -274,7 +270,7 @@ class Webhooks:
         for pause_s in RETRY_DELAYS_S:
             if not tried.again:
                 break
-            await self._minds.clock.sleep(pause_s)
+            await self._context.clock.sleep(pause_s)
             attempts, tried = attempts + 1, await self._tried(call, destination)
         outcome: Literal["delivered", "refused", "exhausted"] = "exhausted" if tried.again else "refused"
         if tried.error is None:
@@ -297,7 +293,7 @@ class Webhooks:
         return _classify_status(status, host)
 
     async def _addresses(self, destination: Destination) -> tuple[str, ...]:
-        private = self._minds.settings.webhook_private
+        private = self._context.settings.webhook_private
         return await resolve_public(destination, private=private, resolve=self._resolve)
 
     async def _status(self, call: _WebhookCall, destination: Destination, addresses: tuple[str, ...]) -> int:
@@ -334,9 +330,9 @@ class Webhooks:
             "User-Agent": "sharedmem-webhook/1",
             DELIVERY_HEADER: call.id,
         }
-        secret = self._minds.settings.webhook_secret
+        secret = self._context.settings.webhook_secret
         if secret is not None and (key := secret.get_secret_value()):
-            now = int(self._minds.clock.now().timestamp())
+            now = int(self._context.clock.now().timestamp())
             headers[SIGNATURE_HEADER] = signature_header(key, body, timestamp=now)
         return headers
 

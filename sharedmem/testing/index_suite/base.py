@@ -73,7 +73,7 @@ class IndexedNamespace:
     """
 
     def __init__(self, line: RedisClient, keyspace: KeySpace, family: RecordFamily, namespace: str) -> None:
-        self._line = line
+        self._client = line
         self._keyspace = keyspace
         self._family = family
         self._ids: set[str] = set()
@@ -104,30 +104,30 @@ class IndexedNamespace:
         self._ids.add(id_)
         words = [word for name, value in fields.items() if value is not None for word in (name, value)]
         keys = (self._record(id_), self._log, self._place)
-        reply = await self._line.call("EVAL", _PUT, 3, *keys, id_, *words)
+        reply = await self._client.call("EVAL", _PUT, 3, *keys, id_, *words)
         assert isinstance(reply, bytes)
         return int(reply)
 
     async def delete(self, id_: str) -> None:
         """Delete a record; the log still names it."""
-        await self._line.call("EVAL", _DELETE, 2, self._record(id_), self._log, id_)
+        await self._client.call("EVAL", _DELETE, 2, self._record(id_), self._log, id_)
 
     async def expire(self, id_: str, ttl_ms: int) -> None:
         """Let a record end by itself."""
-        await self._line.call("EVAL", _EXPIRE, 2, self._record(id_), self._log, id_, ttl_ms)
+        await self._client.call("EVAL", _EXPIRE, 2, self._record(id_), self._log, id_, ttl_ms)
 
     async def exists(self, id_: str) -> bool:
         """Whether the record is there."""
-        return await self._line.call("EXISTS", self._record(id_)) == 1
+        return await self._client.call("EXISTS", self._record(id_)) == 1
 
     async def damage(self, id_: str) -> None:
         """Put a vector of another dimension into a record, past all checks."""
-        await self._line.call("HSET", self._record(id_), "vector", b"abc")
+        await self._client.call("HSET", self._record(id_), "vector", b"abc")
 
     async def clear(self) -> None:
         """Remove all that lies here."""
         keys = [self._record(id_) for id_ in self._ids]
-        await self._line.call("DEL", self._log, self._place, *keys)
+        await self._client.call("DEL", self._log, self._place, *keys)
 
     @property
     def _log(self) -> bytes:

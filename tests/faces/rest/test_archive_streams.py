@@ -193,7 +193,7 @@ async def test_an_archive_lands_nowhere_but_in_the_namespace_of_its_bearer(
 async def test_a_reference_to_somebody_elses_blob_brings_nothing(room: Room) -> None:
     large = "secret " * 60_000
     await room.hub.store("desk", actor="ada").write("large", large)
-    held = await token_storage_of(room.hub)._line.call("GET", b"sm:{desk}:ada:large")
+    held = await token_storage_of(room.hub)._client.call("GET", b"sm:{desk}:ada:large")
     assert isinstance(held, bytes)
     reference = held.partition(b"\n")[2].decode()
     assert "path" in json.loads(reference)

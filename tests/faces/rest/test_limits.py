@@ -192,7 +192,7 @@ async def test_the_tokens_of_a_file_have_rates_too(hub: Hub) -> None:
 
 def counted_trips(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> list[Command]:
     """Each command that the hub sends from now on."""
-    line, trips = token_storage_of(hub)._line, list[Command]()
+    line, trips = token_storage_of(hub)._client, list[Command]()
     send = line._send
 
     async def counted(args: Command) -> Reply:

@@ -133,7 +133,7 @@ class FalkorBackend:
     the graph; `GRAPH.CONFIG SET CMD_INFO no` ends that, and the embedded server does not begin it.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose graphs.
 
     Raises:
@@ -142,21 +142,21 @@ class FalkorBackend:
 
     name = "falkordb"
 
-    def __init__(self, minds: KnowledgeContext, namespace: str) -> None:
-        self._clock = minds.clock
-        self._asker = FalkorClient(minds.line)
-        self._dimension = minds.embedder.dimension if minds.embedder is not None else 0
+    def __init__(self, context: KnowledgeContext, namespace: str) -> None:
+        self._clock = context.clock
+        self._asker = FalkorClient(context.client)
+        self._dimension = context.embedder.dimension if context.embedder is not None else 0
         self._beginning = GroupCreation(
             self._asker,
-            minds.line,
-            GraphScripts(minds.sender),
-            keyspace=minds.keyspace,
+            context.client,
+            GraphScripts(context.executor),
+            keyspace=context.keyspace,
             namespace=namespace,
-            clock=minds.clock,
+            clock=context.clock,
             dimension=self._dimension,
         )
-        self._patience_ms = minds.settings.search_timeout_ms
-        self._keep_ms = round(minds.settings.retry_for_s * 1000) + _REMEMBERED_MS
+        self._patience_ms = context.settings.search_timeout_ms
+        self._keep_ms = round(context.settings.retry_for_s * 1000) + _REMEMBERED_MS
 
     async def look(self, group: str, wanted: LookupRequest) -> LookupResult:
         """See `GraphBackend.look`. One round trip."""

@@ -62,7 +62,7 @@ class FalkorClient:
     """
 
     def __init__(self, line: RedisClient) -> None:
-        self._line = line
+        self._client = line
         self._type = graph_type()
 
     async def read(
@@ -130,7 +130,7 @@ class FalkorClient:
             UnavailableError, UnsupportedError: as `read`.
         """
         try:
-            reply = await self._line.call_near(near, "GRAPH.LIST")
+            reply = await self._client.call_near(near, "GRAPH.LIST")
         except UnsupportedError as error:
             raise UnsupportedError(FEATURE, NO_MODULE) from error
         except ServerError as error:
@@ -140,7 +140,7 @@ class FalkorClient:
     async def execute_command(self, *args: Argument) -> Reply:
         """What the client's graphs send their commands with."""
         try:
-            reply = await self._line.call_aside(*args)
+            reply = await self._client.call_aside(*args)
         except UnsupportedError as error:
             raise UnsupportedError(FEATURE, NO_MODULE) from error
         # What fails while it runs comes at the end of an answer.
@@ -153,12 +153,12 @@ class FalkorClient:
 
     def _public(self, error: ServerError) -> SharedMemoryError:
         if _TIMED_OUT in error.text:
-            return UnavailableError(f"FalkorDB at {self._line.address}", "it could not finish in time; ask for less")
+            return UnavailableError(f"FalkorDB at {self._client.address}", "it could not finish in time; ask for less")
         if _DIMENSION in error.text:
             return InvalidError("vector", "...", error.text)
         if _NO_INDEX in error.text:
             return UnsupportedError("searching this group by meaning", _NO_VECTORS)
-        return public_error(error, self._line.address)
+        return public_error(error, self._client.address)
 
 
 def _escape(value: Any) -> Any:

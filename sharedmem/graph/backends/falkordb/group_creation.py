@@ -47,7 +47,7 @@ class GroupCreation:
         dimension: int,
     ) -> None:
         self._asker = asker
-        self._line = line
+        self._client = line
         self._graphing = graphing
         self._keyspace = keyspace
         self._namespace = namespace
@@ -90,20 +90,20 @@ class GroupCreation:
     async def _has_turn(self, group: str, token: str) -> bool:
         """Whether this caller, and nobody else, may make the graph of the group now."""
         turn = self._turn(group)
-        if await self._line.call("SET", turn, token, "NX", "PX", _TURN_MS) is not None:
+        if await self._client.call("SET", turn, token, "NX", "PX", _TURN_MS) is not None:
             return True
         # It may have been its own, sent twice.
-        return await self._line.call("GET", turn) == token.encode()
+        return await self._client.call("GET", turn) == token.encode()
 
     async def _make(self, group: str, token: str) -> None:
         # Once more: it may have been made between the look and the turn.
         if await self._born(group) is not None:
-            await self._line.call("DEL", self._turn(group))
+            await self._client.call("DEL", self._turn(group))
             return
         ready = self._ready(token)
         for statement in queries.indexes(self._dimension):
             await self._asker.index(ready, statement)
-            await self._line.call("PEXPIRE", ready, _READY_MS)
+            await self._client.call("PEXPIRE", ready, _READY_MS)
         while await self._asker.read(ready, queries.INDEXES_UNDER_WAY, {}):
             await self._clock.sleep(_PAUSE_S)
         await self._asker.write(ready, queries.BEGIN, {})

@@ -29,35 +29,35 @@ class RedisBackend(CommitWriter, RecordSearches, EdgeWalks, GroupListing, IndexC
     async def look(self, group: str, wanted: LookupRequest) -> LookupResult:
         """See `GraphBackend.look`. One round trip; two where the group is not known."""
         look = partial(super().look, group, wanted)
-        return await self._minds.retry_after_restore(self._namespace, look, lambda seen: not seen.version)
+        return await self._context.retry_after_restore(self._namespace, look, lambda seen: not seen.version)
 
     async def search(self, group: str, searches: Sequence[RecordSearch]) -> list[RecordHits]:
         """See `GraphBackend.search`. One round trip; two where nothing is found."""
         look = partial(super().search, group, searches)
-        return await self._minds.retry_after_restore(self._namespace, look, lambda hits: not any(map(any, hits)))
+        return await self._context.retry_after_restore(self._namespace, look, lambda hits: not any(map(any, hits)))
 
     async def listed(
         self, group: str, kind: str, *, after: str = "", limit: int = 100, session: str | None = None
     ) -> tuple[list[str], str]:
         """See `GraphBackend.listed`. One round trip; two where there is nothing."""
         look = partial(super().listed, group, kind, after=after, limit=limit, session=session)
-        return await self._minds.retry_after_restore(self._namespace, look, lambda page: not page[0])
+        return await self._context.retry_after_restore(self._namespace, look, lambda page: not page[0])
 
     async def stats(self, group: str) -> GraphStats:
         """See `GraphBackend.stats`. One round trip; two where the group is not known."""
         look = partial(super().stats, group)
-        return await self._minds.retry_after_restore(
+        return await self._context.retry_after_restore(
             self._namespace, look, lambda stats: not stats.entities + stats.episodes
         )
 
     async def groups(self) -> list[str]:
         """See `GraphBackend.groups`. One round trip; two where there are none."""
-        return await self._minds.retry_after_restore(self._namespace, super().groups, lambda groups: not groups)
+        return await self._context.retry_after_restore(self._namespace, super().groups, lambda groups: not groups)
 
     async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
         """See `GraphBackend.delete`."""
         delete = partial(super().delete, group, progress=progress)
-        return await self._minds.retry_after_restore(self._namespace, delete, lambda deleted: not deleted)
+        return await self._context.retry_after_restore(self._namespace, delete, lambda deleted: not deleted)
 
     async def close(self) -> None:
         """Nothing to give back: the connection is the hub's."""

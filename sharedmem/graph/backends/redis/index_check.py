@@ -191,7 +191,7 @@ class IndexCheck(GraphKeys):
         if not commands:
             return []
         try:
-            return await self._line.read_many(commands)
+            return await self._client.read_many(commands)
         except ServerError as error:
             raise self._explained(error, group) from error
 

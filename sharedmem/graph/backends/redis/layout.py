@@ -290,20 +290,20 @@ class GraphKeys:
     """What every part of the backend stands on.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose groups.
         actor: who changes them.
     """
 
-    def __init__(self, minds: KnowledgeContext, namespace: str, actor: bytes) -> None:
-        self._minds = minds
+    def __init__(self, context: KnowledgeContext, namespace: str, actor: bytes) -> None:
+        self._context = context
         self._namespace = namespace
         self._actor = actor
-        self._line = minds.line
-        self._keyspace = minds.keyspace
-        self._space = minds.keyspace.space(namespace)
-        self._graphing = GraphScripts(minds.sender)
-        self._records = minds.keyspace.records(GRAPH, namespace).encode()
+        self._client = context.client
+        self._keyspace = context.keyspace
+        self._space = context.keyspace.space(namespace)
+        self._graphing = GraphScripts(context.executor)
+        self._records = context.keyspace.records(GRAPH, namespace).encode()
 
     @property
     def _groups(self) -> bytes:
@@ -324,10 +324,10 @@ class GraphKeys:
 
     def _keep(self, named: list[str]) -> DurabilityModes | None:
         """How records last, where they do: as logs, which never leave Redis by themselves."""
-        if self._minds.tier is None or not named:
+        if self._context.memory_tier is None or not named:
             return None
         return DurabilityModes(tuple(map(self._target, named)), LOG_MODE * len(named))
 
     def _explained(self, error: ServerError, group: str) -> SharedMemoryError:
         key = f"{self._namespace}:${GRAPH}:{encode_group(group)}"
-        return public_key_error(error, self._line.address, key=key, held="foreign value", wanted="graph")
+        return public_key_error(error, self._client.address, key=key, held="foreign value", wanted="graph")

@@ -66,7 +66,7 @@ class RecordLookup(GraphKeys):
                 names_count=len(wanted.names),
                 lines_count=len(wanted.lines),
                 # The durable tier takes a record whole; only there a vector has to come along.
-                has_vector=int(self._minds.tier is not None),
+                has_vector=int(self._context.memory_tier is not None),
                 asked=[*wanted.names, *wanted.lines, *wanted.entities],
             )
         except ServerError as error:
@@ -173,7 +173,7 @@ class GroupListing(GraphKeys):
         counts: list[Command] = [
             ("ZLEXCOUNT", told, f"[{at}", _end_of_prefix(at)) for at in ("ee", "es", "n", "o", "f")
         ]
-        now = to_stamp("now", self._minds.clock.now())
+        now = to_stamp("now", self._context.clock.now())
         past: Command = ("ZLEXCOUNT", told, "[p", f"(p{ascending_text(now + 1)}")
         replies = await self._asked(group, [*counts, past, ("HLEN", self._part(group, "merges"))])
         episodes, summaries, entities, merged, facts, past_facts, merges = cast("list[int]", replies)
@@ -210,7 +210,7 @@ class GroupListing(GraphKeys):
         if not commands:
             return []
         try:
-            return await self._line.read_many(commands)
+            return await self._client.read_many(commands)
         except ServerError as error:
             raise self._explained(error, group) from error
 
@@ -307,7 +307,7 @@ class EdgeWalks(GraphKeys):
         count = min(limit, _PAGE)
         command = ("ZRANGEBYLEX", self._part(group, "edges"), low, high, "LIMIT", 0, count)
         try:
-            members = cast("list[bytes]", await self._line.call_aside(*command))
+            members = cast("list[bytes]", await self._client.call_aside(*command))
         except ServerError as error:
             raise self._explained(error, group) from error
         with decoding(command[1]):
@@ -359,7 +359,7 @@ class RecordSearches(GraphKeys):
         """See `GraphBackend.search`. One round trip; more as `Index.search` says."""
         queries = [_query(group, search) for search in searches]
         start = len(encode_group(group)) + len("/e/")
-        found = await self._minds.graphs.search_each(self._namespace, queries)
+        found = await self._context.graphs.search_each(self._namespace, queries)
         return [RecordHits(self._candidates(each.text, start), self._candidates(each.vector, start)) for each in found]
 
     def _candidates(self, found: Iterable[Found], start: int) -> list[ScoredRecord]:

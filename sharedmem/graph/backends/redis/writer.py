@@ -87,7 +87,7 @@ class GroupDeletion(GraphKeys):
 
     async def _forget_page(self, group: str, token: str) -> tuple[str, int]:
         told = self._part(group, "told")
-        page = await self._line.call("ZRANGE", told, 0, _PAGE - 1)
+        page = await self._client.call("ZRANGE", told, 0, _PAGE - 1)
         assert isinstance(page, list)
         members = [member for member in page if isinstance(member, bytes)]
         named = [name for member in members if (name := listed_record(group, member.decode()))]
@@ -137,7 +137,7 @@ class CommitWriter(RecordLookup, GroupDeletion):
             DurabilityPendingError: it is written, but the durable tier, which is waited for, does not have it.
             UnavailableError: the server cannot be reached.
         """
-        step = _CommitArguments(group, changes, lasts=self._minds.tier is not None)
+        step = _CommitArguments(group, changes, lasts=self._context.memory_tier is not None)
         if step.size > MOST_AT_ONCE:
             raise InvalidError("changes", f"{step.size} records", f"commit at most {MOST_AT_ONCE} at once")
         step.vectors = await self._vectors(step)
@@ -150,7 +150,7 @@ class CommitWriter(RecordLookup, GroupDeletion):
         if reply == b"OTHER":
             return await self.commit(group, await self._stored_form(group, step), seen=seen)
         version, *turns = map(int, reply.split())
-        IndexPromoter.of(self._minds, self._minds.graphs, self._namespace).count_writes(step.size)
+        IndexPromoter.of(self._context, self._context.graphs, self._namespace).count_writes(step.size)
         return CommitReceipt(version, tuple(zip(step.sessions, turns, strict=True)))
 
     async def _stored_form(self, group: str, step: _CommitArguments) -> CommitRequest:
@@ -184,13 +184,13 @@ class CommitWriter(RecordLookup, GroupDeletion):
             return ConflictError(f"group {group!r} is being deleted; try again when that is done")
         if error.code == _DAMAGED:
             keys = [self._record(named) for named in step.named]
-            versions = await self._line.read_many([("HGET", key, "version") for key in keys])
+            versions = await self._client.read_many([("HGET", key, "version") for key in keys])
             newest = max(zip(map(_number, versions), keys, strict=True))
             return corruption_error(newest[1], f"its version {newest[0]} was never given")
         return self._explained(error, group)
 
     def _words(self, group: str, step: _CommitArguments) -> list[Argument]:
-        now = to_stamp("now", self._minds.clock.now())
+        now = to_stamp("now", self._context.clock.now())
         words: list[Argument] = []
         for row in step.rows:
             told = hash_fields(row, self._namespace, group, now=now)
@@ -208,7 +208,7 @@ class CommitWriter(RecordLookup, GroupDeletion):
 
     def _embedding(self, step: _CommitArguments, row: Row) -> bytes:
         """The vector as the durable tier has it: that which lies there when the row brings none."""
-        if self._minds.tier is None:
+        if self._context.memory_tier is None:
             return b""
         before = step.former.get((KIND_CODES[type(row)], row.id))
         vector = row.vector or (before.vector if before else None) or step.vectors.get(row.id)
@@ -216,12 +216,12 @@ class CommitWriter(RecordLookup, GroupDeletion):
 
     async def _vectors(self, step: _CommitArguments) -> dict[str, bytes]:
         """Those of facts that change and keep their vectors, which only the durable tier wants. One round trip."""
-        if self._minds.tier is None:
+        if self._context.memory_tier is None:
             return {}
         rows = [row for row in step.rows if isinstance(row, FactRow) and ("f", row.id) in step.former]
         lacking = [row for row in rows if not row.vector]
         looks: list[Command] = [("HGET", self._record(row_record_id(step.group, row)), "vector") for row in lacking]
-        found = zip(lacking, await self._line.read_many(looks), strict=True) if looks else ()
+        found = zip(lacking, await self._client.read_many(looks), strict=True) if looks else ()
         return {row.id: vector for row, vector in found if isinstance(vector, bytes)}
 
 
@@ -308,13 +308,13 @@ class ReembeddedGraphs(RecordReindexer):
     """The records of graphs that are searched in one index, before and after it is built anew.
 
     Args:
-        minds: what the hub lends.
+        context: what the hub shares with its stores.
         namespace: whose index; None for the one that small namespaces share.
     """
 
-    def __init__(self, minds: KnowledgeContext, namespace: str | None) -> None:
-        super().__init__(minds, minds.graphs, namespace)
-        self._graphing = GraphScripts(minds.sender)
+    def __init__(self, context: KnowledgeContext, namespace: str | None) -> None:
+        super().__init__(context, context.graphs, namespace)
+        self._graphing = GraphScripts(context.executor)
 
     def _text(self, id_: str, body: bytes) -> str:
         try:
@@ -324,5 +324,5 @@ class ReembeddedGraphs(RecordReindexer):
         return entity_text(row) if isinstance(row, EntityRow) else row.text
 
     async def _give(self, namespace: str, keys: Sequence[bytes], vectors: Sequence[Argument]) -> None:
-        space = self._minds.keyspace.space(namespace)
+        space = self._context.keyspace.space(namespace)
         await self._graphing.graph_embed(space, SHARED_SCOPE.encode(), keys=keys, vectors=vectors)

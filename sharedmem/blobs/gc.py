@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from sharedmem.blobs.blobs import Blobs
 from sharedmem.clock import Clock
-from sharedmem.data.blobs import Blobs
-from sharedmem.data.value_record import parse_record
 from sharedmem.errors import SharedMemoryError
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.codec import BLOB
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import ServerError
+from sharedmem.redis.value_record import parse_record
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.background import Background, BackgroundTask
 
@@ -44,7 +44,7 @@ class BlobGarbageCollector:
         *,
         refers_elsewhere: Callable[[str, str], Awaitable[bool]] | None = None,
     ) -> None:
-        self._line = line
+        self._client = line
         self._keyspace = keyspace
         self._blobs = blobs
         self._background = background
@@ -88,12 +88,12 @@ class BlobGarbageCollector:
     async def _once_result_references(self, key: str, path: str) -> bool:
         """Whether the result of work that was done once under this name lies there."""
         once = self._keyspace.part(self._keyspace.target(key), "once")
-        result = await self._line.call("HGET", once, "result")
+        result = await self._client.call("HGET", once, "result")
         return isinstance(result, bytes) and path.encode() in result
 
     async def _value_references(self, key: str, path: str) -> bool:
         try:
-            raw = await self._line.call("GET", self._keyspace.target(key).physical)
+            raw = await self._client.call("GET", self._keyspace.target(key).physical)
         except ServerError:
             return False  # the key holds another type by now
         stored = parse_record(raw) if isinstance(raw, bytes) else None

@@ -1,0 +1,1 @@
+"""Large values outside of Redis: in a folder or in Azure Blob Storage, and the collection of unreferenced ones."""

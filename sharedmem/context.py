@@ -1,0 +1,99 @@
+"""What a hub shares with its stores: the server, the services in front of it, the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar, cast
+
+from sharedmem.blobs.blobs import Blobs
+from sharedmem.blobs.gc import BlobGarbageCollector
+from sharedmem.clock import Clock
+from sharedmem.config import Settings
+from sharedmem.errors import SharedMemoryError
+from sharedmem.models import Powers
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.durability import Tier
+from sharedmem.redis.keys import KeySpace
+from sharedmem.redis.lifetimes import Lifetimes
+from sharedmem.redis.pubsub import PubSubHub
+from sharedmem.redis.scripts.executor import ScriptExecutor
+from sharedmem.redis.wait_queue import WaitNotifier
+from sharedmem.runtime import Counters
+from sharedmem.runtime.background import Background
+
+T = TypeVar("T")
+C = TypeVar("C", bound="ServerContext")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerContext:
+    """The server of a hub, and what every part that speaks to it needs."""
+
+    client: RedisClient
+    keyspace: KeySpace
+    executor: ScriptExecutor
+    """Runs scripts; from `HubContext` on, those of keys that last leave their changes in the outbox."""
+    background: Background
+    counters: Counters
+    clock: Clock
+    settings: Settings
+
+    def extended(self, kind: type[C], **more: Any) -> C:
+        """Return a larger context with the same parts.
+
+        Args:
+            kind: its class, derived from this one.
+            more: the fields that `kind` adds or replaces.
+        """
+        return kind(**{each.name: getattr(self, each.name) for each in fields(self)} | more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubContext(ServerContext):
+    """What a hub shares with its stores."""
+
+    listener: PubSubHub
+    wait_notifier: WaitNotifier
+    blobs: Blobs
+    blob_gc: BlobGarbageCollector
+    lifetimes: Lifetimes
+    powers: Powers
+    tier: Tier | None = None
+    """The durable tier, if one stands behind the server."""
+    clear_hooks: list[Callable[[str], Awaitable[None]]] = field(default_factory=list, repr=False)
+    """Each is called with a namespace that was emptied, before it can be written to again."""
+    sweep_hooks: list[Callable[[str, bool], Awaitable[int]]] = field(default_factory=list, repr=False)
+    """Each counts what has expired in a namespace, and removes it where the second argument says so."""
+    _shared: dict[tuple[type, str], object] = field(default_factory=dict, repr=False)
+
+    def shared(self, kind: type[T], namespace: str, make: Callable[[], T]) -> T:
+        """Return the one object of a class that all stores of a namespace share in this hub.
+
+        Args:
+            kind: its class.
+            namespace: whose it is; an empty one for an object of the hub.
+            make: makes it when it is first asked for.
+        """
+        found = self._shared.get((kind, namespace))
+        if found is None:
+            found = self._shared[kind, namespace] = make()
+        return cast("T", found)
+
+    def release_in_background(self, name: str, release: Callable[[], Awaitable[object]]) -> None:
+        """Give something back at the server on behalf of a caller that is gone; timers mend what does not arrive.
+
+        A hub that closes waits for it, a few seconds at most. An error is dropped: no caller is left to handle it.
+
+        Args:
+            name: of the work, a verb first.
+            release: makes the call.
+        """
+
+        async def released() -> None:
+            with suppress(SharedMemoryError):
+                await release()
+
+        with suppress(SharedMemoryError):  # the hub is closed
+            self.background.start_cleanup(name, released())
