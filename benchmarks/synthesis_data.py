@@ -199,11 +199,11 @@ def note_of(number: int) -> Note:
 
 
 async def filled_notes(store: SharedMemoryStore, size: int, embedder: Embedder) -> None:
-    """Put notes on the shelf of a namespace without the pipeline."""
-    shelf = RedisNoteRepository(store._knowledge_context(), store._scope)  # noqa: SLF001  # nobody else fills a shelf like this
+    """Put notes on the repository of a namespace without the pipeline."""
+    repository = RedisNoteRepository(store._knowledge_context(), store._scope)  # noqa: SLF001  # nobody else fills a repository like this
     for notes in _batches(size):
         vectors = (await embedder.embed([note.memory_note for note in notes])).vectors
-        await shelf.commit(APP, fresh=[NewNote(note, vector) for note, vector in zip(notes, vectors, strict=True)])
+        await repository.commit(APP, fresh=[NewNote(note, vector) for note, vector in zip(notes, vectors, strict=True)])
 
 
 def _batches(size: int) -> Iterator[list[Note]]:

@@ -58,7 +58,7 @@ class Batcher(ProcessBound):
     Args:
         context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
-        desk: where requests are put.
+        intake: where requests are put.
         app_id, user_id, session_id: whose conversation it is.
         size: messages that make a batch; None takes the most that a note is made of.
         wait_s: seconds after which a batch is made a note of though it is not full.
@@ -71,7 +71,7 @@ class Batcher(ProcessBound):
         self,
         context: KnowledgeContext,
         scope: Scope,
-        desk: TaskIntake,
+        intake: TaskIntake,
         *,
         app_id: str,
         user_id: str,
@@ -80,7 +80,7 @@ class Batcher(ProcessBound):
         wait_s: float = _DEFAULT_WAIT_S,
     ) -> None:
         self._context = context
-        self._desk = desk
+        self._intake = intake
         self._app_id = check_id("app_id", app_id)
         self._user_id = check_id("user_id", user_id)
         self._session_id = None if session_id is None else check_id("session_id", session_id)
@@ -193,7 +193,7 @@ class Batcher(ProcessBound):
     async def _set_timer(self, batch: str) -> None:
         """See to it that somebody looks after the batch, before there is anything in it."""
         flush = FlushBatchTask(app_id=self._app_id, user_id=self._user_id, session_id=self._session_id, batch=batch)
-        await self._desk.put_as(flush, f"timer-{batch}", delay_s=self._wait_s)
+        await self._intake.put_as(flush, f"timer-{batch}", delay_s=self._wait_s)
 
     async def _put(self, waiting: MessageBatches) -> list[str]:
         """The tasks of the sealed batch, put now or before, in the name of the actor who began it."""
@@ -206,7 +206,7 @@ class Batcher(ProcessBound):
                 messages=waiting.sealed[first : first + most],
             )
             task_id = f"batch-{waiting.sealed_batch}-{first}"
-            tasks.append(await self._desk.put_as(request, task_id, requester=waiting.sealed_by))
+            tasks.append(await self._intake.put_as(request, task_id, requester=waiting.sealed_by))
         return tasks
 
     def _is_too_much(self, messages: tuple[SynthesisMessage, ...]) -> bool:
@@ -224,9 +224,11 @@ class Batcher(ProcessBound):
         return f"<Batcher {self._name}, {self._size} messages or {self._wait_s:g} s>"
 
 
-def open_batcher(context: KnowledgeContext, scope: Scope, desk: TaskIntake, request: FlushBatchTask) -> Batcher:
+def open_batcher(context: KnowledgeContext, scope: Scope, intake: TaskIntake, request: FlushBatchTask) -> Batcher:
     """The batcher of the conversation that a timer is about."""
-    return Batcher(context, scope, desk, app_id=request.app_id, user_id=request.user_id, session_id=request.session_id)
+    return Batcher(
+        context, scope, intake, app_id=request.app_id, user_id=request.user_id, session_id=request.session_id
+    )
 
 
 def _check_size(size: int | None, most: int) -> int:

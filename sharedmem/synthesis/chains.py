@@ -34,7 +34,7 @@ class Lineage(NamedTuple):
 
 
 async def read_lineage(
-    shelf: NoteRepository,
+    repository: NoteRepository,
     app_id: str,
     memory_id: str,
     *,
@@ -47,7 +47,7 @@ async def read_lineage(
     taken the place of several: breadth first, in the order in which each names its sources, a round trip a step.
 
     Args:
-        shelf: where the notes are.
+        repository: where the notes are.
         app_id: whose.
         memory_id: where to begin.
         direction: `forward` answers the note and what it became, `backward` the note and what it came from, nearest
@@ -64,7 +64,7 @@ async def read_lineage(
     missing: dict[str, None] = {}
     frontier = [memory_id]
     while frontier and (most is None or len(met) < most):
-        found = await shelf.get(app_id, frontier)
+        found = await repository.get(app_id, frontier)
         missing.update(dict.fromkeys(id_ for id_ in frontier if id_ not in found))
         if not met and not found:
             raise NotFoundError("memory", memory_id, f"app {app_id!r} has none of that id")

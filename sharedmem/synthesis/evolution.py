@@ -71,7 +71,7 @@ class Evolution:
     """The chains of one namespace's memories.
 
     Args:
-        shelf: where the notes are.
+        repository: where the notes are.
         chains: the locks of their chains.
         clock: the time to go by.
         embed: makes the vector of a version that is restored.
@@ -81,7 +81,7 @@ class Evolution:
 
     def __init__(
         self,
-        shelf: NoteRepository,
+        repository: NoteRepository,
         chains: ChainLocks,
         clock: Clock,
         embed: Embed,
@@ -91,7 +91,7 @@ class Evolution:
     ) -> None:
         self._actor = actor
         self._permit = permit
-        self._shelf = shelf
+        self._repository = repository
         self._chains = chains
         self._clock = clock
         self._embed = embed
@@ -103,7 +103,7 @@ class Evolution:
             InvalidError: there is no such direction.
             NotFoundError: there is no such memory.
         """
-        return await read_lineage(self._shelf, app_id, memory_id, direction=direction)
+        return await read_lineage(self._repository, app_id, memory_id, direction=direction)
 
     async def restore(self, app_id: str, memory_id: str) -> Note:
         """Make a version valid again. A round trip for each version after it, and about six.
@@ -193,13 +193,13 @@ class Evolution:
     # -- parts
 
     async def _one(self, app_id: str, memory_id: str) -> Note:
-        note = (await self._shelf.get(app_id, [memory_id])).get(memory_id)
+        note = (await self._repository.get(app_id, [memory_id])).get(memory_id)
         if note is None:
             raise NotFoundError("memory", memory_id, f"app {app_id!r} has none of that id")
         return note
 
     async def _way(self, app_id: str, memory_id: str) -> Lineage:
-        way = await read_lineage(self._shelf, app_id, memory_id)
+        way = await read_lineage(self._repository, app_id, memory_id)
         if way.missing:
             raise NotFoundError("memory", way.missing[0], f"{way.head.id!r} names it as its successor; run fsck first")
         if way.head.next_id is not None:
@@ -229,7 +229,7 @@ class Evolution:
     async def _committed(
         self, app_id: str, change: NoteChange, *fresh: NewNote, fences: Mapping[str, int]
     ) -> Note | StaleNotes:
-        done = await self._shelf.commit(app_id, fresh=fresh, changes=[change], fences=fences)
+        done = await self._repository.commit(app_id, fresh=fresh, changes=[change], fences=fences)
         if isinstance(done, StaleNotes):
             return done
         return done.notes[fresh[0].note.id if fresh else change.note.id]

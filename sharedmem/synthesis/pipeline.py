@@ -50,7 +50,7 @@ class Pipeline:
     Args:
         context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
-        shelf: where notes are kept.
+        repository: where notes are kept.
         agents: who reads, judges and writes.
         chains: the locks of chains; None takes those of the namespace.
     """
@@ -60,17 +60,19 @@ class Pipeline:
         context: KnowledgeContext,
         scope: Scope,
         *,
-        shelf: NoteRepository,
+        repository: NoteRepository,
         agents: Agents,
         chains: ChainLocks | None = None,
     ) -> None:
         self._context = context
         self._author = scope.identity.name
-        self._shelf = shelf
+        self._repository = repository
         self._agents = agents
         self._offline: Agents = RuleAgents()
         held = chains or ChainLocks(scope, context)
-        self._resolver = ConflictResolver(context, scope.identity.namespace, shelf=shelf, agents=agents, chains=held)
+        self._resolver = ConflictResolver(
+            context, scope.identity.namespace, repository=repository, agents=agents, chains=held
+        )
 
     async def do(self, request: CallerTask, turn: TaskAttempt) -> dict[str, object]:
         """What a task asks for; repeated, it ends the same way.
@@ -112,7 +114,7 @@ class Pipeline:
                 for want of a vector: a note that cannot be found is none.
         """
         note_id = note_id_of(turn.task_id)
-        note = (await self._shelf.get(request.app_id, (note_id,))).get(note_id)
+        note = (await self._repository.get(request.app_id, (note_id,))).get(note_id)
         if note is not None and note.status != "conflict_pending":
             return note
         if note is not None:
@@ -131,11 +133,11 @@ class Pipeline:
         Args, Raises: as `add_memory`.
         """
         note_id = note_id_of(turn.task_id)
-        found = (await self._shelf.get(request.app_id, (note_id,))).get(note_id)
+        found = (await self._repository.get(request.app_id, (note_id,))).get(note_id)
         if found is not None:
             return found
         note, vector = await self._written(request, turn)
-        done = await self._shelf.commit(request.app_id, fresh=(NewNote(note, vector),))
+        done = await self._repository.commit(request.app_id, fresh=(NewNote(note, vector),))
         assert isinstance(done, CommittedNotes), "nothing was asked that could have changed"
         return done.notes[note.id]
 
@@ -187,7 +189,7 @@ class Pipeline:
         return note, vector
 
     async def _draft(self, app_id: str, digest: str) -> Note | None:
-        kept = (await self._shelf.remembered(app_id, (digest,))).get(digest)
+        kept = (await self._repository.remembered(app_id, (digest,))).get(digest)
         try:
             return None if kept is None else Note.model_validate_json(kept)
         except ValidationError:
@@ -196,7 +198,7 @@ class Pipeline:
     async def _keep_draft(self, note: Note, digest: str) -> None:
         """Keep what models were paid for; without it they are asked again."""
         try:
-            await self._shelf.remember(note.app_id, {digest: note.model_dump_json().encode()}, ttl_s=_DRAFT_S)
+            await self._repository.remember(note.app_id, {digest: note.model_dump_json().encode()}, ttl_s=_DRAFT_S)
         except SharedMemoryError:
             return
 
@@ -260,7 +262,7 @@ class Pipeline:
             is_alone = not links.notes and turn < _MOST_ATTEMPTS - 1
             seen = links.seen if is_alone and vector is not None else None
             pending = {"status": "active" if is_alone else "conflict_pending", "links": _link_ids(links)}
-            done = await self._shelf.commit(
+            done = await self._repository.commit(
                 note.app_id, fresh=(NewNote(note.model_copy(update=pending), vector),), seen=seen
             )
             if not isinstance(done, StaleNotes):

@@ -140,17 +140,23 @@ class ConflictResolver:
     Args:
         context: what the hub shares with its stores.
         namespace: whose notes they are.
-        shelf: where they are kept.
+        repository: where they are kept.
         agents: judge and write.
         chains: the locks.
     """
 
     def __init__(
-        self, context: KnowledgeContext, namespace: str, *, shelf: NoteRepository, agents: Agents, chains: ChainLocks
+        self,
+        context: KnowledgeContext,
+        namespace: str,
+        *,
+        repository: NoteRepository,
+        agents: Agents,
+        chains: ChainLocks,
     ) -> None:
         self._context = context
         self._embedder = context.embedder_of(namespace)
-        self._shelf = shelf
+        self._repository = repository
         self._agents = agents
         self._chains = chains
 
@@ -168,7 +174,7 @@ class ConflictResolver:
         settings = self._context.settings
         if vector is None:
             return LinkedNotes((), UserNotesVersion(note.app_id, note.user_id, 0))
-        near, seen = await self._shelf.near(
+        near, seen = await self._repository.near(
             note.app_id,
             vector,
             user_id=note.user_id,
@@ -226,7 +232,7 @@ class ConflictResolver:
         """
         for _ in range(_MOST_LOCK_ATTEMPTS):
             change = NoteChange(note, status="active", reason="created", degraded=(*note.degraded, reason))
-            done = await self._shelf.commit(note.app_id, changes=(change,))
+            done = await self._repository.commit(note.app_id, changes=(change,))
             if isinstance(done, CommittedNotes):
                 return done.notes[note.id]
             stored = await self._stored(note)
@@ -259,7 +265,7 @@ class ConflictResolver:
         if not links.chains <= fences.keys():
             return links.chains
         step = await self._decided(case, stored, links.notes)
-        done = await self._shelf.commit(
+        done = await self._repository.commit(
             stored.app_id,
             fresh=step.fresh,
             changes=step.changes,
@@ -271,7 +277,7 @@ class ConflictResolver:
         return links.chains
 
     async def _stored(self, note: Note) -> Note | None:
-        return (await self._shelf.get(note.app_id, (note.id,))).get(note.id)
+        return (await self._repository.get(note.app_id, (note.id,))).get(note.id)
 
     async def _decided(self, case: PendingNote, new: Note, linked: Sequence[Note]) -> CommitPlan:
         resolutions = await self._judged(case, new, linked)
@@ -292,7 +298,7 @@ class ConflictResolver:
             return []
         digests = {note.id: self._digest("verdict", new, note) for note in linked}
         missing = [digest for digest in digests.values() if digest not in case.verdicts]
-        for digest, kept in (await self._shelf.remembered(new.app_id, missing) if missing else {}).items():
+        for digest, kept in (await self._repository.remembered(new.app_id, missing) if missing else {}).items():
             if (recalled := _decode_verdict(kept)) is not None:
                 case.verdicts[digest] = recalled
         unknown = [note for note in linked if digests[note.id] not in case.verdicts]
@@ -300,7 +306,7 @@ class ConflictResolver:
         case.verdicts |= given
         firm = {digest: _encode_verdict(one) for digest, one in given.items() if one.decided_by != FALLBACK}
         if firm:
-            await self._shelf.remember(new.app_id, firm, ttl_s=_VERDICT_TTL_S)
+            await self._repository.remember(new.app_id, firm, ttl_s=_VERDICT_TTL_S)
         return [case.verdicts[digests[note.id]].model_copy(update={"memory_id": note.id}) for note in linked]
 
     async def _asked_to_judge(self, case: PendingNote, new: Note, linked: Sequence[Note]) -> list[Resolution]:
@@ -347,7 +353,7 @@ class ConflictResolver:
         self, case: PendingNote, new: Note, updated: Sequence[Note]
     ) -> tuple[Consolidation | None, str]:
         digest = self._digest("consolidation", new, *updated)
-        known = (await self._shelf.remembered(new.app_id, (digest,))).get(digest)
+        known = (await self._repository.remembered(new.app_id, (digest,))).get(digest)
         if known is not None:
             return Consolidation(known.decode(errors="replace"), self._agents.name), ""
         written, reason = await self.useful(
@@ -357,7 +363,7 @@ class ConflictResolver:
             else_="no consolidation could be made",
         )
         if written is not None:
-            await self._shelf.remember(new.app_id, {digest: written.note.encode()}, ttl_s=_DRAFT_TTL_S)
+            await self._repository.remember(new.app_id, {digest: written.note.encode()}, ttl_s=_DRAFT_TTL_S)
         return written, reason
 
     # -- models

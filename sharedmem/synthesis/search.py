@@ -30,13 +30,13 @@ class NoteSearch:
     Args:
         context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
-        shelf: where notes are kept.
+        repository: where notes are kept.
     """
 
-    def __init__(self, context: KnowledgeContext, scope: Scope, *, shelf: NoteRepository) -> None:
+    def __init__(self, context: KnowledgeContext, scope: Scope, *, repository: NoteRepository) -> None:
         self._context = context
         self._embedder = context.embedder_of(scope.identity.namespace)
-        self._shelf = shelf
+        self._repository = repository
 
     async def query(  # narrows and thresholds, all with defaults
         self,
@@ -85,7 +85,7 @@ class NoteSearch:
         vector = await self._vector(query)
         if vector is None and not terms:
             return []
-        near, _ = await self._shelf.near(
+        near, _ = await self._repository.near(
             app_id,
             vector,
             terms=terms,

@@ -48,16 +48,16 @@ class SynthesisServices:
     def __init__(self, context: KnowledgeContext, scope: Scope) -> None:
         self._context = context
         self._scope = scope
-        self.shelf = RedisNoteRepository(context, scope)
+        self.repository = RedisNoteRepository(context, scope)
         self.agents: Agents = select_agents(context.model)
         self.chains = ChainLocks(scope, context)
-        self.desk = TaskIntake(context, scope)
+        self.intake = TaskIntake(context, scope)
         self.webhooks = Webhooks(context, scope)
-        self.asking = NoteSearch(context, scope, shelf=self.shelf)
+        self.search = NoteSearch(context, scope, repository=self.repository)
         self.evolution = Evolution(
-            self.shelf, self.chains, context.clock, self.embed, actor=scope.identity.name, permit=self.permit
+            self.repository, self.chains, context.clock, self.embed, actor=scope.identity.name, permit=self.permit
         )
-        self.pipeline = Pipeline(context, scope, shelf=self.shelf, agents=self.agents, chains=self.chains)
+        self.pipeline = Pipeline(context, scope, repository=self.repository, agents=self.agents, chains=self.chains)
 
     @cached_property
     def archives(self) -> ChainArchiveStore:
@@ -69,7 +69,7 @@ class SynthesisServices:
         """Who puts notes away."""
         return ChainArchiver(
             self._context,
-            shelf=self.shelf,
+            repository=self.repository,
             chains=self.chains,
             archives=self.archives,
             embed=self.embed,
@@ -80,10 +80,10 @@ class SynthesisServices:
     def eraser(self) -> NoteEraser:
         """Who erases notes."""
         return NoteEraser(
-            shelf=self.shelf,
+            repository=self.repository,
             archives=self.archives,
-            check_tasks=self.desk.check_authors,
-            tasks=self.desk.forget,
+            check_tasks=self.intake.check_authors,
+            tasks=self.intake.forget,
             permit=self.permit,
         )
 
@@ -91,7 +91,7 @@ class SynthesisServices:
     def retention(self) -> NoteRetention:
         """Who erases what is too old."""
         return NoteRetention(
-            shelf=self.shelf,
+            repository=self.repository,
             chains=self.chains,
             archives=self.archives,
             clock=self._context.clock,
@@ -104,7 +104,7 @@ class SynthesisServices:
 
         def make() -> SynthesisWorker:
             own = self._requester(SHARED_SCOPE)
-            worker = SynthesisWorker(self._context, desk=own.desk, requester=self._requester, webhooks=own.webhooks)
+            worker = SynthesisWorker(self._context, intake=own.intake, requester=self._requester, webhooks=own.webhooks)
             self._context.endings.append(worker.close)
             return worker
 
@@ -113,7 +113,7 @@ class SynthesisServices:
     def _requester(self, actor: str) -> ActorServices:
         scope = self._scope.acting_as(actor)
         parts = SynthesisServices(self._context, scope)
-        return ActorServices(scope, parts.desk, parts.pipeline, parts.webhooks)
+        return ActorServices(scope, parts.intake, parts.pipeline, parts.webhooks)
 
     def permit(self, note: Note) -> None:
         """Refuse who may not change or erase a note by hand.

@@ -43,21 +43,25 @@ from sharedmem.synthesis.tasks import (
 from sharedmem.visualization.chain import draw_chain
 
 ConversationInput: TypeAlias = Sequence[SynthesisMessage | Mapping[str, object]] | str
+NoteProgress: TypeAlias = Callable[[int], None]
+"""Called with the number of notes that were read."""
 
 
-class SynthesisBase(ProcessBound):
-    """Notes of one namespace, seen with the rights of one actor.
+class Synthesis(ProcessBound):
+    """Conversations of one namespace become notes, which are consolidated and superseded, and never lost.
+
+    Notes belong to an app and a user, perhaps to a session; `app_id` is part of every call.
 
     Args:
-        context: what the hub shares with its stores.
-        scope: hands out names within the actor's rights.
-        parts: who does the work.
+        context: services that the hub shares with its stores.
+        scope: the namespace and the actor.
+        services: do the work.
     """
 
-    def __init__(self, context: KnowledgeContext, scope: Scope, parts: SynthesisServices) -> None:
+    def __init__(self, context: KnowledgeContext, scope: Scope, services: SynthesisServices) -> None:
         self._context = context
         self._scope = scope
-        self._parts = parts
+        self._services = services
         self._namespace = scope.identity.namespace
 
     @property
@@ -65,189 +69,16 @@ class SynthesisBase(ProcessBound):
         return self._context.counters
 
     def _permit(self, need: Need) -> None:
-        """Refuse who may not read or write the namespace's notes.
-
-        Raises:
-            AccessDeniedError: this actor.
-        """
+        """Raise AccessDeniedError where this actor may not read or write the namespace's notes."""
         self._scope.common(NOTES_COLLECTION, need)
 
     async def _put(self, request: CallerTask, task_id: str | None) -> SynthesisTask:
         self._permit("write")
         if request.callback_url is not None:
-            await self._parts.webhooks.check(request.callback_url)
-        task = await self._parts.desk.put(request, idempotency_key=task_id)
-        self._parts.worker.start()
+            await self._services.webhooks.check(request.callback_url)
+        task = await self._services.intake.put(request, idempotency_key=task_id)
+        self._services.worker.start()
         return task
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._namespace}, {self._parts.agents.name}>"
-
-
-NoteProgress: TypeAlias = Callable[[int], None]
-"""Called with how many notes were looked at."""
-
-
-class NoteMaintenance(SynthesisBase):
-    """What operators do with notes."""
-
-    @measured("synthesis.apps")
-    async def apps(self) -> list[str]:
-        """Return the ids of the apps that have notes, sorted. One round trip.
-
-        Raises:
-            AccessDeniedError, UnavailableError: as `read`.
-        """
-        self._permit("read")
-        return sorted(await self._parts.shelf.apps())
-
-    @measured("synthesis.fsck")
-    async def fsck(self, *, app_id: str, repair: bool = False, progress: NoteProgress | None = None) -> NoteCheck:
-        """Check that no message is lost, no chain has two heads, and none leads nowhere or in a circle.
-
-        Reads every note of the app, a few hundred a round trip. Repairing removes nothing.
-
-        Args:
-            app_id: whose.
-            repair: whether to mend what is found.
-            progress: called with how many notes were looked at.
-
-        Raises:
-            InvalidError: the id is refused.
-            AccessDeniedError, UnavailableError: as `read`; repairing as `write`.
-        """
-        self._permit("write" if repair else "read")
-        check_id("app_id", app_id)
-        parts = self._parts
-        return await fsck(parts.shelf, parts.chains, app_id, repair=repair, permit=parts.permit, progress=progress)
-
-    @measured("synthesis.archive")
-    async def archive(
-        self, *, app_id: str, dry_run: bool = False, progress: NoteProgress | None = None
-    ) -> ArchiveReport:
-        """Put old chains away: texts, messages and vectors go to the blob store, where they can still be read.
-
-        A chain goes whole, when each of its notes is older than `synthesis_archive_after_days` and has faded.
-
-        Args:
-            app_id: whose.
-            dry_run: whether to say only what would go.
-            progress: called with how many notes were looked at.
-
-        Raises:
-            InvalidError: the id is refused.
-            ConflictError: others change a chain all the time.
-            AccessDeniedError, UnavailableError: as `write`; or the blob store cannot be used.
-        """
-        self._permit("write")
-        check_id("app_id", app_id)
-        return await self._parts.archiver.archive(app_id, dry_run=dry_run, progress=progress)
-
-    @measured("synthesis.recall_archived")
-    async def recall_archived(self, memory_id: str, *, app_id: str) -> Note:
-        """A note with its text and messages, also when it was archived; it stays archived.
-
-        Raises:
-            NotFoundError: there is no such note, or its archive is gone.
-            InvalidError, AccessDeniedError, UnavailableError: as `get_memory`; or the blob store cannot be read.
-        """
-        self._permit("read")
-        return await self._parts.archiver.recall_archived(check_id("app_id", app_id), memory_id)
-
-    @measured("synthesis.archived_memories")
-    async def archived_memories(
-        self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
-    ) -> list[Note]:
-        """The notes that were put away, without their texts, newest first: queries do not find them any more.
-
-        Reads every note of the app, a few hundred a round trip.
-
-        Args:
-            app_id: whose.
-            user_id: None means all users of the app.
-            words: only notes that have each of these among their tags, keywords, queries and open questions.
-            limit: at most so many.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `fsck`.
-        """
-        self._permit("read")
-        check_id("app_id", app_id)
-        return await self._parts.archiver.archived(app_id, user_id=user_id, words=words, limit=limit)
-
-    @measured("synthesis.unarchive")
-    async def unarchive(self, memory_id: str, *, app_id: str) -> Note:
-        """Bring the chain of an archived note back, with its texts and vectors; the note as it is then.
-
-        Raises:
-            NotFoundError: there is no such note, or its archive is gone.
-            ConflictError: others change its chain all the time.
-            InvalidError, AccessDeniedError, UnavailableError: as `archive`.
-        """
-        self._permit("write")
-        return await self._parts.archiver.unarchive(check_id("app_id", app_id), memory_id)
-
-    @measured("synthesis.forget")
-    async def forget(
-        self,
-        *,
-        app_id: str,
-        user_id: str | None = None,
-        dry_run: bool = False,
-        progress: NoteProgress | None = None,
-    ) -> ForgetReport:
-        """Erase notes, their messages and archives, and tasks that wait, for good: here and in the durable tier.
-
-        Broken off, it goes on when it is called again. A conversation of that user that is told meanwhile may leave a
-        note: forget once more when nobody adds for that user any longer.
-
-        Args:
-            app_id: whose.
-            user_id: None means all users of the app.
-            dry_run: whether to count only; tasks are not counted then.
-            progress: called with how many notes were looked at.
-
-        Raises:
-            InvalidError: an id is refused.
-            AccessDeniedError, UnavailableError: as `write`; or the tier or the blob store cannot be reached.
-        """
-        self._permit("write")
-        check_id("app_id", app_id)
-        whose = None if user_id is None else check_id("user_id", user_id)
-        return await self._parts.eraser.forget(app_id, whose, dry_run=dry_run, progress=progress)
-
-    @measured("synthesis.retain")
-    async def retain(
-        self,
-        rules: RetentionRules,
-        *,
-        app_id: str,
-        dry_run: bool = False,
-        progress: NoteProgress | None = None,
-    ) -> ForgetReport:
-        """Erase what was retired and is older than rules allow; the current note of a chain stays.
-
-        Args:
-            rules: which retired notes may be how old.
-            app_id: whose.
-            dry_run: whether to count only.
-            progress: called with how many notes were looked at.
-
-        Raises:
-            InvalidError: the id is refused.
-            ConflictError: others change a chain all the time.
-            AccessDeniedError, UnavailableError: as `forget`.
-        """
-        self._permit("write")
-        check_id("app_id", app_id)
-        return await self._parts.retention.apply(app_id, rules, dry_run=dry_run, progress=progress)
-
-
-class Synthesis(NoteMaintenance, SynthesisBase):
-    """Conversations of one namespace become notes, which are consolidated and superseded, and never lost.
-
-    Notes belong to an app and a user, perhaps to a session; `app_id` is part of every call.
-    """
 
     # -- making notes
 
@@ -351,7 +182,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
         self._permit("write")
         check_id("app_id", app_id)
         check_id("user_id", user_id)
-        return await self._parts.pipeline.summarize(request)
+        return await self._services.pipeline.summarize(request)
 
     def batcher(
         self,
@@ -376,7 +207,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
         return Batcher(
             self._context,
             self._scope,
-            self._parts.desk,
+            self._services.intake,
             app_id=app_id,
             user_id=user_id,
             session_id=session_id,
@@ -394,7 +225,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
             NotFoundError: there is none, or its result has expired (setting `synthesis_result_s`).
             AccessDeniedError, UnavailableError: as `read`.
         """
-        return await self._parts.desk.status(task_id)
+        return await self._services.intake.status(task_id)
 
     async def wait(self, task_id: str, *, timeout: float | None = None) -> SynthesisTask:  # noqa: ASYNC109  # as queues
         """As `get_task_status`, as soon as the task is done or has failed.
@@ -408,7 +239,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
         """
         self._permit("read")
         self.start()
-        return await self._parts.desk.wait(task_id, timeout=timeout)
+        return await self._services.intake.wait(task_id, timeout=timeout)
 
     async def tasks(self, *, limit: int = 100) -> list[SynthesisTask]:
         """The tasks under way, those that wait, and those that have failed. Four round trips.
@@ -419,7 +250,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        return await self._parts.desk.list(limit)
+        return await self._services.intake.list(limit)
 
     async def retry_task(self, task_id: str) -> bool:
         """Try a task that has failed again; False when there is none. One round trip.
@@ -427,7 +258,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
         """
-        done = await self._parts.desk.redrive(task_id)
+        done = await self._services.intake.redrive(task_id)
         self.start()
         return done
 
@@ -437,11 +268,11 @@ class Synthesis(NoteMaintenance, SynthesisBase):
         Raises:
             UsageError: the hub is closed.
         """
-        self._parts.worker.start()
+        self._services.worker.start()
 
     async def drain(self) -> None:
         """Take no more tasks in this hub, and return when those under way have ended."""
-        await self._parts.worker.drain()
+        await self._services.worker.drain()
 
     async def work_once(self, *, wait: float | None = 0.0) -> bool:
         """Take one task and do it, for those who run workers of their own; False when there is none.
@@ -452,7 +283,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
         Raises:
             SharedMemoryError: the task has failed; the queue knows, and tries it again or has given it up.
         """
-        return await self._parts.worker.work_once(wait=wait)
+        return await self._services.worker.work_once(wait=wait)
 
     # -- finding and reading notes
 
@@ -488,7 +319,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
             AccessDeniedError, UnavailableError: as `read`.
         """
         self._permit("read")
-        return await self._parts.asking.query(
+        return await self._services.search.query(
             app_id,
             query,
             user_id=user_id,
@@ -500,12 +331,12 @@ class Synthesis(NoteMaintenance, SynthesisBase):
 
     @measured("synthesis.apps")
     async def apps(self) -> list[str]:
-        """The apps that have notes, sorted. One round trip.
+        """Return the ids of the apps that have notes, sorted. One round trip.
 
         Raises:
             AccessDeniedError, UnavailableError: as `read`.
         """
-        return await self._parts.shelf.apps()
+        return await self._services.repository.apps()
 
     @measured("synthesis.get_memory")
     async def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
@@ -517,7 +348,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
             InvalidError: an id is refused.
             AccessDeniedError, UnavailableError: as `read`.
         """
-        return (await self._parts.shelf.get(check_id("app_id", app_id), [memory_id])).get(memory_id)
+        return (await self._services.repository.get(check_id("app_id", app_id), [memory_id])).get(memory_id)
 
     @measured("synthesis.traverse_memory_evolution_chain")
     async def traverse_memory_evolution_chain(
@@ -534,7 +365,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
             NotFoundError: there is no such note.
             InvalidError, AccessDeniedError, UnavailableError: as `get_memory`.
         """
-        return list((await self._parts.evolution.chain(app_id, memory_id, direction)).notes)
+        return list((await self._services.evolution.chain(app_id, memory_id, direction)).notes)
 
     def generate_evolution_graph(self, chain: Sequence[Note], format: GraphFormat = "mermaid") -> EvolutionGraph:  # noqa: A002  # the name users know
         """A chain as a picture. No round trip.
@@ -563,7 +394,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
             InvalidError, AccessDeniedError, UnavailableError: as `get_memory`.
         """
         return draw_chain(
-            (await self._parts.evolution.chain(app_id, memory_id, "both")).notes, format, chosen=memory_id
+            (await self._services.evolution.chain(app_id, memory_id, "both")).notes, format, chosen=memory_id
         )
 
     # -- changing notes by hand
@@ -580,7 +411,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
         self._permit("write")
         if await self.get_memory(memory_id, app_id=app_id) is None:
             return False
-        await self._parts.evolution.delete(app_id, memory_id)
+        await self._services.evolution.delete(app_id, memory_id)
         return True
 
     @measured("synthesis.update_memory_status")
@@ -607,7 +438,7 @@ class Synthesis(NoteMaintenance, SynthesisBase):
             AccessDeniedError, UnavailableError: as `write`.
         """
         self._permit("write")
-        return await self._parts.evolution.set_status(app_id, memory_id, new_status, archive_reason)
+        return await self._services.evolution.set_status(app_id, memory_id, new_status, archive_reason)
 
     @measured("synthesis.restore_memory")
     async def restore_memory(self, memory_id: str, *, app_id: str) -> Note:
@@ -623,7 +454,152 @@ class Synthesis(NoteMaintenance, SynthesisBase):
             AccessDeniedError, UnavailableError: as `write`.
         """
         self._permit("write")
-        return await self._parts.evolution.restore(app_id, memory_id)
+        return await self._services.evolution.restore(app_id, memory_id)
+
+    # -- maintenance
+
+    @measured("synthesis.fsck")
+    async def fsck(self, *, app_id: str, repair: bool = False, progress: NoteProgress | None = None) -> NoteCheck:
+        """Check that no message is lost, no chain has two heads, and none leads nowhere or in a circle.
+
+        Reads every note of the app, a few hundred a round trip. Repairing removes nothing.
+
+        Args:
+            app_id: whose.
+            repair: whether to mend what is found.
+            progress: called with how many notes were looked at.
+
+        Raises:
+            InvalidError: the id is refused.
+            AccessDeniedError, UnavailableError: as `read`; repairing as `write`.
+        """
+        self._permit("write" if repair else "read")
+        check_id("app_id", app_id)
+        services = self._services
+        return await fsck(
+            services.repository, services.chains, app_id, repair=repair, permit=services.permit, progress=progress
+        )
+
+    @measured("synthesis.archive")
+    async def archive(
+        self, *, app_id: str, dry_run: bool = False, progress: NoteProgress | None = None
+    ) -> ArchiveReport:
+        """Put old chains away: texts, messages and vectors go to the blob store, where they can still be read.
+
+        A chain goes whole, when each of its notes is older than `synthesis_archive_after_days` and has faded.
+
+        Args:
+            app_id: whose.
+            dry_run: whether to say only what would go.
+            progress: called with how many notes were looked at.
+
+        Raises:
+            InvalidError: the id is refused.
+            ConflictError: others change a chain all the time.
+            AccessDeniedError, UnavailableError: as `write`; or the blob store cannot be used.
+        """
+        self._permit("write")
+        check_id("app_id", app_id)
+        return await self._services.archiver.archive(app_id, dry_run=dry_run, progress=progress)
+
+    @measured("synthesis.recall_archived")
+    async def recall_archived(self, memory_id: str, *, app_id: str) -> Note:
+        """A note with its text and messages, also when it was archived; it stays archived.
+
+        Raises:
+            NotFoundError: there is no such note, or its archive is gone.
+            InvalidError, AccessDeniedError, UnavailableError: as `get_memory`; or the blob store cannot be read.
+        """
+        self._permit("read")
+        return await self._services.archiver.recall_archived(check_id("app_id", app_id), memory_id)
+
+    @measured("synthesis.archived_memories")
+    async def archived_memories(
+        self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
+    ) -> list[Note]:
+        """The notes that were put away, without their texts, newest first: queries do not find them any more.
+
+        Reads every note of the app, a few hundred a round trip.
+
+        Args:
+            app_id: whose.
+            user_id: None means all users of the app.
+            words: only notes that have each of these among their tags, keywords, queries and open questions.
+            limit: at most so many.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `fsck`.
+        """
+        self._permit("read")
+        check_id("app_id", app_id)
+        return await self._services.archiver.archived(app_id, user_id=user_id, words=words, limit=limit)
+
+    @measured("synthesis.unarchive")
+    async def unarchive(self, memory_id: str, *, app_id: str) -> Note:
+        """Bring the chain of an archived note back, with its texts and vectors; the note as it is then.
+
+        Raises:
+            NotFoundError: there is no such note, or its archive is gone.
+            ConflictError: others change its chain all the time.
+            InvalidError, AccessDeniedError, UnavailableError: as `archive`.
+        """
+        self._permit("write")
+        return await self._services.archiver.unarchive(check_id("app_id", app_id), memory_id)
+
+    @measured("synthesis.forget")
+    async def forget(
+        self,
+        *,
+        app_id: str,
+        user_id: str | None = None,
+        dry_run: bool = False,
+        progress: NoteProgress | None = None,
+    ) -> ForgetReport:
+        """Erase notes, their messages and archives, and tasks that wait, for good: here and in the durable tier.
+
+        Broken off, it goes on when it is called again. A conversation of that user that is told meanwhile may leave a
+        note: forget once more when nobody adds for that user any longer.
+
+        Args:
+            app_id: whose.
+            user_id: None means all users of the app.
+            dry_run: whether to count only; tasks are not counted then.
+            progress: called with how many notes were looked at.
+
+        Raises:
+            InvalidError: an id is refused.
+            AccessDeniedError, UnavailableError: as `write`; or the tier or the blob store cannot be reached.
+        """
+        self._permit("write")
+        check_id("app_id", app_id)
+        whose = None if user_id is None else check_id("user_id", user_id)
+        return await self._services.eraser.forget(app_id, whose, dry_run=dry_run, progress=progress)
+
+    @measured("synthesis.retain")
+    async def retain(
+        self,
+        rules: RetentionRules,
+        *,
+        app_id: str,
+        dry_run: bool = False,
+        progress: NoteProgress | None = None,
+    ) -> ForgetReport:
+        """Erase what was retired and is older than rules allow; the current note of a chain stays.
+
+        Args:
+            rules: which retired notes may be how old.
+            app_id: whose.
+            dry_run: whether to count only.
+            progress: called with how many notes were looked at.
+
+        Raises:
+            InvalidError: the id is refused.
+            ConflictError: others change a chain all the time.
+            AccessDeniedError, UnavailableError: as `forget`.
+        """
+        self._permit("write")
+        check_id("app_id", app_id)
+        return await self._services.retention.apply(app_id, rules, dry_run=dry_run, progress=progress)
 
     # -- the system
 
@@ -641,13 +617,16 @@ class Synthesis(NoteMaintenance, SynthesisBase):
 
     async def get_connection_pool_stats(self) -> PoolStats:
         """How this hub is connected to Redis. No round trip."""
-        line = self._context.client
+        client = self._context.client
         return PoolStats(
-            mode="multiplexed" if line.is_multiplexed else "pool",
+            mode="multiplexed" if client.is_multiplexed else "pool",
             max_connections=self._context.settings.max_connections,
-            open_connections=line.load.open,
-            active=line.load.waiting,
+            open_connections=client.load.open,
+            active=client.load.waiting,
         )
+
+    def __repr__(self) -> str:
+        return f"<Synthesis of {self._namespace}, {self._services.agents.name}>"
 
 
 def build_synthesis(context: KnowledgeContext, scope: Scope) -> Synthesis:

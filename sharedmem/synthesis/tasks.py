@@ -200,7 +200,7 @@ def check_task(request: CallerTask) -> CallerTask:
     return request
 
 
-# -- the desk ---------------------------------------------------------------------------------
+# -- task intake ---------------------------------------------------------------------------------
 
 
 class TaskIntake:
@@ -265,7 +265,7 @@ class TaskIntake:
             request: what there is to do.
             dedup_id: None puts a new task in any case.
             delay_s: seconds until it is begun.
-            requester: the actor of the namespace in whose name it is put and done; None is the desk's own.
+            requester: the actor of the namespace in whose name it is put and done; None is the actor of this intake.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as queues.

@@ -42,7 +42,7 @@ class ActorServices(NamedTuple):
     """What does the tasks of one actor: in its name, and with its rights."""
 
     scope: Scope
-    desk: TaskIntake
+    intake: TaskIntake
     pipeline: Pipeline
     webhooks: TaskAnnouncer | None = None
 
@@ -58,7 +58,7 @@ class SynthesisWorker:
 
     Args:
         context: what the hub shares with its stores.
-        desk: where the tasks are.
+        intake: where the tasks are.
         requester: what does the tasks of an actor, by its name.
         webhooks: makes the calls to those who wanted to be told; None makes none.
         concurrency: how many tasks at a time; None goes by the settings.
@@ -68,13 +68,13 @@ class SynthesisWorker:
         self,
         context: KnowledgeContext,
         *,
-        desk: TaskIntake,
+        intake: TaskIntake,
         requester: Callable[[str], ActorServices],
         webhooks: TaskAnnouncer | None = None,
         concurrency: int | None = None,
     ) -> None:
         self._context = context
-        self._desk = desk
+        self._intake = intake
         self._requester = requester
         self._webhooks = webhooks
         self._concurrency = context.settings.synthesis_concurrency if concurrency is None else concurrency
@@ -140,7 +140,7 @@ class SynthesisWorker:
         # closes the hub right now would cut that off, and others would wait for it; it is done before these are.
         with suppress(SharedMemoryError):
             for _ in range(_SHUTDOWN_TRIPS):
-                await self._desk.queue.stats()
+                await self._intake.queue.stats()
 
     async def close(self) -> None:
         """As `drain`, but what does not end within a few seconds is given back: somebody else does it at once."""
@@ -166,7 +166,7 @@ class SynthesisWorker:
         Raises:
             SharedMemoryError: the task has failed, and the queue knows; or the queue cannot be asked.
         """
-        async with self._desk.queue.claimed(wait=wait) as hand:
+        async with self._intake.queue.claimed(wait=wait) as hand:
             if hand is None:
                 return False
             await self._done(hand)
@@ -179,7 +179,7 @@ class SynthesisWorker:
         assert own is not None
         while not self._drains:
             try:
-                async with self._desk.queue.claimed(wait=None) as hand:
+                async with self._intake.queue.claimed(wait=None) as hand:
                     self._busy.add(own)
                     if hand is not None:
                         await self._done(hand)
@@ -203,7 +203,7 @@ class SynthesisWorker:
         try:
             request = parse_task(task.payload)
         except InvalidError as error:
-            await self._desk.queue.fail(task, str(error))
+            await self._intake.queue.fail(task, str(error))
             raise
         is_last = task.attempt >= task.max_attempts
         requester = self._requester(task.put_by)
@@ -220,7 +220,7 @@ class SynthesisWorker:
     async def _result(self, requester: ActorServices, request: TaskPayload, turn: TaskAttempt) -> dict[str, object]:
         if not isinstance(request, FlushBatchTask):
             return await requester.pipeline.do(request, turn)
-        batcher = open_batcher(self._context, requester.scope, requester.desk, request)
+        batcher = open_batcher(self._context, requester.scope, requester.intake, request)
         return {"tasks": await batcher.flush(request.batch)}
 
     async def _not_done(
@@ -231,17 +231,17 @@ class SynthesisWorker:
             await _announce_outcome(
                 requester, request, task, {"status": "failed", "error": f"{type(error).__name__}: {error}"}
             )
-            await self._desk.queue.fail(task, f"{type(error).__name__}: {error}")
+            await self._intake.queue.fail(task, f"{type(error).__name__}: {error}")
         elif isinstance(error, LimitedError):
             pause_s = min(max(error.retry_after, 0.0), _LONGEST_PAUSE_S)
-            await self._desk.queue.retry(task, error=str(error), delay=pause_s)
+            await self._intake.queue.retry(task, error=str(error), delay=pause_s)
 
     def _count(self, request: TaskPayload, outcome: str) -> None:
         self._context.counters.increment(TASKS_METRIC, kind=request.kind, outcome=outcome)
 
     def __repr__(self) -> str:
         state = "draining" if self._drains else "running" if self._hands else "idle"
-        return f"<Worker of {self._desk.queue.name}, {state}, {self.under_way} under way>"
+        return f"<Worker of {self._intake.queue.name}, {state}, {self.under_way} under way>"
 
 
 async def _announce_outcome(

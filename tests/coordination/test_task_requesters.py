@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import fakeredis
 import pytest
 from support.asgi_client import AsgiCaller
 from support.graph_rows import GROUP, day
+from support.notes import open_note_repository
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings, SharedMemoryStore
@@ -21,7 +22,7 @@ from sharedmem.clock import new_id
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.rest import create_app
 from sharedmem.faces.token_registry import TokenRegistry
-from sharedmem.models import Change
+from sharedmem.models import Change, Note
 from sharedmem.synthesis.tasks import QUEUE
 from sharedmem.testing import ManualClock, fake_hub
 
@@ -144,14 +145,14 @@ async def test_a_batch_that_waits_no_longer_is_its_requesters_too(open_hub: Open
         await bob.synthesis.batcher(app_id=APP, user_id=USER, wait_s=0.0).add(said("The lift is broken.")[0])
 
         async def is_there() -> bool:
-            return bool(await notes(ada))
+            return bool(await notes(hub, team))
 
         await wait_until(is_there, description="the batch has become a note")
-        assert [note.created_by for note in await notes(ada)] == ["bob"]
+        assert [note.created_by for note in await notes(hub, team)] == ["bob"]
 
 
-async def notes(store: SharedMemoryStore) -> list[Any]:
-    return await store.synthesis._parts.shelf.page(APP)
+async def notes(hub: Hub, team: str) -> list[Note]:
+    return await open_note_repository(hub, team).page(APP)
 
 
 # -- over REST --------------------------------------------------------------------------------

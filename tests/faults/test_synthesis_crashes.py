@@ -40,10 +40,10 @@ async def test_five_hundred_tasks_outlive_the_worker_that_was_killed_over_them(
     bench: SynthesisHarness, bare_server: RedisProcess
 ) -> None:
     requests = [note_request(numbered_fact(number), user_id=f"user-{number % USERS}") for number in range(MANY)]
-    tasks = await asyncio.gather(*(bench.desk.put(request) for request in requests))
+    tasks = await asyncio.gather(*(bench.intake.put(request) for request in requests))
 
     async def some_are_done() -> bool:
-        stats = await bench.desk.queue.stats()
+        stats = await bench.intake.queue.stats()
         return stats.counters.done >= MANY // 5 and stats.claimed > 0
 
     async with running_agents(1, "work", bare_server.url, module=MODULE) as (worker,):
@@ -52,7 +52,7 @@ async def test_five_hundred_tasks_outlive_the_worker_that_was_killed_over_them(
         await worker.rest()
 
     async with running_agents(1, "work", bare_server.url, module=MODULE):
-        done = await asyncio.gather(*(bench.desk.wait(task.task_id, timeout=60) for task in tasks))
+        done = await asyncio.gather(*(bench.intake.wait(task.task_id, timeout=60) for task in tasks))
 
     assert [task for task in done if task.status != "done"] == []
     notes = {note.id for note in await bench.notes()}
@@ -64,12 +64,12 @@ async def test_five_hundred_tasks_outlive_the_worker_that_was_killed_over_them(
 async def test_a_topic_on_which_worker_after_worker_is_killed_ends_in_one_head(
     bench: SynthesisHarness, bare_server: RedisProcess
 ) -> None:
-    tasks = [await bench.desk.put(note_request(numbered_fact(number))) for number in range(TOPIC)]
+    tasks = [await bench.intake.put(note_request(numbered_fact(number))) for number in range(TOPIC)]
     words = (sys.executable, "-m", MODULE, "phoenix", bare_server.url, str(KILLS))
     environment = os.environ | {"PYTHONPATH": str(_TESTS)}
     phoenix = await asyncio.create_subprocess_exec(*words, env=environment, start_new_session=True)
     try:
-        done = await asyncio.gather(*(bench.desk.wait(task.task_id, timeout=60) for task in tasks))
+        done = await asyncio.gather(*(bench.intake.wait(task.task_id, timeout=60) for task in tasks))
     finally:
         os.killpg(phoenix.pid, signal.SIGKILL)
         await phoenix.wait()
@@ -86,9 +86,9 @@ async def test_a_worker_killed_under_the_locks_leaves_a_task_that_another_one_en
 ) -> None:
     panel = bench.agents
     assert isinstance(panel, ScriptedAgents)
-    first = await bench.desk.put(note_request(numbered_fact(1)))
+    first = await bench.intake.put(note_request(numbered_fact(1)))
     await bench.worker.work_once()
-    second = await bench.desk.put(note_request(numbered_fact(2)))
+    second = await bench.intake.put(note_request(numbered_fact(2)))
 
     async with running_agents(1, "stall", bare_server.url, module=MODULE) as (worker,):
         assert await worker.line() == ["judging", f"note-{second.task_id}"]
@@ -98,11 +98,11 @@ async def test_a_worker_killed_under_the_locks_leaves_a_task_that_another_one_en
 
     # What it held comes free by itself: the task soon, the locks when their lease has ended.
     await wait_until(bench.worker.work_once, description="the task is somebody else's", within_s=30)
-    done = await bench.desk.status(second.task_id)
+    done = await bench.intake.status(second.task_id)
 
     assert (done.status, done.attempts) == ("done", 2)
     assert panel.calls["episodic"] == 1
     (head,) = await bench.heads()
     assert head.id == f"note-{second.task_id}-s"
-    assert (await bench.desk.status(first.task_id)).status == "done"
+    assert (await bench.intake.status(first.task_id)).status == "done"
     await bench.check(said=[numbered_fact(1), numbered_fact(2)])

@@ -1,4 +1,4 @@
-"""A shelf of notes in a hub without a server, with all that looks after it."""
+"""A repository of notes in a hub without a server, with all that looks after it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class NoteHarness:
         self.store = store
         self.clock = clock
         self.minds = store._knowledge_context()
-        self.shelf = RedisNoteRepository(self.minds, store._scope)
+        self.repository = RedisNoteRepository(self.minds, store._scope)
         self.chains = ChainLocks(store._scope, store._context)
         parts = SynthesisServices(self.minds, store._scope)
-        self.archives, self.desk = parts.archives, parts.desk
+        self.archives, self.intake = parts.archives, parts.intake
         self.evolution, self.archiver = parts.evolution, parts.archiver
         self.eraser, self.retention = parts.eraser, parts.retention
 
@@ -48,21 +48,21 @@ class NoteHarness:
         for app in dict.fromkeys(note.app_id for note in notes):
             some = [note for note in notes if note.app_id == app]
             fresh = [NewNote(note, await self.vector(note.memory_note) if note.memory_note else None) for note in some]
-            assert isinstance(await self.shelf.commit(app, fresh=fresh), CommittedNotes)
+            assert isinstance(await self.repository.commit(app, fresh=fresh), CommittedNotes)
 
     async def all(self, app_id: str = APP) -> dict[str, Note]:
         """Every note of an app, by id."""
-        return {note.id: note async for page in read_all_notes(self.shelf, app_id) for note in page}
+        return {note.id: note async for page in read_all_notes(self.repository, app_id) for note in page}
 
     async def one(self, id_: str, app_id: str = APP) -> Note:
         """A note."""
-        return (await self.shelf.get(app_id, [id_]))[id_]
+        return (await self.repository.get(app_id, [id_]))[id_]
 
     async def found(self, text: str) -> list[str]:
         """Ids of the active notes that are found by a text, best first."""
         vector = await self.vector(text)
         assert vector is not None
-        return [near.note.id for near in (await self.shelf.near(APP, vector))[0]]
+        return [near.note.id for near in (await self.repository.near(APP, vector))[0]]
 
     async def archived(self) -> int:
         """How many archives there are, with and without notes that refer to them."""

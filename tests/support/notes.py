@@ -1,4 +1,4 @@
-"""Notes made by hand, and the shelf of a namespace."""
+"""Notes made by hand, and the repository of a namespace."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def make_fresh_note(id_: str, *near: float, **more: Any) -> NewNote:
     return NewNote(make_note(id_, **more), vector(*near) if near else None)
 
 
-async def put_notes(shelf: RedisNoteRepository, *ones: NewNote, app: str = "desk") -> dict[str, Note]:
+async def put_notes(repository: RedisNoteRepository, *ones: NewNote, app: str = "desk") -> dict[str, Note]:
     """Commit new notes."""
-    done = await shelf.commit(app, fresh=ones)
+    done = await repository.commit(app, fresh=ones)
     assert isinstance(done, CommittedNotes)
     assert done.is_new
     return dict(done.notes)

@@ -1,4 +1,4 @@
-"""What the tests of synthesis stand on: agents by script, a pipeline with its desk and worker, and the invariants."""
+"""Harness of the synthesis tests: agents by script, a pipeline with task intake and worker, and the invariants."""
 
 from __future__ import annotations
 
@@ -107,17 +107,17 @@ class SynthesisHarness(NamedTuple):
     """The parts of synthesis in one namespace."""
 
     store: SharedMemoryStore
-    shelf: NoteRepository
+    repository: NoteRepository
     agents: Agents
-    desk: TaskIntake
+    intake: TaskIntake
     pipeline: Pipeline
     worker: SynthesisWorker
-    asking: NoteSearch
+    search: NoteSearch
 
     async def notes(self, app_id: str = APP) -> list[Note]:
         """All notes of an app."""
         found: list[Note] = []
-        while page := await self.shelf.page(app_id, after=found[-1].id if found else ""):
+        while page := await self.repository.page(app_id, after=found[-1].id if found else ""):
             found += page
         return found
 
@@ -148,7 +148,7 @@ def make_synthesis_harness(
     store: SharedMemoryStore,
     agents: Agents,
     *,
-    shelf: NoteRepository | None = None,
+    repository: NoteRepository | None = None,
     chains: Any = None,
     webhooks: TaskAnnouncer | None = None,
     backoff: tuple[float, float] = (0.01, 0.02),
@@ -157,15 +157,15 @@ def make_synthesis_harness(
 ) -> SynthesisHarness:
     """The parts of synthesis on a store."""
     minds, scope = store._knowledge_context(), store._scope
-    kept = shelf or RedisNoteRepository(minds, scope)
-    desk = TaskIntake(minds, scope, backoff=backoff, visibility=visibility)
-    pipeline = Pipeline(minds, scope, shelf=kept, agents=agents, chains=chains)
+    kept = repository or RedisNoteRepository(minds, scope)
+    intake = TaskIntake(minds, scope, backoff=backoff, visibility=visibility)
+    pipeline = Pipeline(minds, scope, repository=kept, agents=agents, chains=chains)
 
     def requester(_: str) -> ActorServices:
-        return ActorServices(scope, desk, pipeline, webhooks)
+        return ActorServices(scope, intake, pipeline, webhooks)
 
-    worker = SynthesisWorker(minds, desk=desk, requester=requester, webhooks=webhooks, concurrency=concurrency)
-    return SynthesisHarness(store, kept, agents, desk, pipeline, worker, NoteSearch(minds, scope, shelf=kept))
+    worker = SynthesisWorker(minds, intake=intake, requester=requester, webhooks=webhooks, concurrency=concurrency)
+    return SynthesisHarness(store, kept, agents, intake, pipeline, worker, NoteSearch(minds, scope, repository=kept))
 
 
 # -- dying ------------------------------------------------------------------------------------

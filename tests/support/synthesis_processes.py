@@ -42,9 +42,9 @@ async def add(store: SharedMemoryStore, count: int) -> None:
     bench = make_synthesis_harness(store, ScriptedAgents())
     bench.worker.start()
     requests = [note_request(numbered_fact(os.getpid() * 100 + number)) for number in range(count)]
-    tasks = [await bench.desk.put(request) for request in requests]
+    tasks = [await bench.intake.put(request) for request in requests]
     for request, task in zip(requests, tasks, strict=True):
-        done = await bench.desk.wait(task.task_id, timeout=60)
+        done = await bench.intake.wait(task.task_id, timeout=60)
         _print_line(done.status, request.messages[0].content)
     await bench.worker.drain()
 

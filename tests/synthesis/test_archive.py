@@ -27,7 +27,7 @@ class FallenError(Exception):
 
 @pytest.fixture
 async def ground() -> AsyncIterator[NoteHarness]:
-    """An empty shelf, eleven years after its notes were made."""
+    """An empty repository, eleven years after its notes were made."""
     async with open_note_harnesses([f"team-{new_id()}"]) as (ground,):
         yield ground
 
@@ -154,8 +154,8 @@ async def test_notes_that_are_not_archived_are_answered_as_they_are(ground: Note
             await call(APP, "nobody")
 
 
-class FallingShelf(RedisNoteRepository):
-    """A shelf whose process falls before or after its commits."""
+class FallingRepository(RedisNoteRepository):
+    """A repository whose process falls before or after its commits."""
 
     falls = ""
 
@@ -182,11 +182,11 @@ async def test_a_crash_while_archiving_harms_nothing_and_the_next_call_goes_on(
 ) -> None:
     await ground.put(*chain_of_two_consolidations())
     ground.pass_years(11)
-    shelf = FallingShelf(ground.minds, ground.store._scope)
-    ground.archiver._shelf, shelf.falls = shelf, falls
+    repository = FallingRepository(ground.minds, ground.store._scope)
+    ground.archiver._repository, repository.falls = repository, falls
     with pytest.raises(FallenError):
         await ground.archiver.archive(APP)
-    shelf.falls = ""
+    repository.falls = ""
 
     await ground.archiver.archive(APP)
 
@@ -211,13 +211,13 @@ async def test_a_crash_while_a_chain_comes_back_harms_nothing(ground: NoteHarnes
     await ground.put(*chain_of_two_consolidations())
     ground.pass_years(11)
     await ground.archiver.archive(APP)
-    shelf = FallingShelf(ground.minds, ground.store._scope)
-    ground.archiver._shelf = shelf
+    repository = FallingRepository(ground.minds, ground.store._scope)
+    ground.archiver._repository = repository
     for falls in ("before", "after"):
-        shelf.falls = falls
+        repository.falls = falls
         with pytest.raises(FallenError):
             await ground.archiver.unarchive(APP, "s2")
-    shelf.falls = ""
+    repository.falls = ""
 
     assert (await ground.archiver.unarchive(APP, "s2")).status == "active"
     assert await ground.found("text of s2") == ["s2"]

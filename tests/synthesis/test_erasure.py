@@ -31,7 +31,7 @@ class FallenError(Exception):
 
 @pytest.fixture
 async def ground() -> AsyncIterator[NoteHarness]:
-    """An empty shelf."""
+    """An empty repository."""
     async with open_note_harnesses([f"team-{new_id()}"]) as (ground,):
         yield ground
 
@@ -48,9 +48,9 @@ async def put_two_users(ground: NoteHarness) -> None:
     )
     for user in ("ada", "bob"):
         said = (SynthesisMessage(role="user", content="hello"),)
-        await ground.desk.put(AddMemoryTask(app_id=APP, user_id=user, messages=said))
-    await ground.shelf.remember(APP, {"d": b"{}"}, ttl_s=60)
-    await ground.shelf.remember("other", {"d": b"{}"}, ttl_s=60)
+        await ground.intake.put(AddMemoryTask(app_id=APP, user_id=user, messages=said))
+    await ground.repository.remember(APP, {"d": b"{}"}, ttl_s=60)
+    await ground.repository.remember("other", {"d": b"{}"}, ttl_s=60)
 
 
 async def test_a_user_is_forgotten_and_nobody_else(ground: NoteHarness) -> None:
@@ -66,8 +66,8 @@ async def test_a_user_is_forgotten_and_nobody_else(ground: NoteHarness) -> None:
     assert done == told.model_copy(update={"dry_run": False, "tasks": 1})
     assert (set(await ground.all()), set(await ground.all("other"))) == ({"bob"}, {"a"})
     assert await ground.archived() == 0
-    assert [task.task_id for task in await ground.desk.list()] != []
-    assert (await ground.shelf.remembered(APP, ["d"]), await ground.shelf.remembered("other", ["d"])) == (
+    assert [task.task_id for task in await ground.intake.list()] != []
+    assert (await ground.repository.remembered(APP, ["d"]), await ground.repository.remembered("other", ["d"])) == (
         {},
         {"d": b"{}"},
     )
@@ -81,12 +81,12 @@ async def test_an_app_is_forgotten_whole(ground: NoteHarness) -> None:
     done = await ground.eraser.forget(APP)
 
     assert (done.notes, done.tasks, done.user_id) == (7, 2, None)
-    assert (await ground.all(), await ground.archived(), await ground.desk.list()) == ({}, 0, [])
-    assert await ground.shelf.apps() == ["other"]
+    assert (await ground.all(), await ground.archived(), await ground.intake.list()) == ({}, 0, [])
+    assert await ground.repository.apps() == ["other"]
 
 
-class FallingShelf(RedisNoteRepository):
-    """A shelf whose process falls after it has erased some notes, or right before."""
+class FallingRepository(RedisNoteRepository):
+    """A repository whose process falls after it has erased some notes, or right before."""
 
     left = 0
 
@@ -100,11 +100,11 @@ class FallingShelf(RedisNoteRepository):
 async def test_forgetting_that_was_broken_off_goes_on(ground: NoteHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sharedmem.synthesis.maintenance.fsck._PAGE", 2)
     await put_two_users(ground)
-    shelf = FallingShelf(ground.minds, ground.store._scope)
-    ground.eraser._shelf, shelf.left = shelf, 1
+    repository = FallingRepository(ground.minds, ground.store._scope)
+    ground.eraser._repository, repository.left = repository, 1
     with pytest.raises(FallenError):
         await ground.eraser.forget(APP, "ada")
-    shelf.left = 100
+    repository.left = 100
 
     await ground.eraser.forget(APP, "ada")
 
@@ -180,11 +180,11 @@ async def test_rules_are_applied_and_a_crash_between_its_steps_is_mended_by_the_
     told = await ground.retention.apply(APP, ALL_AFTER_A_YEAR, dry_run=True)
     assert (told.notes, told.messages, told.dry_run) == (5, 4, True)
 
-    shelf = FallingShelf(ground.minds, ground.store._scope)
-    ground.retention._shelf = shelf
+    repository = FallingRepository(ground.minds, ground.store._scope)
+    ground.retention._repository = repository
     with pytest.raises(FallenError):
         await ground.retention.apply(APP, ALL_AFTER_A_YEAR)
-    shelf.left = 100
+    repository.left = 100
 
     done = await ground.retention.apply(APP, ALL_AFTER_A_YEAR)
 

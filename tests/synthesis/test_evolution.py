@@ -18,7 +18,7 @@ from sharedmem.models.notes import ChainDirection, sort_by_succession
 
 @pytest.fixture
 async def ground() -> AsyncIterator[NoteHarness]:
-    """An empty shelf."""
+    """An empty repository."""
     async with open_note_harnesses([f"team-{new_id()}"]) as (ground,):
         yield ground
 

@@ -82,7 +82,7 @@ class Doomed:
         mortal = make_synthesis_harness(
             self._store,
             CrashingProxy(self.panel, fuse),
-            shelf=CrashingProxy(kept, fuse),
+            repository=CrashingProxy(kept, fuse),
             chains=CrashingChains(chains, fuse),
         )
         return await mortal.pipeline.add_memory(self.request, SETTLED)
@@ -109,7 +109,7 @@ async def test_wherever_it_dies_the_task_ends_once_and_nobody_is_paid_twice(
         await doomed.prepare()
         with pytest.raises(SimulatedCrashError):
             await doomed.run(CrashPoint(point, after=after))
-        was_stored = bool(await doomed.bench.shelf.get(app_id, ("note-0000000000000009",)))
+        was_stored = bool(await doomed.bench.repository.get(app_id, ("note-0000000000000009",)))
 
         note = await doomed.run(CrashPoint())
 
@@ -129,7 +129,7 @@ async def test_a_short_note_that_is_cut_off_is_made_once(store: SharedMemoryStor
             mortal = make_synthesis_harness(
                 store,
                 CrashingProxy(panel, fuse),
-                shelf=CrashingProxy(RedisNoteRepository(store._knowledge_context(), store._scope), fuse),
+                repository=CrashingProxy(RedisNoteRepository(store._knowledge_context(), store._scope), fuse),
             )
             with pytest.raises(SimulatedCrashError):
                 await mortal.pipeline.add_agent_memory(agent_note_request(numbered_fact(1), app_id=app_id), SETTLED)
@@ -161,7 +161,7 @@ async def test_without_a_useful_answer_the_new_note_is_stored_all_the_same(
     assert part == "summarizer" or note.status == ("updated" if part == "episodic" else "active")
     assert type(error).__name__ in note.degraded[0]
     if part in {"judge", "consolidate"}:
-        assert (await bench.shelf.get(APP, (old.id,)))[old.id].status == "active"
+        assert (await bench.repository.get(APP, (old.id,)))[old.id].status == "active"
         assert [(one.operation, one.decided_by) for one in note.resolutions] == [("SKIP", "fallback")]
     await bench.check(said=[numbered_fact(1), numbered_fact(2)])
 
@@ -213,7 +213,7 @@ async def test_a_consolidation_that_drops_something_is_rejected(
     note = await add(bench, 2)
 
     assert (note.status, note.next_id) == ("active", None)
-    assert (await bench.shelf.get(APP, (old.id,)))[old.id].status == "active"
+    assert (await bench.repository.get(APP, (old.id,)))[old.id].status == "active"
     assert "rejected" in note.degraded[0]
     assert note.resolutions[0].operation == "SKIP"
     await bench.check(said=[numbered_fact(1), numbered_fact(2)])
@@ -270,8 +270,8 @@ async def retrying(tmp_path: Path) -> AsyncIterator[tuple[SynthesisHarness, Scri
 async def ended(bench: SynthesisHarness, number: int) -> SynthesisTask:
     """What becomes of a request by the hands of a worker."""
     bench.worker.start()
-    task = await bench.desk.put(note_request(numbered_fact(number)))
-    return await bench.desk.wait(task.task_id, timeout=20)
+    task = await bench.intake.put(note_request(numbered_fact(number)))
+    return await bench.intake.wait(task.task_id, timeout=20)
 
 
 @pytest.mark.parametrize("error", AWAY, ids=lambda error: type(error).__name__)
@@ -306,16 +306,16 @@ async def test_an_outage_that_ends_in_time_leaves_no_trace(
         return said
 
     panel.judging = comes_back
-    task = await bench.desk.put(note_request(numbered_fact(2)))
+    task = await bench.intake.put(note_request(numbered_fact(2)))
     with pytest.raises(UnavailableError):
         await bench.worker.work_once()
-    assert (await bench.desk.status(task.task_id)).status == "pending"
+    assert (await bench.intake.status(task.task_id)).status == "pending"
     assert [note.status for note in await bench.heads()].count("conflict_pending") == 1
     await bench.check(said=[numbered_fact(1), numbered_fact(2)])
 
     panel.errors.clear()
     bench.worker.start()
-    done = await bench.desk.wait(task.task_id, timeout=20)
+    done = await bench.intake.wait(task.task_id, timeout=20)
 
     assert done.result is not None
     assert (done.status, done.result["status"], done.result["degraded"]) == ("done", "updated", [])
@@ -337,10 +337,10 @@ async def test_without_vectors_a_task_waits_and_ends_when_they_are_back(
     assert await bench.notes() == []
 
     provider.fail(None)
-    assert await bench.desk.redrive(task.task_id)
-    done = await bench.desk.wait(task.task_id, timeout=20)
+    assert await bench.intake.redrive(task.task_id)
+    done = await bench.intake.wait(task.task_id, timeout=20)
 
-    assert (done.status, len(await bench.asking.query(APP, numbered_fact(1)))) == ("done", 1)
+    assert (done.status, len(await bench.search.query(APP, numbered_fact(1)))) == ("done", 1)
     await bench.check(said=[numbered_fact(1)])
 
 
@@ -356,8 +356,8 @@ async def test_without_a_vector_for_a_successor_the_notes_stay_apart(
 
     panel.judging = no_vectors_from_now_on
     bench.worker.start()
-    task = await bench.desk.put(note_request(numbered_fact(2)))
-    done = await bench.desk.wait(task.task_id, timeout=20)
+    task = await bench.intake.put(note_request(numbered_fact(2)))
+    done = await bench.intake.wait(task.task_id, timeout=20)
 
     # Its own vector was made before; with that it is stored, and in the last attempt it needs no other.
     assert done.status in {"done", "failed"}
@@ -397,14 +397,14 @@ async def test_what_a_process_left_undone_another_one_does() -> None:
     async with fake_hub(server=server) as hub:
         bench = make_synthesis_harness(hub.store("desk"), panel, visibility=0.5)
         tasks = [
-            (await bench.desk.put(note_request(numbered_fact(number), user_id=f"u{number}"))).task_id
+            (await bench.intake.put(note_request(numbered_fact(number), user_id=f"u{number}"))).task_id
             for number in range(6)
         ]
 
     async with fake_hub(server=server) as hub:
         bench = make_synthesis_harness(hub.store("desk"), panel, visibility=0.5)
         bench.worker.start()
-        done = [await bench.desk.wait(task, timeout=20) for task in tasks]
+        done = [await bench.intake.wait(task, timeout=20) for task in tasks]
 
         assert {task.status for task in done} == {"done"}
         assert len(await bench.notes()) == 6
@@ -424,14 +424,14 @@ async def test_a_hub_that_closes_gives_its_tasks_back(tmp_path: Path) -> None:
         await add(bench, 1)
         panel.judging = never
         bench.worker.start()
-        task = await bench.desk.put(note_request(numbered_fact(2)))
+        task = await bench.intake.put(note_request(numbered_fact(2)))
         await asked.wait()
 
     panel.judging = None
     async with fake_hub(server=server) as hub:
         bench = make_synthesis_harness(hub.store("desk"), panel)
         bench.worker.start()
-        done = await bench.desk.wait(task.task_id, timeout=20)
+        done = await bench.intake.wait(task.task_id, timeout=20)
 
         assert (done.status, done.attempts) == ("done", 2)
         assert panel.calls["episodic"] == 2

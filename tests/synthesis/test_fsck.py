@@ -142,7 +142,7 @@ async def test_fsck_tells_without_touching_and_mends_when_told_to() -> None:
         before = await ground.all()
         seen: list[int] = []
 
-        found = await fsck(ground.shelf, ground.chains, APP, progress=seen.append)
+        found = await fsck(ground.repository, ground.chains, APP, progress=seen.append)
 
         assert (found.notes, found.is_clean, seen) == (8, False, [8])
         assert [(problem.note_id, problem.kind) for problem in found.problems] == [
@@ -153,7 +153,7 @@ async def test_fsck_tells_without_touching_and_mends_when_told_to() -> None:
         ]
         assert await ground.all() == before
 
-        done = await fsck(ground.shelf, ground.chains, APP, repair=True)
+        done = await fsck(ground.repository, ground.chains, APP, repair=True)
 
         assert (done.is_clean, len(done.problems), done.chains) == (True, 4, 5)
         after = await ground.all()
@@ -162,16 +162,16 @@ async def test_fsck_tells_without_touching_and_mends_when_told_to() -> None:
         }
         assert (after["a"], after["b"]) == (before["a"], before["b"])
         assert await ground.found("text of c") != []
-        again = await fsck(ground.shelf, ground.chains, APP, repair=True)
+        again = await fsck(ground.repository, ground.chains, APP, repair=True)
         assert (again.problems, again.notes, again.chains) == ((), 8, 5)
-        assert not (await fsck(ground.shelf, ground.chains, "other")).is_clean
+        assert not (await fsck(ground.repository, ground.chains, "other")).is_clean
 
 
 async def test_two_who_repair_at_once_mend_it_once() -> None:
     async with open_note_harnesses() as (ground,):
         await ground.put(*DAMAGED)
 
-        both = await asyncio.gather(*(fsck(ground.shelf, ground.chains, APP, repair=True) for _ in range(2)))
+        both = await asyncio.gather(*(fsck(ground.repository, ground.chains, APP, repair=True) for _ in range(2)))
 
         assert all(check.is_clean for check in both)
         assert sum(len(check.problems) for check in both) == 4
@@ -188,7 +188,7 @@ async def test_a_user_who_restores_meanwhile_is_not_told_as_damage() -> None:
 
         async def check(restoring: asyncio.Task[None]) -> None:
             while not restoring.done():
-                assert (await fsck(ground.shelf, ground.chains, APP)).problems == ()
+                assert (await fsck(ground.repository, ground.chains, APP)).problems == ()
 
         async with asyncio.TaskGroup() as group:
             restoring = group.create_task(restore())

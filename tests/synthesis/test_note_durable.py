@@ -39,21 +39,21 @@ async def hub(settings: Settings) -> AsyncIterator[Hub]:
 
 
 @pytest.fixture
-def shelf(hub: Hub) -> RedisNoteRepository:
+def repository(hub: Hub) -> RedisNoteRepository:
     return open_note_repository(hub, "research", "ada")
 
 
-async def tell(shelf: RedisNoteRepository, app: str = "a/b%") -> None:
+async def tell(repository: RedisNoteRepository, app: str = "a/b%") -> None:
     """A chain of two, a note that was archived, and one that was erased."""
     said = SynthesisMessage(role="user", content="Où? 日本 \\ “x”")
     made = await put_notes(
-        shelf,
+        repository,
         make_fresh_note("old", 1, app=app, messages=(said,), session_id="s 1"),
         make_fresh_note("gone", 1, app=app),
         make_fresh_note("kept away", 0, 1, app=app, user="b|b"),
         app=app,
     )
-    done = await shelf.commit(
+    done = await repository.commit(
         app,
         fresh=[make_fresh_note("new", 1, 0.5, app=app, sources=("old",), chain_id="old")],
         changes=[
@@ -63,47 +63,49 @@ async def tell(shelf: RedisNoteRepository, app: str = "a/b%") -> None:
         fences={"old": 7},
     )
     assert isinstance(done, CommittedNotes)
-    await shelf.erase(app, ["gone"])
+    await repository.erase(app, ["gone"])
 
 
-async def answers(shelf: RedisNoteRepository, app: str = "a/b%") -> dict[str, Any]:
+async def answers(repository: RedisNoteRepository, app: str = "a/b%") -> dict[str, Any]:
     """All that can be asked of it."""
-    hits, seen = await shelf.near(app, vector(1), user_id="ada", statuses=("active", "updated"))
-    return {"apps": await shelf.apps(), "page": await shelf.page(app), "hits": hits, "seen": seen}
+    hits, seen = await repository.near(app, vector(1), user_id="ada", statuses=("active", "updated"))
+    return {"apps": await repository.apps(), "page": await repository.page(app), "hits": hits, "seen": seen}
 
 
 @pytest.mark.parametrize(
     "ask",
     [
         answers,
-        lambda shelf: shelf.get("a/b%", ["old", "gone"]),
-        lambda shelf: shelf.near("a/b%", vector(0, 1)),
-        lambda shelf: shelf.page("a/b%", after="new"),
-        lambda shelf: shelf.apps(),
+        lambda repository: repository.get("a/b%", ["old", "gone"]),
+        lambda repository: repository.near("a/b%", vector(0, 1)),
+        lambda repository: repository.page("a/b%", after="new"),
+        lambda repository: repository.apps(),
     ],
     ids=["all", "get", "near", "page", "apps"],
 )
 async def test_whatever_is_asked_first_after_a_loss_is_answered_as_before(
-    hub: Hub, shelf: RedisNoteRepository, ask: Ask
+    hub: Hub, repository: RedisNoteRepository, ask: Ask
 ) -> None:
-    await tell(shelf)
-    before = await ask(shelf)
+    await tell(repository)
+    before = await ask(repository)
     await drain_and_flush(hub)
 
-    assert await ask(shelf) == before
+    assert await ask(repository) == before
     verified = await hub.durable.verify("research")
     assert (verified.differences, verified.waiting) == ([], 0)
 
 
-async def test_after_a_loss_work_goes_on_where_it_stood(hub: Hub, shelf: RedisNoteRepository) -> None:
-    await tell(shelf)
-    _, seen = await shelf.near("a/b%", vector(1), user_id="ada")
-    read = (await shelf.get("a/b%", ["new"]))["new"]
+async def test_after_a_loss_work_goes_on_where_it_stood(hub: Hub, repository: RedisNoteRepository) -> None:
+    await tell(repository)
+    _, seen = await repository.near("a/b%", vector(1), user_id="ada")
+    read = (await repository.get("a/b%", ["new"]))["new"]
     await drain_and_flush(hub)
 
-    again = await shelf.commit("a/b%", fresh=[NewNote(make_note("new", app="a/b%"), vector(1))])
-    late = await shelf.commit("a/b%", fresh=[make_fresh_note("next", 1, app="a/b%")], seen=seen._replace(version=1))
-    done = await shelf.commit(
+    again = await repository.commit("a/b%", fresh=[NewNote(make_note("new", app="a/b%"), vector(1))])
+    late = await repository.commit(
+        "a/b%", fresh=[make_fresh_note("next", 1, app="a/b%")], seen=seen._replace(version=1)
+    )
+    done = await repository.commit(
         "a/b%",
         fresh=[make_fresh_note("next", 1, app="a/b%")],
         changes=[NoteChange(read, status="updated", next_id="next")],
@@ -113,24 +115,24 @@ async def test_after_a_loss_work_goes_on_where_it_stood(hub: Hub, shelf: RedisNo
     assert again == CommittedNotes({"new": read}, is_new=False)
     assert late == StaleNotes(())
     assert isinstance(done, CommittedNotes)
-    assert await shelf.erase("a/b%", ["old", "kept away"]) == 2
-    before = await answers(shelf)
+    assert await repository.erase("a/b%", ["old", "kept away"]) == 2
+    before = await answers(repository)
     await drain_and_flush(hub)
-    assert await answers(shelf) == before
+    assert await answers(repository) == before
     assert [one.id for one in before["page"]] == ["new", "next"]
 
 
-async def test_the_first_commit_after_a_loss_sees_what_there_was(hub: Hub, shelf: RedisNoteRepository) -> None:
-    await tell(shelf)
+async def test_the_first_commit_after_a_loss_sees_what_there_was(hub: Hub, repository: RedisNoteRepository) -> None:
+    await tell(repository)
     await drain_and_flush(hub)
 
-    assert await shelf.commit("a/b%", fresh=[make_fresh_note("old", app="a/b%", task_id="another")]) == StaleNotes(
+    assert await repository.commit("a/b%", fresh=[make_fresh_note("old", app="a/b%", task_id="another")]) == StaleNotes(
         ("old",)
     )
 
 
-async def test_vectors_come_back_as_they_were(hub: Hub, shelf: RedisNoteRepository) -> None:
-    await tell(shelf)
+async def test_vectors_come_back_as_they_were(hub: Hub, repository: RedisNoteRepository) -> None:
+    await tell(repository)
     async with Redis.from_url(hub.url) as raw:
 
         async def vectors() -> dict[bytes, Any]:
@@ -138,16 +140,18 @@ async def test_vectors_come_back_as_they_were(hub: Hub, shelf: RedisNoteReposito
 
         before = await vectors()
         await drain_and_flush(hub)
-        await shelf.apps()
+        await repository.apps()
 
         assert await vectors() == before
     assert sum(one is not None for one in before.values()) == 2
 
 
-async def test_an_archive_carries_notes_to_another_place(hub: Hub, shelf: RedisNoteRepository, tmp_path: Path) -> None:
-    await tell(shelf)
+async def test_an_archive_carries_notes_to_another_place(
+    hub: Hub, repository: RedisNoteRepository, tmp_path: Path
+) -> None:
+    await tell(repository)
     await hub.durable.drain("research", timeout=20)
-    before = await answers(shelf)
+    before = await answers(repository)
     await hub.archive.export("research", tmp_path / "research.jsonl.gz")
     settings = Settings(data_dir=tmp_path, durable_url=f"sqlite://{tmp_path}/other.db")
     async with fake_hub(settings=settings, embedder=HashingEmbedder()) as other:
@@ -161,9 +165,9 @@ async def test_an_archive_carries_notes_to_another_place(hub: Hub, shelf: RedisN
         assert [hit.note.id for hit in (await far.near("a/b%", vector(1)))[0]] == ["new"]
 
     await hub.store("research").clear()
-    assert await shelf.apps() == []
+    assert await repository.apps() == []
     await hub.archive.import_(tmp_path / "research.jsonl.gz")
-    assert (await answers(shelf))["page"] == before["page"]
+    assert (await answers(repository))["page"] == before["page"]
 
 
 async def test_a_server_without_a_query_engine_has_them_back_too(tmp_path: Path) -> None:
@@ -177,9 +181,9 @@ async def test_a_server_without_a_query_engine_has_them_back_too(tmp_path: Path)
 
 
 async def test_a_server_that_was_set_back_in_time_gets_what_came_later(hub: Hub, settings: Settings) -> None:
-    shelf = open_note_repository(hub, "research")
+    repository = open_note_repository(hub, "research")
     await put_notes(
-        shelf,
+        repository,
         make_fresh_note("early", 1, chain_id="c"),
         make_fresh_note("late", 1),
         make_fresh_note("erased", 1, user="bob"),
@@ -188,10 +192,10 @@ async def test_a_server_that_was_set_back_in_time_gets_what_came_later(hub: Hub,
     async with Redis.from_url(hub.url) as raw:
         keys = [key async for key in raw.scan_iter(match="*{research}*")]
         before = {key: await raw.dump(key) for key in keys}
-        read = await shelf.get("desk", ["early", "late"])
-        await shelf.commit("desk", changes=[NoteChange(read["early"], status="deleted", chain_id="late")])
-        await shelf.erase("desk", ["erased"])
-        told = await answers(shelf, "desk")
+        read = await repository.get("desk", ["early", "late"])
+        await repository.commit("desk", changes=[NoteChange(read["early"], status="deleted", chain_id="late")])
+        await repository.erase("desk", ["erased"])
+        told = await answers(repository, "desk")
         await hub.durable.drain("research", timeout=20)
         now = [key async for key in raw.scan_iter(match="*{research}*")]
         async with raw.pipeline(transaction=True) as at_once:
@@ -215,9 +219,9 @@ async def test_a_server_that_was_set_back_in_time_gets_what_came_later(hub: Hub,
 
 
 async def test_a_note_that_was_changed_behind_the_back_of_the_tier_is_told(
-    hub: Hub, shelf: RedisNoteRepository
+    hub: Hub, repository: RedisNoteRepository
 ) -> None:
-    await tell(shelf)
+    await tell(repository)
     await hub.durable.drain("research", timeout=20)
     async with Redis.from_url(hub.url) as raw:
         await raw.hset("sm:$note:{research}:a%2Fb%25/new", "status", "deleted")
@@ -228,9 +232,9 @@ async def test_a_note_that_was_changed_behind_the_back_of_the_tier_is_told(
 
 
 async def test_each_note_is_a_document_that_other_programs_can_read(
-    hub: Hub, shelf: RedisNoteRepository, settings: Settings
+    hub: Hub, repository: RedisNoteRepository, settings: Settings
 ) -> None:
-    await tell(shelf)
+    await tell(repository)
     await hub.durable.drain("research", timeout=20)
 
     async with reopen_sqlite(settings) as tier:
@@ -246,33 +250,33 @@ async def test_a_tier_that_is_waited_for_and_away_is_told_and_nothing_is_lost(
 ) -> None:
     through = settings.replace(log_durability="through")
     async with Hub.open(settings=through, embedder=HashingEmbedder()) as hub:
-        shelf = open_note_repository(hub, "research")
-        await put_notes(shelf, make_fresh_note("a", 1))
+        repository = open_note_repository(hub, "research")
+        await put_notes(repository, make_fresh_note("a", 1))
 
         async def away(records: list[DurableRecord]) -> list[Put]:
             raise UnavailableError("the tier", f"it is away, with {len(records)} documents for it")
 
         monkeypatch.setattr(hub._require_open().tier.store, "put", away)  # type: ignore[union-attr]  # there is one
         with pytest.raises(DurabilityPendingError):
-            await shelf.commit("desk", fresh=[make_fresh_note("b", 1)])
+            await repository.commit("desk", fresh=[make_fresh_note("b", 1)])
         with pytest.raises(DurabilityPendingError):
-            await shelf.erase("desk", ["a"])
+            await repository.erase("desk", ["a"])
         monkeypatch.undo()
 
         await drain_and_flush(hub)
-        assert [one.id for one in await shelf.page("desk")] == ["b"]
+        assert [one.id for one in await repository.page("desk")] == ["b"]
 
 
 async def test_commits_while_notes_come_back_lose_nothing(hub: Hub, settings: Settings) -> None:
-    shelf = open_note_repository(hub, "research")
-    await put_notes(shelf, *(make_fresh_note(f"n{number:03}", 1) for number in range(100)))
+    repository = open_note_repository(hub, "research")
+    await put_notes(repository, *(make_fresh_note(f"n{number:03}", 1) for number in range(100)))
     await drain_and_flush(hub)
 
     async with Hub.open(settings=settings, embedder=HashingEmbedder()) as other:
         late = open_note_repository(other, "research")
         await asyncio.gather(
             *(late.commit("desk", fresh=[make_fresh_note(f"late{number}", 1)]) for number in range(10)),
-            shelf.page("desk"),
+            repository.page("desk"),
         )
 
         assert len(await late.page("desk")) == 110
@@ -282,14 +286,14 @@ async def test_an_index_that_is_built_anew_for_another_embedder_finds_notes_agai
     settings = Settings(data_dir=tmp_path, durable_url=f"sqlite://{tmp_path}/tier.db")
     embedder = HashingEmbedder(32)
     async with fake_hub(settings=settings, embedder=embedder) as hub:
-        shelf = open_note_repository(hub, "research")
-        await shelf.commit("desk", fresh=[make_fresh_note("bare"), make_fresh_note("gone", memory_note="")])
+        repository = open_note_repository(hub, "research")
+        await repository.commit("desk", fresh=[make_fresh_note("bare"), make_fresh_note("gone", memory_note="")])
         (asked,) = (await embedder.embed(["What bare says."])).vectors
-        assert (await shelf.near("desk", asked))[0] == []
+        assert (await repository.near("desk", asked))[0] == []
 
         await hub.index.rebuild("research", family="note")
 
-        (hit,) = (await shelf.near("desk", asked))[0]
+        (hit,) = (await repository.near("desk", asked))[0]
         assert (hit.note.id, round(hit.similarity, 2)) == ("bare", 1.0)
         assert await hub.index.check("research") == []
 
@@ -301,15 +305,15 @@ async def test_a_redis_user_of_one_namespace_reaches_its_notes_and_no_others(hub
     await hub.store("research", actor="ada").access.apply("ada", password="correct horse")
     limited = settings.replace(redis_url=hub.url, redis_username="ada", redis_password="correct horse")
     async with Hub.open(settings=limited, embedder=HashingEmbedder()) as other:
-        shelf = open_note_repository(other, "research", "ada")
-        hits, seen = await shelf.near("desk", vector(1), user_id="ada")
+        repository = open_note_repository(other, "research", "ada")
+        hits, seen = await repository.near("desk", vector(1), user_id="ada")
         assert [hit.note.id for hit in hits] == ["ours"]
-        done = await shelf.commit(
+        done = await repository.commit(
             "desk", fresh=[make_fresh_note("new", 1)], changes=[NoteChange(hits[0].note)], seen=seen
         )
         assert isinstance(done, CommittedNotes)
-        await shelf.remember("desk", {"d": b"x"}, ttl_s=60)
-        assert await shelf.erase("desk", ["new"]) == 1
+        await repository.remember("desk", {"d": b"x"}, ttl_s=60)
+        assert await repository.erase("desk", ["new"]) == 1
 
         theirs = open_note_repository(other, "payroll", "ada")
         for refused in (

@@ -184,8 +184,8 @@ async def test_notes_of_an_earlier_release_get_their_words_by_themselves(opens: 
     async with opens() as older:
         await as_before(older, namespace)
     async with opens() as hub:
-        shelf = open_note_repository(hub, namespace)
-        near, seen = await shelf.near(SHOP, vector(1), user_id="ada")
+        repository = open_note_repository(hub, namespace)
+        near, seen = await repository.near(SHOP, vector(1), user_id="ada")
         assert {each.note.id for each in near} == {"n0", "n1", "n2"}
         synthesis = hub.store(namespace).synthesis
 
@@ -194,8 +194,8 @@ async def test_notes_of_an_earlier_release_get_their_words_by_themselves(opens: 
 
         await wait_until(are_found, description="the notes have their words")
         # Who settles a note with others is not held up by that.
-        assert (await shelf.near(SHOP, vector(1), user_id="ada"))[0] == near
-        assert not (await shelf.get(SHOP, ["n0"]))["n0"].version > seen.version
+        assert (await repository.near(SHOP, vector(1), user_id="ada"))[0] == near
+        assert not (await repository.get(SHOP, ["n0"]))["n0"].version > seen.version
 
 
 async def test_an_index_that_is_built_anew_gives_notes_their_words(opens: Opens, namespace: str) -> None:

@@ -58,7 +58,7 @@ async def add(bench: SynthesisHarness, number: int, text: str | None = None, **w
 
 
 async def now(bench: SynthesisHarness, note: Note) -> Note:
-    return (await bench.shelf.get(note.app_id, (note.id,)))[note.id]
+    return (await bench.repository.get(note.app_id, (note.id,)))[note.id]
 
 
 # -- the full path ----------------------------------------------------------------------------
@@ -269,7 +269,7 @@ async def test_a_query_answers_the_notes_that_stand_best_first(bench: SynthesisH
     await add(bench, 2)
     await add(bench, 3, OTHER)
 
-    hit, *others = await bench.asking.query(APP, QUESTION)
+    hit, *others = await bench.search.query(APP, QUESTION)
 
     assert all(other.composite_score < hit.composite_score for other in others)
     assert (hit.rank, hit.metadata.status, hit.flagged) == (1, "active", False)
@@ -294,11 +294,11 @@ async def test_the_recall_policy_says_of_which_notes_a_query_answers(
         note = (await bench.heads())[0].model_copy(
             update={"id": f"note-{number}", "status": status, "task_id": None, "chain_id": f"note-{number}"}
         )
-        (near,) = await bench.asking.query(APP, QUESTION)
+        (near,) = await bench.search.query(APP, QUESTION)
         vector = await bench.pipeline._resolver.embed(near.memory_note)
-        assert isinstance(await bench.shelf.commit(APP, fresh=(NewNote(note, vector),)), CommittedNotes)
+        assert isinstance(await bench.repository.commit(APP, fresh=(NewNote(note, vector),)), CommittedNotes)
 
-    hits = await bench.asking.query(APP, QUESTION, recall=recall)
+    hits = await bench.search.query(APP, QUESTION, recall=recall)
 
     assert {hit.metadata.status for hit in hits} == statuses
     assert all(hit.flagged == (hit.metadata.status != "active") for hit in hits)
@@ -307,9 +307,9 @@ async def test_the_recall_policy_says_of_which_notes_a_query_answers(
 async def test_a_query_tells_nothing_of_other_apps_and_users(bench: SynthesisHarness) -> None:
     await add(bench, 1)
 
-    assert await bench.asking.query("sales", QUESTION) == []
-    assert await bench.asking.query(APP, QUESTION, user_id="bob") == []
-    assert len(await bench.asking.query(APP, QUESTION, user_id=USER)) == 1
+    assert await bench.search.query("sales", QUESTION) == []
+    assert await bench.search.query(APP, QUESTION, user_id="bob") == []
+    assert len(await bench.search.query(APP, QUESTION, user_id=USER)) == 1
 
 
 async def test_thresholds_and_numbers_narrow_a_query(bench: SynthesisHarness, panel: ScriptedAgents) -> None:
@@ -317,10 +317,10 @@ async def test_thresholds_and_numbers_narrow_a_query(bench: SynthesisHarness, pa
     for number in (1, 2, 3):
         await add(bench, number)
 
-    assert len(await bench.asking.query(APP, QUESTION)) == 3
-    assert len(await bench.asking.query(APP, QUESTION, n=2)) == 2
-    assert await bench.asking.query(APP, QUESTION, recall_threshold=1.0) == []
-    assert await bench.asking.query(APP, QUESTION, score_threshold=2) == []
+    assert len(await bench.search.query(APP, QUESTION)) == 3
+    assert len(await bench.search.query(APP, QUESTION, n=2)) == 2
+    assert await bench.search.query(APP, QUESTION, recall_threshold=1.0) == []
+    assert await bench.search.query(APP, QUESTION, score_threshold=2) == []
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ async def test_a_query_that_makes_no_sense_is_refused(
     bench: SynthesisHarness, field: str, arguments: dict[str, object]
 ) -> None:
     with pytest.raises(InvalidError) as refused:
-        await bench.asking.query(**({"app_id": APP, "query": QUESTION} | arguments))  # type: ignore[arg-type]  # on purpose
+        await bench.search.query(**({"app_id": APP, "query": QUESTION} | arguments))  # type: ignore[arg-type]  # on purpose
 
     assert refused.value.field == field
 

@@ -107,7 +107,7 @@ async def test_who_lost_the_lock_while_judging_changes_nothing_by_it(
             await line.call("UNLINK", *keys)
             # Somebody else takes the lock, changes the chain and is done before the one here goes on.
             async with ChainLocks(store._scope, store._context).held(APP, [old.chain_id]) as fences:
-                done = await bench.shelf.commit(APP, changes=(NoteChange(old, links=("seen",)),), fences=fences)
+                done = await bench.repository.commit(APP, changes=(NoteChange(old, links=("seen",)),), fences=fences)
             assert isinstance(done, CommittedNotes)
         return said
 
@@ -116,7 +116,7 @@ async def test_who_lost_the_lock_while_judging_changes_nothing_by_it(
     note = await add(bench, 2)
 
     assert note.status == "updated"
-    assert (await bench.shelf.get(APP, (old.id,)))[old.id].links == ("seen",)
+    assert (await bench.repository.get(APP, (old.id,)))[old.id].links == ("seen",)
     assert len(await bench.heads()) == 1
     await bench.check(said=[numbered_fact(1), numbered_fact(2)])
 
@@ -126,7 +126,7 @@ async def test_a_note_that_was_erased_meanwhile_stays_erased(store: SharedMemory
     await add(bench, 1)
 
     async def erase(new: Note, said: list[Resolution]) -> list[Resolution]:
-        await bench.shelf.erase(APP, (new.id,))
+        await bench.repository.erase(APP, (new.id,))
         return said
 
     panel.judging = erase

@@ -1,4 +1,4 @@
-"""The desk of synthesis, its worker and its batcher: what is asked for is done, told of, and done once."""
+"""Task intake, worker and batcher: every task is stored, done once, and its outcome is reported."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def bench(store: SharedMemoryStore, panel: ScriptedAgents, told: Told) -> Synthe
 
 
 async def test_a_task_goes_from_accepted_to_done_with_a_result(bench: SynthesisHarness) -> None:
-    accepted = await bench.desk.put(note_request(numbered_fact(1)))
-    pending = await bench.desk.status(accepted.task_id)
+    accepted = await bench.intake.put(note_request(numbered_fact(1)))
+    pending = await bench.intake.status(accepted.task_id)
 
     assert await bench.worker.work_once()
-    done = await bench.desk.status(accepted.task_id)
+    done = await bench.intake.status(accepted.task_id)
 
     assert (accepted.status, pending.status, done.status, done.attempts) == ("accepted", "pending", "done", 1)
     assert done.result is not None
@@ -89,8 +89,8 @@ async def test_a_task_goes_from_accepted_to_done_with_a_result(bench: SynthesisH
 
 
 async def test_who_waits_is_called_when_the_task_is_done(bench: SynthesisHarness) -> None:
-    task = await bench.desk.put(note_request(numbered_fact(1)))
-    waiting = asyncio.create_task(bench.desk.wait(task.task_id, timeout=20))
+    task = await bench.intake.put(note_request(numbered_fact(1)))
+    waiting = asyncio.create_task(bench.intake.wait(task.task_id, timeout=20))
 
     bench.worker.start()
 
@@ -98,16 +98,16 @@ async def test_who_waits_is_called_when_the_task_is_done(bench: SynthesisHarness
 
 
 async def test_who_waits_too_short_is_told_how_it_stands(bench: SynthesisHarness) -> None:
-    task = await bench.desk.put(note_request(numbered_fact(1)))
+    task = await bench.intake.put(note_request(numbered_fact(1)))
 
-    assert (await bench.desk.wait(task.task_id, timeout=0.01)).status == "pending"
+    assert (await bench.intake.wait(task.task_id, timeout=0.01)).status == "pending"
 
 
 async def test_a_task_that_was_never_put_is_not_found(bench: SynthesisHarness) -> None:
     with pytest.raises(NotFoundError):
-        await bench.desk.status("1234567890123456")
+        await bench.intake.status("1234567890123456")
     with pytest.raises(InvalidError):
-        await bench.desk.status("mine")
+        await bench.intake.status("mine")
 
 
 async def test_a_summary_is_the_result_of_its_task(bench: SynthesisHarness, told: Told) -> None:
@@ -118,10 +118,10 @@ async def test_a_summary_is_the_result_of_its_task(bench: SynthesisHarness, told
         mode="full",
         callback_url="https://example.com/hook",
     )
-    task = await bench.desk.put(request)
+    task = await bench.intake.put(request)
 
     await bench.worker.work_once()
-    done = await bench.desk.status(task.task_id)
+    done = await bench.intake.status(task.task_id)
 
     assert done.result is not None
     assert numbered_fact(1) in done.result["summary"]["summary"]
@@ -131,12 +131,12 @@ async def test_a_summary_is_the_result_of_its_task(bench: SynthesisHarness, told
 
 
 async def test_the_same_idempotency_key_is_the_same_task(bench: SynthesisHarness) -> None:
-    first = await bench.desk.put(note_request(numbered_fact(1)), idempotency_key="order-17")
-    again = await bench.desk.put(note_request(numbered_fact(1)), idempotency_key="order-17")
+    first = await bench.intake.put(note_request(numbered_fact(1)), idempotency_key="order-17")
+    again = await bench.intake.put(note_request(numbered_fact(1)), idempotency_key="order-17")
     await bench.worker.work_once()
-    afterwards = await bench.desk.put(note_request(numbered_fact(1)), idempotency_key="order-17")
+    afterwards = await bench.intake.put(note_request(numbered_fact(1)), idempotency_key="order-17")
     others = {
-        (await bench.desk.put(request, idempotency_key="order-17")).task_id
+        (await bench.intake.put(request, idempotency_key="order-17")).task_id
         for request in (note_request(numbered_fact(1), user_id="bob"), note_request(numbered_fact(1), app_id="sales"))
     }
 
@@ -148,12 +148,12 @@ async def test_the_same_idempotency_key_is_the_same_task(bench: SynthesisHarness
 async def test_the_list_tells_what_waits_what_is_under_way_and_what_has_failed(
     bench: SynthesisHarness, panel: ScriptedAgents
 ) -> None:
-    waits = await bench.desk.put(note_request(numbered_fact(1)))
-    await bench.desk.queue.put({"kind": "nonsense"}, priority=1)
+    waits = await bench.intake.put(note_request(numbered_fact(1)))
+    await bench.intake.queue.put({"kind": "nonsense"}, priority=1)
 
     with pytest.raises(InvalidError):
         await bench.worker.work_once()
-    listed = {task.status: task for task in await bench.desk.list()}
+    listed = {task.status: task for task in await bench.intake.list()}
 
     assert listed.keys() == {"pending", "failed"}
     assert listed["pending"].task_id == waits.task_id
@@ -162,19 +162,19 @@ async def test_the_list_tells_what_waits_what_is_under_way_and_what_has_failed(
 
 async def test_what_is_still_to_be_done_for_a_user_can_be_discarded(bench: SynthesisHarness) -> None:
     for user_id in (USER, USER, "bob"):
-        await bench.desk.put(note_request(numbered_fact(1), user_id=user_id))
+        await bench.intake.put(note_request(numbered_fact(1), user_id=user_id))
 
-    assert await bench.desk.forget(APP, USER) == 2
-    assert await bench.desk.forget("sales") == 0
-    assert len(await bench.desk.list()) == 1
+    assert await bench.intake.forget(APP, USER) == 2
+    assert await bench.intake.forget("sales") == 0
+    assert len(await bench.intake.list()) == 1
 
 
 async def test_messages_that_wait_in_a_batch_are_discarded_with_their_timer(bench: SynthesisHarness) -> None:
     waits = batcher(bench, session_id="monday")
     await waits.add(say(1))
 
-    assert await bench.desk.list() == []
-    assert await bench.desk.forget(APP, USER) == 1
+    assert await bench.intake.list() == []
+    assert await bench.intake.forget(APP, USER) == 1
     assert await waits.waiting() == 0
 
 
@@ -198,10 +198,10 @@ async def test_an_id_that_can_be_none_is_refused_before_anything_is_written(
     bench: SynthesisHarness, field: str, value: str
 ) -> None:
     with pytest.raises(InvalidError) as refused:
-        await bench.desk.put(note_request(numbered_fact(1)).model_copy(update={field: value}))
+        await bench.intake.put(note_request(numbered_fact(1)).model_copy(update={field: value}))
 
     assert refused.value.field == field
-    assert await bench.desk.list() == []
+    assert await bench.intake.list() == []
 
 
 @pytest.mark.parametrize(
@@ -227,12 +227,12 @@ def test_a_task_that_carries_no_request_says_so(payload: object) -> None:
 @pytest.mark.parametrize("value", ["a" * 256, "用户-42", "a b", "a:b", "a*b?[c]\\"])
 async def test_ids_may_be_nearly_anything(bench: SynthesisHarness, value: str) -> None:
     request = AddMemoryTask(app_id=value, user_id=value, session_id=value, messages=user_messages(numbered_fact(1)))
-    task = await bench.desk.put(request)
+    task = await bench.intake.put(request)
 
     await bench.worker.work_once()
 
-    assert (await bench.desk.status(task.task_id)).status == "done"
-    (hit,) = await bench.asking.query(value, numbered_fact(1), user_id=value, session_id=value)
+    assert (await bench.intake.status(task.task_id)).status == "done"
+    (hit,) = await bench.search.query(value, numbered_fact(1), user_id=value, session_id=value)
     assert (hit.metadata.app_id, hit.metadata.user_id, hit.metadata.session_id) == (value, value, value)
 
 
@@ -283,9 +283,9 @@ async def test_a_task_that_fails_for_good_tells_its_reason_and_its_webhook(
     monkeypatch.setattr(bench.pipeline._resolver, "embed", never)
     bench.worker.start()
     request = note_request(numbered_fact(1)).model_copy(update={"callback_url": "https://example.com/hook"})
-    task = await bench.desk.put(request)
+    task = await bench.intake.put(request)
 
-    failed = await bench.desk.wait(task.task_id, timeout=20)
+    failed = await bench.intake.wait(task.task_id, timeout=20)
 
     assert (failed.status, failed.result) == ("failed", None)
     assert "it does not answer" in (failed.error or "")
@@ -294,8 +294,8 @@ async def test_a_task_that_fails_for_good_tells_its_reason_and_its_webhook(
     assert "it does not answer" in str(payload["error"])
 
     monkeypatch.undo()
-    assert await bench.desk.redrive(task.task_id)
-    assert (await bench.desk.wait(task.task_id, timeout=20)).status == "done"
+    assert await bench.intake.redrive(task.task_id)
+    assert (await bench.intake.wait(task.task_id, timeout=20)).status == "done"
     await bench.check(said=[numbered_fact(1)])
 
 
@@ -320,20 +320,20 @@ async def test_draining_ends_what_is_under_way_and_begins_nothing(
 ) -> None:
     began, may_end = gate(panel)
     bench.worker.start()
-    first = await bench.desk.put(note_request(numbered_fact(1)))
-    await bench.desk.wait(first.task_id, timeout=20)
-    under_way = await bench.desk.put(note_request(numbered_fact(2)))
+    first = await bench.intake.put(note_request(numbered_fact(1)))
+    await bench.intake.wait(first.task_id, timeout=20)
+    under_way = await bench.intake.put(note_request(numbered_fact(2)))
     await began.wait()
 
     draining = asyncio.create_task(bench.worker.drain())
     await wait_until(lambda: not bench.worker.is_running, description="the worker drains")
-    later = await bench.desk.put(note_request(numbered_fact(3)))
+    later = await bench.intake.put(note_request(numbered_fact(3)))
     assert not draining.done()
     may_end.set()
     await draining
 
-    assert (await bench.desk.status(under_way.task_id)).status == "done"
-    assert (await bench.desk.status(later.task_id)).status == "pending"
+    assert (await bench.intake.status(under_way.task_id)).status == "done"
+    assert (await bench.intake.status(later.task_id)).status == "pending"
     assert told.ended.is_set()
     assert bench.worker.under_way == 0
     await bench.check(said=[numbered_fact(1), numbered_fact(2)])
@@ -345,18 +345,18 @@ async def test_no_more_tasks_are_worked_on_at_a_time_than_were_asked_for(
     bench = make_synthesis_harness(store, panel, concurrency=3)
     for number in range(6):
         user = f"user-{number}"
-        await bench.desk.put(note_request(numbered_fact(1), user_id=user))
+        await bench.intake.put(note_request(numbered_fact(1), user_id=user))
     while await bench.worker.work_once():
         pass
     _, may_end = gate(panel)
-    tasks = [await bench.desk.put(note_request(numbered_fact(2), user_id=f"user-{number}")) for number in range(6)]
+    tasks = [await bench.intake.put(note_request(numbered_fact(2), user_id=f"user-{number}")) for number in range(6)]
 
     bench.worker.start()
     await wait_until(lambda: panel.calls["judge"] == 3, description="three tasks are judged")
 
     assert bench.worker.under_way == 3
     may_end.set()
-    assert {(await bench.desk.wait(task.task_id, timeout=20)).status for task in tasks} == {"done"}
+    assert {(await bench.intake.wait(task.task_id, timeout=20)).status for task in tasks} == {"done"}
     await bench.check()
 
 
@@ -368,10 +368,10 @@ async def test_a_process_that_is_not_to_work_leaves_tasks_to_others(panel: Scrip
         works = make_synthesis_harness(busy.store("desk"), panel)
         works.worker.start()
 
-        task = await asks.desk.put(note_request(numbered_fact(1)))
+        task = await asks.intake.put(note_request(numbered_fact(1)))
 
         assert not asks.worker.is_running
-        assert (await asks.desk.wait(task.task_id, timeout=20)).status == "done"
+        assert (await asks.intake.wait(task.task_id, timeout=20)).status == "done"
 
 
 # -- batches ----------------------------------------------------------------------------------
@@ -381,15 +381,15 @@ def say(number: int) -> dict[str, str]:
     return {"role": "user", "content": numbered_fact(number)}
 
 
-def batcher(bench: SynthesisHarness, desk: Any = None, **choices: Any) -> Batcher:
+def batcher(bench: SynthesisHarness, intake: Any = None, **choices: Any) -> Batcher:
     store = bench.store
     chosen: dict[str, Any] = {"app_id": APP, "user_id": USER, "size": 3, "wait_s": 3600.0} | choices
-    return Batcher(store._knowledge_context(), store._scope, desk or bench.desk, **chosen)
+    return Batcher(store._knowledge_context(), store._scope, intake or bench.intake, **chosen)
 
 
 async def said_in_tasks(bench: SynthesisHarness) -> list[str]:
     """The messages of all requests for notes that wait."""
-    waiting = [*await bench.desk.queue.peek(1000), *await bench.desk.queue.peek(1000, state="delayed")]
+    waiting = [*await bench.intake.queue.peek(1000), *await bench.intake.queue.peek(1000, state="delayed")]
     payloads = [task.payload for task in waiting if task.payload["kind"] == "memory"]
     return [message["content"] for payload in payloads for message in payload["messages"]]
 
@@ -457,7 +457,7 @@ async def test_wherever_a_batcher_dies_each_message_ends_in_one_note(
     for point in range(1, 9):
         user, fuse = f"user-{point}", CrashPoint(point, after=after)
         bench = make_synthesis_harness(store, panel)
-        dying = _mortal(batcher(bench, CrashingProxy(bench.desk, fuse), user_id=user, size=2, wait_s=0.0), fuse)
+        dying = _mortal(batcher(bench, CrashingProxy(bench.intake, fuse), user_id=user, size=2, wait_s=0.0), fuse)
         said = []
         try:
             for number in (1, 2, 3):
@@ -497,4 +497,4 @@ async def test_a_message_that_is_none_is_refused_and_nothing_waits(bench: Synthe
     with pytest.raises(InvalidError):
         await batch.add({"role": "user", "content": ""})
 
-    assert (await batch.waiting(), await bench.desk.list()) == (0, [])
+    assert (await batch.waiting(), await bench.intake.list()) == (0, [])

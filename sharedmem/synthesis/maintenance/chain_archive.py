@@ -205,7 +205,7 @@ class ChainArchiver:
 
     Args:
         context: what the hub shares with its stores.
-        shelf: where the notes are.
+        repository: where the notes are.
         chains: the locks of their chains.
         archives: where their texts go.
         embed: makes their vectors when they come back.
@@ -216,14 +216,14 @@ class ChainArchiver:
         self,
         context: KnowledgeContext,
         *,
-        shelf: NoteRepository,
+        repository: NoteRepository,
         chains: ChainLocks,
         archives: ChainArchiveStore,
         embed: Embed,
         permit: PermissionCheck,
     ) -> None:
         self._permit = permit
-        self._shelf = shelf
+        self._repository = repository
         self._chains = chains
         self._archives = archives
         self._embed = embed
@@ -247,9 +247,11 @@ class ChainArchiver:
 
         Raises:
             ConflictError: others change a chain all the time, or hold its lock; what was archived until then stays so.
-            AccessDeniedError, UnavailableError: as the shelf and the blob store.
+            AccessDeniedError, UnavailableError: as the repository and the blob store.
         """
-        notes = [without_body(note) async for page in read_all_notes(self._shelf, app_id, progress) for note in page]
+        notes = [
+            without_body(note) async for page in read_all_notes(self._repository, app_id, progress) for note in page
+        ]
         ripe = [chain for chain in group_by_chain(notes) if self._is_ripe(chain)]
         if not dry_run:
             self._check_authors(note for chain in ripe for note in chain)
@@ -304,12 +306,12 @@ class ChainArchiver:
             limit: how many at most.
 
         Raises:
-            AccessDeniedError, UnavailableError: as the shelf.
+            AccessDeniedError, UnavailableError: as the repository.
         """
         wanted = words.casefold().split()
         found = [
             note
-            async for page in read_all_notes(self._shelf, app_id)
+            async for page in read_all_notes(self._repository, app_id)
             for note in page
             if note.status == "archived" and user_id in (None, note.user_id) and _contains_words(note, wanted)
         ]
@@ -337,7 +339,7 @@ class ChainArchiver:
         vectors = {id_: await self._embed(one.memory_note) for id_, one in kept.items()}
 
         async def work(fences: Mapping[str, int]) -> Note | StaleNotes | set[str]:
-            now = await self._shelf.get(app_id, list(kept))
+            now = await self._repository.get(app_id, list(kept))
             needed = {chain_id_of(one) for one in now.values()}
             if not needed <= fences.keys():
                 return needed
@@ -360,7 +362,7 @@ class ChainArchiver:
         return is_archivable(chain, now=self._clock.now(), after_days=self._after_days)
 
     async def _one(self, app_id: str, memory_id: str) -> Note:
-        note = (await self._shelf.get(app_id, [memory_id])).get(memory_id)
+        note = (await self._repository.get(app_id, [memory_id])).get(memory_id)
         if note is None:
             raise NotFoundError("memory", memory_id, f"app {app_id!r} has none of that id")
         return note
@@ -374,7 +376,7 @@ class ChainArchiver:
         ids = [note.id for note in chain]
 
         async def work(fences: Mapping[str, int]) -> tuple[list[str], int] | StaleNotes | set[str]:
-            now = await self._shelf.get(app_id, ids)
+            now = await self._repository.get(app_id, ids)
             if now.keys() != set(ids) or not self._is_ripe(list(now.values())):
                 return [], 0
             needed = {chain_id_of(note) for note in now.values()}
@@ -407,10 +409,10 @@ class ChainArchiver:
         )
 
     async def _commit(self, app_id: str, changes: Sequence[NoteChange], fences: Mapping[str, int]) -> StaleNotes | None:
-        """All changes, in one commit if the shelf takes as many; each part of them leaves notes that can be read."""
+        """Commit all changes, at once where they fit; after each part of them the notes can be read."""
         for first in range(0, len(changes), MOST_AT_ONCE):
             some = changes[first : first + MOST_AT_ONCE]
-            done = await self._shelf.commit(app_id, changes=some, fences=fences)
+            done = await self._repository.commit(app_id, changes=some, fences=fences)
             if isinstance(done, StaleNotes):
                 if first:
                     raise ConflictError(f"the chain of memory {some[0].note.id!r} was changed halfway; do it again")

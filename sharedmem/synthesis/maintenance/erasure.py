@@ -76,7 +76,7 @@ class NoteEraser:
     """Erases the notes of one namespace.
 
     Args:
-        shelf: where the notes are.
+        repository: where the notes are.
         archives: where those lie that were put away.
         check_tasks: raises where something must not be discarded.
         tasks: who discards what is still to be done.
@@ -86,7 +86,7 @@ class NoteEraser:
     def __init__(
         self,
         *,
-        shelf: NoteRepository,
+        repository: NoteRepository,
         archives: ChainArchiveStore,
         check_tasks: CheckTasks,
         tasks: ForgetTasks,
@@ -94,7 +94,7 @@ class NoteEraser:
     ) -> None:
         self._check_tasks = check_tasks
         self._permit = permit
-        self._shelf = shelf
+        self._repository = repository
         self._archives = archives
         self._tasks = tasks
 
@@ -127,18 +127,18 @@ class NoteEraser:
         """
         erasure = ErasureCounts(app_id, user_id, dry_run=dry_run)
         if dry_run:
-            async for page in read_all_notes(self._shelf, app_id, progress):
+            async for page in read_all_notes(self._repository, app_id, progress):
                 erasure.count(_notes_of_user(page, user_id))
             return erasure.report()
         await self._check_tasks(app_id, user_id)
-        async for page in read_all_notes(self._shelf, app_id):
+        async for page in read_all_notes(self._repository, app_id):
             self._check_authors(_notes_of_user(page, user_id))
         erasure.tasks = await self._tasks(app_id, user_id)
         for _ in range(_ROUNDS):
             if not await self._sweep_through(erasure, app_id, user_id, progress):
                 break
         await self._drop_orphaned_archives(app_id, None if user_id is None else erasure.ids)
-        await self._shelf.clear_answers(app_id)
+        await self._repository.clear_answers(app_id)
         return erasure.report()
 
     def _check_authors(self, notes: Iterable[Note]) -> None:
@@ -150,11 +150,11 @@ class NoteEraser:
     ) -> bool:
         """Erase what is there; whether there was anything, and so may be more that came meanwhile."""
         found = False
-        async for page in read_all_notes(self._shelf, app_id, progress):
+        async for page in read_all_notes(self._repository, app_id, progress):
             gone = _notes_of_user(page, user_id)
             self._check_authors(gone)
             erasure.count(gone)
-            await erase_notes(self._shelf, self._archives, app_id, gone)
+            await erase_notes(self._repository, self._archives, app_id, gone)
             found = found or bool(gone)
         return found
 
@@ -165,11 +165,13 @@ class NoteEraser:
                 await self._archives.drop(loose)
 
 
-async def erase_notes(shelf: NoteRepository, archives: ChainArchiveStore, app_id: str, notes: Iterable[Note]) -> None:
+async def erase_notes(
+    repository: NoteRepository, archives: ChainArchiveStore, app_id: str, notes: Iterable[Note]
+) -> None:
     """Erase notes with their archives for good. The archives go first: what is left of a crash still leads to them.
 
     Args:
-        shelf: where the notes are.
+        repository: where the notes are.
         archives: where their texts may be.
         app_id: whose.
         notes: which; whoever shares an archive with one of them loses it as well.
@@ -179,7 +181,7 @@ async def erase_notes(shelf: NoteRepository, archives: ChainArchiveStore, app_id
         if location is not None:
             await archives.remove(app_id, location)
     if gone:
-        await shelf.erase(app_id, [note.id for note in gone])
+        await repository.erase(app_id, [note.id for note in gone])
 
 
 def _notes_of_user(notes: Iterable[Note], user_id: str | None) -> list[Note]:
@@ -239,7 +241,7 @@ class NoteRetention:
     """Applies rules to the notes of one namespace.
 
     Args:
-        shelf: where the notes are.
+        repository: where the notes are.
         chains: the locks of their chains.
         archives: where those lie that were put away.
         clock: the time to go by.
@@ -249,14 +251,14 @@ class NoteRetention:
     def __init__(
         self,
         *,
-        shelf: NoteRepository,
+        repository: NoteRepository,
         chains: ChainLocks,
         archives: ChainArchiveStore,
         clock: Clock,
         permit: PermissionCheck,
     ) -> None:
         self._permit = permit
-        self._shelf = shelf
+        self._repository = repository
         self._chains = chains
         self._archives = archives
         self._clock = clock
@@ -281,17 +283,19 @@ class NoteRetention:
 
         Raises:
             ConflictError: others change a chain all the time, or hold its lock; what went until then is gone.
-            AccessDeniedError, UnavailableError: as the shelf and the blob store.
+            AccessDeniedError, UnavailableError: as the repository and the blob store.
         """
         erasure = ErasureCounts(app_id, None, dry_run=dry_run)
-        notes = [without_body(note) async for page in read_all_notes(self._shelf, app_id, progress) for note in page]
+        notes = [
+            without_body(note) async for page in read_all_notes(self._repository, app_id, progress) for note in page
+        ]
         chains = list(group_by_chain(notes))
         if not dry_run:
             self._check_authors(note for chain in chains for note in expired_notes(chain, rules, now=self._clock.now()))
         for chain in chains:
             gone = expired_notes(chain, rules, now=self._clock.now())
             if gone and dry_run:
-                erasure.count((await self._shelf.get(app_id, [note.id for note in gone])).values())
+                erasure.count((await self._repository.get(app_id, [note.id for note in gone])).values())
             elif gone:
                 erasure.count(await self._shortened(app_id, chain, rules))
         return erasure.report()
@@ -304,16 +308,16 @@ class NoteRetention:
         ids = [note.id for note in chain]
 
         async def work(fences: Mapping[str, int]) -> list[Note] | StaleNotes | set[str]:
-            now = await self._shelf.get(app_id, ids)
+            now = await self._repository.get(app_id, ids)
             needed = {chain_id_of(note) for note in now.values()}
             if not needed <= fences.keys():
                 return needed
             gone = expired_notes(list(now.values()), rules, now=self._clock.now())
             self._check_authors(gone)
-            done = await self._shelf.commit(app_id, changes=_without_sources(now.values(), gone), fences=fences)
+            done = await self._repository.commit(app_id, changes=_without_sources(now.values(), gone), fences=fences)
             if isinstance(done, StaleNotes):
                 return done
-            await erase_notes(self._shelf, self._archives, app_id, gone)
+            await erase_notes(self._repository, self._archives, app_id, gone)
             return gone
 
         return await run_under_chain_locks(self._chains, app_id, chain, work)

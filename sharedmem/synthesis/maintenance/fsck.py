@@ -15,17 +15,17 @@ _PAGE = 500
 
 
 async def read_all_notes(
-    shelf: NoteRepository, app_id: str, progress: Callable[[int], None] | None = None
+    repository: NoteRepository, app_id: str, progress: Callable[[int], None] | None = None
 ) -> AsyncIterator[list[Note]]:
     """All notes of an app, page by page. Two round trips a page.
 
     Args:
-        shelf: where they are.
+        repository: where they are.
         app_id: whose.
         progress: called with the number of notes seen so far.
     """
     after, seen = "", 0
-    while page := await shelf.page(app_id, after=after, limit=_PAGE):
+    while page := await repository.page(app_id, after=after, limit=_PAGE):
         after = page[-1].id
         seen += len(page)
         yield page
@@ -34,7 +34,7 @@ async def read_all_notes(
 
 
 async def fsck(
-    shelf: NoteRepository,
+    repository: NoteRepository,
     chains: ChainLocks,
     app_id: str,
     *,
@@ -49,7 +49,7 @@ async def fsck(
     statuses and links, never a text, and removes no note. Afterwards nothing is left to tell, but what others spoil.
 
     Args:
-        shelf: where the notes are.
+        repository: where the notes are.
         chains: the locks of their chains.
         app_id: whose.
         repair: whether to mend what is found.
@@ -58,9 +58,9 @@ async def fsck(
 
     Raises:
         ConflictError: others change a chain that is to be mended all the time, or hold its lock.
-        AccessDeniedError, UnavailableError: as the shelf.
+        AccessDeniedError, UnavailableError: as the repository.
     """
-    slim = [without_body(note) async for page in read_all_notes(shelf, app_id, progress) for note in page]
+    slim = [without_body(note) async for page in read_all_notes(repository, app_id, progress) for note in page]
     whole = plan_repair(slim)
     found: list[NoteProblem] = []
     if whole.problems:
@@ -68,7 +68,7 @@ async def fsck(
         for notes in group_by_chain(slim):
             if spoilt.isdisjoint(note.id for note in notes):
                 continue
-            family = _BrokenChain(shelf, chains, app_id, notes, permit)
+            family = _BrokenChain(repository, chains, app_id, notes, permit)
             found += await (family.mend() if repair else family.look())
     found.sort(key=lambda problem: (problem.note_id, problem.kind))
     return NoteCheck(app_id=app_id, notes=len(slim), chains=whole.chains, problems=tuple(found))
@@ -79,14 +79,14 @@ class _BrokenChain:
 
     def __init__(
         self,
-        shelf: NoteRepository,
+        repository: NoteRepository,
         chains: ChainLocks,
         app_id: str,
         notes: Sequence[Note],
         permit: PermissionCheck | None,
     ) -> None:
         self._permit = permit
-        self._shelf = shelf
+        self._repository = repository
         self._chains = chains
         self._app_id = app_id
         self._notes = notes
@@ -114,7 +114,7 @@ class _BrokenChain:
             for note in found.changed:
                 self._permit(note)
         changes = [_note_change(now[note.id], note) for note in found.changed]
-        done = await self._shelf.commit(self._app_id, changes=changes, fences=fences)
+        done = await self._repository.commit(self._app_id, changes=changes, fences=fences)
         if isinstance(done, StaleNotes):
             return done
         return [problem.model_copy(update={"repaired": True}) for problem in found.problems]
@@ -126,7 +126,7 @@ class _BrokenChain:
         wanted = {note.id for note in self._notes}
         while wanted:
             asked |= wanted
-            met = await self._shelf.get(self._app_id, sorted(wanted))
+            met = await self._repository.get(self._app_id, sorted(wanted))
             found |= met
             wanted = set(_referenced_ids(met.values())) - asked
         return found

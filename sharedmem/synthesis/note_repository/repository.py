@@ -55,94 +55,112 @@ NOTES_COLLECTION = "notes"
 
 
 class NoteKeys:
-    """What every part of the shelf stands on.
+    """The keys of a namespace's notes, and the rights of an actor on them.
 
     Args:
-        context: what the hub shares with its stores.
-        scope: hands out keys within the actor's rights.
+        context: services that the hub shares with its stores.
+        scope: the namespace and the actor.
     """
 
     def __init__(self, context: KnowledgeContext, scope: Scope) -> None:
-        self._context = context
         self._scope = scope
-        self._namespace = scope.identity.namespace
-        self._actor = scope.signature
-        self._client = context.client
-        self._keyspace = context.keyspace
-        self._space = context.keyspace.space(self._namespace)
-        self._noting = NoteScripts(context.executor)
-        self._records = context.keyspace.records(NOTE_FAMILY, self._namespace).encode()
+        self.context = context
+        self.client = context.client
+        self.namespace = scope.identity.namespace
+        self.actor = scope.signature
+        self.space = context.keyspace.space(self.namespace)
+        self.scripts = NoteScripts(context.executor)
+        self._records = context.keyspace.records(NOTE_FAMILY, self.namespace).encode()
 
-    async def _enter(self, need: Need) -> None:
-        """Refuse who may not; then Redis has all notes: where it was lost they come back from the durable tier first.
+    async def enter(self, need: Need) -> None:
+        """Check the actor's right; where Redis lost notes, restore them from the durable tier first.
 
         Raises:
             AccessDeniedError: this actor may not read or write the namespace's notes.
-            UnavailableError: they are not all in Redis, and the tier cannot be asked.
+            UnavailableError: Redis lacks some of them, and the tier cannot be reached.
         """
         self._scope.common(NOTES_COLLECTION, need)
-        if self._context.memory_tier is not None:
-            await self._context.memory_tier.gather(self._namespace)
+        if self.context.memory_tier is not None:
+            await self.context.memory_tier.gather(self.namespace)
 
-    def _record(self, app_id: str, id_: str) -> bytes:
+    def record(self, app_id: str, id_: str) -> bytes:
+        """The key of a note's hash."""
         return self._records + record_name(app_id, id_).encode()
 
-    def _beside(self, app_id: str) -> list[bytes]:
-        return note_keys(self._keyspace, self._namespace, escape_app(app_id))
+    def script_keys(self, app_id: str, ids: Sequence[str]) -> list[bytes]:
+        """The keys that a script takes: the hashes of these notes, then what belongs to their app."""
+        hashes = [self.record(app_id, id_) for id_ in ids]
+        return hashes + note_keys(self.context.keyspace, self.namespace, escape_app(app_id))
 
-    @property
-    def _apps(self) -> bytes:
-        return self._keyspace.record_part(NOTE_FAMILY, self._namespace, "apps")
+    def app_set(self) -> bytes:
+        """The key of the set of apps."""
+        return self.context.keyspace.record_part(NOTE_FAMILY, self.namespace, "apps")
 
-    def _ids(self, app_id: str) -> bytes:
-        return self._keyspace.record_item(NOTE_FAMILY, self._namespace, "ids", escape_app(app_id))
+    def id_set(self, app_id: str) -> bytes:
+        """The key of the sorted set of the ids of an app's notes."""
+        return self.context.keyspace.record_item(NOTE_FAMILY, self.namespace, "ids", escape_app(app_id))
 
-    def _target(self, app_id: str, id_: str) -> Target:
-        return self._keyspace.target(f"{self._namespace}:${NOTE_FAMILY}:{record_name(app_id, id_)}")
+    def answer(self, app_id: str, digest: str) -> bytes:
+        """The key of a cached answer of a model."""
+        name = f"{escape_app(check_key_part('app_id', app_id))}/{check_key_part('digest', digest)}"
+        return self.context.keyspace.record_item(NOTE_FAMILY, self.namespace, "answer", name)
 
-    def _keep(self, app_id: str, ids: Sequence[str]) -> DurabilityModes | None:
-        """How notes last, where they do: as logs, which never leave Redis by themselves."""
-        if self._context.memory_tier is None or not ids:
+    def answer_pattern(self, app_id: str) -> bytes:
+        """The pattern that matches the keys of all cached answers of an app."""
+        name = escape_glob(f"$note.answer:{escape_app(check_key_part('app_id', app_id))}/")
+        return self.context.keyspace.pattern(self.namespace, f"{name}*")
+
+    def target(self, app_id: str, id_: str) -> Target:
+        """A note, as errors and the durable tier name it."""
+        return self.context.keyspace.target(f"{self.namespace}:${NOTE_FAMILY}:{record_name(app_id, id_)}")
+
+    def durability(self, app_id: str, ids: Sequence[str]) -> DurabilityModes | None:
+        """How the durable tier keeps these notes: as logs, which never leave Redis; None without a tier."""
+        if self.context.memory_tier is None or not ids:
             return None
-        return DurabilityModes(tuple(self._target(app_id, id_) for id_ in ids), LOG_MODE * len(ids))
+        return DurabilityModes(tuple(self.target(app_id, id_) for id_ in ids), LOG_MODE * len(ids))
 
-    def _explained(self, error: ServerError, app_id: str) -> SharedMemoryError:
-        key = f"{self._namespace}:${NOTE_FAMILY}:{escape_app(app_id)}"
-        return public_key_error(error, self._client.address, key=key, held="foreign value", wanted=NOTE_FAMILY)
+    def explain(self, error: ServerError, app_id: str) -> SharedMemoryError:
+        """The error that the caller gets for an error of the server."""
+        key = f"{self.namespace}:${NOTE_FAMILY}:{escape_app(app_id)}"
+        return public_key_error(error, self.client.address, key=key, held="foreign value", wanted=NOTE_FAMILY)
 
 
 def check_ids(ids: Sequence[str]) -> list[str]:
-    """Ids of notes, each once.
+    """Check ids of notes, and return each once.
 
     Raises:
-        InvalidError: one of them can be none.
+        InvalidError: one of them is invalid.
     """
     return list(dict.fromkeys(check_key_part("id", id_) for id_ in ids))
 
 
 MOST_IN_A_PAGE = 1000
-_MOST_SCANNED_APPS = 60
-"""Notes whose texts are small enough to come by the way that all others take: the candidates of a usual query, thirty
-by meaning and thirty by words."""
+_MOST_INLINE_READS = 60
+"""Notes that are read on the shared connection, as their texts are small enough: the candidates of a usual query,
+thirty by meaning and thirty by words."""
 _STATUSES: tuple[str, ...] = get_args(NoteStatus)
 
 
-class NoteReader(NoteKeys):
-    """Finds notes. Where a durable tier stands behind, and nothing is found, it looks whether Redis was emptied."""
+class NoteReader:
+    """Reads and searches notes. With a durable tier, an empty result makes it check whether Redis lost its data.
+
+    Args:
+        keys: of the namespace, with the actor's rights.
+    """
+
+    def __init__(self, keys: NoteKeys) -> None:
+        self._keys = keys
 
     async def get(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
-        """See `Shelf.get`.
-
-        Raises:
-            InvalidError: an app or id can be none.
-            AccessDeniedError: this actor may not read the namespace's notes.
-            InternalError: another client has written there.
-            UnavailableError: the server cannot be reached.
-        """
+        """The notes that exist, by id."""
         check_key_part("app_id", app_id)
         wanted = check_ids(ids)
-        await self._enter("read")
-        return await self._surely_taken(app_id, wanted) if wanted else {}
+        await self._keys.enter("read")
+        if not wanted:
+            return {}
+        read = partial(self._read_notes, app_id, wanted)
+        return await self._keys.context.retry_after_restore(self._keys.namespace, read, not_)
 
     async def near(
         self,
@@ -155,34 +173,29 @@ class NoteReader(NoteKeys):
         statuses: Sequence[NoteStatus] = ("active",),
         k: int = 30,
     ) -> tuple[list[SimilarNote], UserNotesVersion]:
-        """See `Shelf.near`. Without a user, what was seen guards nothing: commits are guarded user by user.
-
-        Raises:
-            InvalidError: an app, user, session or status can be none; a vector of another dimension; `k` below one.
-            AccessDeniedError, UnavailableError: as `get`.
-        """
+        """The most similar notes, best first, and the version of the user's notes before the search."""
         check_key_part("app_id", app_id)
         filters = _filters(app_id, user_id, session_id, statuses)
-        await self._enter("read")
+        await self._keys.enter("read")
         if terms:
             # Notes of an earlier release lack their words.
-            MissingTermsFiller.of(self._context, self._namespace).wake()
+            MissingTermsFiller.of(self._keys.context, self._keys.namespace).wake()
         query = IndexQuery(terms=terms, vector=vector, filters=filters, candidates=k)
-        search = partial(self._context.notes.search, self._namespace, query)
-        found = await self._context.retry_after_restore(self._namespace, search, _is_empty_result)
-        hits = await self._fetched(app_id, found, terms, vector)
-        # Since the search some may have changed: what would not be found now is left out. What the search has surely
-        # seen is the newest change in the log before it began.
+        search = partial(self._keys.context.notes.search, self._keys.namespace, query)
+        found = await self._keys.context.retry_after_restore(self._keys.namespace, search, _is_empty_result)
+        hits = await self._read_hits(app_id, found, terms, vector)
+        # Notes may have changed since the search: a note with another status now is left out. The version is that of
+        # the newest change in the log before the search began.
         return [hit for hit in hits if hit.note.status in statuses], UserNotesVersion(
             app_id, user_id or "", found.version
         )
 
-    async def _fetched(
+    async def _read_hits(
         self, app_id: str, found: IndexResult, terms: Sequence[str], vector: Vector | None
     ) -> list[SimilarNote]:
-        """What a search has found and is still there, but for what holds too few of the words and was found by no more.
+        """Read the hits of a search that still exist. One round trip; none without hits.
 
-        One round trip; none where nothing was found.
+        A hit of the text search alone must contain `LEAST_WORD_SHARE` of the words.
         """
         start = len(record_name(app_id, ""))
         scores = {hit.id[start:]: hit.score for hit in found.vector}
@@ -191,82 +204,72 @@ class NoteReader(NoteKeys):
         fields |= {id_: ("terms", "vector") for id_ in worded if id_ not in scores}
         if not fields:
             return []
-        looks: list[Command] = [(*self._look(app_id, id_), *more) for id_, more in fields.items()]
-        replies = await self._client.read_each(looks, aside=len(looks) > _MOST_SCANNED_APPS)
-        wanted = prefixed_terms(terms, self._namespace)
+        reads: list[Command] = [(*self._read_command(app_id, id_), *more) for id_, more in fields.items()]
+        replies = await self._keys.client.read_each(reads, aside=len(reads) > _MOST_INLINE_READS)
+        wanted = prefixed_terms(terms, self._keys.namespace)
         hits = []
         for id_, reply in zip(fields, replies, strict=True):
             body, version, held, half = [*reply, None, None][:4] if isinstance(reply, list) else [None] * 4
             share = word_share(wanted, held)
             if id_ not in scores and share < LEAST_WORD_SHARE:
-                continue  # most of what holds any of the words: it is not decoded
-            note = _decode_reply(self._record(app_id, id_), [body, version])
+                continue  # most hits of the text search: they are not decoded
+            note = _decode_reply(self._keys.record(app_id, id_), [body, version])
             if note is not None:
                 score = scores[id_] if id_ in scores else self._similarity(half, vector)
                 hits.append(SimilarNote(note, min(max(score, 0.0), 1.0), share))
         return hits
 
     def _similarity(self, packed: Reply, vector: Vector | None) -> float:
-        half = finite_half_or_none(packed, self._context.notes.family.dimension)
+        half = finite_half_or_none(packed, self._keys.context.notes.family.dimension)
         if half is None or vector is None:
             return 0.0
         return float(np.dot(normalize(from_half(half)), normalize(vector)))
 
-    def _look(self, app_id: str, id_: str) -> Command:
-        return ("HMGET", self._record(app_id, id_), "body", "version")
+    def _read_command(self, app_id: str, id_: str) -> Command:
+        return ("HMGET", self._keys.record(app_id, id_), "body", "version")
 
     async def page(self, app_id: str, *, after: str = "", limit: int = 500) -> list[Note]:
-        """See `Shelf.page`; it is empty only behind the last one.
-
-        Raises:
-            InvalidError: an app can be none, or the limit is not 1 to `MOST_IN_A_PAGE`.
-            AccessDeniedError, InternalError, UnavailableError: as `get`.
-        """
+        """The notes that follow an id, in the order of their ids."""
         check_key_part("app_id", app_id)
         if not 1 <= limit <= MOST_IN_A_PAGE:
             raise InvalidError("limit", limit, f"ask for 1 to {MOST_IN_A_PAGE}")
-        await self._enter("read")
-        ids = await self._context.retry_after_restore(
-            self._namespace, partial(self._listed, app_id, after, limit), not_
+        await self._keys.enter("read")
+        ids = await self._keys.context.retry_after_restore(
+            self._keys.namespace, partial(self._list_ids, app_id, after, limit), not_
         )
         # All of a page may be erased before it is fetched: behind it there may be more.
-        while ids and not (notes := await self._taken(app_id, ids)):
-            ids = await self._listed(app_id, ids[-1], limit)
+        while ids and not (notes := await self._read_notes(app_id, ids)):
+            ids = await self._list_ids(app_id, ids[-1], limit)
         return list(notes.values()) if ids else []
 
     async def apps(self) -> list[str]:
-        """See `Shelf.apps`.
+        """The apps that have notes, sorted."""
+        await self._keys.enter("read")
+        return await self._keys.context.retry_after_restore(self._keys.namespace, self._list_apps, not_)
 
-        Raises:
-            AccessDeniedError, UnavailableError: as `get`.
-        """
-        await self._enter("read")
-        return await self._context.retry_after_restore(self._namespace, self._known_apps, not_)
-
-    async def _known_apps(self) -> list[str]:
-        found = await self._client.call("SMEMBERS", self._apps)
+    async def _list_apps(self) -> list[str]:
+        found = await self._keys.client.call("SMEMBERS", self._keys.app_set())
         members = found if isinstance(found, list | set) else ()
         return sorted(unescape_app(member.decode()) for member in members if isinstance(member, bytes))
 
-    async def _listed(self, app_id: str, after: str, limit: int) -> list[str]:
+    async def _list_ids(self, app_id: str, after: str, limit: int) -> list[str]:
         begin = f"({after}" if after else "-"
         try:
-            found = await self._client.call("ZRANGEBYLEX", self._ids(app_id), begin, "+", "LIMIT", 0, limit)
+            found = await self._keys.client.call(
+                "ZRANGEBYLEX", self._keys.id_set(app_id), begin, "+", "LIMIT", 0, limit
+            )
         except ServerError as error:
-            raise self._explained(error, app_id) from error
-        with decoding(self._ids(app_id)):
+            raise self._keys.explain(error, app_id) from error
+        with decoding(self._keys.id_set(app_id)):
             return [id_.decode() for id_ in found if isinstance(id_, bytes)] if isinstance(found, list) else []
 
-    async def _surely_taken(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
-        return await self._context.retry_after_restore(self._namespace, partial(self._taken, app_id, ids), not_)
-
-    async def _taken(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
-        """Those that are there, in the order of their ids. One round trip."""
-        replies = await self._client.read_each(
-            [self._look(app_id, id_) for id_ in ids], aside=len(ids) > _MOST_SCANNED_APPS
+    async def _read_notes(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
+        """Read the notes that exist, in the order of their ids. One round trip."""
+        replies = await self._keys.client.read_each(
+            [self._read_command(app_id, id_) for id_ in ids], aside=len(ids) > _MOST_INLINE_READS
         )
         taken = (
-            (id_, _decode_reply(self._record(app_id, id_), reply)) for id_, reply in zip(ids, replies, strict=True)
+            (id_, _decode_reply(self._keys.record(app_id, id_), reply)) for id_, reply in zip(ids, replies, strict=True)
         )
         return {id_: note for id_, note in taken if note is not None}
 
@@ -302,10 +305,10 @@ _COPIED_LISTS = ("sources", "links", "resolutions", "degraded")
 
 
 def apply_change(change: NoteChange, now: datetime) -> Note:
-    """The note as it is to be stored; whatever changes, its `updated_at` is now.
+    """Return the note as the commit stores it; its `updated_at` is now.
 
     Raises:
-        InvalidError: it contradicts itself, or the body is that of another note.
+        InvalidError: the change contradicts itself, or the body is that of another note.
     """
     _check_change(change)
     fields: dict[str, Any] = {name: value for name in _COPIED_FIELDS if (value := getattr(change, name)) is not None}
@@ -318,14 +321,13 @@ def apply_change(change: NoteChange, now: datetime) -> Note:
         fields |= {"memory_note": "", "messages": ()}
     if change.body is not None:
         fields |= {"memory_note": change.body.memory_note, "messages": change.body.messages}
-        fields |= {"archived_at": None, "archival_location": None}
-        # It lies here again, and in the archive no more.
+        # Its text is in Redis again, and no longer in the archive.
         fields |= {"archived_at": None, "archival_location": None}
     return change.note.model_copy(update={**fields, "updated_at": now})
 
 
 def change_event_kind(change: NoteChange) -> str:
-    """What is told of a change on the change stream: the status that it gets, if another one."""
+    """Return the kind of the entry on the change feed: the new status, if the status changes."""
     if change.status is None or change.status == change.note.status:
         return "note.changed"
     return f"note.{change.status}"
@@ -346,21 +348,30 @@ def _check_change(change: NoteChange) -> None:
 
 
 MOST_AT_ONCE = 500
-"""Notes that one commit writes: it holds up everybody for that long."""
+"""Notes that one commit writes: other clients wait for that long."""
 _REPEAT = "repeat"
 
 
 class _PendingWrite(NamedTuple):
     note: Note
     expect: int
-    told: str
+    event: str
     vector: bytes
-    """That it gets; empty where it keeps what it has."""
+    """The new vector; empty where the note keeps the one that it has."""
     drops: bool = False
 
 
-class NoteWriter(NoteReader):
-    """Adds, changes and erases notes."""
+class NoteWriter:
+    """Adds, changes and erases notes.
+
+    Args:
+        keys: of the namespace, with the actor's rights.
+        reader: reads the stored notes when a commit turns out to be a repeat.
+    """
+
+    def __init__(self, keys: NoteKeys, reader: NoteReader) -> None:
+        self._keys = keys
+        self._reader = reader
 
     async def commit(
         self,
@@ -371,78 +382,73 @@ class NoteWriter(NoteReader):
         seen: UserNotesVersion | None = None,
         fences: Mapping[str, int] | None = None,
     ) -> CommittedNotes | StaleNotes:
-        """See `Shelf.commit`. One round trip; one more of a repeat, and for notes that change where a tier takes them.
-
-        Raises:
-            InvalidError: over `MOST_AT_ONCE` notes, one twice, one of another app, or a vector of another dimension.
-            AccessDeniedError: this actor may not write the namespace's notes.
-            DurabilityPendingError: it is written, but the durable tier, which is waited for, does not have it.
-            UnavailableError: the server cannot be reached.
-        """
+        """Store all of it in one atomic step, or nothing."""
         check_key_part("app_id", app_id)
-        writes = [*map(self._fresh, fresh), *map(self._changed, changes)]
+        writes = [*map(self._write_of_new, fresh), *map(self._write_of_change, changes)]
         _check_commit(app_id, writes, seen)
-        await self._enter("write")
+        await self._keys.enter("write")
         if not writes:
             return CommittedNotes({}, is_new=True)
         ids = [write.note.id for write in writes]
         tokens = list((fences or {}).items())
-        answer, *told = (await self._written(app_id, writes, seen, tokens)).split()
+        answer, *details = (await self._run_commit(app_id, writes, seen, tokens)).split()
         if answer == _REPEAT:
-            return CommittedNotes(await self.get(app_id, ids), is_new=False)
+            return CommittedNotes(await self._reader.get(app_id, ids), is_new=False)
         if answer == "behind":
             named = (*ids, *(chain for chain, _ in tokens))
-            return StaleNotes(tuple(dict.fromkeys(named[int(place) - 1] for place in told)))
-        IndexPromoter.of(self._context, self._context.notes, self._namespace).count_writes(len(fresh))
-        version = int(told[0])
+            return StaleNotes(tuple(dict.fromkeys(named[int(place) - 1] for place in details)))
+        IndexPromoter.of(self._keys.context, self._keys.context.notes, self._keys.namespace).count_writes(len(fresh))
+        version = int(details[0])
         notes = (write.note.model_copy(update={"version": version + at}) for at, write in enumerate(writes))
         return CommittedNotes({note.id: note for note in notes}, is_new=True)
 
-    def _fresh(self, fresh: NewNote) -> _PendingWrite:
+    def _write_of_new(self, fresh: NewNote) -> _PendingWrite:
         check_key_part("id", fresh.note.id)
         check_user("user_id", fresh.note.user_id)
         if fresh.note.session_id is not None:
             check_user("session_id", fresh.note.session_id)
-        return _PendingWrite(fresh.note, 0, "note.created", self._half(fresh.vector))
+        return _PendingWrite(fresh.note, 0, "note.created", self._packed_vector(fresh.vector))
 
-    def _changed(self, change: NoteChange) -> _PendingWrite:
-        note = apply_change(change, self._context.clock.now())
+    def _write_of_change(self, change: NoteChange) -> _PendingWrite:
+        note = apply_change(change, self._keys.context.clock.now())
         return _PendingWrite(
-            note, note.version, change_event_kind(change), self._half(change.vector), change.drops_body
+            note, note.version, change_event_kind(change), self._packed_vector(change.vector), change.drops_body
         )
 
-    def _half(self, vector: Vector | None) -> bytes:
+    def _packed_vector(self, vector: Vector | None) -> bytes:
         if vector is None:
             return b""
-        checked = check_vector("vector", vector, self._context.notes.family.dimension)
-        # Nothing is near to a vector of zeros: it is none.
+        checked = check_vector("vector", vector, self._keys.context.notes.family.dimension)
+        # A vector of zeros is similar to nothing: it is not stored.
         return to_half(checked) if checked.any() else b""
 
-    async def _written(
+    async def _run_commit(
         self,
         app_id: str,
         writes: Sequence[_PendingWrite],
         seen: UserNotesVersion | None,
         fences: Sequence[tuple[str, int]],
     ) -> str:
-        kept = await self._vectors_kept(app_id, writes)
+        kept = await self._stored_vectors(app_id, writes)
         ids = [write.note.id for write in writes]
         try:
-            return await self._noting.note_commit(
-                self._space,
-                self._actor,
-                keys=[*(self._record(app_id, id_) for id_ in ids), *self._beside(app_id)],
+            return await self._keys.scripts.note_commit(
+                self._keys.space,
+                self._keys.actor,
+                keys=self._keys.script_keys(app_id, ids),
                 app=escape_app(app_id),
                 reader=encode_tag(seen.user_id) if seen is not None and seen.user_id else "",
                 seen=seen.version if seen is not None else 0,
                 words=commit_arguments(fences, [self._terms(write, kept.get(write.note.id, b"")) for write in writes]),
-                keep=self._keep(app_id, ids),
+                keep=self._keys.durability(app_id, ids),
             )
         except ServerError as error:
-            raise self._explained(error, app_id) from error
+            raise self._keys.explain(error, app_id) from error
         except UnsettledError as error:
             version = int(error.reply.rpartition(b" ")[2])
-            raise DurabilityPendingError(self._target(app_id, ids[0]).key, version, str(error.cause)) from error.cause
+            raise DurabilityPendingError(
+                self._keys.target(app_id, ids[0]).key, version, str(error.cause)
+            ) from error.cause
 
     def _terms(self, write: _PendingWrite, kept: bytes) -> NoteWrite:
         note, vector = write.note, write.vector or kept
@@ -452,48 +458,45 @@ class NoteWriter(NoteReader):
             user=encode_tag(note.user_id),
             status=note.status,
             chain=chain_id_of(note),
-            told=write.told,
-            vector=b64encode(vector) if self._context.memory_tier is not None else b"",
+            told=write.event,
+            vector=b64encode(vector) if self._keys.context.memory_tier is not None else b"",
             drops=int(write.drops),
-            fields=(*hash_fields(note, self._namespace), *(("vector", write.vector) if write.vector else ())),
+            fields=(*hash_fields(note, self._keys.namespace), *(("vector", write.vector) if write.vector else ())),
         )
 
-    async def _vectors_kept(self, app_id: str, writes: Sequence[_PendingWrite]) -> dict[str, bytes]:
-        """Those that notes keep, which only the durable tier wants: it takes a note whole. One round trip."""
+    async def _stored_vectors(self, app_id: str, writes: Sequence[_PendingWrite]) -> dict[str, bytes]:
+        """Read the vectors that notes keep; only the durable tier needs them, as it stores whole notes. One trip."""
         keeping = [write.note.id for write in writes if write.expect and not (write.vector or write.drops)]
-        if self._context.memory_tier is None or not keeping:
+        if self._keys.context.memory_tier is None or not keeping:
             return {}
-        looks: list[Command] = [("HGET", self._record(app_id, id_), "vector") for id_ in keeping]
-        found = zip(keeping, await self._client.read_each(looks), strict=True)
+        reads: list[Command] = [("HGET", self._keys.record(app_id, id_), "vector") for id_ in keeping]
+        found = zip(keeping, await self._keys.client.read_each(reads), strict=True)
         return {id_: vector for id_, vector in found if isinstance(vector, bytes)}
 
     async def erase(self, app_id: str, ids: Sequence[str]) -> int:
-        """See `Shelf.erase`. One round trip for every `MOST_AT_ONCE`.
-
-        Raises:
-            InvalidError: an id can be none.
-            AccessDeniedError: this actor may not write the namespace's notes.
-            DurabilityPendingError: they are gone here, but the durable tier, which is waited for, has them still.
-            UnavailableError: the server cannot be reached.
-        """
+        """Remove notes from Redis and the durable tier; return how many existed."""
         check_key_part("app_id", app_id)
         wanted = check_ids(ids)
-        await self._enter("write")
+        await self._keys.enter("write")
         erased = 0
         for first in range(0, len(wanted), MOST_AT_ONCE):
-            erased += await self._erased(app_id, wanted[first : first + MOST_AT_ONCE])
+            erased += await self._erase_batch(app_id, wanted[first : first + MOST_AT_ONCE])
         return erased
 
-    async def _erased(self, app_id: str, ids: Sequence[str]) -> int:
-        keys = [*(self._record(app_id, id_) for id_ in ids), *self._beside(app_id)]
+    async def _erase_batch(self, app_id: str, ids: Sequence[str]) -> int:
+        keys = self._keys.script_keys(app_id, ids)
         try:
-            return await self._noting.note_erase(
-                self._space, self._actor, keys=keys, app=escape_app(app_id), keep=self._keep(app_id, ids)
+            return await self._keys.scripts.note_erase(
+                self._keys.space,
+                self._keys.actor,
+                keys=keys,
+                app=escape_app(app_id),
+                keep=self._keys.durability(app_id, ids),
             )
         except ServerError as error:
-            raise self._explained(error, app_id) from error
+            raise self._keys.explain(error, app_id) from error
         except UnsettledError as error:
-            raise DurabilityPendingError(self._target(app_id, ids[0]).key, 0, str(error.cause)) from error.cause
+            raise DurabilityPendingError(self._keys.target(app_id, ids[0]).key, 0, str(error.cause)) from error.cause
 
 
 def _check_commit(app_id: str, writes: Sequence[_PendingWrite], seen: UserNotesVersion | None) -> None:
@@ -507,58 +510,166 @@ def _check_commit(app_id: str, writes: Sequence[_PendingWrite], seen: UserNotesV
         raise InvalidError("app_id", app_id, f"what belongs to {strangers or seen} is committed there")
 
 
-class RedisNoteRepository(NoteWriter):
-    """A `Shelf` over hashes that are searched, and the scripts `lua/note_*.lua`."""
+class ModelAnswerCache:
+    """Caches what models answered, by a digest of what they were asked.
 
-    async def remembered(self, app_id: str, digests: Sequence[str]) -> dict[str, bytes]:
-        """See `Shelf.remembered`.
+    Args:
+        keys: of the namespace, with the actor's rights.
+    """
 
-        Raises:
-            InvalidError: an app or digest can be none.
-            AccessDeniedError: this actor may not read the namespace's notes.
-            UnavailableError: the server cannot be reached.
-        """
-        keys = [self._answer(app_id, digest) for digest in digests]
-        await self._enter("read")
-        found = await self._client.call("MGET", *keys) if keys else []
+    def __init__(self, keys: NoteKeys) -> None:
+        self._keys = keys
+
+    async def read(self, app_id: str, digests: Sequence[str]) -> dict[str, bytes]:
+        """The cached answers, by digest. One round trip."""
+        keys = [self._keys.answer(app_id, digest) for digest in digests]
+        await self._keys.enter("read")
+        found = await self._keys.client.call("MGET", *keys) if keys else []
         answers = found if isinstance(found, list) else []
         return {digest: one for digest, one in zip(digests, answers, strict=True) if isinstance(one, bytes)}
 
-    async def remember(self, app_id: str, answers: Mapping[str, bytes], *, ttl_s: int) -> None:
-        """See `Shelf.remember`.
-
-        Raises:
-            InvalidError: an app or digest can be none, or the time is below a second.
-            AccessDeniedError: this actor may not write the namespace's notes.
-            UnavailableError: the server cannot be reached.
-        """
+    async def write(self, app_id: str, answers: Mapping[str, bytes], *, ttl_s: int) -> None:
+        """Cache answers for some seconds. One round trip."""
         if ttl_s < 1:
             raise InvalidError("ttl_s", ttl_s, "keep answers for a second at least")
-        kept = [(self._answer(app_id, digest), answer) for digest, answer in answers.items()]
-        await self._enter("write")
-        await asyncio.gather(*(self._client.call("SET", key, answer, "EX", ttl_s) for key, answer in kept))
+        entries = [(self._keys.answer(app_id, digest), answer) for digest, answer in answers.items()]
+        await self._keys.enter("write")
+        await asyncio.gather(*(self._keys.client.call("SET", key, answer, "EX", ttl_s) for key, answer in entries))
 
-    async def clear_answers(self, app_id: str) -> int:
-        """See `Shelf.disremember`.
+    async def clear(self, app_id: str) -> int:
+        """Delete all cached answers of an app; return how many existed."""
+        pattern = self._keys.answer_pattern(app_id)
+        await self._keys.enter("write")
+        deleted = 0
+        async for page in self._keys.client.scan(pattern, near=self._keys.space.clock):
+            unlinked = await self._keys.client.call_aside("UNLINK", *page) if page else 0
+            deleted += unlinked if isinstance(unlinked, int) else 0
+        return deleted
+
+
+class RedisNoteRepository:
+    """A `NoteRepository` over Redis hashes, a search index and the scripts `lua/note_*.lua`.
+
+    Args:
+        context: services that the hub shares with its stores.
+        scope: the namespace and the actor.
+    """
+
+    def __init__(self, context: KnowledgeContext, scope: Scope) -> None:
+        keys = NoteKeys(context, scope)
+        self._namespace = keys.namespace
+        self._reader = NoteReader(keys)
+        self._writer = NoteWriter(keys, self._reader)
+        self._answers = ModelAnswerCache(keys)
+
+    async def get(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
+        """See `NoteRepository.get`.
 
         Raises:
-            InvalidError: an app can be none.
+            InvalidError: an app or id is invalid.
+            AccessDeniedError: this actor may not read the namespace's notes.
+            InternalError: another client has written there.
+            UnavailableError: the server cannot be reached.
+        """
+        return await self._reader.get(app_id, ids)
+
+    async def near(
+        self,
+        app_id: str,
+        vector: Vector | None,
+        *,
+        terms: tuple[str, ...] = (),
+        user_id: str | None = None,
+        session_id: str | None = None,
+        statuses: Sequence[NoteStatus] = ("active",),
+        k: int = 30,
+    ) -> tuple[list[SimilarNote], UserNotesVersion]:
+        """See `NoteRepository.near`. Without a user, the version guards nothing: commits are guarded user by user.
+
+        Raises:
+            InvalidError: an app, user, session or status is invalid; a vector of another dimension; `k` below one.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return await self._reader.near(
+            app_id, vector, terms=terms, user_id=user_id, session_id=session_id, statuses=statuses, k=k
+        )
+
+    async def page(self, app_id: str, *, after: str = "", limit: int = 500) -> list[Note]:
+        """See `NoteRepository.page`; it is empty only behind the last note.
+
+        Raises:
+            InvalidError: the app is invalid, or the limit is not 1 to `MOST_IN_A_PAGE`.
+            AccessDeniedError, InternalError, UnavailableError: as `get`.
+        """
+        return await self._reader.page(app_id, after=after, limit=limit)
+
+    async def apps(self) -> list[str]:
+        """See `NoteRepository.apps`.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return await self._reader.apps()
+
+    async def commit(
+        self,
+        app_id: str,
+        *,
+        fresh: Sequence[NewNote] = (),
+        changes: Sequence[NoteChange] = (),
+        seen: UserNotesVersion | None = None,
+        fences: Mapping[str, int] | None = None,
+    ) -> CommittedNotes | StaleNotes:
+        """See `NoteRepository.commit`. One round trip; a repeat, and changes where a tier keeps notes, need one more.
+
+        Raises:
+            InvalidError: over `MOST_AT_ONCE` notes, one twice, one of another app, or a vector of another dimension.
+            AccessDeniedError: this actor may not write the namespace's notes.
+            DurabilityPendingError: Redis stored it; the durable tier, which the commit waits for, has not.
+            UnavailableError: the server cannot be reached.
+        """
+        return await self._writer.commit(app_id, fresh=fresh, changes=changes, seen=seen, fences=fences)
+
+    async def erase(self, app_id: str, ids: Sequence[str]) -> int:
+        """See `NoteRepository.erase`. One round trip for every `MOST_AT_ONCE`.
+
+        Raises:
+            InvalidError: an id is invalid.
+            AccessDeniedError: this actor may not write the namespace's notes.
+            DurabilityPendingError: Redis erased them; the durable tier, which is waited for, has not.
+            UnavailableError: the server cannot be reached.
+        """
+        return await self._writer.erase(app_id, ids)
+
+    async def remembered(self, app_id: str, digests: Sequence[str]) -> dict[str, bytes]:
+        """See `NoteRepository.remembered`.
+
+        Raises:
+            InvalidError: an app or digest is invalid.
+            AccessDeniedError: this actor may not read the namespace's notes.
+            UnavailableError: the server cannot be reached.
+        """
+        return await self._answers.read(app_id, digests)
+
+    async def remember(self, app_id: str, answers: Mapping[str, bytes], *, ttl_s: int) -> None:
+        """See `NoteRepository.remember`.
+
+        Raises:
+            InvalidError: an app or digest is invalid, or the time is below a second.
             AccessDeniedError: this actor may not write the namespace's notes.
             UnavailableError: the server cannot be reached.
         """
-        named = escape_glob(f"$note.answer:{escape_app(check_key_part('app_id', app_id))}/")
-        await self._enter("write")
-        gone = 0
-        async for page in self._client.scan(
-            self._keyspace.pattern(self._namespace, f"{named}*"), near=self._space.clock
-        ):
-            unlinked = await self._client.call_aside("UNLINK", *page) if page else 0
-            gone += unlinked if isinstance(unlinked, int) else 0
-        return gone
+        await self._answers.write(app_id, answers, ttl_s=ttl_s)
 
-    def _answer(self, app_id: str, digest: str) -> bytes:
-        named = f"{escape_app(check_key_part('app_id', app_id))}/{check_key_part('digest', digest)}"
-        return self._keyspace.record_item(NOTE_FAMILY, self._namespace, "answer", named)
+    async def clear_answers(self, app_id: str) -> int:
+        """See `NoteRepository.clear_answers`.
+
+        Raises:
+            InvalidError: the app is invalid.
+            AccessDeniedError: this actor may not write the namespace's notes.
+            UnavailableError: the server cannot be reached.
+        """
+        return await self._answers.clear(app_id)
 
     def __repr__(self) -> str:
-        return f"<NoteShelf of {self._namespace}>"
+        return f"<RedisNoteRepository of {self._namespace}>"
