@@ -7,10 +7,10 @@
         await memory.wait(task.task_id)
         hits = await memory.query_memory(app_id="shop", user_id="mara", query="where does she live?")
 
-`sharedmem.client.sync` has the same without `await`. Receivers of webhooks check calls with `verify_signature`.
+`sharedmem.client.sync` has the same without `await`. Receivers of webhooks check calls with `verify_webhook`.
 """
 
 from sharedmem.client.client import SharedMemoryClient
-from sharedmem.synthesis.webhooks.signatures import verify_signature
+from sharedmem.synthesis.webhooks.signatures import verify_webhook
 
-__all__ = ["SharedMemoryClient", "verify_signature"]
+__all__ = ["SharedMemoryClient", "verify_webhook"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -126,6 +127,20 @@ class MemorySettings(BaseModel):
     )
 
 
+# The base64 of 24 to 64 bytes, as the Standard Webhooks scheme has it.
+_WEBHOOK_SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{32,86}={0,2}")
+
+
+def _check_webhook_secret(secret: SecretStr) -> SecretStr:
+    shown = secret.get_secret_value()
+    if shown and not (_WEBHOOK_SECRET.fullmatch(shown) and len(shown.removeprefix("whsec_")) % 4 == 0):
+        raise ValueError(
+            'it should be "whsec_" and the base64 of 24 to 64 random bytes; '
+            "`echo whsec_$(openssl rand -base64 32)` makes one"
+        )
+    return secret
+
+
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
@@ -159,7 +174,9 @@ class SynthesisSettings(BaseModel):
     synthesis_archive_after_days: int = Field(
         3650, ge=1, le=36_500, description="Days after which a note that nobody needs may be archived."
     )
-    webhook_secret: SecretStr | None = Field(None, description="Key by which calls of webhooks are signed.")
+    webhook_secret: Annotated[SecretStr, AfterValidator(_check_webhook_secret)] | None = Field(
+        None, description="Secret that signs webhooks: `whsec_` and the base64 of 24 to 64 random bytes."
+    )
     webhook_private: bool = Field(
         default=False, description="Whether webhooks may go to private and loopback addresses."
     )

@@ -42,7 +42,9 @@ DURABLE_SCHEMES = ("sqlite", "cosmos", "cosmos+http")
 SCHEMES = ("unix", "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 
 _MASK = "***"
-_SECRET = frozenset({"redis_url", "redis_password", "cosmos_key", "blob_key", "embedding_key", "llm_key"})
+_SECRET = frozenset(
+    {"redis_url", "redis_password", "cosmos_key", "blob_key", "embedding_key", "llm_key", "webhook_secret"}
+)
 _TEN_YEARS_S = 315_360_000
 _HOUR_S = 3600
 _LONGEST_STRING_BYTES = 512 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""Where webhooks may go, however an address is spelled, and how a receiver tells a call from a forged one."""
+"""Where webhooks may go, however an address is spelled, and how a receiver detects a forged call."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharedmem import InvalidError
+from sharedmem import ConfigError, InvalidError, Settings
 from sharedmem.synthesis.webhooks.addresses import parse_url, refusal_reason
-from sharedmem.synthesis.webhooks.signatures import signature_header, verify_signature
+from sharedmem.synthesis.webhooks.signatures import signed_headers, verify_webhook
 
-SECRET = "a key that both know"
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # of the examples of the scheme
 
 # -- where they may go --------------------------------------------------------------------------------
 
@@ -89,30 +89,56 @@ def test_any_url_is_read_or_refused(url: str) -> None:
 
 # -- signatures ---------------------------------------------------------------------------------------
 
-BODY = b'{"id": "1"}'
-HEADER = signature_header(SECRET, BODY, timestamp=1_000)
+# The example of the specification, https://github.com/standard-webhooks/standard-webhooks.
+MESSAGE_ID, TIMESTAMP = "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330
+BODY = b'{"test": 2432232314}'
+SIGNATURE = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+HEADERS = {"webhook-id": MESSAGE_ID, "webhook-timestamp": str(TIMESTAMP), "webhook-signature": SIGNATURE}
+ANOTHER = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+
+
+def test_a_call_is_signed_as_the_example_of_the_scheme() -> None:
+    assert signed_headers(SECRET, MESSAGE_ID, BODY, timestamp=TIMESTAMP) == HEADERS
 
 
 @pytest.mark.parametrize(
-    ("secret", "header", "body", "now_s", "sound"),
+    ("secret", "changes", "body", "age_s", "sound"),
     [
-        (SECRET, HEADER, BODY, 1_000, True),
-        (SECRET, HEADER, BODY, 1_300, True),
-        (SECRET, HEADER, BODY, 1_301, False),
-        (SECRET, HEADER, BODY, 699, False),
-        ("another", HEADER, BODY, 1_000, False),
-        (SECRET, HEADER, BODY + b" ", 1_000, False),
-        (SECRET, HEADER.replace("t=1000", "t=1001"), BODY, 1_000, False),
-        (SECRET, HEADER.replace("v1=", "v1=00,v1="), BODY, 1_000, True),
-        (SECRET, HEADER.replace("v1=", "v0="), BODY, 1_000, False),
-        (SECRET, f"t=1000,{HEADER}", BODY, 1_000, False),
-        (SECRET, "t=x,v1=é", BODY, 1_000, False),
-        (SECRET, "t=1000,v1=é", BODY, 1_000, False),
-        (SECRET, "", BODY, 1_000, False),
-        (SECRET, HEADER + "," + "v1=0" * 1_000, BODY, 1_000, False),
+        (SECRET, {}, BODY, 0, True),
+        (SECRET, {}, BODY, 300, True),
+        (SECRET, {}, BODY, 301, False),
+        (SECRET, {}, BODY, -301, False),
+        (ANOTHER, {}, BODY, 0, False),
+        (SECRET, {}, BODY + b" ", 0, False),
+        (SECRET, {"webhook-id": "msg_another"}, BODY, 0, False),
+        (SECRET, {"webhook-id": ""}, BODY, 0, False),
+        (SECRET, {"webhook-timestamp": str(TIMESTAMP + 1)}, BODY, 0, False),
+        (SECRET, {"webhook-timestamp": "now"}, BODY, 0, False),
+        (SECRET, {"webhook-signature": f"v1,AAAA v1a,BBBB {SIGNATURE}"}, BODY, 0, True),
+        (SECRET, {"webhook-signature": SIGNATURE.replace("v1,", "v2,")}, BODY, 0, False),
+        (SECRET, {"webhook-signature": "v1,\u00e9"}, BODY, 0, False),
+        (SECRET, {"webhook-signature": ""}, BODY, 0, False),
+        (SECRET, {"webhook-signature": f"{SIGNATURE} " + "v1,0 " * 1_000}, BODY, 0, False),
     ],
 )
-def test_a_signature_holds_for_one_body_one_secret_and_a_short_time(
-    secret: str, header: str, body: bytes, now_s: float, sound: bool
+def test_a_signature_holds_for_one_message_one_secret_and_a_short_time(
+    secret: str, changes: dict[str, str], body: bytes, age_s: int, sound: bool
 ) -> None:
-    assert verify_signature(secret, header, body, now_s=now_s) is sound
+    assert verify_webhook(secret, HEADERS | changes, body, now_s=TIMESTAMP + age_s) is sound
+
+
+def test_names_of_headers_may_have_capitals() -> None:
+    assert verify_webhook(SECRET, {name.title(): value for name, value in HEADERS.items()}, BODY, now_s=TIMESTAMP)
+
+
+def test_a_call_without_the_headers_is_refused() -> None:
+    assert not verify_webhook(SECRET, {}, BODY)
+
+
+@pytest.mark.parametrize("secret", ["our secret", "whsec_c2hvcnQ=", "whsec_c2hvcnQ!", SECRET.removeprefix("whsec_")])
+def test_a_secret_of_another_form_is_refused_by_receiver_and_sender(secret: str) -> None:
+    with pytest.raises(InvalidError, match="the base64 of 24 to 64 bytes"):
+        verify_webhook(secret, HEADERS, BODY)
+    with pytest.raises(ConfigError, match="the base64 of 24 to 64 random bytes") as refused:
+        Settings.model_validate({"webhook_secret": secret})
+    assert secret not in str(refused.value)

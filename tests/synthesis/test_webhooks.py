@@ -21,10 +21,10 @@ from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.synthesis.webhooks.addresses import ResolveHost
 from sharedmem.synthesis.webhooks.delivery import WebhookDelivery, Webhooks
-from sharedmem.synthesis.webhooks.signatures import verify_signature
+from sharedmem.synthesis.webhooks.signatures import verify_webhook
 from sharedmem.testing import fake_hub
 
-SECRET = "a key that both know"
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # of the examples of the scheme
 HOST = "receiver.test"
 
 
@@ -102,13 +102,13 @@ async def test_a_receiver_is_told_the_result_and_can_tell_who_told_it(opened: Op
     assert call.path == "/hook?shop=1"
     assert call.headers["host"] == f"{HOST}:{receiver.port}"
     assert call.told == {
-        "id": call.headers["x-sharedmem-delivery"],
+        "id": call.headers["webhook-id"],
         "task_id": "0000000000000001",
         "status": "done",
         "result": {"memory_id": "note-1"},
         "timestamp": call.told["timestamp"],
     }
-    assert verify_signature(SECRET, call.headers["x-sharedmem-signature"], call.body)
+    assert verify_webhook(SECRET, call.headers, call.body)
 
 
 async def test_a_receiver_is_told_what_went_wrong(opened: Open, receiver: Receiver) -> None:
@@ -171,7 +171,7 @@ async def test_what_passes_is_tried_again(opened: Open, receiver: Receiver, cloc
     assert delivery == WebhookDelivery(outcome="delivered", attempts=2, status=200)
     first, second = receiver.calls
     assert first.body == second.body
-    assert first.headers["x-sharedmem-delivery"] == second.headers["x-sharedmem-delivery"]
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
 
 
 async def test_three_attempts_are_made_with_longer_and_longer_pauses(
@@ -301,7 +301,7 @@ async def test_whoever_asked_is_told_what_became_of_a_memory_and_of_a_summary(hu
     results = {call.told["task_id"]: call.told["result"] for call in receiver.calls}
     assert results[noted.task_id]["memory_id"] == f"note-{noted.task_id}"
     assert "Malmö" in results[summed.task_id]["summary"]["summary"]
-    assert all(verify_signature(SECRET, call.headers["x-sharedmem-signature"], call.body) for call in receiver.calls)
+    assert all(verify_webhook(SECRET, call.headers, call.body) for call in receiver.calls)
 
 
 async def test_whoever_asked_is_told_that_it_failed(receiver: Receiver) -> None:

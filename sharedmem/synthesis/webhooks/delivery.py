@@ -23,7 +23,7 @@ from sharedmem.models import Record, Task
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import get_logger
 from sharedmem.synthesis.webhooks.addresses import Destination, ResolveHost, parse_url, resolve_public
-from sharedmem.synthesis.webhooks.signatures import DELIVERY_HEADER, SIGNATURE_HEADER, signature_header
+from sharedmem.synthesis.webhooks.signatures import ID_HEADER, signed_headers
 
 if TYPE_CHECKING:
     import ssl
@@ -91,7 +91,7 @@ class Webhooks:
     """Calls to those who gave a `callback_url` with a task; one namespace's.
 
     Args:
-        context: what the hub lends; the settings `webhook_secret` and `webhook_private` are looked up there.
+        context: services that the hub shares with its stores; its settings have `webhook_secret` and `webhook_private`.
         scope: hands out the names of this namespace.
         resolve: looks up addresses of hosts; None asks the system.
         tls: how certificates of receivers are verified; None goes by the authorities that the HTTP client knows.
@@ -328,12 +328,12 @@ class Webhooks:
             "Host": destination.authority,
             "Content-Type": "application/json",
             "User-Agent": "sharedmem-webhook/1",
-            DELIVERY_HEADER: call.id,
+            ID_HEADER: call.id,
         }
         secret = self._context.settings.webhook_secret
-        if secret is not None and (key := secret.get_secret_value()):
+        if secret is not None and (shared := secret.get_secret_value()):
             now = int(self._context.clock.now().timestamp())
-            headers[SIGNATURE_HEADER] = signature_header(key, body, timestamp=now)
+            headers |= signed_headers(shared, call.id, body, timestamp=now)
         return headers
 
     def __repr__(self) -> str:

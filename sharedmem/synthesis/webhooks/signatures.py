@@ -1,61 +1,98 @@
-"""Sign webhook calls and verify their signatures."""
+"""Sign webhooks and verify them by the Standard Webhooks scheme (https://www.standardwebhooks.com)."""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import re
 import time
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Mapping
 
-SIGNATURE_HEADER = "X-Sharedmem-Signature"
-"""`t=<seconds since 1970>,v1=<HMAC-SHA256 of "<t>.<body>" in hexadecimal digits>`."""
-DELIVERY_HEADER = "X-Sharedmem-Delivery"
-"""The same for every attempt to deliver one thing: who has seen it before may leave the call alone."""
+from sharedmem.errors import InvalidError
 
+ID_HEADER = "webhook-id"
+"""The same for every attempt to deliver one message: a receiver that has seen it before can ignore the call."""
+TIMESTAMP_HEADER = "webhook-timestamp"
+"""Seconds since 1970 at which the attempt was signed."""
+SIGNATURE_HEADER = "webhook-signature"
+"""`v1,<base64 of HMAC-SHA256 of "<id>.<timestamp>.<body>">`; several are separated by blanks."""
+
+_SECRET_PREFIX = "whsec_"  # noqa: S105  # not a secret
+_SECRET_BYTES = range(24, 65)
 _LONGEST_HEADER = 1_024
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 
 
-def signature_header(secret: str, body: bytes, *, timestamp: int) -> str:
-    """What the header of a call holds.
+def signed_headers(secret: str, message_id: str, body: bytes, *, timestamp: int) -> dict[str, str]:
+    """Return the headers of a signed call.
 
     Args:
-        secret: the key that caller and receiver share.
-        body: what is sent, byte for byte.
-        timestamp: when, in seconds since 1970.
+        secret: the secret that sender and receiver share: `whsec_` and the base64 of 24 to 64 random bytes.
+        message_id: the id of the message, the same for each attempt.
+        body: the bytes that are sent.
+        timestamp: seconds since 1970.
+
+    Raises:
+        InvalidError: the secret is invalid.
     """
-    return f"t={timestamp},v1={_signature(secret, body, str(timestamp))}"
+    signature = _signature(_key(secret), message_id, str(timestamp), body)
+    return {ID_HEADER: message_id, TIMESTAMP_HEADER: str(timestamp), SIGNATURE_HEADER: signature}
 
 
-def verify_signature(
-    secret: str, header: str, body: bytes, *, tolerance_s: float = 300.0, now_s: float | None = None
+def verify_webhook(
+    secret: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    tolerance_s: float = 300.0,
+    now_s: float | None = None,
 ) -> bool:
-    """Whether a call comes from who has the secret, unchanged, and was sent just now. For receivers.
+    """Return whether a call was signed with the secret, is unchanged and is recent. For receivers.
 
     Args:
-        secret: the key that caller and receiver share (the setting `webhook_secret`).
-        header: value of `X-Sharedmem-Signature`; one of several `v1` in it is enough.
-        body: what came, byte for byte, before anybody reads it as JSON.
-        tolerance_s: how far in the past or the future it may have been signed.
-        now_s: the time in seconds since 1970; None looks at the clock.
+        secret: the secret that sender and receiver share (the setting `webhook_secret`).
+        headers: of the request; upper and lower case do not matter.
+        body: the bytes as they were received, before they are parsed as JSON.
+        tolerance_s: seconds that the time of the signature may differ from now.
+        now_s: the time in seconds since 1970; None reads the clock.
+
+    Raises:
+        InvalidError: the secret is invalid.
 
     Example:
-        if not verify_signature(SECRET, request.headers["X-Sharedmem-Signature"], await request.body()):
+        if not verify_webhook(SECRET, request.headers, await request.body()):
             return Response(status_code=403)
     """
-    if len(header) > _LONGEST_HEADER:
+    key = _key(secret)
+    found = {name.lower(): value for name, value in headers.items()}
+    message_id, timestamp = found.get(ID_HEADER, ""), found.get(TIMESTAMP_HEADER, "")
+    signatures = found.get(SIGNATURE_HEADER, "")
+    if not message_id or not _TIMESTAMP.fullmatch(timestamp) or len(signatures) > _LONGEST_HEADER:
         return False
-    pairs = [part.strip().partition("=") for part in header.split(",")]
-    timestamps = [value for name, _, value in pairs if name == "t"]
-    if len(timestamps) != 1 or not _TIMESTAMP.fullmatch(timestamps[0]):
+    if abs((time.time() if now_s is None else now_s) - int(timestamp)) > tolerance_s:
         return False
-    age_s = (time.time() if now_s is None else now_s) - int(timestamps[0])
-    if abs(age_s) > tolerance_s:
-        return False
-    expected = _signature(secret, body, timestamps[0]).encode()
-    shown = [value.encode() for name, _, value in pairs if name == "v1"]
-    return any(hmac.compare_digest(expected, one) for one in shown)
+    expected = _signature(key, message_id, timestamp, body).encode()
+    return any(hmac.compare_digest(expected, one.encode()) for one in signatures.split(" "))
 
 
-def _signature(secret: str, body: bytes, timestamp: str) -> str:
-    return hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+def _key(secret: str) -> bytes:
+    """Return the bytes of a secret.
+
+    Raises:
+        InvalidError: it is not `whsec_` and the base64 of 24 to 64 bytes.
+    """
+    try:
+        key = b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
+    except (Base64Error, ValueError):
+        key = b""
+    if not secret.startswith(_SECRET_PREFIX) or len(key) not in _SECRET_BYTES:
+        raise InvalidError(
+            "secret", "...", f"give {_SECRET_PREFIX} and the base64 of 24 to 64 bytes, as the sender has it"
+        )
+    return key
+
+
+def _signature(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
+    signed = hmac.digest(key, f"{message_id}.{timestamp}.".encode() + body, "sha256")
+    return f"v1,{b64encode(signed).decode()}"
