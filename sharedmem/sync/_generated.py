@@ -2847,7 +2847,7 @@ class Batcher(Face[AsyncBatcher]):
     Args:
         context: what the hub shares with its stores.
         scope: hands out names within the actor's rights.
-        desk: where requests are put.
+        intake: where requests are put.
         app_id, user_id, session_id: whose conversation it is.
         size: messages that make a batch; None takes the most that a note is made of.
         wait_s: seconds after which a batch is made a note of though it is not full.
@@ -2895,6 +2895,11 @@ class Synthesis(Face[AsyncSynthesis]):
     """Conversations of one namespace become notes, which are consolidated and superseded, and never lost.
 
     Notes belong to an app and a user, perhaps to a session; `app_id` is part of every call.
+
+    Args:
+        context: services that the hub shares with its stores.
+        scope: the namespace and the actor.
+        services: do the work.
     """
 
     def add_memory(
@@ -3116,7 +3121,7 @@ class Synthesis(Face[AsyncSynthesis]):
         )
 
     def apps(self) -> list[str]:
-        """The apps that have notes, sorted. One round trip.
+        """Return the ids of the apps that have notes, sorted. One round trip.
 
         Raises:
             AccessDeniedError, UnavailableError: as `read`.
@@ -3217,18 +3222,6 @@ class Synthesis(Face[AsyncSynthesis]):
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.restore_memory(memory_id, app_id=app_id))
-
-    def warm_up(self) -> bool:
-        """Connect, make the index, load the embedder: the first call afterwards is as quick as the others.
-
-        Raises:
-            UnavailableError: the server or the embedder cannot be reached.
-        """
-        return self._portal.run(self._async.warm_up())
-
-    def get_connection_pool_stats(self) -> PoolStats:
-        """How this hub is connected to Redis. No round trip."""
-        return self._portal.run(self._async.get_connection_pool_stats())
 
     def fsck(self, *, app_id: str, repair: bool = False, progress: NoteProgress | None = None) -> NoteCheck:
         """Check that no message is lost, no chain has two heads, and none leads nowhere or in a circle.
@@ -3337,6 +3330,18 @@ class Synthesis(Face[AsyncSynthesis]):
             AccessDeniedError, UnavailableError: as `forget`.
         """
         return self._portal.run(self._async.retain(rules, app_id=app_id, dry_run=dry_run, progress=progress))
+
+    def warm_up(self) -> bool:
+        """Connect, make the index, load the embedder: the first call afterwards is as quick as the others.
+
+        Raises:
+            UnavailableError: the server or the embedder cannot be reached.
+        """
+        return self._portal.run(self._async.warm_up())
+
+    def get_connection_pool_stats(self) -> PoolStats:
+        """How this hub is connected to Redis. No round trip."""
+        return self._portal.run(self._async.get_connection_pool_stats())
 
 
 class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
