@@ -24,7 +24,7 @@ from sharedmem.graph.timestamps import OPEN, to_stamp
 from sharedmem.graph.views import KINDS, to_episode, to_fact, version_at
 from sharedmem.memory.search_types import check_query
 from sharedmem.models import ContextSet, Entity, Episode, Fact, GraphHit, GraphKind
-from sharedmem.providers.query_embedding import QueryEmbedding, embed_query
+from sharedmem.providers.embedding import QueryEmbedding, embed_query
 from sharedmem.redis.vectors import Vector, check_vector
 from sharedmem.runtime import measured
 from sharedmem.text.analysis import query_terms

@@ -16,11 +16,12 @@ from sharedmem.memory.ranking import (
     RankingFeatures,
     RankingWeights,
     decode_features,
+    diversify_ranking,
     neighbour_ranges,
     rank,
     remove_speakers,
+    rerank_by_scores,
 )
-from sharedmem.memory.ranking.rerank import diversify_ranking, rerank_by_scores
 from sharedmem.memory.reader import FetchedMemory, MemoryFetcher
 from sharedmem.memory.search_types import (
     MODES,
@@ -33,7 +34,7 @@ from sharedmem.memory.search_types import (
     check_share,
 )
 from sharedmem.models import Hit, MemoryFilter, SearchCost, SearchMode, Signal, Why
-from sharedmem.providers.query_embedding import QueryEmbedding, embed_query
+from sharedmem.providers.embedding import QueryEmbedding, embed_query
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.vectors import check_vector

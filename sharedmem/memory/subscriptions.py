@@ -20,7 +20,7 @@ from sharedmem.memory.reader import FetchedMemory, LoggedMemory, MemoryFetcher
 from sharedmem.memory.search_types import check_query, check_share
 from sharedmem.memory.serialization import decode_version
 from sharedmem.models import MemoryEvent, MemoryFilter, MemoryItem
-from sharedmem.providers.query_embedding import embed_query
+from sharedmem.providers.embedding import embed_query
 from sharedmem.redis.change_stream import BATCH, as_list, newest_cursor, parse_change, text_of
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import Space

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from sharedmem.clock import Clock
-from sharedmem.providers.embedding_rows import check_rows, encodable_texts
+from sharedmem.providers.embedding import check_rows, encodable_texts
 from sharedmem.providers.protocol import Embedder, Embeddings, Purpose
 from sharedmem.redis.vectors import Matrix, Vector
 from sharedmem.runtime import Counters

@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 
 from sharedmem.errors import InvalidError
-from sharedmem.providers.embedding_rows import encodable_texts, non_blank_positions, spread_rows
+from sharedmem.providers.embedding import encodable_texts, non_blank_positions, spread_rows
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.redis.vectors import Matrix, Vector, normalize
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from sharedmem.errors import ConfigError, InvalidError
 from sharedmem.providers.chunks import TextChunk, combine_chunk_vectors, count_tokens, split_into_chunks
-from sharedmem.providers.embedding_rows import encodable_texts, non_blank_positions, spread_rows
+from sharedmem.providers.embedding import encodable_texts, non_blank_positions, spread_rows
 from sharedmem.providers.endpoint import ModelEndpoint
 from sharedmem.providers.http_client import GarbledError, Json, ModelHttpClient, RefusedError
 from sharedmem.providers.protocol import ChatMessage, Embeddings, Model, Purpose

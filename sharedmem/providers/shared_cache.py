@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sharedmem.errors import AccessDeniedError, UnavailableError
+from sharedmem.providers.embedding import encodable_texts
 from sharedmem.providers.embedding_cache import CachedEmbedder, Digest
-from sharedmem.providers.embedding_rows import encodable_texts
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace

@@ -12,7 +12,7 @@ import numpy as np
 
 from sharedmem.errors import ConfigError, UnsupportedError
 from sharedmem.providers.chunks import LONGEST_TOKENS, combine_chunk_vectors, split_into_chunks
-from sharedmem.providers.embedding_rows import encodable_texts, non_blank_positions, spread_rows
+from sharedmem.providers.embedding import encodable_texts, non_blank_positions, spread_rows
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.redis.vectors import Matrix
 

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from sharedmem.errors import ConfigError, UnsupportedError
-from sharedmem.providers.embedding_rows import encodable_texts, non_blank_positions, spread_rows
+from sharedmem.providers.embedding import encodable_texts, non_blank_positions, spread_rows
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.redis.vectors import Matrix, Vector, normalize
 

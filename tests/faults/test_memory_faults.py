@@ -19,7 +19,7 @@ from sharedmem import Hub
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.memory import embedding_queue
 from sharedmem.memory.memories import Memories
-from sharedmem.providers import query_embedding
+from sharedmem.providers import embedding
 from sharedmem.providers.protocol import Embeddings
 
 index_server = memory_fixtures.index_server
@@ -55,7 +55,7 @@ async def test_while_the_provider_is_down_words_find_what_is_added_and_meaning_d
 async def test_a_provider_that_hangs_holds_nobody_up(
     monkeypatch: pytest.MonkeyPatch, memory: Memories, provider: FaultyEmbedder
 ) -> None:
-    monkeypatch.setattr(query_embedding, "QUERY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(embedding, "QUERY_TIMEOUT_S", 0.05)
     monkeypatch.setattr(embedding_queue, "EMBED_TIMEOUT_S", 0.05)
     provider.open.clear()
 

@@ -17,7 +17,7 @@ from sharedmem import Hub, Settings
 from sharedmem.errors import UnavailableError
 from sharedmem.memory.memories import Memories
 from sharedmem.models import MemoryItem
-from sharedmem.providers import query_embedding
+from sharedmem.providers import embedding
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.testing import ManualClock, fake_hub
 
@@ -107,7 +107,7 @@ async def moody_hub(embedder: Moody) -> AsyncIterator[Hub]:
     ("mood", "reason"), [("down", "it is down"), ("slow", "did not answer"), ("blank", "no meaning")]
 )
 async def test_recall_goes_on_by_words_and_says_so(monkeypatch: pytest.MonkeyPatch, mood: str, reason: str) -> None:
-    monkeypatch.setattr(query_embedding, "QUERY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(embedding, "QUERY_TIMEOUT_S", 0.05)
     embedder = Moody()
     async with moody_hub(embedder) as hub:
         memory = hub.store("team").memory

@@ -19,7 +19,7 @@ from sharedmem.redis.keys import KeySpace
 from sharedmem.search.filters import ALL, Between, Condition, Every, Tagged
 from sharedmem.search.protocol import SEPARATOR, IndexQuery
 from sharedmem.search.redisearch import RediSearchIndex
-from sharedmem.search.redisearch.query_builder import render_filter, search_by_words, within_namespace
+from sharedmem.search.redisearch.queries import render_filter, search_by_words, within_namespace
 from sharedmem.search.tags import encode_tag, join_tags, split_tags
 from sharedmem.testing.index_suite import IndexedNamespace, suite_family
 from sharedmem.testing.index_suite.base import direction, ids_of

@@ -22,8 +22,8 @@ from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.vectors import Vector, normalize, to_half
 from sharedmem.search.filters import ALL, Every, Tagged
 from sharedmem.search.protocol import IndexQuery, RecordFamily
-from sharedmem.search.redisearch import RediSearchIndex, query_builder
-from sharedmem.search.redisearch.replies import near_hits
+from sharedmem.search.redisearch import RediSearchIndex, queries
+from sharedmem.search.redisearch.queries import near_hits
 from sharedmem.testing.index_suite import IndexedNamespace, IndexSuite
 from sharedmem.testing.index_suite import suite_family as new_family
 from sharedmem.testing.index_suite.base import (
@@ -243,13 +243,13 @@ class TestOnOneServer(IndexFixtures):
         index = open_index(hnsw_above=10)
         await index.promote(shelf.namespace)
         (own,) = (status.name for status in await index.status() if status.namespaces)
-        users = query_builder.render_filter(
+        users = queries.render_filter(
             Every((Tagged("user", tuple(f"u{number}" for number in range(10))),)), index.family
         )
-        filters = query_builder.NO_FILTER if matching is None else users
+        filters = queries.NO_FILTER if matching is None else users
 
-        policy = query_builder.hybrid_policy(matching)
-        query = query_builder.search_by_vector(to_half(direction(1)), filters, k=20, policy=policy)
+        policy = queries.hybrid_policy(matching)
+        query = queries.search_by_vector(to_half(direction(1)), filters, k=20, policy=policy)
         reply = await line.call("FT.SEARCH", own, *query)
 
         home = index._home(shelf.namespace)

@@ -38,7 +38,7 @@ from sharedmem.graph.views import ATTRIBUTE_PREFIX
 from sharedmem.models import ContextItem, Step
 from sharedmem.providers.chunks import count_tokens
 from sharedmem.redis.vectors import Vector
-from sharedmem.search.fusion import reciprocal_rank_scores, sum_scores
+from sharedmem.search.scoring import reciprocal_rank_scores, sum_scores
 from sharedmem.text.analysis import query_terms
 
 

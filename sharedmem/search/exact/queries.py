@@ -9,10 +9,10 @@ import numpy as np
 
 from sharedmem.errors import InvalidError
 from sharedmem.redis.vectors import Vector
-from sharedmem.search.bm25 import Floats, inverse_document_frequency, term_score, without_frequent_terms
 from sharedmem.search.exact.mirror import Mask, Mirror, RowNumbers
 from sharedmem.search.filters import Between, Condition, Every, Tagged
 from sharedmem.search.protocol import IndexHit, RecordFamily, RecordPage
+from sharedmem.search.scoring import Floats, inverse_document_frequency, term_score, without_frequent_terms
 
 _DIGITS = 6
 """Scores are compared to this many digits: what is equal must not differ by the order in which it was added up."""

@@ -18,35 +18,35 @@ from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError
 from sharedmem.redis.service_keys import decoding
 from sharedmem.redis.vectors import Vector, check_vector, to_half
-from sharedmem.search.bm25 import without_frequent_terms
 from sharedmem.search.filters import ALL, Every
 from sharedmem.search.protocol import IndexHit, IndexProgress, IndexQuery, IndexResult, RecordFamily, RecordPage
 from sharedmem.search.redisearch.index_router import IndexLocation, IndexRouter
 from sharedmem.search.redisearch.layout import IndexLayout, parse_index_info
-from sharedmem.search.redisearch.query_builder import (
+from sharedmem.search.redisearch.queries import (
     NO_FILTER,
+    OverflowGuard,
     RenderedFilter,
+    ScoredTerms,
     count_by_value,
     count_documents_with,
-    hybrid_policy,
-    render_filter,
-    search_by_filter,
-    search_by_vector,
-    search_by_words,
-    top_score_query,
-    within_namespace,
-)
-from sharedmem.search.redisearch.replies import (
     has_zero_distance,
+    hybrid_policy,
     named_hits,
     near_hits,
     newest_version,
+    overflowed_terms,
     parse_counts,
+    render_filter,
     scored_hits,
+    search_by_filter,
+    search_by_vector,
+    search_by_words,
     top_score,
+    top_score_query,
+    within_namespace,
 )
-from sharedmem.search.redisearch.score_overflow import OverflowGuard, ScoredTerms, overflowed_terms
 from sharedmem.search.redisearch.server import IndexOverview, IndexServer, is_missing
+from sharedmem.search.scoring import without_frequent_terms
 from sharedmem.text.analysis import namespace_term_prefix
 
 _FREQUENCY_TTL_S = 60.0

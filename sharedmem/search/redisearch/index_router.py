@@ -17,7 +17,7 @@ from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Reply, ServerError
 from sharedmem.search.protocol import IndexProgress, RecordFamily
 from sharedmem.search.redisearch.layout import FIRST_BUILD, Algorithm, IndexInfo, IndexLayout, IndexSpec
-from sharedmem.search.redisearch.query_builder import NO_FILTER, search_by_filter, within_namespace
+from sharedmem.search.redisearch.queries import NO_FILTER, search_by_filter, within_namespace
 from sharedmem.search.redisearch.server import IndexServer, is_missing
 
 _PAGE = 200

@@ -13,7 +13,7 @@ from sharedmem.errors import ConfigError
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Argument, Command, Reply
 from sharedmem.search.protocol import SEPARATOR, RecordFamily
-from sharedmem.search.redisearch.replies import parse_pairs
+from sharedmem.search.redisearch.queries import parse_pairs
 
 Algorithm = Literal["FLAT", "HNSW"]
 FIRST_BUILD = 1

@@ -16,7 +16,7 @@ from sharedmem.graph.backends.falkordb import queries
 from sharedmem.graph.backends.falkordb.rows import any_word_query, index_words, session_property, vector_text
 from sharedmem.graph.records import KindCode, RecordHits, RecordSearch, ScoredRecord
 from sharedmem.graph.timestamps import LATEST, UNKNOWN_START
-from sharedmem.search.bm25 import inverse_document_frequency, term_score
+from sharedmem.search.scoring import inverse_document_frequency, term_score
 
 _POOL = 4
 """For each hit by words that is wanted, how many are ranked again."""

@@ -1,28 +1,35 @@
-"""Queries as text: the only module that spells the query language.
+"""The query language of RediSearch: queries as text, their replies, and scores that overflow.
 
-Whatever comes from users travels beside the text, by PARAMS. The text itself holds names of fields and numbers of
-parameters and nothing else, so that no value can change what a query means.
+This is the only module that spells the query language. Values of users travel beside the text, as PARAMS. The text
+itself contains only names of fields and numbers of parameters, so that no value can change what a query means.
 
-What is found by words must be ranked as BM25 ranks it, with or without filters. RediSearch 2.10 makes that hard: an OR
+Hits by words must be ranked as BM25 ranks them, with or without filters. RediSearch 2.10 makes that hard: an OR
 below an AND adds up only some of its branches, a tag adds its own score, and an OR of more than twenty ANDs counts
 records twice. So each word has the filter in its own branch, where it weighs nothing, and branches stand in groups of
 sixteen. A weight counts for what consists of several parts, and is ignored for a single tag: to that is added a value
 that no record has.
+
+RediSearch 2.10 also counts a changed record twice until its garbage collector has run. When a word then seems to be in
+more records than there are, the count of records without it falls below zero and wraps round, and the most common word
+scores as if it were unheard of. Newer servers use zero. So does this module: such a word still finds its records, and
+adds nothing to their score. `OverflowGuard` notices it by a score that no query should have; then the index asks for
+each word by itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache, partial
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sharedmem.errors import InvalidError
-from sharedmem.redis.replies import Argument
+from sharedmem.redis.replies import Argument, Reply
 from sharedmem.search.filters import Between, Condition, Every, Tagged
-from sharedmem.search.protocol import RecordFamily
-from sharedmem.search.tags import NO_VALUE, encode_tag
+from sharedmem.search.protocol import IndexHit, RecordFamily, RecordPage
+from sharedmem.search.tags import NO_VALUE, encode_tag, split_tags
 
 NAMESPACE_TAG = "ns"
 DISTANCE = "d"
@@ -240,3 +247,185 @@ def _term_params(terms: Sequence[str]) -> tuple[Argument, ...]:
 
 def _params_clause(words: tuple[Argument, ...]) -> tuple[Argument, ...]:
     return ("PARAMS", len(words), *words, "DIALECT", 2) if words else ("DIALECT", 2)
+
+
+# -- replies (RESP2 lists) --------------------------------------------------------------------------
+
+_DISTANCE = DISTANCE.encode()
+_candidate = partial(tuple.__new__, IndexHit)
+"""A candidate of its parts, in a third of the time: there are hundreds a search."""
+
+
+def scored_hits(reply: Reply, home: bytes) -> list[IndexHit]:
+    """The hits of a search by words, best first; ties by id.
+
+    Args:
+        reply: `[total, key, score, [facts, ...], ...]`.
+        home: what the keys of the namespace's records begin with; others' are left out.
+    """
+    words = _as_items(reply)
+    # A record that has just expired has no fields any more.
+    rows = zip(_record_ids(words[1::3], home), map(float, words[2::3]), words[3::3], strict=True)
+    told = [(id_, score, fields[1] if fields else b"") for id_, score, fields in rows if id_ and fields is not None]
+    return _sort_ties(list(map(_candidate, told)))
+
+
+def near_hits(reply: Reply, home: bytes) -> list[IndexHit]:
+    """The hits of a search by meaning, most similar first; ties by id.
+
+    Args:
+        reply: `[total, key, [distance and facts by name], ...]`.
+        home: as for `scored_hits`.
+    """
+    words = _as_items(reply)
+    rows = zip(_record_ids(words[1::2], home), words[2::2], strict=True)
+    told = [(id_, *_distance_and_facts(fields)) for id_, fields in rows if id_ and fields]
+    # A vector of zeros has no direction, so nothing is near to it.
+    return _sort_ties([_candidate((id_, 1.0 - far, facts)) for id_, far, facts in told if not math.isnan(far)])
+
+
+def has_zero_distance(reply: Reply, taken: int) -> bool:
+    """Whether there is a hit at no distance, which the server cannot sort by: it may have left out nearer ones.
+
+    Args:
+        reply: of a search by meaning.
+        taken: how many of its hits `near_hits` has taken; when it took all there is none.
+    """
+    fields = _as_items(reply)[2::2]
+    return taken < len(fields) and any(row and math.isnan(_distance_and_facts(row)[0]) for row in fields)
+
+
+def named_hits(reply: Reply, home: bytes) -> RecordPage:
+    """The hits of `[total, key, ...]`, in their order."""
+    words, start = _as_items(reply), len(home)
+    return RecordPage([str(key[start:], "utf-8", "replace") for key in words[1:] if key.startswith(home)], words[0])
+
+
+def top_score(reply: Reply) -> tuple[int, float]:
+    """(hits in all, score of the best) of `[total, key, score]`."""
+    words = _as_items(reply)
+    return words[0], float(words[2]) if len(words) > 2 else 0.0
+
+
+def parse_counts(reply: Reply) -> dict[str, int]:
+    """How many records there are by value, of `[groups, [tag, values, "n", count], ...]`.
+
+    A group is what the field holds, so its values are still to be parted.
+    """
+    found: Counter[str] = Counter()
+    for row in _as_items(reply)[1:]:
+        field, count = (row[1] or b"").decode(errors="replace"), int(row[3])
+        for value in dict.fromkeys(split_tags(field)) or ("",):
+            found[value] += count
+    return dict(found)
+
+
+def newest_version(reply: Reply) -> int:
+    """The score of `[member, score]`, 0 when there is none."""
+    words = _as_items(reply)
+    return int(float(words[1])) if words else 0
+
+
+def parse_pairs(reply: Reply) -> dict[str, Any]:
+    """A list of names and values in turn."""
+    words = _as_items(reply)
+    return {words[at].decode(): words[at + 1] for at in range(0, len(words) - 1, 2)}
+
+
+def _record_ids(keys: list[bytes], home: bytes) -> list[str]:
+    """What the keys of the namespace's records are named; nothing for those of others."""
+    start = len(home)
+    return [key[start:].decode(errors="replace") if key.startswith(home) else "" for key in keys]
+
+
+def _distance_and_facts(fields: list[bytes]) -> tuple[float, bytes]:
+    if len(fields) == 4:
+        return (float(fields[1]), fields[3]) if fields[0] == _DISTANCE else (float(fields[3]), fields[1])
+    return (float(fields[1]) if fields[0] == _DISTANCE else math.nan), b""
+
+
+def _sort_ties(found: list[IndexHit]) -> list[IndexHit]:
+    """The hits, which come in the order of their scores, with equal ones in the order of their ids."""
+    if len({hit[1] for hit in found}) < len(found):
+        found.sort(key=_sort_key)
+    return found
+
+
+def _sort_key(hit: IndexHit) -> tuple[float, str]:
+    return -hit.score, hit.id
+
+
+def _as_items(reply: Reply) -> list[Any]:
+    assert isinstance(reply, list)
+    return reply
+
+
+# -- scores that overflow ---------------------------------------------------------------------------
+
+IMPLAUSIBLE = 30.0
+"""A score from which one looks closer: a wrapped word gives some forty, five rare words together about as much."""
+_LARGE_INDEX = 2000
+"""Records from which rare words may well give such a score."""
+_REMEMBERED_S = 5.0
+_MOST_REMEMBERED = 1000
+_HIGHEST_GAIN = 2.2
+_SLACK = 1.0
+
+
+class ScoredTerms(NamedTuple):
+    """The words of a query."""
+
+    scoring: list[str]
+    silent: list[str]
+    """They find, and do not score."""
+
+
+class OverflowGuard:
+    """The words whose score has overflowed in the last moments."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+        self._calm: dict[str, float] = {}
+
+    def is_suspicious(self, namespace: str, score: float, now: float) -> bool:
+        """Whether the words that gave a score may have overflowed."""
+        return score >= IMPLAUSIBLE and self._calm.get(namespace, 0.0) <= now
+
+    def note_plausible(self, namespace: str, documents: int, now: float) -> None:
+        """Note that the words of a score had not overflowed; with many records, trust others for a moment."""
+        if documents >= _LARGE_INDEX:
+            self._calm[namespace] = now + _REMEMBERED_S
+
+    def split_overflowed(self, terms: list[str], now: float) -> ScoredTerms:
+        """The words of a query, those that have overflowed apart."""
+        if not self._until:
+            return ScoredTerms(terms, [])
+        silent = [term for term in terms if self._until.get(term, 0.0) > now]
+        return (
+            ScoredTerms([term for term in terms if term not in silent], silent)
+            if silent
+            else ScoredTerms(terms, silent)
+        )
+
+    def remember(self, terms: Iterable[str], now: float) -> None:
+        """Note words that overflow now; the garbage collector runs sooner or later."""
+        if len(self._until) > _MOST_REMEMBERED:
+            self._until.clear()
+        self._until |= dict.fromkeys(terms, now + _REMEMBERED_S)
+
+
+def overflowed_terms(terms: Sequence[str], replies: Sequence[Reply], documents: int) -> list[str]:
+    """The words whose own best score is higher than it can be.
+
+    Args:
+        terms: asked for one by one.
+        replies: to each, its best hit with its score.
+        documents: how many the index has.
+    """
+    found = []
+    for term, reply in zip(terms, replies, strict=True):
+        holders, score = top_score(reply)
+        rarest = math.log((documents + 1) / (min(holders, documents) + 0.5))
+        if score > _HIGHEST_GAIN * max(rarest, 0.0) + _SLACK:
+            found.append(term)
+    return found

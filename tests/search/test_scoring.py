@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharedmem.redis.vectors import Matrix, normalize
-from sharedmem.search.fusion import min_max_scores, reciprocal_rank_scores, scores_by_best, sum_scores
-from sharedmem.search.mmr import select_diverse
 from sharedmem.search.protocol import IndexHit
+from sharedmem.search.scoring import min_max_scores, reciprocal_rank_scores, scores_by_best, select_diverse, sum_scores
 
 SCORES = st.floats(0.001, 100, allow_nan=False)
 NAMES = st.text("abcdefgh", min_size=1, max_size=2)

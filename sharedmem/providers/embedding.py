@@ -1,13 +1,16 @@
-"""Texts in, rows of vectors out: what all embedders share around the model itself."""
+"""What all embedders share around the model, and the embedding of a query, which never fails."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from sharedmem.errors import ConfigError, InvalidError
-from sharedmem.redis.vectors import Matrix, normalize
+from sharedmem.errors import ConfigError, InvalidError, SharedMemoryError
+from sharedmem.providers.protocol import Embedder, Purpose
+from sharedmem.redis.vectors import Matrix, Vector, normalize
 
 _UNEVEN = 1e-3
 
@@ -57,3 +60,45 @@ def check_rows(made: object, *, count: int, dimension: int, name: str) -> Matrix
     if not np.isfinite(lengths).all():
         raise ConfigError("embedder", name, "it makes vectors that hold what is no finite number")
     return normalize(rows) if (np.abs(lengths - 1) > _UNEVEN).any() else rows
+
+
+QUERY_TIMEOUT_S = 5.0
+"""How long a search waits for the provider: whoever recalls would rather have words now than vectors later."""
+
+
+class QueryEmbedding(NamedTuple):
+    """What a query means."""
+
+    vector: Vector | None = None
+    """Of unit length."""
+    tokens: int = 0
+    """Sent to the provider."""
+    missing: str | None = None
+    """Why there is no vector where one was wanted, as a sentence."""
+    reason: str = ""
+    """The same as one word, for counters."""
+
+
+async def embed_query(embedder: Embedder | None, text: str, *, purpose: Purpose = "query") -> QueryEmbedding:
+    """Embed a text; never fails.
+
+    Args:
+        embedder: who embeds; None where there is nobody.
+        text: what is asked, or was remembered.
+        purpose: which of both it is.
+    """
+    if embedder is None:
+        return QueryEmbedding(missing="there is no embedder; set one, or install the extra `local`", reason="none")
+    try:
+        async with asyncio.timeout(QUERY_TIMEOUT_S):
+            embeddings = await embedder.embed([text], purpose=purpose)
+    except TimeoutError:
+        return QueryEmbedding(missing=f"{embedder.name} did not answer within {QUERY_TIMEOUT_S:g} s", reason="slow")
+    except (SharedMemoryError, OSError) as error:
+        return QueryEmbedding(missing=f"{embedder.name} failed: {error}", reason="failed")
+    vector: Vector = embeddings.vectors[0]
+    if not vector.any():
+        return QueryEmbedding(
+            tokens=embeddings.tokens, missing="the query has no meaning to the embedder", reason="zero"
+        )
+    return QueryEmbedding(vector, embeddings.tokens)

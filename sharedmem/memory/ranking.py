@@ -1,18 +1,200 @@
-"""Rank search results: fuse words and meaning, lend scores to neighbouring turns, apply factors, explain."""
+"""Rank search results: fuse words and meaning, lend scores to neighbouring turns, apply factors, rerank, explain.
+
+Pure functions; nothing here waits. A search (`memory/search.py`) goes these steps:
+
+1. `remove_speakers(query, authors)` is what to embed; `authors` are those of the namespace.
+   The words to look for come from the whole query.
+2. The index returns the hits by words and by meaning.
+3. `neighbour_ranges(found, recipe)` says which turns around the hits to fetch.
+4. `rank(query, found, neighbours, recipe, now_ms=...)` orders the hits **and the neighbours that gain by them**.
+   No filter has seen these neighbours: the search checks them when it fetches them.
+
+A writer of memories indexes the words of `indexed_text(item)` and stores `ranking_features(item, position)` beside it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import exp2
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from sharedmem.memory.ranking.features import RankingFeatures, decode_features, names_author
-from sharedmem.memory.ranking.weights import RankingWeights
-from sharedmem.models import Signal
-from sharedmem.search.fusion import min_max_scores, reciprocal_rank_scores, scores_by_best, sum_scores
+import numpy as np
+import orjson
+
+from sharedmem.models import MemoryItem, Signal
+from sharedmem.redis.vectors import Vector
 from sharedmem.search.protocol import IndexHit, IndexResult
-from sharedmem.text.named_dates import datetime_from_ms, find_named_dates
+from sharedmem.search.scoring import min_max_scores, reciprocal_rank_scores, scores_by_best, select_diverse, sum_scores
+from sharedmem.text.analysis import MONTHS, datetime_from_ms, find_named_dates
+
+Fusion = Literal["weighted", "rrf"]
+
+
+@dataclass(frozen=True, slots=True)
+class RankingWeights:
+    """All weights of the ranking. A factor of 1 or a weight of 0 takes a signal out."""
+
+    fusion: Fusion = "weighted"
+    """`rrf`: by ranks alone, right where words and vectors are equally strong."""
+    text: float = 0.6
+    """Weight of BM25, divided by the best hit's."""
+    vector: float = 0.4
+    """Weight of the cosine similarity, stretched so that the hits fill 0 to 1."""
+    rrf_k: int = 60
+    author: float = 2.0
+    """Factor for what somebody said whom the query names."""
+    previous: tuple[float, ...] = (0.5, 0.25)
+    """How much of its score the turn before lends, the one before that, and so on."""
+    following: tuple[float, ...] = (0.4, 0.2)
+    """How much the turn behind lends, and so on."""
+    answer: float = 1.5
+    """Factor for what a turn that asks lends to those behind it."""
+    talkative: float = 80.0
+    """Words at which a turn lends half, and takes half; long turns speak for themselves."""
+    thread: float = 0.25
+    """What a turn gains in the thread in which most was found, as a share of its score; less in other threads."""
+    question: float = 0.85
+    """Factor for turns that ask."""
+    date: float = 1.5
+    """Factor for what was said in the month or on the day that the query names."""
+    recency: float = 0.0
+    """What a memory of this moment gains, as a share of its score; older ones gain less."""
+    half_life_s: float = 2_592_000.0
+    """Age in seconds at which it gains half of that."""
+    importance: dict[str, float] = field(default_factory=dict)
+    """Factors by importance (`low`, `medium`, `high`, `critical`); 1 for those left out."""
+
+
+# -- features of memories and queries ---------------------------------------------------------------
+
+_REMEMBERED = 32_768
+
+
+class RankingFeatures(NamedTuple):
+    """Facts of one memory."""
+
+    thread: str
+    position: int
+    """Turn index in its thread."""
+    author: str | None
+    """Who speaks; None when it is no turn of a conversation."""
+    asks: bool
+    """Whether it is a question."""
+    tokens: int
+    """Words of its text."""
+    at_ms: int
+    """When it happened, in milliseconds since 1970."""
+    importance: str
+
+    def encoded(self) -> bytes:
+        """The facts as they lie in Redis: a JSON array."""
+        return orjson.dumps(tuple(self))
+
+
+# A search reads them of hundreds of memories, and the next one of mostly the same.
+@lru_cache(maxsize=_REMEMBERED)
+def decode_features(data: bytes) -> RankingFeatures:
+    """The facts of those bytes; what somebody else has written there reads as nothing."""
+    try:
+        thread, position, author, asks, tokens, at_ms, importance = orjson.loads(data)
+        author = author if isinstance(author, str) else None
+        return RankingFeatures(str(thread), int(position), author, bool(asks), int(tokens), int(at_ms), str(importance))
+    except (ValueError, TypeError, OverflowError):
+        return RankingFeatures("", 0, None, asks=False, tokens=0, at_ms=0, importance="medium")
+
+
+_WORD = re.compile(r"[^\W_]+")
+_POSSESSIVE = r"(?:['\u2019]s?)?"
+_FIRST_PERSON = frozenset({"i", "me", "my", "mine", "myself"})
+_SECOND_PERSON = frozenset({"you", "your", "yours", "yourself"})
+# Who is meant by a pronoun, of those who have no name: users ask, agents are asked.
+_PRONOUNS = {"user": _FIRST_PERSON, "agent": _SECOND_PERSON, "assistant": _SECOND_PERSON}
+_ROLES = frozenset({*_PRONOUNS, "tool", "system"})
+
+
+def indexed_text(item: MemoryItem) -> str:
+    """The words by which a memory is found: of a turn of a conversation also its date and who speaks.
+
+    The date is spelled as people ask for it (`7 May 2023`), whatever the language of this process.
+    """
+    text = _full_text(item)
+    if item.author is None:
+        return text
+    at = item.timestamp
+    day = f"[{at.day} {MONTHS[at.month - 1]} {at.year}] " if at else ""
+    return f"{day}{item.author}: {text}"
+
+
+def _full_text(item: MemoryItem) -> str:
+    fact, whole = item.memory, item.content
+    if not whole or fact in whole:
+        return whole or fact
+    return whole if whole in fact else f"{fact}\n{whole}"
+
+
+def ranking_features(item: MemoryItem, position: int) -> RankingFeatures:
+    """What the ranking needs to know of a memory.
+
+    Args:
+        item: complete, with its timestamp.
+        position: its turn index.
+    """
+    text = _full_text(item)
+    at_ms = round(item.timestamp.timestamp() * 1000) if item.timestamp else 0
+    tokens = len(_WORD.findall(text))
+    return RankingFeatures(item.thread_id, position, item.author, is_question(text), tokens, at_ms, item.importance)
+
+
+def is_question(text: str) -> bool:
+    """Whether the text ends by asking."""
+    return text.rstrip().endswith(("?", "\uff1f", "\u061f"))
+
+
+def remove_speakers(query: str, authors: Iterable[str]) -> str:
+    """The query without names of those who speak: said in nearly every turn, they tell an embedder nothing.
+
+    Args:
+        query: what is asked.
+        authors: who speaks there; roles such as `user` are no names.
+
+    Returns:
+        What to embed: the query itself when it consists of names only.
+    """
+    left = query
+    for author in authors:
+        name = _name_pattern(author)
+        if name is not None:
+            left = name.sub(" ", left)
+    left = " ".join(left.split())
+    return left if _WORD.search(left) else query
+
+
+def names_author(query: str, author: str) -> bool:
+    """Whether the query is about what this author said: by name, or by a pronoun where there is only a role."""
+    pronouns = _PRONOUNS.get(author)
+    if pronouns is not None:
+        return not pronouns.isdisjoint(_WORD.findall(query.lower()))
+    name = _name_pattern(author)
+    return name is not None and name.search(query) is not None
+
+
+@lru_cache(maxsize=4096)
+def _name_pattern(author: str) -> re.Pattern[str] | None:
+    """Finds a name: all of it in any case, or its first part written as the name is (`Ada` of `Ada Lovelace`)."""
+    parts = _WORD.findall(author)
+    if not parts or author.lower() in _ROLES:
+        return None
+    whole = r"[\W_]+".join(parts)
+    spellings = [f"(?i:{whole})"]
+    if len(parts) > 1 and parts[0].istitle():
+        spellings.append(parts[0])
+    return re.compile(rf"(?<![^\W_])(?:{'|'.join(spellings)}){_POSSESSIVE}(?![^\W_])")
+
+
+# -- factors, signals and the order -----------------------------------------------------------------
 
 
 class RankingFactor(NamedTuple):
@@ -291,3 +473,70 @@ def _borrowed_score(known: RankingFeatures, lent: Mapping[tuple[str, int], float
 def _gate(tokens: int, talkative: float) -> float:
     """Which part of a lent score passes."""
     return 1 / (1 + (tokens / talkative) ** 3)
+
+
+# -- reranking --------------------------------------------------------------------------------------
+
+FIRST_RANK_WEIGHT = 0.3
+"""How much the first order counts beside a reranker's."""
+
+
+def rerank_by_scores(order: Sequence[RankedMemory], scores: Sequence[float], *, explain: bool) -> list[RankedMemory]:
+    """The order that a reranker's scores and the first scores make together.
+
+    Args:
+        order: what it judged, best first.
+        scores: its score for each.
+        explain: whether to tell what it contributed.
+    """
+    first = _stretch_scores([ranked.score for ranked in order])
+    second = _stretch_scores(scores)
+    places = {index: place for place, index in enumerate(sorted(range(len(scores)), key=lambda i: -scores[i]), 1)}
+    judged = []
+    for index, ranked in enumerate(order):
+        gain = (1 - FIRST_RANK_WEIGHT) * second[index]
+        total = FIRST_RANK_WEIGHT * first[index] + gain
+        signals = ranked.signals
+        if explain:
+            signals = (
+                *_scale_signals(signals, FIRST_RANK_WEIGHT * first[index]),
+                _reranker_signal(scores[index], places[index], gain),
+            )
+        judged.append(RankedMemory(ranked.id, total, signals))
+    return sorted(judged, key=lambda ranked: (-ranked.score, ranked.id))
+
+
+def _reranker_signal(score: float, place: int, gain: float) -> Signal:
+    return Signal(name="reranker", score=score, rank=place, weight=1 - FIRST_RANK_WEIGHT, contribution=gain)
+
+
+def _scale_signals(signals: Sequence[Signal], total: float) -> list[Signal]:
+    """Signals whose contributions add up to a total."""
+    whole = sum(signal.contribution for signal in signals)
+    factor = total / whole if whole else 0.0
+    return [signal.model_copy(update={"contribution": signal.contribution * factor}) for signal in signals]
+
+
+def _stretch_scores(scores: Sequence[float]) -> list[float]:
+    """Scores between 0 and 1."""
+    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    return [(score - low) / (high - low) if high > low else 1.0 for score in scores]
+
+
+def diversify_ranking(
+    order: Sequence[RankedMemory], vectors: Mapping[str, Vector | None], diversity: float
+) -> list[RankedMemory]:
+    """An order in which each says something else than those before it (maximal marginal relevance, greedily).
+
+    Args:
+        order: best first.
+        vectors: unit vectors by id; what has none is like nothing else.
+        diversity: 0 to 1, how much likeness to those before counts against the score.
+    """
+    dimension = max((len(vector) for vector in vectors.values() if vector is not None), default=1)
+    matrix = np.zeros((len(order), dimension), dtype=np.float32)
+    for place, ranked in enumerate(order):
+        if (vector := vectors.get(ranked.id)) is not None:
+            matrix[place] = vector
+    places = select_diverse([ranked.score for ranked in order], matrix, balance=1 - diversity, k=len(order))
+    return [order[place] for place in places]

@@ -1,0 +1,155 @@
+"""Scores of search results: BM25 as RediSearch computes it (`BM25STD`), fusion of searches, and diversity.
+
+Pure functions. Fusion: a record's score is the sum of its shares, whether one search has found it or several. Shares
+by rank (reciprocal rank fusion) are right where the searches are equally strong: what one of them is sure of does not
+count for more. Shares by score keep how sure it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharedmem.redis.vectors import Matrix
+from sharedmem.search.protocol import IndexHit
+
+Floats: TypeAlias = NDArray[np.float64]
+
+K1 = 1.2
+"""How soon more of the same word stops to count."""
+B = 0.5
+"""How much a long document is held against it."""
+
+
+def inverse_document_frequency(documents: int, holders: int) -> float:
+    """How much a word tells (its inverse document frequency), always above zero.
+
+    Args:
+        documents: how many there are in all.
+        holders: how many of them hold the word.
+    """
+    return math.log(1.0 + (documents - holders + 0.5) / (holders + 0.5))
+
+
+def term_score(frequencies: Floats, lengths: Floats, average: float) -> Floats:
+    """What one word adds to the score of documents that hold it, before it is multiplied by the word's rarity.
+
+    Args:
+        frequencies: how often each document holds it.
+        lengths: words of each of these documents.
+        average: words of a document of this index on average.
+    """
+    return frequencies * (K1 + 1) / (frequencies + K1 * (1 - B + B * lengths / average))
+
+
+def without_frequent_terms(holders: Mapping[str, int], commonest: int | None) -> list[str]:
+    """The words of a query that are worth looking for, in their order.
+
+    Args:
+        holders: how many records of the namespace hold each word.
+        commonest: words that more records hold are left out where rarer ones find something; None keeps all.
+
+    Returns:
+        The words that few enough records hold, and those that none does; where that would find nothing, the rarest of
+        those that find something.
+    """
+    if commonest is None:
+        return list(holders)
+    kept = [word for word, count in holders.items() if count <= commonest]
+    if any(holders[word] for word in kept):
+        return kept
+    common = [word for word, count in holders.items() if count]
+    return [*kept, min(common, key=holders.__getitem__)] if common else kept
+
+
+# -- fusion -----------------------------------------------------------------------------------------
+
+RRF_K = 60
+"""How little the first places stand out; the value that everybody uses."""
+
+
+class RankedHit(Protocol):
+    """A hit of whichever search."""
+
+    @property
+    def id(self) -> str:
+        """Of the record."""
+
+
+def reciprocal_rank_scores(hits: Sequence[RankedHit], weight: float = 1.0, *, k: int = RRF_K) -> dict[str, float]:
+    """Reciprocal ranks, scaled so that the first hit gets the whole weight: weight * (k + 1) / (k + rank).
+
+    Args:
+        hits: best first.
+        weight: of this search.
+        k: how little the first places stand out, above zero.
+    """
+    return {hit.id: weight * (k + 1) / (k + rank) for rank, hit in enumerate(hits, start=1)}
+
+
+def scores_by_best(hits: Sequence[IndexHit], weight: float = 1.0) -> dict[str, float]:
+    """Scores divided by the highest: right for words, whose scores begin at zero but end nowhere."""
+    best = max([score for _, score, _ in hits], default=0.0)
+    if best <= 0:
+        return dict.fromkeys([id_ for id_, _, _ in hits], 0.0)
+    return {id_: weight * score / best for id_, score, _ in hits}
+
+
+def min_max_scores(hits: Sequence[IndexHit], weight: float = 1.0) -> dict[str, float]:
+    """Scores stretched to fill 0 to 1: right for similarities, which lie close together; equal ones all count as 1."""
+    scores = [score for _, score, _ in hits]
+    low = min(scores, default=0.0)
+    width = max(scores, default=0.0) - low
+    if width <= 0:
+        return dict.fromkeys([id_ for id_, _, _ in hits], weight)
+    return {id_: weight * (score - low) / width for id_, score, _ in hits}
+
+
+def sum_scores(some: dict[str, float], others: dict[str, float]) -> dict[str, float]:
+    """The score of each record that at least one of two searches has found."""
+    scores = some.copy()
+    for id_, share in others.items():
+        scores[id_] = scores.get(id_, 0.0) + share
+    return scores
+
+
+# -- diversity --------------------------------------------------------------------------------------
+
+
+def select_diverse(relevance: Sequence[float], vectors: Matrix, *, balance: float, k: int) -> list[int]:
+    """Which hits to show, in their order: each time the one that is most relevant and least like those before it.
+
+    Its merit is balance * relevance - (1 - balance) * similarity to the most similar one chosen, with the relevance
+    stretched to fill 0 to 1. Takes about `k` times as long as a look at all vectors.
+
+    Args:
+        relevance: a score for each hit.
+        vectors: a vector for each hit, of unit length; zeros are like nothing, and so are opposites.
+        balance: 1 for relevance alone, 0 for variety alone.
+        k: how many to choose at most.
+
+    Returns:
+        Places in `relevance`, each once; ties go to the first.
+    """
+    merits = balance * _min_max_normalize(np.asarray(relevance, dtype=np.float64))
+    likeness = np.zeros(len(merits))
+    chosen: list[int] = []
+    left = np.ones(len(merits), dtype=np.bool_)
+    while len(chosen) < min(k, len(merits)):
+        best = int(np.argmax(np.where(left, merits - (1 - balance) * likeness, -np.inf)))
+        chosen.append(best)
+        left[best] = False
+        likeness = np.maximum(likeness, np.vecdot(vectors, vectors[best]))
+    return chosen
+
+
+def _min_max_normalize(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    if not len(scores):
+        return scores
+    low, width = scores.min(), np.ptp(scores)
+    stretched: NDArray[np.float64] = (scores - low) / width if width > 0 else np.ones_like(scores)
+    return stretched
