@@ -13,7 +13,6 @@ from sharedmem.clock import from_microseconds
 from sharedmem.config import Kind
 from sharedmem.context import HubContext
 from sharedmem.data.component import StoreComponent, durability_pending_error
-from sharedmem.data.write_batcher import WriteBatcher
 from sharedmem.errors import (
     CorruptionError,
     InternalError,
@@ -31,7 +30,7 @@ from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.lifetimes import KEEP_EXPIRY
 from sharedmem.redis.replies import Reply, ServerError
 from sharedmem.redis.scope import Scope
-from sharedmem.redis.scripts.data import DataScripts, KeyWrite
+from sharedmem.redis.scripts.values import KeyWrite, ValueScripts, WriteBatcher
 from sharedmem.redis.value_record import FOREIGN, StoredValue, decode_json_record, parse_record
 
 _READ_AT_ONCE = 200
@@ -213,7 +212,8 @@ class Values(ValueReader):
     def __init__(self, context: HubContext, scope: Scope) -> None:
         super().__init__(context, scope)
         self._largest = context.settings.blob_threshold_bytes
-        self._writer = WriteBatcher(DataScripts(context.executor), scope.signature, context.background)
+        self._value_scripts = ValueScripts(context.executor)
+        self._writer = WriteBatcher(self._value_scripts, scope.signature, context.background)
 
     async def write(
         self,
@@ -322,7 +322,7 @@ class Values(ValueReader):
                 )
                 for key, target in targets.items()
             ]
-            call = self._mutations.value_write(space, self._actor, records, together=True)
+            call = self._value_scripts.value_write(space, self._actor, records, together=True)
             replies = await self._explained(records[0].target, VALUE, call)
             for (key, target), reply in sorted(zip(targets.items(), replies, strict=True), key=_refusals_first):
                 versions[key] = await self._outcome(target, reply, _ANY)

@@ -95,15 +95,15 @@ class DataLossGuard:
         self._nudge = nudge
         self._limits = limits
         self._flights: SingleFlight[None] = SingleFlight("join", background)
-        # By namespace: how often the line had been connected when it was joined.
-        self._joined: dict[str, int] = {}
-        # Joined without the tier: when to ask it again.
-        self._ask_again_at: dict[str, float] = {}
+        self.joined: dict[str, int] = {}
+        """By namespace: the client's generation when the namespace was joined."""
+        self.ask_again_at: dict[str, float] = {}
+        """By namespace that was joined without the tier: when to ask the tier again, on the monotonic clock."""
         self._client.before_retry(self._rejoin)
 
     def is_joined(self, namespace: str) -> bool:
         """Whether `join` has nothing to do."""
-        return self._joined.get(namespace) == self._client.generation and not self._ask_again_at
+        return self.joined.get(namespace) == self._client.generation and not self.ask_again_at
 
     async def join(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that Redis is not behind the tier; at once when that is known.
@@ -120,7 +120,7 @@ class DataLossGuard:
             UnavailableError: Redis does not answer, or loses data as often as it is looked at, or restoring takes
                 longer than a caller waits.
         """
-        if again or self._joined.get(namespace) != self._client.generation:
+        if again or self.joined.get(namespace) != self._client.generation:
             try:
                 async with asyncio.timeout(self._limits.wait_s):
                     await self._flights.share(namespace, lambda: self._join(namespace))
@@ -160,30 +160,30 @@ class DataLossGuard:
         """What a call expects to find may have gone with the connection: nothing is repeated before that is mended."""
         if _joining.get():
             return
-        doubtful = [one for one, generation in self._joined.items() if generation != self._client.generation]
+        doubtful = [one for one, generation in self.joined.items() if generation != self._client.generation]
         with suppress(SharedMemoryError):  # the call will say so itself
             await asyncio.gather(*map(self.join, doubtful))
 
     def _is_due(self, namespace: str) -> bool:
-        if not self._ask_again_at:
+        if not self.ask_again_at:
             return False
-        return self._clock.monotonic() >= self._ask_again_at.get(namespace, float("inf"))
+        return self._clock.monotonic() >= self.ask_again_at.get(namespace, float("inf"))
 
     async def _join(self, namespace: str) -> None:
         _joining.set(True)
         # A connection that is lost from here on makes the next caller join anew.
         generation, token = self._client.generation, new_id()
-        waits = namespace in self._ask_again_at and not self._is_due(namespace)
+        waits = namespace in self.ask_again_at and not self._is_due(namespace)
         if waits:
             await self._join_without(namespace, token)
         else:
             try:
                 await self._catch_up(namespace, token)
-                self._ask_again_at.pop(namespace, None)
+                self.ask_again_at.pop(namespace, None)
             except _TierUnreachableError as error:
                 await self._join_without(namespace, token)
                 self._proceed_without_tier(namespace, error)
-        self._joined[namespace] = generation
+        self.joined[namespace] = generation
 
     async def _join_without(self, namespace: str, token: str) -> None:
         """Join while the tier cannot be asked: another hub that restores can, so this one waits for it."""
@@ -224,11 +224,11 @@ class DataLossGuard:
 
     def _proceed_without_tier(self, namespace: str, error: _TierUnreachableError) -> None:
         self._counters.increment(PROVISIONAL)
-        if namespace not in self._ask_again_at:
+        if namespace not in self.ask_again_at:
             _logger.warning(
                 "namespace %r is used without the durable tier, which cannot be asked: %s", namespace, error.__cause__
             )
-        self._ask_again_at[namespace] = self._clock.monotonic() + self._limits.retry_s
+        self.ask_again_at[namespace] = self._clock.monotonic() + self._limits.retry_s
 
     async def _restore(self, namespace: str, token: str, *, since: int, forget: bool) -> None:
         """Forget what is older here than in the tier, and note which keys last by argument."""

@@ -33,6 +33,7 @@ _LOG_KIND = "log"
 _BLOB = "blob"
 # No namespace of users begins with a dollar.
 _NAME_KEY = "$hub:known-as"
+_NEVER = float("-inf")
 
 
 class DurableTier:
@@ -105,8 +106,16 @@ class DurableTier:
         return self._joiner.is_joined(namespace)
 
     def is_ready(self, namespace: str) -> bool:
-        """Whether it is, and other hubs know where to look should this one die."""
-        return self._joiner.is_joined(namespace) and self.drainer.is_enrolled(namespace)
+        """Whether it is, and other hubs know where to look should this one die.
+
+        Every change asks this, so the answer is read where the facts are kept, without a call to each of their owners.
+        """
+        joiner = self._joiner
+        return (
+            joiner.joined.get(namespace) == self._client.generation
+            and not joiner.ask_again_at
+            and self._clock.monotonic() < self.drainer.enrolled_until.get(namespace, _NEVER)
+        )
 
     async def join(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that Redis is not behind the tier."""

@@ -18,8 +18,7 @@ from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Record, SynthesisMessage
 from sharedmem.redis.codec import encode
 from sharedmem.redis.scope import Scope
-from sharedmem.redis.scripts.data import DataScripts
-from sharedmem.redis.scripts.data import KeyWrite as Written
+from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
 from sharedmem.redis.value_record import parse_record
 from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.synthesis.tasks import AddMemoryTask, FlushBatchTask, TaskIntake, batch_name, check_id, check_messages
@@ -89,7 +88,7 @@ class Batcher(ProcessBound):
         self._name = batch_name(app_id, user_id, session_id)
         self._target = scope.common(self._name, "write")
         self._actor = scope.signature
-        self._mutations = DataScripts(context.executor)
+        self._value_scripts = ValueScripts(context.executor)
 
     async def add(self, message: SynthesisMessage | Mapping[str, object]) -> list[str]:
         """Let a message wait with the others; three round trips at most, if nobody comes in between.
@@ -186,8 +185,8 @@ class Batcher(ProcessBound):
     async def _write(self, read: _StoredBatches, waiting: MessageBatches) -> bool:
         """Whether it was stored: nobody came in between."""
         codec, body = encode(waiting.model_dump(mode="json", exclude_defaults=True))
-        record = Written(self._target, read.expect, _TTL_MS, codec, body)
-        (reply,) = await self._mutations.value_write(self._target.space, self._actor, (record,), together=False)
+        record = KeyWrite(self._target, read.expect, _TTL_MS, codec, body)
+        (reply,) = await self._value_scripts.value_write(self._target.space, self._actor, (record,), together=False)
         return reply.partition(b" ")[0].isdigit()
 
     async def _set_timer(self, batch: str) -> None:

@@ -341,10 +341,10 @@ async def test_a_tier_that_comes_back_is_asked_again(hub: RecoveryHarness, tier:
     tier.before = fail
     await hub.write("key", "1")
     tier.before = PauseAtCall("nothing")
-    hub.joiner._ask_again_at[hub.namespace] = 0.0
+    hub.joiner.ask_again_at[hub.namespace] = 0.0
 
     await hub.join(hub.namespace)
-    await wait_until(lambda: not hub.joiner._ask_again_at, description="the tier was asked again")
+    await wait_until(lambda: not hub.joiner.ask_again_at, description="the tier was asked again")
 
     assert await hub.write("key", "2") > FAR
     assert await hub.read("old") == "1"

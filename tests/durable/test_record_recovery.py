@@ -224,7 +224,7 @@ async def test_without_the_tier_a_key_of_unknown_kind_is_refused_after_a_loss(
 
     assert await hub.line.call("EXISTS", hub.target("mine").physical) == 0
     tier.before = PauseAtCall("nothing")
-    hub.joiner._ask_again_at[hub.namespace] = 0.0
+    hub.joiner.ask_again_at[hub.namespace] = 0.0
     await hub.write("mine", "2", mode="a")
     await hub.settled("mine")
     assert await hub.read("mine", "a") == "2"
@@ -242,7 +242,7 @@ async def test_without_the_tier_keys_whose_kind_is_known_go_on(hub: RecoveryHarn
     await hub.write("mine", "3", mode="a")
 
     tier.before = PauseAtCall("nothing")
-    hub.joiner._ask_again_at[hub.namespace] = 0.0
+    hub.joiner.ask_again_at[hub.namespace] = 0.0
     await hub.join(hub.namespace, again=True)
     await hub.settled("ruled", "mine")
     assert [await hub.read("ruled"), await hub.read("mine", "a")] == ["2", "3"]
@@ -273,7 +273,7 @@ async def test_what_was_made_ephemeral_without_the_tier_stays_so_when_it_is_back
     await hub.write("mine", "3", mode="a")
 
     tier.before = PauseAtCall("nothing")
-    hub.joiner._ask_again_at[hub.namespace] = 0.0
+    hub.joiner.ask_again_at[hub.namespace] = 0.0
     await hub.join(hub.namespace, again=True)
     await hub.drain()
 

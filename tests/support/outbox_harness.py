@@ -17,10 +17,11 @@ from sharedmem.models import DurableRecord, Outcome, Put
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import DurabilityModes
 from sharedmem.redis.keys import KeySpace, Target
-from sharedmem.redis.scripts.data import DataScripts, KeyWrite
+from sharedmem.redis.scripts.data import DataScripts
 from sharedmem.redis.scripts.durable import DurableScripts, NamespaceJoinKeys
 from sharedmem.redis.scripts.executor import DurableScriptExecutor
 from sharedmem.redis.scripts.ledger import OperationLedger
+from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
 from sharedmem.runtime import Counters
 from sharedmem.runtime.background import Background
 
@@ -65,6 +66,7 @@ class OutboxHarness:
         self.sender = DurableScriptExecutor(line, OperationLedger(clock, retry_for_s=5), self, change_log_length=1000)
         self.keeping = DurableScripts(self.sender)
         self.mutations = DataScripts(self.sender)
+        self.value_scripts = ValueScripts(self.sender)
         self.shores = DurableContext(
             client=line,
             keyspace=self.keyspace,
@@ -142,13 +144,13 @@ class OutboxHarness:
     async def write(self, key: str, body: str, *, mode: str = "k", ttl_ms: int = 0) -> int:
         """Write a value that is kept; returns its version."""
         record = KeyWrite(self.target(key), "*", ttl_ms, b"json", body.encode(), mode)
-        replies = await self.mutations.value_write(record.target.space, _ACTOR, [record], together=False)
+        replies = await self.value_scripts.value_write(record.target.space, _ACTOR, [record], together=False)
         return int(replies[0])
 
     async def write_many(self, bodies: dict[str, str], *, mode: str = "k") -> None:
         """Write values that are kept, in one step."""
         records = [KeyWrite(self.target(key), "*", 0, b"json", body.encode(), mode) for key, body in bodies.items()]
-        await self.mutations.value_write(self.keyspace.space(self.namespace), _ACTOR, records, together=False)
+        await self.value_scripts.value_write(self.keyspace.space(self.namespace), _ACTOR, records, together=False)
 
     async def append(self, key: str, member: str, *, mode: str = "k") -> int:
         """Append to a list that is kept; returns the version."""

@@ -20,9 +20,9 @@ from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import DurabilityModes
 from sharedmem.redis.keys import Target
-from sharedmem.redis.scripts.data import KeyWrite
 from sharedmem.redis.scripts.durable import RecordRestoreScripts
 from sharedmem.redis.scripts.loader import scripts
+from sharedmem.redis.scripts.values import KeyWrite
 from support.outbox_harness import CACHE_MS, OutboxHarness
 
 _ACTOR = b"ada"
@@ -146,7 +146,7 @@ class RecoveryHarness(OutboxHarness):
         )
 
     async def _write_all(self, records: Sequence[KeyWrite]) -> list[bytes]:
-        return await self.mutations.value_write(records[0].target.space, _ACTOR, records, together=False)
+        return await self.value_scripts.value_write(records[0].target.space, _ACTOR, records, together=False)
 
     async def newest_entry(self) -> bytes:
         """The id of the last entry of the outbox."""

@@ -478,8 +478,8 @@ async def test_wherever_a_batcher_dies_each_message_ends_in_one_note(
 
 def _mortal(batch: Batcher, fuse: CrashPoint) -> Batcher:
     """Each write of it may be the last, too."""
-    mutations: Any = CrashingProxy(batch._mutations, fuse)
-    batch._mutations = mutations
+    scripts: Any = CrashingProxy(batch._value_scripts, fuse)
+    batch._value_scripts = scripts
     return batch
 
 

@@ -19,7 +19,7 @@ from sharedmem.redis.scripts.coordination import (
     PresenceScripts,
     RateLimitScripts,
 )
-from sharedmem.redis.scripts.data import DataScripts, KeyWrite
+from sharedmem.redis.scripts.data import DataScripts
 from sharedmem.redis.scripts.decisions import DecisionScripts
 from sharedmem.redis.scripts.durable import DurableScripts, KeyRestoreScripts, RecordRestoreScripts
 from sharedmem.redis.scripts.episodes import EpisodeScripts
@@ -28,6 +28,7 @@ from sharedmem.redis.scripts.loader import DURABLE_SUFFIX, lua_directory, script
 from sharedmem.redis.scripts.memories import MemoryScripts
 from sharedmem.redis.scripts.notes import NoteScripts
 from sharedmem.redis.scripts.queues import QueueScripts
+from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
 
 LUA = lua_directory()
 SCRIPTS = sorted(LUA.glob("*.lua"))
@@ -44,6 +45,7 @@ CALLERS: tuple[type, ...] = (
     DurableScripts,
     LeaseScripts,
     RateLimitScripts,
+    ValueScripts,
     DataScripts,
     NoteScripts,
     QueueScripts,

@@ -17,8 +17,9 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import KeySpace, Target
 from sharedmem.redis.replies import Argument, Reply, ServerError
-from sharedmem.redis.scripts.data import DataScripts, KeyWrite
+from sharedmem.redis.scripts.data import DataScripts
 from sharedmem.redis.scripts.loader import scripts
+from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
 from sharedmem.testing import fake_hub
 
 ADA = b"ada"
@@ -32,6 +33,7 @@ class Bench:
     namespace: str
     line: RedisClient
     mutations: DataScripts
+    value_scripts: ValueScripts
     keyspace: KeySpace
 
     def key(self, name: str) -> Target:
@@ -62,7 +64,9 @@ async def bench(request: pytest.FixtureRequest, settings: Settings) -> AsyncIter
         parts = hub._opened
         assert parts is not None
         namespace = f"scripts-{new_id(8)}"
-        yield Bench(hub, namespace, parts.context.client, DataScripts(parts.context.executor), parts.context.keyspace)
+        context = parts.context
+        data, values = DataScripts(context.executor), ValueScripts(context.executor)
+        yield Bench(hub, namespace, context.client, data, values, context.keyspace)
         await hub.store(namespace).clear()
 
 
@@ -107,7 +111,7 @@ async def test_value_write_tells_for_each_record_what_became_of_it(bench: Bench)
 async def test_value_write_together_writes_all_or_nothing(bench: Bench) -> None:
     await bench.redis("RPUSH", bench.key("list").physical, 1)
 
-    replies = await bench.mutations.value_write(
+    replies = await bench.value_scripts.value_write(
         bench.key("k").space,
         ADA,
         [KeyWrite(bench.key(name), "*", 0, b"json", b"1") for name in ("before", "list", "after")],
@@ -352,7 +356,7 @@ async def test_a_closed_namespace_takes_no_mutation(bench: Bench, script: str) -
 
 
 def test_every_mutation_is_held_to_it() -> None:
-    shared = {name for name in vars(DataScripts) if not name.startswith("_")}
+    shared = {name for name in {**vars(DataScripts), **vars(ValueScripts)} if not name.startswith("_")}
     assert shared == {*CALLS, "message_publish", "namespace_close", "namespace_cleared"}
 
 
@@ -390,4 +394,4 @@ async def test_an_error_inside_of_a_script_names_its_file_and_line(real_hub: Hub
 
 
 async def write(bench: Bench, *records: KeyWrite) -> list[bytes]:
-    return await bench.mutations.value_write(bench.key("k").space, ADA, records, together=False)
+    return await bench.value_scripts.value_write(bench.key("k").space, ADA, records, together=False)

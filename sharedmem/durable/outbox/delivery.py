@@ -278,12 +278,9 @@ class NamespaceRegistry:
         self._client = line
         self._outboxes = outboxes
         self._clock = clock
-        self._enrolled: dict[str, float] = {}
+        self.enrolled_until: dict[str, float] = {}
+        """By namespace: until when `enrol` has nothing to do, on the monotonic clock."""
         self._empty_since: dict[str, float] = {}
-
-    def is_enrolled(self, namespace: str) -> bool:
-        """Whether `enrol` has nothing to do."""
-        return self._clock.monotonic() < self._enrolled.get(namespace, float("-inf")) + _REGISTER_AGAIN_S
 
     async def enrol(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that other hubs look after a namespace; one round trip a minute at most, unless it is `again`.
@@ -293,14 +290,15 @@ class NamespaceRegistry:
         Raises:
             UnavailableError: the server stayed away.
         """
-        if self.is_enrolled(namespace) and not again:
+        now = self._clock.monotonic()
+        if now < self.enrolled_until.get(namespace, float("-inf")) and not again:
             return
-        self._enrolled[namespace] = self._clock.monotonic()
+        self.enrolled_until[namespace] = now + _REGISTER_AGAIN_S
         try:
             with suppress(AccessDeniedError):
                 await self._client.call("SADD", self._outboxes, namespace)
         except SharedMemoryError:
-            del self._enrolled[namespace]
+            del self.enrolled_until[namespace]
             raise
 
     async def all(self) -> list[str]:
@@ -315,7 +313,7 @@ class NamespaceRegistry:
             found = set()
         except ServerError as error:
             raise public_error(error, self._client.address) from error
-        return sorted(found | set(self._enrolled))
+        return sorted(found | set(self.enrolled_until))
 
     async def note_visit(self, namespace: str, *, empty: bool) -> None:
         """Strike a namespace out when nothing was left in it for long. Seldom a round trip.
@@ -328,7 +326,7 @@ class NamespaceRegistry:
             self._empty_since.pop(namespace, None)
         elif now > self._empty_since.setdefault(namespace, now) + _FORGET_AFTER_S:
             self._empty_since.pop(namespace)
-            self._enrolled.pop(namespace, None)
+            self.enrolled_until.pop(namespace, None)
             with suppress(AccessDeniedError):
                 await self._client.call("SREM", self._outboxes, namespace)
 

@@ -74,6 +74,8 @@ class OutboxRelay:
         self._outage = TierOutage(clock, counters, durable.url)
         self._carrier = OutboxDelivery(durable, self._outage, counters, readmit=readmit)
         self._enrolment = NamespaceRegistry(line, keyspace.outboxes, clock)
+        self.enrolled_until: Mapping[str, float] = self._enrolment.enrolled_until
+        """By namespace: until when `enrol` has nothing to do, on the monotonic clock."""
         self._urgent = WriteThrough(self._carrier, self._stream, background)
         self._letters = DeadLetters(self._stream)
         self._purger = TierPurger(line, keyspace, durable, background, clock)
@@ -99,10 +101,6 @@ class OutboxRelay:
         """A change was kept in a namespace: it is carried soon. No round trip."""
         self._noted.add(namespace)
         self._worker.note(namespace)
-
-    def is_enrolled(self, namespace: str) -> bool:
-        """Whether `enrol` has nothing to do."""
-        return self._enrolment.is_enrolled(namespace)
 
     async def enrol(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that other hubs carry what this one leaves, should it die; once a minute a round trip.

@@ -1,53 +1,21 @@
-"""Typed callers of the scripts on shared data: values, lists, hashes, sets, counters, messages, namespaces."""
+"""Typed callers of the scripts on shared data: keys, lists, hashes, sets, counters, messages, namespaces."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
-from sharedmem.redis.codec import JSON
 from sharedmem.redis.durability import DurabilityModes
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.executor import ScriptExecutor, split_version
 
 
-class KeyWrite(NamedTuple):
-    """A value to be written."""
-
-    target: Target
-    expect: str
-    """`*` any, empty for absent, `x` for a string without a header, else the exact version."""
-    ttl_ms: int
-    codec: bytes
-    body: bytes
-    mode: str = ""
-    """How it is kept (see `wire.tier`); empty where no durable tier stands behind."""
-
-
 class DataScripts:
     """Changes shared data for the actors of one hub."""
 
-    def __init__(self, sender: ScriptExecutor) -> None:
-        self._sender = sender
-
-    async def value_write(
-        self, space: Space, actor: bytes, records: Sequence[KeyWrite], *, together: bool
-    ) -> list[bytes]:
-        """Write records of one namespace; returns one reply line a record (see the script)."""
-        args: list[Argument] = [int(together)]
-        keys: list[bytes] = []
-        size = 0
-        for target, expect, ttl_ms, codec, body, _ in records:
-            keys.append(target.physical)
-            usual = expect == "*" and not ttl_ms and codec == JSON
-            args += (b"" if usual else f"{expect} {ttl_ms} {codec.decode()}", body)
-            size += len(body)
-        keep = None
-        if modes := "".join([record.mode for record in records]):
-            keep = DurabilityModes(tuple([record.target for record in records]), modes)
-        reply = await self._sender.mutate("value_write", space, keys, actor, args, large=size, keep=keep)
-        return reply.split(b"\n")
+    def __init__(self, executor: ScriptExecutor) -> None:
+        self._executor = executor
 
     async def key_delete(self, key: Target, actor: bytes, *, keep: DurabilityModes | None = None) -> tuple[int, bytes]:
         """Returns (version or 0, path of the blob it held or nothing)."""
@@ -123,19 +91,19 @@ class DataScripts:
     ) -> tuple[int, bytes]:
         """Returns (version or 0, b'1' if it has moved)."""
         keys = [source.physical, destination.physical]
-        return split_version(await self._sender.mutate("set_move", source.space, keys, actor, [member], keep=keep))
+        return split_version(await self._executor.mutate("set_move", source.space, keys, actor, [member], keep=keep))
 
     async def message_publish(self, operations: bytes, *, channel: bytes, message: bytes) -> int:
         """Returns the number of subscribers that got it."""
-        return int(await self._sender.tell("message_publish", operations, [channel, message], large=len(message)))
+        return int(await self._executor.tell("message_publish", operations, [channel, message], large=len(message)))
 
     async def namespace_close(self, clock: bytes, *, lease_ms: int) -> int:
         """Refuse the writers of a namespace for `lease_ms`, 0 lets them in; returns a version above all so far."""
-        return int(cast("bytes", await self._sender.run("namespace_close", [clock], [lease_ms])))
+        return int(cast("bytes", await self._executor.run("namespace_close", [clock], [lease_ms])))
 
     async def namespace_cleared(self, space: Space, actor: bytes, *, logical: str) -> int:
         """Open a cleared namespace and say so on its stream; returns the version of the clearing."""
-        reply = await self._sender.run("namespace_cleared", [space.clock, space.changes], [actor, logical])
+        reply = await self._executor.run("namespace_cleared", [space.clock, space.changes], [actor, logical])
         return int(cast("bytes", reply))
 
     async def _one(
@@ -147,7 +115,7 @@ class DataScripts:
         large: int = 0,
         keep: DurabilityModes | None = None,
     ) -> tuple[int, bytes]:
-        reply = await self._sender.mutate(script, key.space, [key.physical], actor, args, large=large, keep=keep)
+        reply = await self._executor.mutate(script, key.space, [key.physical], actor, args, large=large, keep=keep)
         return split_version(reply)
 
 

@@ -1,36 +1,79 @@
-"""Writes that tasks make at the same moment travel together: one script call carries many records.
+"""Writing values: one script call carries the records that tasks write at the same moment.
 
-Each record stands alone in it: its own condition, its own version, its own answer.
+Each record is independent in the call: it has its own condition, its own version and its own reply line.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 from sharedmem.errors import UsageError
-from sharedmem.redis.durability import UnsettledError
-from sharedmem.redis.keys import Space
-from sharedmem.redis.scripts.data import DataScripts, KeyWrite
+from sharedmem.redis.codec import JSON
+from sharedmem.redis.durability import DurabilityModes, UnsettledError
+from sharedmem.redis.keys import Space, Target
+from sharedmem.redis.replies import Argument
+from sharedmem.redis.scripts.executor import ScriptExecutor
 from sharedmem.runtime.background import Background
 
 _MOST_RECORDS = 25
 _MOST_BYTES = 49_152
 
+
+class KeyWrite(NamedTuple):
+    """A value to be written."""
+
+    target: Target
+    expect: str
+    """`*` any, empty for absent, `x` for a string without a header, else the exact version."""
+    ttl_ms: int
+    codec: bytes
+    body: bytes
+    mode: str = ""
+    """How it is kept (see `redis.durability`); empty without a durable tier."""
+
+
+class ValueScripts:
+    """Writes values for the actors of one hub."""
+
+    def __init__(self, executor: ScriptExecutor) -> None:
+        self._executor = executor
+
+    async def value_write(
+        self, space: Space, actor: bytes, records: Sequence[KeyWrite], *, together: bool
+    ) -> list[bytes]:
+        """Write records of one namespace; returns one reply line for each (see `lua/value_write.lua`)."""
+        args: list[Argument] = [int(together)]
+        keys: list[bytes] = []
+        size = 0
+        for target, expect, ttl_ms, codec, body, _ in records:
+            keys.append(target.physical)
+            usual = expect == "*" and not ttl_ms and codec == JSON
+            args += (b"" if usual else f"{expect} {ttl_ms} {codec.decode()}", body)
+            size += len(body)
+        keep = None
+        if modes := "".join([record.mode for record in records]):
+            keep = DurabilityModes(tuple([record.target for record in records]), modes)
+        reply = await self._executor.mutate("value_write", space, keys, actor, args, large=size, keep=keep)
+        return reply.split(b"\n")
+
+
 _Batch = list[tuple[KeyWrite, "asyncio.Future[bytes]"]]
 
 
 class WriteBatcher:
-    """Gathers the writes of one actor, namespace by namespace.
+    """Sends the writes of one actor, those of the same moment and namespace in one call.
 
     Args:
-        mutations: sends them.
-        actor: who signs them.
-        background: runs a shared call, which no single caller's cancellation may end.
+        scripts: sends them.
+        actor: the name under which they are recorded.
+        background: runs a shared call, so that a caller who is cancelled does not cancel it for the others.
     """
 
-    def __init__(self, mutations: DataScripts, actor: bytes, background: Background) -> None:
-        self._mutations = mutations
+    def __init__(self, scripts: ValueScripts, actor: bytes, background: Background) -> None:
+        self._scripts = scripts
         self._actor = actor
         self._background = background
         self._gathering: dict[Space, _Batch] = {}
@@ -62,7 +105,7 @@ class WriteBatcher:
     async def _write_alone(self, record: KeyWrite) -> bytes:
         self._alone += 1
         try:
-            replies = await self._mutations.value_write(record.target.space, self._actor, [record], together=False)
+            replies = await self._scripts.value_write(record.target.space, self._actor, [record], together=False)
         finally:
             self._alone -= 1
         return replies[0]
@@ -80,7 +123,7 @@ class WriteBatcher:
     async def _carry(self, space: Space, waiting: _Batch) -> None:
         records = [record for record, _ in waiting]
         try:
-            replies = await self._mutations.value_write(space, self._actor, records, together=False)
+            replies = await self._scripts.value_write(space, self._actor, records, together=False)
         except UnsettledError as error:
             _settle_batch(waiting, error)
             return
