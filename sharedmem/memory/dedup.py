@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import unicodedata
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -22,7 +23,7 @@ from sharedmem.search.protocol import IndexHit
 from sharedmem.search.tags import encode_tag
 from sharedmem.text.contradictions import find_contradiction
 
-_WORD = re.compile(r"[^\W_]+")
+_WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]")
 
 
 class StoredMemory(NamedTuple):
@@ -90,10 +91,16 @@ def _merge_content(old: MemoryItem, new: MemoryItem) -> str:
 
 
 def _words_of(text: str) -> str:
-    """The words of a text: another case, blank or mark says nothing new."""
-    lines = (" ".join(_WORD.findall(normalize_text(line))) for line in text.splitlines())
+    """The words and symbols of a text: another case, blank or punctuation mark says nothing new, an emoji does."""
+    lines = (
+        " ".join(filter(_is_word_or_symbol, _WORD_OR_MARK.findall(normalize_text(line)))) for line in text.splitlines()
+    )
     # What one line ends with and the next begins with was never said together.
     return f" {' / '.join(lines)} "
+
+
+def _is_word_or_symbol(found: str) -> bool:
+    return found[0].isalnum() or unicodedata.category(found[0]).startswith("S")
 
 
 def _longer_lived(one: MemoryType, other: MemoryType) -> MemoryType:

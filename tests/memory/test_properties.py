@@ -282,6 +282,7 @@ async def test_an_id_does_nothing_outside_of_its_scope(fact: Fact, scope: dict[s
 @FEW
 @given(adds=st.lists(st.tuples(SCOPES, TEXTS), min_size=2, max_size=12), at_once=st.booleans())
 @example(adds=[({}, "zebra"), ({}, "zebra zebra"), ({}, "zebra zebra zebra")], at_once=False)
+@example(adds=[({}, "zebra"), ({}, "🦓 zebra")], at_once=False)
 async def test_what_is_added_in_a_scope_is_answered_merged_and_kept_in_that_scope(
     adds: list[tuple[dict[str, str], str]], at_once: bool
 ) -> None:

@@ -148,8 +148,8 @@ sys.exit(f"loaded: {heavy}" if heavy else 0)
 def test_loading_the_offline_model_leaves_the_logging_of_the_application_alone() -> None:
     script = """
 import asyncio, logging, sys
-from sharedmem.providers.wordllama import StaticEmbedder
-asyncio.run(StaticEmbedder().embed(["hello"]))
+from sharedmem.providers.wordllama import WordLlamaEmbedder
+asyncio.run(WordLlamaEmbedder().embed(["hello"]))
 root = logging.getLogger()
 sys.exit(f"{root.handlers} {root.level}" if root.handlers or root.level != logging.WARNING else 0)
 """

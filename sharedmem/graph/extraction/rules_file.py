@@ -167,5 +167,7 @@ def _read_file(path: Path) -> object:
 def _error_text(error: ValidationError) -> str:
     # Of a rule, pydantic tells for each kind of rule what is wrong with it; the deepest problem says most.
     first = max(error.errors(), key=lambda problem: len(problem["loc"]))
-    place = [part + 1 if isinstance(part, int) else part for part in first["loc"] if part not in {"str", "_Rule"}]
+    place = [
+        part + 1 if isinstance(part, int) else part for part in first["loc"] if part not in {"str", _RuleEntry.__name__}
+    ]
     return f"{' '.join(map(str, place)) or 'the file'}: {first['msg']}"
