@@ -1,20 +1,12 @@
-"""Shared memory and coordination for teams of AI agents, on Redis."""
+"""Shared memory and coordination for teams of AI agents, on Redis.
 
-from sharedmem.actor import ActorContext, Context, RemembersMixin
-from sharedmem.archive.archives import Archives
+`Hub`, `SharedMemoryStore`, `Settings` and the errors are imported at once; everything else when it is first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from sharedmem.config import Kind, Settings
-from sharedmem.coordination.barriers import Barrier
-from sharedmem.coordination.leader import Candidacy
-from sharedmem.coordination.lease_session import Lease
-from sharedmem.coordination.locks import ReadWriteLock
-from sharedmem.coordination.presence import Presence
-from sharedmem.coordination.queues.task_queue import TaskQueue
-from sharedmem.coordination.queues.worker import ClaimedTask
-from sharedmem.coordination.rate_limits import RateLimit
-from sharedmem.decisions.decisions import Decisions
-from sharedmem.decisions.execution_claims import Execution
-from sharedmem.durable.admin import DurableAdmin
-from sharedmem.episodes.episodes import Episodes
 from sharedmem.errors import (
     AccessDeniedError,
     AlreadyExecutedError,
@@ -39,84 +31,100 @@ from sharedmem.errors import (
     WrongTypeError,
 )
 from sharedmem.hub import Hub
-from sharedmem.models import (
-    AddResult,
-    Arrival,
-    Backoff,
-    CachedResult,
-    CacheStats,
-    Change,
-    Charges,
-    ContextItem,
-    ContextSet,
-    DeadLetter,
-    Difference,
-    DrawnEntity,
-    DrawnEpisode,
-    DrawnFact,
-    DrawnVersion,
-    DurableLag,
-    DurableRecord,
-    DurableStatus,
-    Entity,
-    EntityMerge,
-    Entry,
-    Episode,
-    EpisodeEvent,
-    EpisodeResult,
-    ExecutionClaim,
-    ExecutionRecord,
-    ExecutionStats,
-    Fact,
-    Gap,
-    GraphCheck,
-    GraphDrawing,
-    GraphHit,
-    GraphProblem,
-    GraphStats,
-    Health,
-    Hit,
-    Holder,
-    IndexStatus,
-    LeaseState,
-    LimitState,
-    MemoryEvent,
-    MemoryFilter,
-    MemoryItem,
-    MemoryMessage,
-    MemoryStats,
-    MemoryUse,
-    MemoryVersion,
-    Message,
-    Missed,
-    OnceState,
-    Participant,
-    Permit,
-    PlanRecord,
-    Powers,
-    Present,
-    PutResult,
-    QueueCounters,
-    QueuedTask,
-    QueueStats,
-    Reached,
-    Receipt,
-    RelationType,
-    SaveResult,
-    SearchCost,
-    Signal,
-    Step,
-    Task,
-    TaskOutcome,
-    ThreadStats,
-    Traversal,
-    TypeUsage,
-    Usage,
-    Verification,
-    Why,
-)
 from sharedmem.redis.scope import Grant
 from sharedmem.store import SharedMemoryStore
+
+if TYPE_CHECKING:
+    from sharedmem.actor import ActorContext, Context, RemembersMixin
+    from sharedmem.archive.archives import Archives
+    from sharedmem.coordination.barriers import Barrier
+    from sharedmem.coordination.leader import Candidacy
+    from sharedmem.coordination.lease_session import Lease
+    from sharedmem.coordination.locks import ReadWriteLock
+    from sharedmem.coordination.presence import Presence
+    from sharedmem.coordination.queues.task_queue import TaskQueue
+    from sharedmem.coordination.queues.worker import ClaimedTask
+    from sharedmem.coordination.rate_limits import RateLimit
+    from sharedmem.decisions.decisions import Decisions
+    from sharedmem.decisions.execution_claims import Execution
+    from sharedmem.durable.admin import DurableAdmin
+    from sharedmem.episodes.episodes import Episodes
+    from sharedmem.models import (
+        AddResult,
+        Arrival,
+        Backoff,
+        CachedResult,
+        CacheStats,
+        Change,
+        Charges,
+        ContextItem,
+        ContextSet,
+        DeadLetter,
+        Difference,
+        DrawnEntity,
+        DrawnEpisode,
+        DrawnFact,
+        DrawnVersion,
+        DurableLag,
+        DurableRecord,
+        DurableStatus,
+        Entity,
+        EntityMerge,
+        Entry,
+        Episode,
+        EpisodeEvent,
+        EpisodeResult,
+        ExecutionClaim,
+        ExecutionRecord,
+        ExecutionStats,
+        Fact,
+        Gap,
+        GraphCheck,
+        GraphDrawing,
+        GraphHit,
+        GraphProblem,
+        GraphStats,
+        Health,
+        Hit,
+        Holder,
+        IndexStatus,
+        LeaseState,
+        LimitState,
+        MemoryEvent,
+        MemoryFilter,
+        MemoryItem,
+        MemoryMessage,
+        MemoryStats,
+        MemoryUse,
+        MemoryVersion,
+        Message,
+        Missed,
+        OnceState,
+        Participant,
+        Permit,
+        PlanRecord,
+        Powers,
+        Present,
+        PutResult,
+        QueueCounters,
+        QueuedTask,
+        QueueStats,
+        Reached,
+        Receipt,
+        RelationType,
+        SaveResult,
+        SearchCost,
+        Signal,
+        Step,
+        Task,
+        TaskOutcome,
+        ThreadStats,
+        Traversal,
+        TypeUsage,
+        Usage,
+        Verification,
+        Why,
+    )
 
 __version__ = "0.1.0"
 
@@ -238,3 +246,35 @@ __all__ = [
     "Why",
     "WrongTypeError",
 ]
+
+# Names that are imported when they are first asked for, and where from; all others are records.
+_LAZY = {
+    "ActorContext": "sharedmem.actor",
+    "Archives": "sharedmem.archive.archives",
+    "Barrier": "sharedmem.coordination.barriers",
+    "Candidacy": "sharedmem.coordination.leader",
+    "ClaimedTask": "sharedmem.coordination.queues.worker",
+    "Context": "sharedmem.actor",
+    "Decisions": "sharedmem.decisions.decisions",
+    "DurableAdmin": "sharedmem.durable.admin",
+    "Episodes": "sharedmem.episodes.episodes",
+    "Execution": "sharedmem.decisions.execution_claims",
+    "Lease": "sharedmem.coordination.lease_session",
+    "Presence": "sharedmem.coordination.presence",
+    "RateLimit": "sharedmem.coordination.rate_limits",
+    "ReadWriteLock": "sharedmem.coordination.locks",
+    "RemembersMixin": "sharedmem.actor",
+    "TaskQueue": "sharedmem.coordination.queues.task_queue",
+}
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Import what is asked for from the module that defines it."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals().setdefault(name, getattr(import_module(_LAZY.get(name, "sharedmem.models")), name))
+
+
+def __dir__() -> list[str]:
+    return __all__

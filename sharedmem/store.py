@@ -24,13 +24,13 @@ from sharedmem.data.lists import Lists
 from sharedmem.data.messages import Messages
 from sharedmem.data.sets import Sets
 from sharedmem.data.values import Values
-from sharedmem.decisions.decisions import Decisions
-from sharedmem.episodes.episodes import Episodes
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters
 
 if TYPE_CHECKING:
     from sharedmem.cache import SemanticCache
+    from sharedmem.decisions.decisions import Decisions
+    from sharedmem.episodes.episodes import Episodes
     from sharedmem.graph.graph import Graph
     from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.memory.memories import Memories
@@ -76,11 +76,15 @@ class SharedMemoryStore(DataOperations, CoordinationOperations):
     @cached_property
     def decisions(self) -> Decisions:
         """The decision log of the namespace: plans, their executions, and how those went."""
+        from sharedmem.decisions.decisions import Decisions  # noqa: PLC0415  # many processes have no use for it
+
         return Decisions(self._context, self._scope)
 
     @cached_property
     def episodes(self) -> Episodes:
         """Episodic memory of the namespace: events of sessions, their summaries, finding things again."""
+        from sharedmem.episodes.episodes import Episodes  # noqa: PLC0415  # likewise
+
         return Episodes(self._context, self._scope)
 
     @cached_property

@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 _TEN_YEARS_S = 315_360_000
 _EMBEDDERS = ("auto", "none", "wordllama", "hashing", "openai", "azure", "sentence-transformers")
@@ -52,9 +52,14 @@ _BaseUrl = Annotated[str, AfterValidator(_check_base_url)]
 _Ttl = Annotated[int, Field(ge=1, le=_TEN_YEARS_S)]
 _Similarity = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
+# Only `Settings`, which has all fields, is ever validated: the validators of its bases are never built.
+_PART = ConfigDict(defer_build=True)
+
 
 class MemorySettings(BaseModel):
     """What can be chosen of memory, providers and cache."""
+
+    model_config = _PART
 
     embedder: _EmbedderName = Field(
         "auto",
@@ -146,6 +151,8 @@ _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 class SynthesisSettings(BaseModel):
     """What can be chosen of synthesis."""
+
+    model_config = _PART
 
     synthesis_max_messages: int = Field(30, ge=1, le=1000, description="Messages that one note is made of at most.")
     synthesis_recall_threshold: _Share | None = Field(

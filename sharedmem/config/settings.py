@@ -227,7 +227,7 @@ class Settings(MemorySettings, SynthesisSettings):
     secret; `redis_password.get_secret_value()` and the attribute `redis_url` hold the real ones.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=False)
 
     redis_url: _Url | None = Field(
         None,

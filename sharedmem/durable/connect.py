@@ -11,10 +11,7 @@ from typing import NamedTuple, Protocol
 
 from sharedmem.clock import Clock
 from sharedmem.config import NO_TIER, Settings
-from sharedmem.durable.cosmos.layout import graphs_layout, memories_layout
-from sharedmem.durable.cosmos.store import CosmosDurable
 from sharedmem.durable.protocol import Durable
-from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.errors import AccessDeniedError, ConfigError, NotFoundError
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
@@ -43,8 +40,13 @@ def durable_store_at(url: str, settings: Settings, clock: Clock, *, dimension: i
     """
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
+        from sharedmem.durable.sqlite.store import SqliteDurable  # noqa: PLC0415  # one kind of store is enough
+
         return SqliteDurable.at(url, clock=clock)
     if scheme.startswith(_COSMOS):
+        from sharedmem.durable.cosmos.layout import graphs_layout, memories_layout  # noqa: PLC0415  # likewise
+        from sharedmem.durable.cosmos.store import CosmosDurable  # noqa: PLC0415
+
         numbers = (settings.embedding_dimension or 0) if dimension is None else dimension
         many, by_tenant = settings.cosmos_many_memories, settings.cosmos_index_by_tenant
         return CosmosDurable(

@@ -8,21 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from sharedmem.blobs.azure import AzureBlobStore
 from sharedmem.blobs.blobs import Blobs
 from sharedmem.blobs.folder import FolderBlobStore
 from sharedmem.blobs.gc import BlobGarbageCollector
 from sharedmem.clock import Clock, new_id
 from sharedmem.config import Settings
 from sharedmem.context import HubContext, ServerContext
-from sharedmem.decisions.recovery import SessionRestorer
-from sharedmem.durable.connect import BackedServer, OpenedStore, open_durable_store
-from sharedmem.durable.sqlite.store import SqliteDurable
-from sharedmem.durable.tier import DurableTier, registered_name
-from sharedmem.embedded.server import EmbeddedServer
 from sharedmem.errors import AccessDeniedError, ConfigError, UnavailableError, UnsupportedError
-from sharedmem.graph.recovery import GraphRestorer
-from sharedmem.memory.recovery import MemoryRestorer
 from sharedmem.models import Powers
 from sharedmem.redis.address import parse_address
 from sharedmem.redis.client import RedisClient
@@ -38,9 +30,10 @@ from sharedmem.redis.scripts.ledger import OperationLedger
 from sharedmem.redis.wait_queue import WaitNotifier
 from sharedmem.runtime import Counters
 from sharedmem.runtime.background import Background
-from sharedmem.synthesis.recovery import NoteRestorer
 
 if TYPE_CHECKING:
+    from sharedmem.durable.connect import OpenedStore
+    from sharedmem.durable.tier import DurableTier
     from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.providers.protocol import Embedder, LanguageModel
     from sharedmem.search.protocol import Index, RecordFamily
@@ -122,6 +115,9 @@ async def connect(settings: Settings, clock: Clock) -> Connection:
         address = parse_address(settings.redis_url, settings)
         return Connection(open_client(address, settings, clock), address.url, address.mode, _leave_nothing)
     check_embedded_allowed(settings)
+    from sharedmem.durable.sqlite.store import SqliteDurable  # noqa: PLC0415  # most hubs are given a server
+    from sharedmem.embedded.server import EmbeddedServer  # noqa: PLC0415
+
     server = await EmbeddedServer.join(
         settings.data_dir,
         modules=settings.embedded_modules,
@@ -175,6 +171,8 @@ async def assemble(
     deadline = OpenDeadline(settings.connect_timeout_s)
     keyspace = KeySpace(settings.prefix, client=new_id())
     greeting = await _greet(connection, keyspace, deadline)
+    from sharedmem.durable.connect import BackedServer, open_durable_store  # noqa: PLC0415  # a hub that opens needs it
+
     opened = await open_durable_store(
         BackedServer(line, keyspace, greeting.tier, connection.durable_url),
         settings,
@@ -279,6 +277,12 @@ def _build_open_hub(
 
 
 def _build_tier(server: ServerContext, opened: OpenedStore, lifetimes: Lifetimes) -> DurableTier:
+    from sharedmem.decisions.recovery import SessionRestorer  # noqa: PLC0415  # only a durable tier restores
+    from sharedmem.durable.tier import DurableTier  # noqa: PLC0415
+    from sharedmem.graph.recovery import GraphRestorer  # noqa: PLC0415
+    from sharedmem.memory.recovery import MemoryRestorer  # noqa: PLC0415
+    from sharedmem.synthesis.recovery import NoteRestorer  # noqa: PLC0415
+
     memories = MemoryRestorer(server.keyspace, embeds=server.settings.embedder != "none")
     graphs = GraphRestorer(server.keyspace, server.client, server.clock)
     notes = NoteRestorer(server.keyspace)
@@ -312,6 +316,8 @@ def _embedding_dimension(embedder: Embedder | None, settings: Settings, clock: C
 def _build_blobs(settings: Settings, known_as: str) -> Blobs:
     if settings.blob_url is None:
         return Blobs(FolderBlobStore(settings.blob_path() / known_as))
+    from sharedmem.blobs.azure import AzureBlobStore  # noqa: PLC0415  # few hubs have blobs there
+
     key = None if settings.blob_key is None else settings.blob_key.get_secret_value()
     return Blobs(AzureBlobStore(settings.blob_url, key=key, folder=known_as))
 
@@ -338,6 +344,8 @@ async def _find_data_id(
     """
     line, known_as = connection.client, greeting.known_as or ""
     if opened is not None:
+        from sharedmem.durable.tier import registered_name  # noqa: PLC0415  # only where there is a tier
+
         async with deadline.step(opened.store.url, "the id of its data"):
             known_as = await registered_name(opened.store, known_as or new_id())
     if greeting.known_as is not None:

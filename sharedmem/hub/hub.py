@@ -8,27 +8,26 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from sharedmem.archive.archives import Archives
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.config import Settings
-from sharedmem.durable.admin import DurableAdmin
 from sharedmem.errors import UnsupportedError, UsageError
-from sharedmem.hub.archives import build_archives
 from sharedmem.hub.composition import Connect, OpenHub, assemble, build_knowledge_context
 from sharedmem.hub.composition import connect as default_connect
 from sharedmem.models import Health, Powers
 from sharedmem.redis.connect import read_server_info
 from sharedmem.redis.keys import check_name
 from sharedmem.redis.scope import Grant, Identity, Scope, check_grants
-from sharedmem.redis.token_storage import TokenStorage
 from sharedmem.runtime import Counters
 from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.store import SharedMemoryStore
 
 if TYPE_CHECKING:
+    from sharedmem.archive.archives import Archives
+    from sharedmem.durable.admin import DurableAdmin
     from sharedmem.indexes import Indexes
     from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.providers.protocol import Embedder, LanguageModel
+    from sharedmem.redis.token_storage import TokenStorage
 
 
 class Hub(ProcessBound):
@@ -156,6 +155,8 @@ class Hub(ProcessBound):
     @property
     def archive(self) -> Archives:
         """Whole namespaces as files and back, and from one place to another."""
+        from sharedmem.hub.archives import build_archives  # noqa: PLC0415  # few processes move whole namespaces
+
         return build_archives(self._require_open())
 
     @property
@@ -289,5 +290,7 @@ def token_storage_of(hub: Hub) -> TokenStorage:
     Raises:
         UsageError: the hub is not open.
     """
+    from sharedmem.redis.token_storage import TokenStorage  # noqa: PLC0415  # only services have tokens
+
     opened = hub._require_open()  # noqa: SLF001  the same package
     return TokenStorage(opened.context.client, opened.context.executor, opened.context.keyspace)

@@ -1,117 +1,125 @@
-"""The records that calls answer with: frozen, typed, the same on every face."""
+"""The records that calls answer with: frozen, typed, the same on every face.
 
-from sharedmem.models.coordination import (
-    Arrival,
-    Backoff,
-    Holder,
-    LeaseGrant,
-    LeaseState,
-    LimitState,
-    OnceState,
-    Permit,
-    Present,
-    PutResult,
-    QueueCounters,
-    QueuedTask,
-    QueueStats,
-    Receipt,
-    Task,
-    TaskOutcome,
-)
-from sharedmem.models.data import Change, Entry, Gap, Health, Message, Missed, Powers, TypeUsage, Usage
-from sharedmem.models.decisions import (
-    ExecutionClaim,
-    ExecutionRecord,
-    ExecutionState,
-    ExecutionStats,
-    PlanRecord,
-    SaveResult,
-)
-from sharedmem.models.durable import (
-    Charges,
-    DeadLetter,
-    Difference,
-    DurableLag,
-    DurableRecord,
-    DurableStatus,
-    Outcome,
-    Put,
-    Verification,
-)
-from sharedmem.models.graph import (
-    UNKNOWN,
-    ContextItem,
-    ContextSet,
-    Direction,
-    DrawnEntity,
-    DrawnEpisode,
-    DrawnFact,
-    DrawnVersion,
-    Entity,
-    EntityMerge,
-    Episode,
-    EpisodeResult,
-    Fact,
-    GraphCheck,
-    GraphDrawing,
-    GraphHit,
-    GraphKind,
-    GraphProblem,
-    GraphStats,
-    Reached,
-    RelationType,
-    Step,
-    Traversal,
-    Unknown,
-)
-from sharedmem.models.memory import (
-    AddResult,
-    CachedResult,
-    CacheStats,
-    EpisodeEvent,
-    Hit,
-    Importance,
-    IndexStatus,
-    MemoryEvent,
-    MemoryFilter,
-    MemoryItem,
-    MemoryMessage,
-    MemoryStats,
-    MemoryType,
-    MemoryUse,
-    MemoryVersion,
-    Participant,
-    Role,
-    SearchCost,
-    SearchMode,
-    Signal,
-    ThreadStats,
-    Why,
-)
-from sharedmem.models.notes import (
-    ArchiveReport,
-    ConversationSummary,
-    Depth,
-    EvolutionGraph,
-    ForgetReport,
-    GraphFormat,
-    Note,
-    NoteCheck,
-    NoteHit,
-    NoteProblem,
-    NoteStatus,
-    PoolStats,
-    Recall,
-    Resolution,
-    RetentionRule,
-    RetentionRules,
-    StatusReason,
-    SynthesisMessage,
-    SynthesisState,
-    SynthesisTask,
-    Verdict,
-)
-from sharedmem.models.record import Record
+Each of the modules inside is imported when one of its records is first asked for: a process that reads and writes
+values never builds the records of graphs.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sharedmem.models.coordination import (
+        Arrival,
+        Backoff,
+        Holder,
+        LeaseGrant,
+        LeaseState,
+        LimitState,
+        OnceState,
+        Permit,
+        Present,
+        PutResult,
+        QueueCounters,
+        QueuedTask,
+        QueueStats,
+        Receipt,
+        Task,
+        TaskOutcome,
+    )
+    from sharedmem.models.data import Change, Entry, Gap, Health, Message, Missed, Powers, TypeUsage, Usage
+    from sharedmem.models.decisions import (
+        ExecutionClaim,
+        ExecutionRecord,
+        ExecutionState,
+        ExecutionStats,
+        PlanRecord,
+        SaveResult,
+    )
+    from sharedmem.models.durable import (
+        Charges,
+        DeadLetter,
+        Difference,
+        DurableLag,
+        DurableRecord,
+        DurableStatus,
+        Outcome,
+        Put,
+        Verification,
+    )
+    from sharedmem.models.graph import (
+        UNKNOWN,
+        ContextItem,
+        ContextSet,
+        Direction,
+        DrawnEntity,
+        DrawnEpisode,
+        DrawnFact,
+        DrawnVersion,
+        Entity,
+        EntityMerge,
+        Episode,
+        EpisodeResult,
+        Fact,
+        GraphCheck,
+        GraphDrawing,
+        GraphHit,
+        GraphKind,
+        GraphProblem,
+        GraphStats,
+        Reached,
+        RelationType,
+        Step,
+        Traversal,
+        Unknown,
+    )
+    from sharedmem.models.memory import (
+        AddResult,
+        CachedResult,
+        CacheStats,
+        EpisodeEvent,
+        Hit,
+        Importance,
+        IndexStatus,
+        MemoryEvent,
+        MemoryFilter,
+        MemoryItem,
+        MemoryMessage,
+        MemoryStats,
+        MemoryType,
+        MemoryUse,
+        MemoryVersion,
+        Participant,
+        Role,
+        SearchCost,
+        SearchMode,
+        Signal,
+        ThreadStats,
+        Why,
+    )
+    from sharedmem.models.notes import (
+        ArchiveReport,
+        ConversationSummary,
+        Depth,
+        EvolutionGraph,
+        ForgetReport,
+        GraphFormat,
+        Note,
+        NoteCheck,
+        NoteHit,
+        NoteProblem,
+        NoteStatus,
+        PoolStats,
+        Recall,
+        Resolution,
+        RetentionRule,
+        RetentionRules,
+        StatusReason,
+        SynthesisMessage,
+        SynthesisState,
+        SynthesisTask,
+        Verdict,
+    )
+    from sharedmem.models.record import Record
 
 __all__ = [
     "UNKNOWN",
@@ -223,3 +231,21 @@ __all__ = [
     "Verification",
     "Why",
 ]
+
+# Where records are looked for, those that every store needs first.
+_MODULES = ("record", "data", "coordination", "durable", "decisions", "memory", "notes", "graph")
+
+if not TYPE_CHECKING:  # a type checker would take any name for a record
+
+    def __getattr__(name: str) -> object:
+        """Import the record from the module that defines it."""
+        if name in __all__:
+            for module in _MODULES:
+                found = import_module(f"{__name__}.{module}")
+                if hasattr(found, name):
+                    return globals().setdefault(name, getattr(found, name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

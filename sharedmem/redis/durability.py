@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sharedmem.errors import SharedMemoryError, UnavailableError
-from sharedmem.models import DurableRecord
 from sharedmem.redis.keys import Target
 from sharedmem.redis.replies import Argument, Command
+
+if TYPE_CHECKING:
+    from sharedmem.models import DurableRecord
 
 # How a key is kept: read by lua/include/kept.lua.
 RULE_MODES = {"session": "s", "knowledge": "k"}

@@ -1,0 +1,96 @@
+"""What a start may cost: our modules and the CPU of an import, measured against the libraries that we import."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import sharedmem
+import sharedmem.models
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MOST_MODULES = 90
+MOST_IMPORT_CPU = 2.0
+"""Times the CPU of the baseline."""
+ROUNDS, ATTEMPTS = 5, 3
+
+IMPORTS = ("import sharedmem", "from sharedmem import Hub, SharedMemoryStore, Settings")
+BASELINE = "import redis.asyncio, pydantic"
+
+
+def bytecode_environment(folder: Path) -> dict[str, str]:
+    """Environment in which all modules are compiled once, whatever the caller's environment says of byte code."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COV_", "SHAREDMEM_"))}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return kept | {"PYTHONPYCACHEPREFIX": str(folder), "PYTHONPATH": str(ROOT)}
+
+
+def cpu_s(command: list[str], environment: dict[str, str]) -> float:
+    """CPU seconds of one process, in user and system mode; no other child may end meanwhile."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=60)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def cpu_ratio(command: list[str], baseline: list[str], environment: dict[str, str]) -> float:
+    """CPU of a command as a multiple of the baseline: least of several interleaved rounds each, after a warm-up."""
+    for warmed in (command, baseline):
+        cpu_s(warmed, environment)
+    rounds = [(cpu_s(command, environment), cpu_s(baseline, environment)) for _ in range(ROUNDS)]
+    return min(one for one, _ in rounds) / min(other for _, other in rounds)
+
+
+def assert_within(budget: float, command: list[str], baseline: list[str], environment: dict[str, str]) -> None:
+    """A machine under load may spoil one measurement; a real excess spoils them all."""
+    ratios: list[float] = []
+    while len(ratios) < ATTEMPTS and (not ratios or ratios[-1] > budget):
+        ratios.append(cpu_ratio(command, baseline, environment))
+    assert ratios[-1] <= budget, f"{command} took {ratios} times the CPU of {baseline}; the budget is {budget}"
+
+
+@pytest.mark.parametrize("statement", IMPORTS)
+def test_an_import_loads_few_of_our_own_modules(statement: str) -> None:
+    code = f"{statement}; import sys; print(*sorted(name for name in sys.modules if name.startswith('sharedmem')))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+
+    assert len(loaded) <= MOST_MODULES, loaded
+    rare = ("archive", "durable", "embedded", "memory", "graph", "synthesis", "decisions", "episodes", "blobs.azure")
+    assert [name for name in loaded if name.removeprefix("sharedmem.").startswith(rare)] == []
+
+
+@pytest.mark.parametrize("statement", IMPORTS)
+def test_an_import_costs_at_most_twice_the_cpu_of_redis_and_pydantic(statement: str, tmp_path: Path) -> None:
+    command, baseline = ([sys.executable, "-c", code] for code in (statement, BASELINE))
+
+    assert_within(MOST_IMPORT_CPU, command, baseline, bytecode_environment(tmp_path))
+
+
+@pytest.mark.parametrize("package", [sharedmem, sharedmem.models])
+def test_a_lazy_name_is_what_type_checkers_take_it_for(package: ModuleType) -> None:
+    tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
+    for_checkers = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    stated = {alias.name: node.module for node in for_checkers for alias in node.names}
+
+    for name in package.__all__:
+        if module := stated.get(name):
+            assert getattr(package, name) is getattr(importlib.import_module(str(module)), name)
+        else:
+            assert vars(package)[name] is getattr(package, name)
+    assert set(package.__all__) <= set(dir(package))
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    for package in (sharedmem, sharedmem.models):
+        with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'Literal'"):
+            package.Literal  # noqa: B018
