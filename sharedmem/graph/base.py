@@ -12,10 +12,21 @@ from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.graph.bitemporal.relations import Vocabulary
 from sharedmem.graph.extraction.protocol import Extractor
 from sharedmem.graph.protocol import GraphBackend
-from sharedmem.graph.records import GRAPH, BitemporalPoint, Edge, EntityRow, FactRow, LookupRequest
+from sharedmem.graph.records import (
+    ATTRIBUTE_PREFIX,
+    GRAPH,
+    LATEST,
+    BitemporalPoint,
+    Edge,
+    EntityRow,
+    FactRow,
+    LookupRequest,
+    attribute_values,
+    to_entity,
+    to_fact,
+    to_stamp,
+)
 from sharedmem.graph.resolution.names import LONGEST_NAME, check_encodable, check_group, normalize_name
-from sharedmem.graph.timestamps import LATEST, to_stamp
-from sharedmem.graph.views import ATTRIBUTE_PREFIX, attribute_values, to_entity, to_fact
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Entity, Episode, Fact
 from sharedmem.redis.keys import SHARED_SCOPE

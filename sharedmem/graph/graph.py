@@ -11,7 +11,7 @@ from sharedmem.graph.integrity import GraphChecks
 from sharedmem.graph.merges import EntityMerges
 from sharedmem.graph.protocol import GraphBackend
 from sharedmem.graph.reader import DrawingReader, GraphReader
-from sharedmem.graph.resolution.name_similarity import require_rapidfuzz
+from sharedmem.graph.resolution.names import require_rapidfuzz
 from sharedmem.graph.search import GraphSearch
 from sharedmem.graph.traversal import GraphTraversal
 from sharedmem.graph.writer import GraphWriter

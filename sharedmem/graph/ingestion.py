@@ -12,6 +12,7 @@ from sharedmem.graph.bitemporal.changes import (
     FactChanges,
     ProjectionInputs,
     assign_recorded_times,
+    build_claims,
     build_commit,
     build_episode_row,
     change_events,
@@ -20,13 +21,14 @@ from sharedmem.graph.bitemporal.changes import (
     latest_recorded,
     read_dependencies,
     read_timelines,
+    required_mentions,
 )
-from sharedmem.graph.bitemporal.claims import build_claims, required_mentions
 from sharedmem.graph.bitemporal.relations import Vocabulary
 from sharedmem.graph.commits import CommitRetries, TextEmbeddings
 from sharedmem.graph.episode_input import EpisodeInput, check_extractable, check_not_undone
 from sharedmem.graph.protocol import GraphBackend
 from sharedmem.graph.records import (
+    OPEN,
     CommitRequest,
     EntityRow,
     EpisodeRow,
@@ -35,12 +37,13 @@ from sharedmem.graph.records import (
     LookupResult,
     StaleGroup,
     earliest_version,
+    from_stamp,
+    to_episode,
+    to_latest_fact,
+    to_stamp,
 )
-from sharedmem.graph.resolution.model_judge import open_judge
 from sharedmem.graph.resolution.names import check_encodable
-from sharedmem.graph.resolution.resolver import NameResolution, NameResolver, entity_text
-from sharedmem.graph.timestamps import OPEN, from_stamp, to_stamp
-from sharedmem.graph.views import to_episode, to_latest_fact
+from sharedmem.graph.resolution.resolver import NameResolution, NameResolver, entity_text, open_judge
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Episode, EpisodeResult
 

@@ -14,11 +14,23 @@ from sharedmem.graph.base import EntityLookup, Page, check_limit, facts_of_edges
 from sharedmem.graph.bitemporal.relations import Vocabulary
 from sharedmem.graph.commits import TextEmbeddings
 from sharedmem.graph.protocol import GraphProgress
-from sharedmem.graph.records import GRAPH, BitemporalPoint, Edge, EntityRow, EpisodeRow, FactRow, LookupRequest, Version
+from sharedmem.graph.records import (
+    GRAPH,
+    BitemporalPoint,
+    Edge,
+    EntityRow,
+    EpisodeRow,
+    FactRow,
+    LookupRequest,
+    Version,
+    from_stamp,
+    to_episode,
+    to_fact,
+    to_latest_fact,
+    version_at,
+)
 from sharedmem.graph.resolution.names import check_encodable
 from sharedmem.graph.resolution.resolver import entity_text
-from sharedmem.graph.timestamps import from_stamp
-from sharedmem.graph.views import to_episode, to_fact, to_latest_fact, version_at
 from sharedmem.models import (
     Direction,
     DrawnEntity,

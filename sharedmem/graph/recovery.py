@@ -109,7 +109,7 @@ class GraphRestorer:
         records: Sequence[DurableGraphRecord],
     ) -> int | None:
         from sharedmem.graph.backends.redis.durable_records import is_newer, restore_arguments  # noqa: PLC0415  # see above
-        from sharedmem.graph.timestamps import to_stamp  # noqa: PLC0415
+        from sharedmem.graph.records import to_stamp  # noqa: PLC0415
 
         namespace, group = place
         for _ in range(_MOST_TRIES):

@@ -9,6 +9,8 @@ from datetime import datetime
 from sharedmem.errors import InvalidError, UnavailableError, UnsupportedError
 from sharedmem.graph.base import EntityLookup, check_limit
 from sharedmem.graph.records import (
+    KINDS,
+    OPEN,
     BitemporalPoint,
     EntityRow,
     EpisodeRow,
@@ -17,11 +19,13 @@ from sharedmem.graph.records import (
     LookupResult,
     RecordSearch,
     ScoredRecord,
+    to_episode,
+    to_fact,
+    to_stamp,
+    version_at,
 )
 from sharedmem.graph.retrieval.ranking import Weights
 from sharedmem.graph.retrieval.retriever import GraphRetriever, RetrievalQuery
-from sharedmem.graph.timestamps import OPEN, to_stamp
-from sharedmem.graph.views import KINDS, to_episode, to_fact, version_at
 from sharedmem.memory.search_types import check_query
 from sharedmem.models import ContextSet, Entity, Episode, Fact, GraphHit, GraphKind
 from sharedmem.providers.embedding import QueryEmbedding, embed_query

@@ -12,10 +12,8 @@ from sharedmem.errors import AccessDeniedError, ConflictError, InvalidError, Not
 from sharedmem.graph.base import EntityLookup
 from sharedmem.graph.episode_input import LONGEST_CONTENT, complete_episode, content_text, make_input
 from sharedmem.graph.ingestion import Ingestion
-from sharedmem.graph.records import LookupRequest
+from sharedmem.graph.records import LookupRequest, to_episode, to_stamp
 from sharedmem.graph.resolution.names import check_group
-from sharedmem.graph.timestamps import to_stamp
-from sharedmem.graph.views import to_episode
 from sharedmem.models import Episode
 from sharedmem.providers.protocol import ChatMessage
 from sharedmem.redis.keys import SHARED_SCOPE

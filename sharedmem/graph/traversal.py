@@ -10,8 +10,7 @@ from math import sqrt
 
 from sharedmem.errors import InvalidError
 from sharedmem.graph.base import EntityLookup, check_limit
-from sharedmem.graph.records import BitemporalPoint, Edge, EntityRow, FactRow, LookupRequest, LookupResult
-from sharedmem.graph.views import to_fact
+from sharedmem.graph.records import BitemporalPoint, Edge, EntityRow, FactRow, LookupRequest, LookupResult, to_fact
 from sharedmem.models import Reached, Step, Traversal
 from sharedmem.runtime import measured
 

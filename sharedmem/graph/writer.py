@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from sharedmem.errors import InvalidError, NotFoundError, SharedMemoryError
-from sharedmem.graph.bitemporal.claims import check_interval, start_stamp
+from sharedmem.graph.bitemporal.changes import check_interval, start_stamp
 from sharedmem.graph.bitemporal.projection import MOST_EPISODES
 from sharedmem.graph.episode_input import (
     EpisodeInput,
@@ -23,12 +23,22 @@ from sharedmem.graph.episode_input import (
 from sharedmem.graph.extraction.protocol import Extraction, Known, Mention, Statement
 from sharedmem.graph.ingestion import EpisodeUndo, IngestResult
 from sharedmem.graph.protocol import GraphBackend
-from sharedmem.graph.records import GRAPH, EpisodeRow, FactRow, LookupRequest, LookupResult, RecordSearch
+from sharedmem.graph.records import (
+    GRAPH,
+    OPEN,
+    EpisodeRow,
+    FactRow,
+    LookupRequest,
+    LookupResult,
+    RecordSearch,
+    to_entity,
+    to_episode,
+    to_latest_fact,
+    to_stamp,
+)
 from sharedmem.graph.resolution.names import check_entity_name, check_group, check_id, looks_like_entity_id
 from sharedmem.graph.resolution.resolver import ALIASES_AT_ONCE
 from sharedmem.graph.summaries import ConversationSummaries
-from sharedmem.graph.timestamps import OPEN, to_stamp
-from sharedmem.graph.views import to_entity, to_episode, to_latest_fact
 from sharedmem.models import Entity, Episode, EpisodeResult, Fact, Unknown
 from sharedmem.redis.scope import EVERYONE
 from sharedmem.runtime import measured

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import datetime, time
 from typing import NamedTuple
 
-from sharedmem.graph.timestamps import to_stamp
 from sharedmem.models import DrawnEntity, DrawnFact, DrawnVersion, GraphDrawing
 from sharedmem.text.escaping import escape_dot, escape_mermaid
 
@@ -75,6 +74,8 @@ def as_dot(drawing: GraphDrawing, at: datetime | None = None) -> str:
 
 
 def _content(drawing: GraphDrawing, at: datetime | None) -> tuple[list[_DiagramNode], list[_DiagramEdge]]:
+    from sharedmem.graph.records import to_stamp  # noqa: PLC0415  # loads numpy; the command line starts without it
+
     moment = drawing.drawn_at if at is None else at
     to_stamp("at", moment)
     shown = [(fact, version) for fact, version in _known_now(drawing) if at is None or _holds(version, moment)]

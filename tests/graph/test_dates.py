@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.graph.extraction.dates import DateReader
-from sharedmem.graph.timestamps import to_stamp
+from sharedmem.graph.records import to_stamp
 
 ZONE = timezone(timedelta(hours=2))
 WEDNESDAY = datetime(2024, 5, 15, 10, 30, tzinfo=ZONE)

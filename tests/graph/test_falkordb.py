@@ -28,6 +28,9 @@ from support.redis_process import RedisProcess
 
 from sharedmem.graph.backends.falkordb import FalkorBackend
 from sharedmem.graph.records import (
+    LATEST,
+    OPEN,
+    UNKNOWN_START,
     BitemporalPoint,
     Claim,
     CommitReceipt,
@@ -38,7 +41,6 @@ from sharedmem.graph.records import (
     StaleGroup,
     Version,
 )
-from sharedmem.graph.timestamps import LATEST, OPEN, UNKNOWN_START
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.redis.vectors import to_half
 from sharedmem.text.analysis import query_terms

@@ -16,8 +16,7 @@ from support.redis_process import RedisProcess
 
 from sharedmem import Hub, InvalidError, Settings, UnsupportedError
 from sharedmem.graph.backends.falkordb import FalkorBackend
-from sharedmem.graph.records import CommitRequest, LookupRequest, RecordSearch, StaleGroup, Version
-from sharedmem.graph.timestamps import OPEN
+from sharedmem.graph.records import OPEN, CommitRequest, LookupRequest, RecordSearch, StaleGroup, Version
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import EntityMerge
 from sharedmem.redis.vectors import to_half

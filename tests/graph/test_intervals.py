@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from support.graph_claims import claim_lists, make_claim, make_end_claim
 
 from sharedmem.graph.bitemporal.intervals import PlacedClaim, Span, SpanHistory, compute_spans, intersect_spans
-from sharedmem.graph.records import Claim
-from sharedmem.graph.timestamps import LATEST, OPEN, UNKNOWN_START, to_stamp
+from sharedmem.graph.records import LATEST, OPEN, UNKNOWN_START, Claim, to_stamp
 
 FIRST = to_stamp("moment", datetime.min.replace(tzinfo=UTC))
 LAST = to_stamp("moment", datetime.max.replace(tzinfo=UTC))

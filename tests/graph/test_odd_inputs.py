@@ -21,9 +21,8 @@ from support.scripted_extractor import ScriptedExtractor, ScriptLine, scripted_e
 from sharedmem import Hub, InvalidError, Settings, SharedMemoryError
 from sharedmem.graph.bitemporal.projection import project
 from sharedmem.graph.graph import Graph
-from sharedmem.graph.records import Claim, CommitReceipt, CommitRequest, LookupRequest
+from sharedmem.graph.records import OPEN, Claim, CommitReceipt, CommitRequest, LookupRequest
 from sharedmem.graph.resolution.names import entity_id
-from sharedmem.graph.timestamps import OPEN
 from sharedmem.testing import fake_hub
 
 index_server = memory_fixtures.index_server

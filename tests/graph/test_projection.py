@@ -28,8 +28,7 @@ from support.graph_claims import (
 )
 
 from sharedmem.graph.bitemporal.projection import MOST_EPISODES, dependent_timelines, fact_id, project
-from sharedmem.graph.records import Claim, FactRow, Version
-from sharedmem.graph.timestamps import OPEN, UNKNOWN_START
+from sharedmem.graph.records import OPEN, UNKNOWN_START, Claim, FactRow, Version
 
 TODAY = 50
 often = settings(max_examples=example_count(50, thorough=100), deadline=None)

@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 from support.graph_rows import GROUP, day, edge, entity_row, episode_row, fact_row, stamp, version
 
 from sharedmem.graph.bitemporal.relations import Vocabulary
-from sharedmem.graph.records import BitemporalPoint, EntityRow, EpisodeRow, FactRow
-from sharedmem.graph.retrieval.question_entities import match_entities, match_partial_names, word_runs
+from sharedmem.graph.records import LATEST, OPEN, BitemporalPoint, EntityRow, EpisodeRow, FactRow
 from sharedmem.graph.retrieval.ranking import CandidatePool, RankedRecord, RankingQuery, RelationMatcher, Weights, rank
-from sharedmem.graph.retrieval.retriever import WalkOrigins, format_items
-from sharedmem.graph.timestamps import LATEST, OPEN
+from sharedmem.graph.retrieval.retriever import (
+    WalkOrigins,
+    format_items,
+    match_entities,
+    match_partial_names,
+    word_runs,
+)
 from sharedmem.graph.traversal import ShortestPaths
 from sharedmem.models import ContextItem, ContextSet
 from sharedmem.providers.chunks import count_tokens

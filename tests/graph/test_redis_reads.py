@@ -12,8 +12,7 @@ from support.redis_graph_fixtures import GROUP, NOW, write
 
 from sharedmem import Hub, InvalidError
 from sharedmem.graph.backends.redis import RedisBackend
-from sharedmem.graph.records import BitemporalPoint, RecordSearch
-from sharedmem.graph.timestamps import LATEST
+from sharedmem.graph.records import LATEST, BitemporalPoint, RecordSearch
 from sharedmem.redis.vectors import from_half, normalize, to_half
 
 any_hub, backend = redis_graph_fixtures.any_hub, redis_graph_fixtures.backend

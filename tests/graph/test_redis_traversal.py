@@ -10,8 +10,18 @@ from support.graph_rows import fact_row, stamp
 
 from sharedmem import Hub
 from sharedmem.graph.backends.redis import RedisBackend
-from sharedmem.graph.records import BitemporalPoint, CommitReceipt, CommitRequest, Edge, FactRow, LookupRequest, Version
-from sharedmem.graph.timestamps import LATEST, OPEN, UNKNOWN_START
+from sharedmem.graph.records import (
+    LATEST,
+    OPEN,
+    UNKNOWN_START,
+    BitemporalPoint,
+    CommitReceipt,
+    CommitRequest,
+    Edge,
+    FactRow,
+    LookupRequest,
+    Version,
+)
 from sharedmem.testing.fakes import fake_hub
 
 GROUP = "acme:walks"

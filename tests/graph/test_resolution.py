@@ -16,13 +16,12 @@ from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.errors import InvalidError, NotFoundError, UnavailableError
 from sharedmem.graph.extraction.protocol import Mention
 from sharedmem.graph.graph import Graph
-from sharedmem.graph.records import EntityRow, LookupResult
-from sharedmem.graph.resolution.model_judge import ModelJudge
-from sharedmem.graph.resolution.name_similarity import blocking_key, compare_names
-from sharedmem.graph.resolution.names import entity_id, normalize_name, trigrams
+from sharedmem.graph.records import EntityRow, LookupResult, to_stamp
+from sharedmem.graph.resolution.names import blocking_key, compare_names, entity_id, normalize_name, trigrams
 from sharedmem.graph.resolution.resolver import (
     SAME_MEANING,
     AmbiguousName,
+    ModelJudge,
     NameResolution,
     NameResolver,
     ResolutionInputs,
@@ -31,7 +30,6 @@ from sharedmem.graph.resolution.resolver import (
     entity_text,
     plan_resolution,
 )
-from sharedmem.graph.timestamps import to_stamp
 from sharedmem.providers.protocol import ChatMessage, Model
 from sharedmem.redis.vectors import Vector
 from sharedmem.text.analysis import document_terms

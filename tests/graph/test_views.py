@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.graph_rows import GROUP, day, edge, entity_row, episode_row, fact_row, stamp, version
 
-from sharedmem.graph.records import BitemporalPoint, Edge, Version
-from sharedmem.graph.timestamps import LATEST, UNKNOWN_START
-from sharedmem.graph.traversal import ShortestPaths, nearness_by_id, path_steps, reverse_path, shortest_common_path
-from sharedmem.graph.views import (
+from sharedmem.graph.records import (
+    LATEST,
+    UNKNOWN_START,
+    BitemporalPoint,
+    Edge,
+    Version,
     attribute_values,
     invalidated_at,
     to_entity,
@@ -20,6 +22,7 @@ from sharedmem.graph.views import (
     version_at,
     version_known,
 )
+from sharedmem.graph.traversal import ShortestPaths, nearness_by_id, path_steps, reverse_path, shortest_common_path
 
 BERLIN = fact_row(
     "f1",

@@ -14,6 +14,9 @@ from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
 from sharedmem.graph.backends.falkordb import FalkorBackend
 from sharedmem.graph.records import (
+    LATEST,
+    OPEN,
+    UNKNOWN_START,
     BitemporalPoint,
     Claim,
     CommitReceipt,
@@ -25,8 +28,8 @@ from sharedmem.graph.records import (
     KindCode,
     LookupRequest,
     Version,
+    to_stamp,
 )
-from sharedmem.graph.timestamps import LATEST, OPEN, UNKNOWN_START, to_stamp
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.redis.vectors import Vector, normalize
 from support.embedded_fixtures import need_module

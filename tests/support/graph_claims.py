@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from sharedmem.graph.bitemporal.projection import project
 from sharedmem.graph.bitemporal.relations import Vocabulary
-from sharedmem.graph.records import Claim, FactRow
-from sharedmem.graph.timestamps import OPEN
+from sharedmem.graph.records import OPEN, Claim, FactRow
 from sharedmem.models import RelationType
 
 VOCABULARY = Vocabulary(

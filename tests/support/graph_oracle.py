@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from sharedmem.graph.records import Claim
-from sharedmem.graph.timestamps import LATEST, OPEN, UNKNOWN_START
+from sharedmem.graph.records import LATEST, OPEN, UNKNOWN_START, Claim
 from support.graph_claims import SYMMETRIC, VOCABULARY, oracle_true_at
 from support.graph_rows import stamp
 from support.scripted_extractor import ScriptLine

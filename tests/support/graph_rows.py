@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import orjson
 
-from sharedmem.graph.records import Edge, EntityRow, EpisodeRow, FactRow, KindCode, Version
-from sharedmem.graph.timestamps import OPEN, to_stamp
+from sharedmem.graph.records import OPEN, Edge, EntityRow, EpisodeRow, FactRow, KindCode, Version, to_stamp
 
 DAY_0 = datetime(2026, 1, 1, tzinfo=UTC)
 GROUP = "acme:support"

@@ -12,6 +12,8 @@ from sharedmem.clock import new_id
 from sharedmem.graph.backends.redis import RedisBackend
 from sharedmem.graph.backends.redis.layout import KIND_CODES
 from sharedmem.graph.records import (
+    LATEST,
+    OPEN,
     BitemporalPoint,
     Claim,
     CommitReceipt,
@@ -22,7 +24,6 @@ from sharedmem.graph.records import (
     LookupRequest,
     Row,
 )
-from sharedmem.graph.timestamps import LATEST, OPEN
 from sharedmem.testing.fakes import fake_hub
 from support.graph_rows import episode_row, stamp
 

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from sharedmem.graph.bitemporal.intervals import PlacedClaim, Span, SpanChange, SpanHistory, intersect_spans
 from sharedmem.graph.bitemporal.relations import Places, Vocabulary
-from sharedmem.graph.records import Claim, FactRow, Version
-from sharedmem.graph.timestamps import OPEN
+from sharedmem.graph.records import OPEN, Claim, FactRow, Version
 
 MOST_EPISODES = 64
 """That a fact names as its sources."""

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Literal, NamedTuple, cast
 
 from sharedmem.errors import InvalidError, UnsupportedError
-from sharedmem.graph.timestamps import to_stamp
+from sharedmem.graph.records import to_stamp
 
 
 class DateWords(NamedTuple):

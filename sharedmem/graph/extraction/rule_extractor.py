@@ -34,9 +34,11 @@ from sharedmem.graph.extraction.rules import (
     find_aliases,
     find_names,
     find_types,
+    mask_sentence,
+    remove_placeholders,
+    split_sentences,
     stated_times,
 )
-from sharedmem.graph.extraction.tokenization import mask_sentence, remove_placeholders, split_sentences
 from sharedmem.graph.resolution.names import normalize_name
 from sharedmem.models import Episode
 

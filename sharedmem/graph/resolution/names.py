@@ -1,12 +1,30 @@
-"""Normalise and validate names, groups and ids; the entity id that follows from a name."""
+"""Normalise, validate and compare names; validate groups and ids; derive the id of an entity from its name.
+
+Two spellings are names of one entity certainly, perhaps, or not at all. People err in names in few ways: they double a
+letter or leave one out, exchange two, drop an accent, a blank or an apostrophe, and call a company now with its legal
+form and now without. Only these are taken for the same. Names that are merely alike (Anna and Anne, Boston and Bolton,
+order 1234 and order 1235) belong to different entities as often as not, and a wrong merge does more harm than one that
+is missing.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from hashlib import blake2b
+from typing import Literal, NamedTuple
 
-from sharedmem.errors import InvalidError
+from sharedmem.errors import InvalidError, UnsupportedError
+from sharedmem.text.contradictions import find_contradiction
+
+try:
+    from rapidfuzz import fuzz
+    from rapidfuzz.distance import OSA
+except ImportError:
+    _is_installed = False  # the sync API imports this module before anybody asks for a graph
+else:
+    _is_installed = True
 
 LONGEST_NAME = 200
 LONGEST_GROUP_BYTES = 256
@@ -14,7 +32,6 @@ LONGEST_ID_BYTES = 128
 _NOT_IN_GROUPS = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
 _NOT_IN_IDS = re.compile(r"[\s#\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
-_LONE_SURROGATES = re.compile(r"[\ud800-\udfff]")
 _BLANKS = re.compile(r"\s+")
 _AROUND = " \t\r\n.,;:!?\"'`()[]<>\u201c\u201d\u2018\u2019\u00ab\u00bb"
 _NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
@@ -50,7 +67,7 @@ def check_entity_name(field: str, name: str) -> str:
     """
     if not isinstance(name, str) or not normalize_name(name):
         raise InvalidError(field, name, "give a name with a letter or digit in it")
-    if _LONE_SURROGATES.search(name):
+    if _SURROGATES.search(name):
         raise InvalidError(field, "...", "it holds half a character (a lone surrogate); decode it properly")
     if len(name) > LONGEST_NAME:
         raise InvalidError(field, f"{name[:40]}...", f"keep it within {LONGEST_NAME} characters")
@@ -115,3 +132,202 @@ def trigrams(normal: str) -> list[str]:
 def _encode_trigram(run: str) -> str:
     # Shorter than any run of three that is spelled in hex: no two runs are spelled alike.
     return f"{_TRIGRAM}{run if _PLAIN_RUN.fullmatch(run) else run.encode().hex()}"
+
+
+SimilarityVerdict = Literal["same", "maybe", "other"]
+
+_SHORTEST_SQUASHED = 4
+"""Letters and digits from which names that differ in blanks and signs alone are the same; `U.S.` and `us` are not."""
+_SHORTEST_ALONE = 5
+_SHORTEST_IN_COMPANY = 3
+"""Letters of a word with a slip of the pen in it, in a name of one word or of several."""
+_LONG_ENOUGH_TO_SWAP = 7
+"""Letters; `Brian` and `Brain` are too short for it."""
+_LONG_ENOUGH_FOR_ANY = 9
+"""Letters from which any one wrong letter inside a word counts as a slip; `Boston` and `Bolton` are too short."""
+_ALIKE, _WITHIN = 80.0, 85.0
+"""Of 100: from which likeness on a judge may be asked; of the whole names, and of what one has more than the other."""
+_FAR = 0.6
+"""Below this no rule can hold any more, and nothing else is looked at."""
+
+_IS_ADDRESS = re.compile(r"[@/\\_:]")
+_NUMBERED = re.compile(r"\S*\d\S*")
+_SIGN = re.compile(r"(?<!\d)[^\w+#]+|[^\w+#]+(?!\d)")
+_WORD = re.compile(r"[^\W_]+[+#]*")
+_ROMAN = re.compile(r"[ivxlcdm]+")
+_APOSTROPHES = str.maketrans("", "", "'\u2019\u02bc`")
+_TWO_LETTERS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe", "æ": "ae", "œ": "oe"})
+_LEGAL_FORMS = {
+    **dict.fromkeys(("inc", "incorporated"), "inc"),
+    **dict.fromkeys(("corp", "corporation"), "corp"),
+    **dict.fromkeys(("ltd", "limited"), "ltd"),
+    **dict.fromkeys(("co", "company"), "co"),
+    **{form: form for form in ("llc", "gmbh", "ag", "plc", "bv", "nv", "sa", "ab", "oy", "kg", "se")},
+}
+_TITLES = {**{title: title for title in ("mr", "mrs", "ms", "dr", "prof", "sir")}, "professor": "prof", "doctor": "dr"}
+_DECISIVE_DIFFERENCES = frozenset({"numbers", "negation", "opposites"})
+
+
+def require_rapidfuzz() -> None:
+    """Refuse to compare names without the library for it; called before a graph is opened.
+
+    Raises:
+        UnsupportedError: rapidfuzz is not installed.
+    """
+    if not _is_installed:
+        raise UnsupportedError("the knowledge graph", "pip install 'sharedmem-hub[graph]'")
+
+
+class NameSimilarity(NamedTuple):
+    """How two names stand to each other."""
+
+    verdict: SimilarityVerdict
+    score: float
+    """Likeness of the letters, 0 to 1."""
+    why: str = ""
+    """One word for the log."""
+
+
+class _NameParts(NamedTuple):
+    words: tuple[str, ...]
+    core: tuple[str, ...]
+    """Without legal forms, titles and `the`."""
+    legal: frozenset[str]
+    titles: frozenset[str]
+
+
+def compare_names(a: str, b: str) -> NameSimilarity:
+    """How two normalised names stand to each other; their order does not matter.
+
+    Returns:
+        `same` for spellings of one name; `maybe` for names that somebody who knows more could tell apart; `other` for
+        all else, among it whatever has other numbers or is an id or an address. About 20 microseconds.
+    """
+    if a == b:
+        return NameSimilarity("same", 1.0, "equal")
+    score = round(fuzz.ratio(a, b) / 100, 3)
+    is_far = score < _FAR and fuzz.token_set_ratio(a, b) < _WITHIN
+    if is_far or _IS_ADDRESS.search(a) or _IS_ADDRESS.search(b):
+        return NameSimilarity("other", score)
+    if not _squashed(a).isdisjoint(_squashed(b)):
+        return NameSimilarity("same", score, "spelling")
+    if _NUMBERED.findall(a) != _NUMBERED.findall(b) or find_contradiction(a, b) in _DECISIVE_DIFFERENCES:
+        return NameSimilarity("other", score)
+    return _by_words(a, b, score)
+
+
+def blocking_key(name: str) -> str:
+    """What all names share that `compare_names` takes for the same as this one, among others: first and last letter."""
+    after, comma, before = name.partition(",")
+    letters = "".join(_split_name(f"{before} {after}" if comma else name).core) or name
+    return letters[0] + letters[-1]
+
+
+def shares_word(a: str, b: str) -> bool:
+    """Whether two normalised names have a word of at least four letters in common, legal forms and titles aside."""
+    return any(len(word) >= _SHORTEST_SQUASHED for word in {*_split_name(a).core} & {*_split_name(b).core})
+
+
+def may_be_near(a: str, b: str) -> bool:
+    """Whether it is worth the trouble to compare two names, told by the beginnings of their ids."""
+    return not a or not b or max(fuzz.ratio(a, b), fuzz.token_set_ratio(a, b)) >= _WITHIN - 10
+
+
+def _by_words(a: str, b: str, score: float) -> NameSimilarity:
+    mine, yours = _split_name(a), _split_name(b)
+    if _contradict(mine.legal, yours.legal) or _contradict(mine.titles, yours.titles):
+        return NameSimilarity("maybe", score) if mine.core == yours.core else NameSimilarity("other", score)
+    if _same_core(mine, yours):
+        return NameSimilarity("same", score, "form")
+    if ("," in a) != ("," in b) and sorted(mine.core) == sorted(yours.core):
+        return NameSimilarity("same", score, "order")
+    slip = _typo_in_words(mine.core, yours.core)
+    if slip == "same":
+        return NameSimilarity("same", score, "typo")
+    is_near = (
+        slip == "maybe"
+        or _abbreviates(mine.core, yours.core)
+        or 100 * score >= _ALIKE
+        or fuzz.token_set_ratio(a, b) >= _WITHIN
+    )
+    return NameSimilarity("maybe" if is_near else "other", score)
+
+
+def _contradict(mine: frozenset[str], yours: frozenset[str]) -> bool:
+    return bool(mine and yours) and mine != yours
+
+
+def _same_core(mine: _NameParts, yours: _NameParts) -> bool:
+    """Whether only a legal form, a title or `the` is there more; a single name has no title to lose."""
+    if mine.core != yours.core or len("".join(mine.core)) < _SHORTEST_SQUASHED:
+        return False
+    return mine.titles == yours.titles or len(mine.core) > 1
+
+
+@lru_cache(maxsize=16_384)
+def _squashed(name: str) -> frozenset[str]:
+    """Letters and digits of a name, without accents or with those spelled as two letters; of short names nothing.
+
+    What stands between two digits stays: 1.2 is not 12.
+    """
+    bare = _SIGN.sub("", name.translate(_APOSTROPHES))
+    spelled = {_without_accents(bare), _without_accents(bare.translate(_TWO_LETTERS))}
+    return frozenset(each for each in spelled if len(each) >= _SHORTEST_SQUASHED)
+
+
+def _without_accents(name: str) -> str:
+    # Marks of scripts that cannot be read without them stay.
+    letters = unicodedata.normalize("NFKD", name)
+    return "".join(letter for letter in letters if not "\u0300" <= letter <= "\u036f")
+
+
+@lru_cache(maxsize=16_384)
+def _split_name(name: str) -> _NameParts:
+    words = tuple(_WORD.findall(_without_accents(name.translate(_APOSTROPHES))))
+    core = list(words)
+    titles, legal = set(), set()
+    while len(core) > 1 and core[0] in {"the", *_TITLES}:
+        titles.update({_TITLES.get(core.pop(0), "")} - {""})
+    while len(core) > 1 and core[-1] in _LEGAL_FORMS:
+        legal.add(_LEGAL_FORMS[core.pop()])
+    return _NameParts(words, tuple(core), frozenset(legal), frozenset(titles))
+
+
+def _abbreviates(mine: tuple[str, ...], yours: tuple[str, ...]) -> bool:
+    """Whether the words that differ are initials of each other, and some are whole: `J. Smith` and `John Smith`."""
+    pairs = list(zip(mine, yours, strict=False)) if len(mine) == len(yours) else []
+    unlike = [(a, b) for a, b in pairs if a != b]
+    return 0 < len(unlike) < len(pairs) and all(a[0] == b[0] and 1 in (len(a), len(b)) for a, b in unlike)
+
+
+def _typo_in_words(mine: tuple[str, ...], yours: tuple[str, ...]) -> SimilarityVerdict:
+    """What is to be thought of two names that differ in one word."""
+    if len(mine) != len(yours):
+        return "other"
+    unlike = [(a, b) for a, b in zip(mine, yours, strict=True) if a != b]
+    if len(unlike) != 1:
+        return "other"
+    return _typo(*unlike[0], shortest=_SHORTEST_ALONE if len(mine) == 1 else _SHORTEST_IN_COMPANY)
+
+
+def _typo(a: str, b: str, *, shortest: int) -> SimilarityVerdict:
+    if OSA.distance(a, b, score_cutoff=1) != 1:
+        return "other"
+    # The first letter is seldom wrong, and the last one tells Mario from Maria.
+    if a[0] != b[0] or a[-1] != b[-1] or (_ROMAN.fullmatch(a) and _ROMAN.fullmatch(b)):
+        return "other"
+    short, long = sorted((a, b), key=len)
+    if len(short) >= shortest and _is_common_typo(short, long):
+        return "same"
+    return "same" if len(long) >= _LONG_ENOUGH_FOR_ANY else "maybe"
+
+
+def _is_common_typo(short: str, long: str) -> bool:
+    """Whether it is a slip that people often make, where one letter of two words differs."""
+    place = next((place for place, (x, y) in enumerate(zip(short, long, strict=False)) if x != y), len(short))
+    fresh = long[place]
+    if len(short) < len(long):
+        return fresh == long[place - 1] or (fresh == "h" and long[place - 1] in "aeot")
+    if short[place + 1 :] == long[place + 1 :]:
+        return {short[place], fresh} == {"s", "z"} and len(short) > _SHORTEST_ALONE
+    return len(short) >= _LONG_ENOUGH_TO_SWAP

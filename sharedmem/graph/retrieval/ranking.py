@@ -12,9 +12,16 @@ from typing import Any, NamedTuple
 import orjson
 
 from sharedmem.graph.bitemporal.relations import Vocabulary
-from sharedmem.graph.records import BitemporalPoint, EntityRow, EpisodeRow, FactRow, Version
-from sharedmem.graph.timestamps import UNKNOWN_START
-from sharedmem.graph.views import version_at, version_known
+from sharedmem.graph.records import (
+    UNKNOWN_START,
+    BitemporalPoint,
+    EntityRow,
+    EpisodeRow,
+    FactRow,
+    Version,
+    version_at,
+    version_known,
+)
 from sharedmem.models import GraphKind
 from sharedmem.text.analysis import query_terms
 

@@ -35,8 +35,8 @@ from sharedmem.graph.records import (
     RecordSearch,
     StaleGroup,
     WalkResult,
+    to_stamp,
 )
-from sharedmem.graph.timestamps import to_stamp
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import GraphStats
 from sharedmem.redis.scripts.graphs import GraphScripts

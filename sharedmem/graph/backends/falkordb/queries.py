@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sharedmem.graph.records import KindCode
-from sharedmem.graph.timestamps import OPEN
+from sharedmem.graph.records import OPEN, KindCode
 
 EPISODES: dict[KindCode, str] = {"e": "Episode", "s": "Summary", "m": "Statement"}
 FACTS: dict[KindCode, str] = {"f": "FACT", "p": "PAST"}

@@ -12,9 +12,19 @@ from typing import Any
 import orjson
 
 from sharedmem.graph.backends.falkordb.queries import EPISODES, FACTS
-from sharedmem.graph.records import Claim, CommitRequest, EntityRow, EpisodeRow, FactRow, KindCode, Row, Version
+from sharedmem.graph.records import (
+    Claim,
+    CommitRequest,
+    EntityRow,
+    EpisodeRow,
+    FactRow,
+    KindCode,
+    Row,
+    Version,
+    ascending_text,
+    to_stamp,
+)
 from sharedmem.graph.resolution.names import trigrams
-from sharedmem.graph.timestamps import ascending_text, to_stamp
 from sharedmem.models import EntityMerge
 from sharedmem.redis.vectors import Vector, from_half
 from sharedmem.text.analysis import document_terms

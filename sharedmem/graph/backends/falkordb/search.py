@@ -14,8 +14,7 @@ import numpy as np
 from sharedmem.errors import InvalidError
 from sharedmem.graph.backends.falkordb import queries
 from sharedmem.graph.backends.falkordb.rows import any_word_query, index_words, session_property, vector_text
-from sharedmem.graph.records import KindCode, RecordHits, RecordSearch, ScoredRecord
-from sharedmem.graph.timestamps import LATEST, UNKNOWN_START
+from sharedmem.graph.records import LATEST, UNKNOWN_START, KindCode, RecordHits, RecordSearch, ScoredRecord
 from sharedmem.search.scoring import inverse_document_frequency, term_score
 
 _POOL = 4

@@ -10,9 +10,21 @@ from typing import Any, NamedTuple
 import orjson
 
 from sharedmem.errors import SharedMemoryError
-from sharedmem.graph.records import GRAPH, Claim, Edge, EntityRow, EpisodeRow, FactRow, Row, Version
+from sharedmem.graph.records import (
+    GRAPH,
+    OPEN,
+    UNKNOWN_START,
+    Claim,
+    Edge,
+    EntityRow,
+    EpisodeRow,
+    FactRow,
+    Row,
+    Version,
+    ascending_text,
+    descending_text,
+)
 from sharedmem.graph.resolution.names import encode_group, trigrams
-from sharedmem.graph.timestamps import OPEN, UNKNOWN_START, ascending_text, descending_text
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes
 from sharedmem.redis.errors import public_key_error

@@ -36,9 +36,11 @@ from sharedmem.graph.records import (
     Row,
     ScoredRecord,
     WalkResult,
+    ascending_text,
+    descending_text,
+    to_stamp,
 )
 from sharedmem.graph.resolution.names import encode_group
-from sharedmem.graph.timestamps import ascending_text, descending_text, to_stamp
 from sharedmem.models import GraphStats
 from sharedmem.redis.replies import Command, Reply, ServerError
 from sharedmem.redis.scripts.graphs import GraphLookKeys, WalkOptions

@@ -36,11 +36,11 @@ from sharedmem.graph.records import (
     LookupRequest,
     Row,
     StaleGroup,
+    to_stamp,
     written_rows,
 )
 from sharedmem.graph.resolution.names import encode_group
 from sharedmem.graph.resolution.resolver import entity_text
-from sharedmem.graph.timestamps import to_stamp
 from sharedmem.index_maintenance import IndexPromoter, RecordReindexer
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.redis.durability import UnsettledError
