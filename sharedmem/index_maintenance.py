@@ -1,12 +1,12 @@
-"""Maintenance of search indexes: promote namespaces that grow, make vectors anew for another embedder."""
+"""Maintenance of search indexes: promote namespaces that grow, and embed records again for another embedder."""
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
 
+from sharedmem.context import ServerContext
 from sharedmem.errors import SharedMemoryError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import IndexStatus
@@ -154,56 +154,67 @@ class _UnembeddedRecord(NamedTuple):
     text: str
 
 
-class RecordReindexer(ABC):
-    """The records of one family that are searched in one index, before and after it is built anew.
+class VectorSource(NamedTuple):
+    """What the vectors of one family are made of, and the script that writes them."""
+
+    text: Callable[[str, bytes], str]
+    """Return the text to embed, of a record's id and body; empty where another client has written."""
+    write: Callable[[ServerContext, str, Sequence[bytes], Sequence[Argument]], Awaitable[object]]
+    """Write vectors: context, namespace, keys (of the records, then of the log), and (id, version, vector) of each."""
+    prepare: Callable[[KnowledgeContext, str], Awaitable[object]] | None = None
+    """Called with each namespace before its records are embedded."""
+
+
+class Reindexer(Protocol):
+    """The records of one family that share one index, before and after it is rebuilt."""
+
+    async def forget(self) -> None:
+        """Delete the vectors that do not fit the embedder, before the index is rebuilt."""
+
+    async def embed(self, progress: IndexProgress | None) -> None:
+        """Embed the records without a vector, after the index was rebuilt; repeat it to go on."""
+
+
+class RecordReindexer:
+    """The records of one family that share one index, before and after it is rebuilt.
 
     Args:
         context: what the hub shares with its stores.
         index: of the family.
         namespace: whose index; None for the one that small namespaces share.
+        vectors: what the vectors are made of.
     """
 
-    def __init__(self, context: KnowledgeContext, index: Index, namespace: str | None) -> None:
+    def __init__(self, context: KnowledgeContext, index: Index, namespace: str | None, vectors: VectorSource) -> None:
         self._context = context
         self._family = index.family.name
-        self._searched = IndexedRecords(context, index, namespace)
+        self._records = IndexedRecords(context, index, namespace)
+        self._vectors = vectors
         self._namespaces: list[str] = []
 
-    @abstractmethod
-    def _text(self, id_: str, body: bytes) -> str:
-        """What the vector of a record is made of; nothing where another client has written."""
-
-    @abstractmethod
-    async def _give(self, namespace: str, keys: Sequence[bytes], vectors: Sequence[Argument]) -> None:
-        """Write vectors down.
-
-        Args:
-            namespace: whose.
-            keys: of the records, and that of the log.
-            vectors: id, version and vector of each.
-        """
-
     async def forget(self) -> None:
-        """Take away the vectors that do not fit; words find these records meanwhile, where they have any."""
+        """Delete the vectors that do not fit; a search finds these records by their words meanwhile."""
+        self._namespaces, every = await self._records.begin()
         if self._context.embedder is None:
             return
-        self._namespaces, every = await self._searched.begin()
         for namespace in self._namespaces:
-            async for ids in self._searched.pages(namespace):
-                chosen = await self._searched.with_unusable_vectors(namespace, ids, every=every)
+            async for ids in self._records.pages(namespace):
+                chosen = await self._records.with_unusable_vectors(namespace, ids, every=every)
                 await asyncio.gather(*(self._context.client.call("HDEL", key, "vector") for _, key in chosen))
 
     async def embed(self, progress: IndexProgress | None) -> None:
-        """Give all that have none their vectors; may be called again to go on.
+        """Embed all records without a vector; repeat it to go on.
 
         Raises:
-            UnavailableError, LimitedError, ConfigError: the provider does not.
+            UnavailableError, LimitedError, ConfigError: the server or the provider fails.
         """
         for namespace in self._namespaces:
+            if self._vectors.prepare is not None:
+                await self._vectors.prepare(self._context, namespace)
             embedder = self._context.embedder_of(namespace)
             log = self._context.keyspace.record_log(self._family, namespace)
             total, done = await self._context.client.call("ZCARD", log), 0
-            pages = [page async for page in self._searched.pages(namespace)] if embedder is not None else []
+            pages = [page async for page in self._records.pages(namespace)] if embedder is not None else []
             for ids in pages:
                 if embedder is not None:
                     await self._embed(namespace, embedder, await self._unembedded(namespace, ids))
@@ -218,11 +229,11 @@ class RecordReindexer(ABC):
         for id_, key, reply in zip(ids, keys, replies, strict=True):
             body, version, vector = reply if isinstance(reply, list) else (None, None, None)
             if isinstance(body, bytes) and isinstance(version, bytes) and vector is None:
-                found.append(_UnembeddedRecord(id_, key, version, self._text(id_, body)))
+                found.append(_UnembeddedRecord(id_, key, version, self._vectors.text(id_, body)))
         return found
 
-    async def _embed(self, namespace: str, embedder: Embedder, bare: list[_UnembeddedRecord]) -> None:
-        wanted = [one for one in bare if one.text]
+    async def _embed(self, namespace: str, embedder: Embedder, records: list[_UnembeddedRecord]) -> None:
+        wanted = [one for one in records if one.text]
         if not wanted:
             return
         embeddings = await embedder.embed([one.text for one in wanted])
@@ -233,4 +244,4 @@ class RecordReindexer(ABC):
         for one, vector in given:
             words += (one.id, one.version, to_half(vector))
         log = self._context.keyspace.record_log(self._family, namespace)
-        await self._give(namespace, [*(one.key for one, _ in given), log], words)
+        await self._vectors.write(self._context, namespace, [*(one.key for one, _ in given), log], words)

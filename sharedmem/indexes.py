@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from sharedmem.errors import ConfigError, InvalidError
-from sharedmem.graph.backends.redis.writer import ReembeddedGraphs
-from sharedmem.index_maintenance import RecordReindexer
+from sharedmem.graph.backends.redis.writer import GRAPH_VECTORS
+from sharedmem.graph.records import GRAPH
+from sharedmem.index_maintenance import RecordReindexer, Reindexer, VectorSource
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.embedding_queue import MemoryReindexer
 from sharedmem.memory.repository import unreadable_memories
@@ -15,24 +16,21 @@ from sharedmem.redis.keys import check_name
 from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.search.protocol import Index, IndexProgress
 
-ReindexerFactory = Callable[[KnowledgeContext, str | None], RecordReindexer]
-"""What makes vectors anew: of what the hub lends, and whose index (None: the shared one)."""
-
 
 class Indexes(ProcessBound):
     """Every index of a hub: of memories, of the semantic cache, of knowledge graphs and of synthesised notes.
 
     Args:
         context: what the hub shares with its stores.
-        others: by family, whose vectors can be made anew besides those of memories and graphs, and how.
+        vectors: what vectors are made of, by family, besides those of memories and graphs.
     """
 
-    def __init__(self, context: KnowledgeContext, others: Mapping[str, ReindexerFactory] | None = None) -> None:
+    def __init__(self, context: KnowledgeContext, vectors: Mapping[str, VectorSource] | None = None) -> None:
         self._context = context
         self._indexes = {
             index.family.name: index for index in (context.memories, context.answers, context.graphs, context.notes)
         }
-        self._others = dict(others or {})
+        self._vectors = {GRAPH: GRAPH_VECTORS, **(vectors or {})}
 
     async def all(self) -> list[IndexStatus]:
         """Every index with its documents, failures and problems. A few round trips.
@@ -97,21 +95,19 @@ class Indexes(ProcessBound):
         """
         checked = None if namespace is None else check_name("namespace", namespace)
         index = self._of(family)
-        searched = self._searched_in(index, checked)
-        if searched is not None:
-            await searched.forget()
+        reindexer = self._reindexer(index, checked)
+        if reindexer is not None:
+            await reindexer.forget()
         await index.rebuild(checked, progress=progress)
-        if searched is not None:
-            await searched.embed(progress)
+        if reindexer is not None:
+            await reindexer.embed(progress)
 
-    def _searched_in(self, index: Index, namespace: str | None) -> MemoryReindexer | RecordReindexer | None:
-        """Whose vectors can be made anew; answers of the semantic cache expire, and are not worth it."""
+    def _reindexer(self, index: Index, namespace: str | None) -> Reindexer | None:
+        """Return what embeds the records again; None for answers of the semantic cache, which expire soon enough."""
         if index is self._context.memories:
             return MemoryReindexer(self._context, namespace)
-        if index is self._context.graphs:
-            return ReembeddedGraphs(self._context, namespace)
-        other = self._others.get(index.family.name)
-        return other(self._context, namespace) if other is not None else None
+        vectors = self._vectors.get(index.family.name)
+        return None if vectors is None else RecordReindexer(self._context, index, namespace, vectors)
 
     def _of(self, family: str) -> Index:
         if family not in self._indexes:

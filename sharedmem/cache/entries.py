@@ -13,13 +13,15 @@ from typing import NamedTuple
 import orjson
 
 from sharedmem.errors import InvalidError
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.codec import decode_member
 from sharedmem.redis.replies import Reply
 from sharedmem.search.filters import Every, Tagged
-from sharedmem.search.protocol import RecordFamily
 from sharedmem.search.tags import join_tags, split_tags
 
 CACHE = "cache"
+CACHE_RECORDS = RecordFamily(CACHE, ("ns", "scope", "tags"), ())
+"""Answers, as an index finds them; the durable store does not keep them."""
 LONGEST_EMBEDDED = 32_768
 """Characters of the longest prompt that is compared by meaning; a longer one is found by its exact text alone."""
 MOST_TAGS = 64
@@ -27,11 +29,6 @@ FIELDS = ("prompt", "response", "version", "facts", "tags")
 """What is read of an answer, in the order that `read_answer` takes it."""
 _LONGEST_NAME_BYTES = 1024
 _DIGEST_BYTES = 16
-
-
-def cache_family(model: str, dimension: int) -> RecordFamily:
-    """How answers are found, with the vectors of an embedder."""
-    return RecordFamily(CACHE, ("ns", "scope", "tags"), (), model, dimension)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import orjson
 
@@ -19,8 +19,14 @@ from sharedmem.durable.loss_detection import DataLossGuard
 from sharedmem.durable.outbox.relay import OutboxRelay, RelayLimits
 from sharedmem.durable.outbox.stream import parse_records
 from sharedmem.durable.protocol import Durable
-from sharedmem.durable.record_recovery import RECOVERED_MARK, NamespaceRecovery, RecordFamilyRestorer, RecordRecovery
+from sharedmem.durable.record_recovery import (
+    RECOVERED_MARK,
+    NamespaceRecovery,
+    RecordKeyRestorer,
+    RecordRecovery,
+)
 from sharedmem.models import DurableRecord
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.durability import LOG_MODE, RULE_MODES, DurabilityModes, KeyRestorer
 from sharedmem.redis.keys import Target, is_lasting_record
@@ -43,8 +49,8 @@ class DurableTier:
         server: the server in front of it.
         opened: the store that keeps the documents.
         kind_of: the kind that the rules give an absolute key.
-        logs: how logs lie in Redis, by the scope of their keys: sessions of decisions, memories, graphs, notes.
-        readers: how the records come back that come back all together.
+        logs: restores logs, by the scope of their keys, such as `$plan` for sessions of decisions.
+        families: records, which are restored all together.
     """
 
     def __init__(
@@ -54,13 +60,14 @@ class DurableTier:
         *,
         kind_of: Callable[[str], Kind | None],
         logs: Mapping[str, KeyRestorer],
-        readers: Collection[RecordFamilyRestorer[Any]],
+        families: Collection[RecordFamily],
     ) -> None:
         self.store, self._id = opened
         self._client, self._keyspace, self._clock = server.client, server.keyspace, server.clock
         self._limit = server.settings.durable_queue_length
         self._through = _write_through_letters(server.settings)
-        imagers = {LOG_MODE: LogRestorer(logs)}
+        records = {f"${family.name}": RecordKeyRestorer(server.keyspace, family) for family in families}
+        imagers = {LOG_MODE: LogRestorer({**logs, **records})}
         context = server.extended(DurableContext, scripts=DurableScripts(server.executor), durable=self.store)
         cache_ms = server.settings.knowledge_cache_s * 1000
         self.drainer = OutboxRelay(
@@ -75,7 +82,7 @@ class DurableTier:
             context, imagers=imagers, drain=self.drainer.drain, join=self.join, times=LoadTimes(cache_ms=cache_ms)
         )
         self._gatherer = RecordRecovery(
-            context, RecordRestoreScripts(server.executor), readers, drain=self.drainer.drain, join=self.join
+            context, RecordRestoreScripts(server.executor), families, drain=self.drainer.drain, join=self.join
         )
         inspector = Inspector(
             context,

@@ -15,7 +15,6 @@ import orjson
 
 from sharedmem.errors import InternalError, InvalidError
 from sharedmem.models import Entity, Episode, Fact, GraphKind
-from sharedmem.search.protocol import RecordFamily
 
 UNKNOWN_START = 0
 """Before every moment: since when something holds is not known."""
@@ -65,18 +64,6 @@ def descending_text(stamp: int) -> str:
 
 
 GRAPH = "graph"
-TAGS = ("ns", "shelf", "session")
-NUMBERS = ("at",)
-"""`at`: milliseconds since 1970 of the start of a fact, or of when an episode occurred."""
-_EF_CONSTRUCTION = 100
-"""An episode brings some seven vectors. With 100 instead of 200 each costs half as much, and of the 50 nearest 99.5 in
-100 are still found."""
-
-
-def graph_family(model: str, dimension: int) -> RecordFamily:
-    """How episodes, entities and facts are found, with the vectors of an embedder."""
-    return RecordFamily(GRAPH, TAGS, NUMBERS, model, dimension, care=_EF_CONSTRUCTION)
-
 
 KindCode = Literal["e", "s", "m", "n", "f", "p"]
 """Kinds of record as a search tells them apart: episode, summary, statement, entity, fact known to be true, past fact.

@@ -19,7 +19,6 @@ from sharedmem.models import Powers
 from sharedmem.redis.address import parse_address
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import POWER_COMMANDS, open_client, parse_powers
-from sharedmem.redis.durability import KeyRestorer
 from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.lifetimes import Lifetimes
@@ -36,7 +35,8 @@ if TYPE_CHECKING:
     from sharedmem.durable.tier import DurableTier
     from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.providers.protocol import Embedder, LanguageModel
-    from sharedmem.search.protocol import Index, RecordFamily
+    from sharedmem.record_family import RecordFamily
+    from sharedmem.search.protocol import Index
 
 
 class OpenDeadline:
@@ -279,16 +279,17 @@ def _build_open_hub(
 def _build_tier(server: ServerContext, opened: OpenedStore, lifetimes: Lifetimes) -> DurableTier:
     from sharedmem.decisions.recovery import SessionRestorer  # noqa: PLC0415  # only a durable tier restores
     from sharedmem.durable.tier import DurableTier  # noqa: PLC0415
-    from sharedmem.graph.recovery import GraphRestorer  # noqa: PLC0415
-    from sharedmem.memory.recovery import MemoryRestorer  # noqa: PLC0415
-    from sharedmem.synthesis.recovery import NoteRestorer  # noqa: PLC0415
+    from sharedmem.graph.record_family import GRAPH_RECORDS  # noqa: PLC0415
+    from sharedmem.memory.record_family import MEMORY_RECORDS  # noqa: PLC0415
+    from sharedmem.synthesis.record_family import NOTE_RECORDS  # noqa: PLC0415
 
-    memories = MemoryRestorer(server.keyspace, embeds=server.settings.embedder != "none")
-    graphs = GraphRestorer(server.keyspace, server.client, server.clock)
-    notes = NoteRestorer(server.keyspace)
-    sessions = SessionRestorer(server.keyspace)
-    logs: dict[str, KeyRestorer] = {"$plan": sessions, "$memory": memories, "$graph": graphs, "$note": notes}
-    return DurableTier(server, opened, kind_of=lifetimes.rule, logs=logs, readers=(memories, graphs, notes))
+    return DurableTier(
+        server,
+        opened,
+        kind_of=lifetimes.rule,
+        logs={"$plan": SessionRestorer(server.keyspace)},
+        families=(MEMORY_RECORDS, GRAPH_RECORDS, NOTE_RECORDS),
+    )
 
 
 def _build_wait_notifier(server: ServerContext, listener: PubSubHub, *, on_cluster: bool) -> WaitNotifier:
@@ -371,13 +372,13 @@ def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: Lang
     Raises:
         UnsupportedError: the settings name a provider that is not installed.
     """
-    from sharedmem.cache import cache_family  # noqa: PLC0415  # see above
-    from sharedmem.graph.records import graph_family  # noqa: PLC0415
+    from sharedmem.cache import CACHE_RECORDS  # noqa: PLC0415  # see above
+    from sharedmem.graph.record_family import GRAPH_RECORDS  # noqa: PLC0415
     from sharedmem.knowledge_context import KnowledgeContext  # noqa: PLC0415
-    from sharedmem.memory.base import memory_family  # noqa: PLC0415
+    from sharedmem.memory.record_family import MEMORY_RECORDS  # noqa: PLC0415
     from sharedmem.memory.repository import MemoryRepository  # noqa: PLC0415
     from sharedmem.providers.factory import open_embedder, open_model, with_cache  # noqa: PLC0415
-    from sharedmem.synthesis.note_repository.index import note_family  # noqa: PLC0415
+    from sharedmem.synthesis.record_family import NOTE_RECORDS  # noqa: PLC0415
 
     base = hub.context
     settings, clock, counters = base.settings, base.clock, base.counters
@@ -386,10 +387,10 @@ def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: Lang
     name, dimension = (chosen.name, chosen.dimension) if chosen else ("", 0)
     context = base.extended(
         KnowledgeContext,
-        memories=_build_index(hub, memory_family(name, dimension)),
-        answers=_build_index(hub, cache_family(name, dimension)),
-        graphs=_build_index(hub, graph_family(name, dimension)),
-        notes=_build_index(hub, note_family(name, dimension)),
+        memories=_build_index(hub, MEMORY_RECORDS.with_vectors(name, dimension)),
+        answers=_build_index(hub, CACHE_RECORDS.with_vectors(name, dimension)),
+        graphs=_build_index(hub, GRAPH_RECORDS.with_vectors(name, dimension)),
+        notes=_build_index(hub, NOTE_RECORDS.with_vectors(name, dimension)),
         embedder=chosen,
         model=model or open_model(settings, clock, counters),
         memory_tier=base.tier if settings.memory_durability else None,

@@ -167,9 +167,9 @@ class Hub(ProcessBound):
             UnsupportedError: the settings name an embedder that is not installed.
         """
         from sharedmem.indexes import Indexes  # noqa: PLC0415  # loads what only memory needs
-        from sharedmem.synthesis.note_repository.index import NoteReindexer  # noqa: PLC0415
+        from sharedmem.synthesis.note_repository.index import NOTE_VECTORS  # noqa: PLC0415
 
-        return Indexes(self._knowledge_context(), others={"note": NoteReindexer})
+        return Indexes(self._knowledge_context(), {"note": NOTE_VECTORS})
 
     async def health(self) -> Health:
         """Ask the server how it is. Two round trips.

@@ -1,4 +1,4 @@
-"""The memory record family, and the base of every part of semantic memory: access rights and scope."""
+"""The base of every part of semantic memory: access rights and scope."""
 
 from __future__ import annotations
 
@@ -14,34 +14,11 @@ from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.redis.scope import Need, Scope
 from sharedmem.runtime import Counters
 from sharedmem.runtime.process_bound import ProcessBound
-from sharedmem.search.protocol import RecordFamily
 
 T = TypeVar("T")
 MEMORY = "memory"
-TAGS = (
-    "ns",
-    "user",
-    "agent",
-    "thread",
-    "run",
-    "category",
-    "importance",
-    "type",
-    "entity",
-    "source",
-    "tags",
-    "collections",
-    "meta",
-)
-NUMBERS = ("at",)
-"""`at`: milliseconds since 1970 of the item's timestamp."""
 SCOPE_FIELDS = ("user_id", "agent_id", "thread_id", "run_id")
 LONGEST_THREAD_BYTES = 256
-
-
-def memory_family(model: str, dimension: int) -> RecordFamily:
-    """How memories are found, with the vectors of an embedder."""
-    return RecordFamily(MEMORY, TAGS, NUMBERS, model, dimension)
 
 
 class MemoryBase(ProcessBound):

@@ -15,8 +15,8 @@ import orjson
 from sharedmem.clock import from_microseconds
 from sharedmem.memory.ranking import indexed_text, ranking_features
 from sharedmem.models import DurableRecord, MemoryItem, MemoryMessage, MemoryVersion
-from sharedmem.redis.durability import RestoredMemory
 from sharedmem.redis.replies import Argument
+from sharedmem.redis.scripts.durable import RestoredMemory
 from sharedmem.redis.vectors import from_half
 from sharedmem.search.tags import encode_tag, join_tags
 from sharedmem.text.analysis import indexed_terms
@@ -223,13 +223,12 @@ def decode_embedding(text: str | None) -> bytes | None:
     return b64decode(text) if text else None
 
 
-def decode_durable_record(id_: str, record: DurableRecord, *, embeds: bool) -> RestoredMemory:
+def decode_durable_record(id_: str, record: DurableRecord) -> RestoredMemory:
     """What the script takes that brings a memory back.
 
     Args:
         id_: its id.
         record: its document, which is no tombstone.
-        embeds: whether a vector that is missing is to be made.
 
     Raises:
         ValueError, LookupError, TypeError: it cannot be read.
@@ -261,7 +260,7 @@ def decode_durable_record(id_: str, record: DurableRecord, *, embeds: bool) -> R
         thread=item.thread_id,
         author=item.author or "",
         facts=facts,
-        waits=int(vector is None and embeds),
+        waits=int(vector is None),
         expires=record.expires,
         fields=tuple(part for pair in hashed.items() for part in pair),
     )

@@ -175,24 +175,6 @@ class RedisPart(NamedTuple):
     """Whether there may be more in it of which the documents say nothing."""
 
 
-class RestoredMemory(NamedTuple):
-    """A memory as the script takes it that brings it back (`lua/memory_restore.lua`)."""
-
-    id: str
-    version: int
-    turn: int
-    digest: str
-    thread: str
-    author: str
-    facts: bytes
-    waits: int
-    """1 if its vector is to be made anew."""
-    expires: int
-    """Milliseconds since 1970; 0 for never."""
-    fields: tuple[Argument, ...]
-    """Of its hash, each with its value behind it; none when it has been deleted."""
-
-
 class KeyRestorer(Protocol):
     """Knows how the documents of one kind of key lie in Redis."""
 

@@ -18,28 +18,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from sharedmem.models import IndexStatus
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.vectors import Vector
 from sharedmem.search.filters import ALL, Every
 
 SEPARATOR = "\x1f"
 """Stands between the values of a tag field."""
-
-
-@dataclass(frozen=True)
-class RecordFamily:
-    """One kind of record, and how it is found."""
-
-    name: str
-    """Part of its keys: `memory`, `cache`."""
-    tags: tuple[str, ...]
-    numbers: tuple[str, ...]
-    model: str
-    """Name of the embedder whose vectors it holds; empty without vectors."""
-    dimension: int
-    """Numbers of a vector; 0 without vectors."""
-    schema_version: int = 1
-    care: int = 200
-    """How many neighbours an approximate index looks at to find a place for a new vector (EF_CONSTRUCTION)."""
 
 
 @dataclass(frozen=True)

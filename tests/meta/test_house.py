@@ -28,6 +28,7 @@ LAYERS = (
     ("redis", "embedded"),
     ("blobs",),
     ("context",),
+    ("record_family",),
     ("data", "coordination", "search", "providers", "durable"),
     ("archive", "decisions", "episodes", "knowledge_context"),
     ("index_maintenance",),

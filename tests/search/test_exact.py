@@ -10,12 +10,13 @@ import pytest
 
 from sharedmem import Hub, Settings, UnavailableError
 from sharedmem.clock import SystemClock, new_id
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.search.exact import ExactIndex
 from sharedmem.search.exact import index as exact_index
 from sharedmem.search.filters import ALL, Every, Tagged
-from sharedmem.search.protocol import IndexQuery, RecordFamily
+from sharedmem.search.protocol import IndexQuery
 from sharedmem.testing import ManualClock
 from sharedmem.testing.fakes import connect_to_fake
 from sharedmem.testing.index_suite import IndexedNamespace, IndexSuite

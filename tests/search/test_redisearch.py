@@ -15,13 +15,14 @@ from support import embedded_fixtures
 from sharedmem import ConfigError, Settings, UnavailableError
 from sharedmem.clock import SystemClock, new_id
 from sharedmem.embedded.server import EmbeddedServer
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.address import parse_address
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import open_client
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.vectors import Vector, normalize, to_half
 from sharedmem.search.filters import ALL, Every, Tagged
-from sharedmem.search.protocol import IndexQuery, RecordFamily
+from sharedmem.search.protocol import IndexQuery
 from sharedmem.search.redisearch import RediSearchIndex, queries
 from sharedmem.search.redisearch.queries import near_hits
 from sharedmem.testing.index_suite import IndexedNamespace, IndexSuite

@@ -74,7 +74,7 @@ class OutboxHarness:
             background=self.background,
             counters=self.counters,
             clock=clock,
-            settings=Settings(),
+            settings=Settings(embedder="none"),
             scripts=self.keeping,
             durable=durable,
         )

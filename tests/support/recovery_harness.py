@@ -14,7 +14,7 @@ from sharedmem.durable.outbox.relay import RelayLimits
 from sharedmem.durable.protocol import Durable
 from sharedmem.durable.record_recovery import NamespaceRecovery, RecordRecovery
 from sharedmem.hub.composition import Connect
-from sharedmem.memory.recovery import MemoryRestorer
+from sharedmem.memory.record_family import MEMORY_RECORDS
 from sharedmem.models import DurableRecord, Put
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.client import RedisClient
@@ -58,7 +58,7 @@ class RecoveryHarness(OutboxHarness):
         gatherer = RecordRecovery(
             self.shores,
             RecordRestoreScripts(self.sender),
-            (MemoryRestorer(self.keyspace, embeds=False),),
+            (MEMORY_RECORDS,),
             drain=self.let_drain,
             join=self.join,
         )

@@ -12,11 +12,11 @@ from support.topologies import RedisCluster, redis_cluster
 from sharedmem import Settings
 from sharedmem.clock import SystemClock, new_id
 from sharedmem.embedded.binaries import find_server
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.address import parse_address
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import open_client
 from sharedmem.redis.keys import KeySpace
-from sharedmem.search.protocol import RecordFamily
 from sharedmem.search.redisearch import RediSearchIndex
 from sharedmem.testing.index_suite import IndexSuite
 from sharedmem.testing.index_suite.base import OpenIndexedNamespace, search_by_words

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 from sharedmem.errors import InternalError
-from sharedmem.redis.durability import RestoredMemory
 from sharedmem.redis.keys import KeySpace, Space
 from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.executor import ScriptExecutor
@@ -171,6 +170,24 @@ class RestoreLease(NamedTuple):
     """How long its holder may be silent."""
 
 
+class RestoredMemory(NamedTuple):
+    """A memory as the script takes it that brings it back (`lua/memory_restore.lua`)."""
+
+    id: str
+    version: int
+    turn: int
+    digest: str
+    thread: str
+    author: str
+    facts: bytes
+    waits: int
+    """1 if its vector is to be made anew."""
+    expires: int
+    """Milliseconds since 1970; 0 for never."""
+    fields: tuple[Argument, ...]
+    """Of its hash, each with its value behind it; none when it has been deleted."""
+
+
 def memory_restore_keys(keyspace: KeySpace, namespace: str) -> MemoryRestoreKeys:
     """Those of a namespace."""
     parts = (keyspace.record_part(_MEMORY_FAMILY, namespace, name) for name in MemoryRestoreKeys._fields[1:])
@@ -189,20 +206,19 @@ class RecordRestoreScripts:
 
     async def memory_restore(
         self,
-        keys: MemoryRestoreKeys,
+        common: MemoryRestoreKeys,
         *,
-        keys_: Sequence[bytes],
-        token: str,
-        lease_ms: int,
+        keys: Sequence[bytes],
+        lease: RestoreLease,
         restores: Sequence[RestoredMemory],
     ) -> int | None:
         """Returns how many are here now that were not; None when somebody else brings them back."""
-        args: list[Argument] = [token, lease_ms]
+        args: list[Argument] = [*lease]
         for one in restores:
             args += one[:-1]
             args.append(len(one.fields) // 2)
             args += one.fields
-        reply = _reply_text(await self._sender.run("memory_restore", [*keys, *keys_], args))
+        reply = _reply_text(await self._sender.run("memory_restore", [*common, *keys], args))
         return None if reply == "overtaken" else int(reply.split()[1])
 
     async def graph_restore(
@@ -212,12 +228,11 @@ class RecordRestoreScripts:
         *,
         keys: Sequence[bytes],
         group: str,
-        token: str,
-        lease_ms: int,
+        lease: RestoreLease,
         words: Sequence[Argument],
     ) -> str:
         """Returns `restored <how many>`, `changed` or `overtaken`."""
-        args: list[Argument] = [group, token, lease_ms, *words]
+        args: list[Argument] = [group, *lease, *words]
         large = sum(8 if isinstance(word, int | float) else len(word) for word in words)
         reply = await self._sender.mutate("graph_restore", space, [kept, *keys], _NO_ACTOR, args, large=large)
         return reply.decode()
@@ -228,12 +243,11 @@ class RecordRestoreScripts:
         *,
         keys: Sequence[bytes],
         app: str,
-        token: str,
-        lease_ms: int,
+        lease: RestoreLease,
         words: Sequence[Argument],
     ) -> int | None:
         """Returns how many are here now that were not; None when somebody else brings them back."""
-        reply = _reply_text(await self._sender.run("note_restore", [kept, *keys], [app, token, lease_ms, *words]))
+        reply = _reply_text(await self._sender.run("note_restore", [kept, *keys], [app, *lease, *words]))
         return None if reply == "overtaken" else int(reply.split()[1])
 
 

@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 from sharedmem.clock import Clock
 from sharedmem.errors import InvalidError
 from sharedmem.models import IndexStatus
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.vectors import Vector, check_vector
@@ -24,7 +25,7 @@ from sharedmem.search.exact.queries import (
 )
 from sharedmem.search.exact.replication import MirrorReplicator
 from sharedmem.search.filters import ALL, Every
-from sharedmem.search.protocol import IndexHit, IndexProgress, IndexQuery, IndexResult, RecordFamily, RecordPage
+from sharedmem.search.protocol import IndexHit, IndexProgress, IndexQuery, IndexResult, RecordPage
 from sharedmem.text.analysis import namespace_term_prefix
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sharedmem.record_family import RecordFamily
 from sharedmem.search.exact.record import MirroredRecord
-from sharedmem.search.protocol import RecordFamily
 
 Mask: TypeAlias = NDArray[np.bool_]
 RowNumbers: TypeAlias = NDArray[np.int64]

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from sharedmem.errors import InvalidError
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.vectors import Vector
 from sharedmem.search.exact.mirror import Mask, Mirror, RowNumbers
 from sharedmem.search.filters import Between, Condition, Every, Tagged
-from sharedmem.search.protocol import IndexHit, RecordFamily, RecordPage
+from sharedmem.search.protocol import IndexHit, RecordPage
 from sharedmem.search.scoring import Floats, inverse_document_frequency, term_score, without_frequent_terms
 
 _DIGITS = 6

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.vectors import Vector, from_half, normalize
-from sharedmem.search.protocol import RecordFamily
 from sharedmem.search.tags import split_tags
 
 COMMANDS_EACH = 2

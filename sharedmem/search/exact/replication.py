@@ -9,13 +9,13 @@ from typing import TypeAlias, TypeVar
 
 from sharedmem.clock import Clock
 from sharedmem.errors import ConfigError, SharedMemoryError
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Reply, ServerError
 from sharedmem.search.exact.mirror import Mirror
 from sharedmem.search.exact.record import COMMANDS_EACH, MirroredRecord, parse_record, read_commands, reply_pairs
-from sharedmem.search.protocol import RecordFamily
 
 T = TypeVar("T")
 Versions: TypeAlias = dict[str, int]

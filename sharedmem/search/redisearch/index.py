@@ -12,6 +12,7 @@ import numpy as np
 from sharedmem.config import Settings
 from sharedmem.errors import InvalidError, UnavailableError
 from sharedmem.models import IndexStatus
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import KeySpace
@@ -19,7 +20,7 @@ from sharedmem.redis.replies import Argument, Command, Reply, ServerError
 from sharedmem.redis.service_keys import decoding
 from sharedmem.redis.vectors import Vector, check_vector, to_half
 from sharedmem.search.filters import ALL, Every
-from sharedmem.search.protocol import IndexHit, IndexProgress, IndexQuery, IndexResult, RecordFamily, RecordPage
+from sharedmem.search.protocol import IndexHit, IndexProgress, IndexQuery, IndexResult, RecordPage
 from sharedmem.search.redisearch.index_router import IndexLocation, IndexRouter
 from sharedmem.search.redisearch.layout import IndexLayout, parse_index_info
 from sharedmem.search.redisearch.queries import (

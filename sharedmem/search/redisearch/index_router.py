@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from sharedmem.config import Settings
 from sharedmem.errors import AccessDeniedError, ConfigError
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Reply, ServerError
-from sharedmem.search.protocol import IndexProgress, RecordFamily
+from sharedmem.search.protocol import IndexProgress
 from sharedmem.search.redisearch.layout import FIRST_BUILD, Algorithm, IndexInfo, IndexLayout, IndexSpec
 from sharedmem.search.redisearch.queries import NO_FILTER, search_by_filter, within_namespace
 from sharedmem.search.redisearch.server import IndexServer, is_missing

@@ -10,9 +10,10 @@ import re
 from typing import Any, Literal, NamedTuple
 
 from sharedmem.errors import ConfigError
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Argument, Command, Reply
-from sharedmem.search.protocol import SEPARATOR, RecordFamily
+from sharedmem.search.protocol import SEPARATOR
 from sharedmem.search.redisearch.queries import parse_pairs
 
 Algorithm = Literal["FLAT", "HNSW"]
@@ -182,7 +183,7 @@ class IndexLayout:
             return ()
         options: tuple[Argument, ...] = ("TYPE", "FLOAT16", "DIM", self._family.dimension, "DISTANCE_METRIC", "COSINE")
         if algorithm == "HNSW":
-            options = (*options, *_HNSW_OPTIONS, "EF_CONSTRUCTION", self._family.care)
+            options = (*options, *_HNSW_OPTIONS, "EF_CONSTRUCTION", self._family.ef_construction)
         return ("vector", "VECTOR", algorithm, len(options), *options)
 
     def _tail(self, build: int) -> str:

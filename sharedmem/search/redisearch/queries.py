@@ -26,9 +26,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from sharedmem.errors import InvalidError
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.replies import Argument, Reply
 from sharedmem.search.filters import Between, Condition, Every, Tagged
-from sharedmem.search.protocol import IndexHit, RecordFamily, RecordPage
+from sharedmem.search.protocol import IndexHit, RecordPage
 from sharedmem.search.tags import NO_VALUE, encode_tag, split_tags
 
 NAMESPACE_TAG = "ns"

@@ -1,27 +1,18 @@
-"""The search index of notes: its fields, the terms of notes that lack them, and reindexing."""
+"""The search index of notes: the terms of notes that lack them, and what their vectors are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sharedmem.context import ServerContext
 from sharedmem.errors import AccessDeniedError, InternalError, SharedMemoryError
-from sharedmem.index_maintenance import IndexedRecords, RecordReindexer
+from sharedmem.index_maintenance import IndexedRecords, VectorSource
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.replies import Argument, Command
 from sharedmem.redis.scripts.notes import NOTE_FAMILY, NoteScripts
 from sharedmem.runtime.background import BackgroundTask
-from sharedmem.search.protocol import IndexProgress, RecordFamily
 from sharedmem.synthesis.note_repository.serialization import decode_note, note_terms
-
-TAGS = ("ns", "app", "user", "session", "status")
-NUMBERS = ("at",)
-"""`at`: milliseconds since 1970 at which it was made."""
-
-
-def note_family(model: str, dimension: int) -> RecordFamily:
-    """How notes are found, with the vectors of an embedder."""
-    return RecordFamily(NOTE_FAMILY, TAGS, NUMBERS, model, dimension)
 
 
 class MissingTermsFiller:
@@ -104,35 +95,22 @@ class MissingTermsFiller:
             return None
 
 
-class NoteReindexer(RecordReindexer):
-    """The notes that are searched in one index, before and after it is built anew.
+def _embedding_text(_id: str, body: bytes) -> str:
+    try:
+        return decode_note(body, 0).memory_note
+    except InternalError:
+        return ""
 
-    Args:
-        context: what the hub shares with its stores.
-        namespace: whose index; None for the one that small namespaces share.
-    """
 
-    def __init__(self, context: KnowledgeContext, namespace: str | None) -> None:
-        super().__init__(context, context.notes, namespace)
-        self._noting = NoteScripts(context.executor)
+async def _write_vectors(
+    context: ServerContext, namespace: str, keys: Sequence[bytes], vectors: Sequence[Argument]
+) -> None:
+    space, author = context.keyspace.space(namespace), SHARED_SCOPE.encode()
+    await NoteScripts(context.executor).note_index(space, author, keys=keys, field="vector", values=vectors)
 
-    async def embed(self, progress: IndexProgress | None) -> None:
-        """Give all that lack them their words, then their vectors; may be called again to go on.
 
-        Raises:
-            UnavailableError, LimitedError, ConfigError: the server or the provider does not.
-        """
-        namespaces, _ = await self._searched.begin()
-        for namespace in namespaces:
-            await MissingTermsFiller.of(self._context, namespace).fill()
-        await super().embed(progress)
+async def _fill_terms(context: KnowledgeContext, namespace: str) -> None:
+    await MissingTermsFiller.of(context, namespace).fill()
 
-    def _text(self, id_: str, body: bytes) -> str:  # noqa: ARG002  # only graphs read what kind it is from the id
-        try:
-            return decode_note(body, 0).memory_note
-        except InternalError:
-            return ""
 
-    async def _give(self, namespace: str, keys: Sequence[bytes], vectors: Sequence[Argument]) -> None:
-        space = self._context.keyspace.space(namespace)
-        await self._noting.note_index(space, SHARED_SCOPE.encode(), keys=keys, field="vector", values=vectors)
+NOTE_VECTORS = VectorSource(_embedding_text, _write_vectors, prepare=_fill_terms)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from sharedmem.clock import new_id
+from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.vectors import Vector, normalize, to_half
 from sharedmem.search.filters import ALL, Every
-from sharedmem.search.protocol import Index, IndexHit, IndexQuery, RecordFamily
+from sharedmem.search.protocol import Index, IndexHit, IndexQuery
 from sharedmem.search.tags import join_tags
 from sharedmem.text.analysis import document_terms, namespace_term_prefix, query_terms
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import chain
 
 from sharedmem.clock import new_id
+from sharedmem.context import ServerContext
 from sharedmem.errors import ConflictError, DurabilityPendingError, InternalError, InvalidError, SharedMemoryError
 from sharedmem.graph.backends.redis.layout import (
     KIND_CODES,
@@ -41,8 +42,7 @@ from sharedmem.graph.records import (
 )
 from sharedmem.graph.resolution.names import encode_group
 from sharedmem.graph.resolution.resolver import entity_text
-from sharedmem.index_maintenance import IndexPromoter, RecordReindexer
-from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.index_maintenance import IndexPromoter, VectorSource
 from sharedmem.redis.durability import UnsettledError
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError
@@ -304,25 +304,19 @@ def _join_entries(parts: Iterable[IndexEntries]) -> IndexEntries:
     return IndexEntries(*(frozenset().union(*column) for column in zip(*every, strict=True)))
 
 
-class ReembeddedGraphs(RecordReindexer):
-    """The records of graphs that are searched in one index, before and after it is built anew.
+def _embedding_text(id_: str, body: bytes) -> str:
+    try:
+        row: Row = decode_row(id_.split("/", 2)[1], body, version=0)
+    except (ValueError, IndexError):
+        return ""
+    return entity_text(row) if isinstance(row, EntityRow) else row.text
 
-    Args:
-        context: what the hub shares with its stores.
-        namespace: whose index; None for the one that small namespaces share.
-    """
 
-    def __init__(self, context: KnowledgeContext, namespace: str | None) -> None:
-        super().__init__(context, context.graphs, namespace)
-        self._graphing = GraphScripts(context.executor)
+async def _write_vectors(
+    context: ServerContext, namespace: str, keys: Sequence[bytes], vectors: Sequence[Argument]
+) -> None:
+    space = context.keyspace.space(namespace)
+    await GraphScripts(context.executor).graph_embed(space, SHARED_SCOPE.encode(), keys=keys, vectors=vectors)
 
-    def _text(self, id_: str, body: bytes) -> str:
-        try:
-            row: Row = decode_row(id_.split("/", 2)[1], body, version=0)
-        except (ValueError, IndexError):
-            return ""
-        return entity_text(row) if isinstance(row, EntityRow) else row.text
 
-    async def _give(self, namespace: str, keys: Sequence[bytes], vectors: Sequence[Argument]) -> None:
-        space = self._context.keyspace.space(namespace)
-        await self._graphing.graph_embed(space, SHARED_SCOPE.encode(), keys=keys, vectors=vectors)
+GRAPH_VECTORS = VectorSource(_embedding_text, _write_vectors)

@@ -1,0 +1,104 @@
+"""The record family of graphs: its index fields, and how Redis gets graph records back from the durable store.
+
+A record's id in its namespace is `<group>/<kind>/<id>`; its document is the JSON of its row, from which the hash and
+the group's indexes follow (`graph.backends.redis.layout`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from sharedmem.errors import UnavailableError
+from sharedmem.graph.records import GRAPH, to_stamp
+from sharedmem.models import DurableRecord
+from sharedmem.record_family import DocumentFormat, RecordFamily, RestoreRun
+from sharedmem.redis.replies import Argument, Command, Reply
+
+if TYPE_CHECKING:
+    # Takes a while to load; a hub opens without it.
+    from sharedmem.graph.backends.redis.durable_records import DurableGraphRecord, StoredGraphRecord
+
+TAGS = ("ns", "shelf", "session")
+NUMBERS = ("at",)
+"""`at`: milliseconds since 1970 of the start of a fact, or of when an episode occurred."""
+_EF_CONSTRUCTION = 100
+"""An episode adds about seven vectors. With 100 instead of 200 each costs half as much, and of the 50 nearest 99.5 in
+100 are still found."""
+_COMMON_PARTS = ("log", "place", "groups")
+_GROUP_PARTS = ("edges", "claims", "names", "merges", "changed", "told")
+_LEASE_LOST, _CHANGED = "overtaken", "changed"
+_MOST_TRIES = 20
+
+
+def _parse(record: DurableRecord) -> DurableGraphRecord:
+    from sharedmem.graph.backends.redis.durable_records import parse_durable_record  # noqa: PLC0415  # see above
+
+    return parse_durable_record(record)
+
+
+def _hash_fields(record: DurableGraphRecord, namespace: str) -> Sequence[Argument]:
+    from sharedmem.graph.backends.redis.durable_records import stable_hash_fields  # noqa: PLC0415  # see above
+
+    return [part for pair in stable_hash_fields(record, namespace).items() for part in pair]
+
+
+async def _restore(run: RestoreRun, records: Sequence[DurableGraphRecord]) -> int | None:
+    """Two round trips a group."""
+    restored = 0
+    for group, some in groupby(records, key=attrgetter("group")):
+        count = await _restore_group(run, group, list(some))
+        if count is None:
+            return None
+        restored += count
+    return restored
+
+
+async def _restore_group(run: RestoreRun, group: str, records: Sequence[DurableGraphRecord]) -> int | None:
+    from sharedmem.graph.backends.redis.durable_records import is_newer, restore_arguments  # noqa: PLC0415  # see above
+
+    keyspace, namespace = run.context.keyspace, run.namespace
+    for _ in range(_MOST_TRIES):
+        stored = await _read_stored(run, records)
+        pairs = [(one, here) for one, here in zip(records, stored, strict=True) if is_newer(one, here)]
+        keys = [keyspace.record(GRAPH, namespace, one.named) for one, _ in pairs]
+        # In the order in which the script takes them.
+        keys += [keyspace.record_part(GRAPH, namespace, part) for part in _COMMON_PARTS]
+        keys += [keyspace.record_item(GRAPH, namespace, part, group) for part in _GROUP_PARTS]
+        reply = await run.scripts.graph_restore(
+            keyspace.space(namespace),
+            keyspace.kept(namespace),
+            keys=keys,
+            group=group,
+            lease=run.lease,
+            words=restore_arguments(pairs, namespace, now=to_stamp("now", run.context.clock.now())),
+        )
+        if reply != _CHANGED:
+            return None if reply == _LEASE_LOST else int(reply.split()[1])
+    raise UnavailableError(f"graphs of {namespace!r}", "they change as often as they are restored; try again")
+
+
+async def _read_stored(run: RestoreRun, records: Sequence[DurableGraphRecord]) -> list[StoredGraphRecord]:
+    """Read what Redis holds of some records."""
+    from sharedmem.graph.backends.redis.durable_records import StoredGraphRecord  # noqa: PLC0415  # see above
+
+    keys = (run.context.keyspace.record(GRAPH, run.namespace, one.named) for one in records)
+    commands: list[Command] = [("HMGET", key, "version", "body") for key in keys]
+    return [StoredGraphRecord(*_version_and_body(reply)) for reply in await run.context.client.read_many(commands)]
+
+
+def _version_and_body(reply: Reply) -> tuple[int, bytes]:
+    assert isinstance(reply, list)
+    version, body = reply
+    return int(version) if isinstance(version, bytes) else 0, body if isinstance(body, bytes) else b""
+
+
+GRAPH_RECORDS = RecordFamily(
+    GRAPH,
+    TAGS,
+    NUMBERS,
+    ef_construction=_EF_CONSTRUCTION,
+    documents=DocumentFormat(parse=_parse, hash_fields=_hash_fields, restore=_restore),
+)
