@@ -4500,7 +4500,7 @@ class Indexes(Face[AsyncIndexes]):
 
     Args:
         context: what the hub shares with its stores.
-        others: by family, whose vectors can be made anew besides those of memories and graphs, and how.
+        vectors: what vectors are made of, by family, besides those of memories and graphs.
     """
 
     def check(self, namespace: str) -> list[str]:
