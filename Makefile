@@ -1,7 +1,7 @@
 # sharedmem: `make` lists what there is. Works from any directory: make -C path, make -f path/Makefile.
 
 ROOT := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-TARGETS := help demo test chaos lint types generate check bench eval clean
+TARGETS := help demo test test-all quick chaos lint types generate check bench eval clean
 
 .DEFAULT_GOAL := help
 .PHONY: $(TARGETS)
@@ -24,7 +24,9 @@ DATA ?=
 
 help:
 	@echo "make demo      agents in several processes work through a folder of documents, live"
-	@echo "make test      the whole test suite              (ARGS='-k lists' passes arguments on)"
+	@echo "make test      the test suite                    (ARGS='-k lists' passes arguments on)"
+	@echo "make test-all  the same, and conformance on every backend: sync face, redis-py, Cluster, FalkorDB, ..."
+	@echo "make quick     what needs no server, in two minutes: for the inner loop"
 	@echo "make chaos     break things under load, judge what was promised: 30 minutes  (ARGS=--quick: 3; ARGS=--list)"
 	@echo "make lint      ruff: rules and format"
 	@echo "make types     mypy, strict"
@@ -38,7 +40,13 @@ demo: $(RUNS)
 	@$(BIN)/sharedmem demo $(ARGS)
 
 test: $(TESTS)
+	@$(BIN)/python -m pytest --no-loadscope-reorder -m "not nightly" $(ARGS)
+
+test-all: $(TESTS)
 	@$(BIN)/python -m pytest --no-loadscope-reorder $(ARGS)
+
+quick: $(TESTS)
+	@$(BIN)/python -m pytest --no-loadscope-reorder -m "not nightly" --quick $(ARGS)
 
 chaos: $(TESTS)
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)

@@ -51,6 +51,28 @@ _LONG = frozenset(
     )
 )
 _TESTS = Path(__file__).resolve().parent
+# What `--quick` leaves out: folders and files whose tests start processes, and fixtures that start a server.
+_SLOW = (
+    *(
+        "faults/",
+        "topologies/",
+        "durable/",
+        "meta/examples/",
+        "meta/test_docs",
+        "meta/test_cli_docs",
+        "meta/test_chaos",
+    ),
+    *(
+        "meta/test_chaos",
+        "meta/test_generated",
+        "meta/test_retrieval",
+        "meta/test_budgets",
+        "hub/test_extras",
+        "hub/test_embedded",
+    ),
+    *("hub/test_process_pools", "hub/test_close_at", "faces/cli/", "store/test_damaged_keys", "providers/test_cli"),
+)
+_SERVERS = frozenset({"redis_url", "browser", "emulator", "cosmos", "azurite"})
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").
 _OF_THE_SERVER = (":$layout", ":$durable", ":$outboxes", ":$tokens", ":$tokens.used")
 _PERMANENT = (*(f"}}:{name}" for name in PERMANENT_SERVICE_KEYS), *_OF_THE_SERVER)
@@ -79,10 +101,24 @@ def pytest_unconfigure() -> None:
     faulthandler.dump_traceback_later(_PATIENCE_AT_EXIT_S, exit=True, file=2)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--quick` is for the inner loop: what needs neither a server, a browser nor a process of its own."""
+    parser.addoption("--quick", action="store_true", help="only tests that need no server; two minutes (make quick)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Workers are handed whole files: the long ones first and the small ones last, so that all end together."""
+    if config.getoption("--quick"):
+        left_out = [item for item in items if not _is_quick(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if _is_quick(item)]
     tests = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.path.relative_to(_TESTS) not in _LONG, -tests[item.path], item.path))
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    folder = item.path.relative_to(_TESTS).as_posix()
+    return not folder.startswith(_SLOW) and _SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")

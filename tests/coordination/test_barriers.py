@@ -31,6 +31,7 @@ class TestBarrierOnARealServer(BarrierSuite):
             yield hub
 
 
+@pytest.mark.nightly
 class TestBarrierThroughTheSyncFace(BarrierSuite):
     @pytest.fixture
     async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:

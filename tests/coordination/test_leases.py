@@ -28,6 +28,7 @@ class TestLeasesOnRedis(LeaseSuite):
             yield hub
 
 
+@pytest.mark.nightly
 class TestLeasesThroughTheSyncFace(LeaseSuite):
     @pytest.fixture
     async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:

@@ -35,6 +35,7 @@ class TestLimitOnARealServer(LimitSuite):
             yield hub
 
 
+@pytest.mark.nightly
 class TestLimitThroughTheSyncFace(LimitSuite):
     @pytest.fixture
     async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:

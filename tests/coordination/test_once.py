@@ -36,6 +36,7 @@ class TestOnceOnARealServer(OnceSuite):
             yield hub
 
 
+@pytest.mark.nightly
 class TestOnceThroughTheSyncFace(OnceSuite):
     def fn(self, job: Work) -> Work:
         """The job goes on in the test's loop, while the function that the hub calls waits for it in its thread."""

@@ -31,6 +31,7 @@ class TestPresenceOnARealServer(PresenceSuite):
             yield hub
 
 
+@pytest.mark.nightly
 class TestPresenceThroughTheSyncFace(PresenceSuite):
     @pytest.fixture
     async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:

@@ -28,6 +28,7 @@ class TestQueueOnARealServer(QueueSuite):
             yield hub
 
 
+@pytest.mark.nightly
 class TestQueueThroughTheSyncFace(QueueSuite):
     @pytest.fixture
     async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:

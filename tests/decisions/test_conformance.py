@@ -35,6 +35,7 @@ class TestDecisionsOnARealServer(DecisionSuite):
         return hub.store(namespace, actor="ada").decisions
 
 
+@pytest.mark.nightly
 class TestDecisionsThroughTheSyncFace(DecisionSuite):
     @pytest.fixture
     async def decisions(self, redis_url: str, settings: Settings, namespace: str) -> AsyncIterator[Decisions]:

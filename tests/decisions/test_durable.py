@@ -46,6 +46,7 @@ def tiered(folder: Path, **changes: Any) -> Settings:
 # -- the whole suite ------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 class TestDecisionsThatWaitForTheTier(DecisionSuite):
     @pytest.fixture
     async def decisions(self, bare_server: RedisProcess, tmp_path: Path) -> AsyncIterator[Decisions]:

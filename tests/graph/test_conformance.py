@@ -30,6 +30,7 @@ class TestGraphOnARealServer(GraphSuite):
             yield hub
 
 
+@pytest.mark.nightly
 class TestGraphInFalkorDB(GraphSuite):
     @pytest.fixture
     async def hub(self, falkor_server: RedisProcess, settings: Settings) -> AsyncIterator[Hub]:

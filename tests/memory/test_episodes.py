@@ -38,6 +38,7 @@ class TestEpisodesOnARealServer(EpisodeSuite):
             yield hub
 
 
+@pytest.mark.nightly
 class TestEpisodesThroughTheSyncFace(EpisodeSuite):
     @pytest.fixture
     async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:

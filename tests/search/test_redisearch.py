@@ -98,6 +98,7 @@ class TestRediSearchIndex(IndexSuite):
     """The suite, on indexes of each test's own."""
 
 
+@pytest.mark.nightly
 class TestRediSearchIndexOnACluster(IndexSuite):
     """The suite, as on a cluster, where each namespace has its own index from the beginning."""
 

@@ -31,6 +31,7 @@ class TestStoreByTheFastLane(StoreSuite):
             yield hub
 
 
+@pytest.mark.nightly
 class TestStoreByRedisPy(StoreSuite):
     @pytest.fixture
     async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
@@ -38,6 +39,7 @@ class TestStoreByRedisPy(StoreSuite):
             yield hub
 
 
+@pytest.mark.nightly
 class TestStoreThroughTheSyncFace(StoreSuite):
     @pytest.fixture
     async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
@@ -50,6 +52,7 @@ def with_tier(folder: Path) -> Settings:
     return Settings(data_dir=folder, durable_url=f"sqlite://{folder}/durable.sqlite3", prefix=f"t{new_id(6)}")
 
 
+@pytest.mark.nightly
 class TestStoreWithATierOnFakeredis(StoreSuite):
     @pytest.fixture
     async def hub(self, tmp_path: Path) -> AsyncIterator[Hub]:
@@ -64,6 +67,7 @@ class TestStoreWithATierByTheFastLane(StoreSuite):
             yield hub
 
 
+@pytest.mark.nightly
 class TestStoreThatIsWaitedForByTheTier(StoreSuite):
     @pytest.fixture
     async def hub(self, redis_url: str, tmp_path: Path) -> AsyncIterator[Hub]:

@@ -33,6 +33,7 @@ async def hub(cluster: RedisCluster, tmp_path: Path) -> AsyncIterator[Hub]:
         yield hub
 
 
+@pytest.mark.nightly
 class TestStoreOnCluster(StoreSuite):
     """Every promise of a store, on a cluster."""
 

@@ -34,25 +34,31 @@ async def hub(cluster: RedisCluster, tmp_path: Path) -> AsyncIterator[Hub]:
         yield hub
 
 
+@pytest.mark.nightly
 class TestBarriersOnCluster(BarrierSuite):
     """Every promise of a barrier."""
 
 
+@pytest.mark.nightly
 class TestLeasesOnCluster(LeaseSuite):
     """Every promise of a lease."""
 
 
+@pytest.mark.nightly
 class TestLimitsOnCluster(LimitSuite):
     """Every promise of a rate limit."""
 
 
+@pytest.mark.nightly
 class TestOnceOnCluster(OnceSuite):
     """Every promise of work that is done once."""
 
 
+@pytest.mark.nightly
 class TestPresenceOnCluster(PresenceSuite):
     """Every promise of presence."""
 
 
+@pytest.mark.nightly
 class TestQueuesOnCluster(QueueSuite):
     """Every promise of a queue."""

@@ -40,6 +40,7 @@ async def hub(cluster: RedisCluster, lasting: Settings) -> AsyncIterator[Hub]:
         yield hub
 
 
+@pytest.mark.nightly
 class TestStoreWithATierOnCluster(StoreSuite):
     """Every promise of a store whose values last, on a cluster."""
 

@@ -51,6 +51,7 @@ def index(line: RedisClient, keyspace: KeySpace, suite_family: RecordFamily, set
     return RediSearchIndex(line, keyspace, suite_family, settings, on_cluster=True)
 
 
+@pytest.mark.nightly
 class TestRediSearchIndexOnCluster(IndexSuite):
     """The whole suite; forgetting its namespaces drops their indexes."""
 
