@@ -11,8 +11,7 @@ from sharedmem.archive import transfer as archives
 from sharedmem.archive.backfill import Backfilled, BackfillMapping, backfill, read_mapping, validate_mapping
 from sharedmem.archive.endpoint import ArchiveEndpoint
 from sharedmem.archive.frames import UnpackLimits
-from sharedmem.archive.progress import Progress
-from sharedmem.archive.transfer import Copied, Exported, Imported, stream_archive
+from sharedmem.archive.transfer import Copied, Exported, Imported, Progress, stream_archive
 from sharedmem.runtime.process_bound import ProcessBound
 
 MappingLike = BackfillMapping | Fields[str, object] | Path | str

@@ -19,11 +19,10 @@ from pydantic import Field, ValidationError, field_validator
 from sharedmem.archive.endpoint import BLOB_PART, DURABLE_KINDS, ArchivedBlobReference, ArchiveEndpoint
 from sharedmem.archive.files import read_blocks, read_checkpoint, write_checkpoint
 from sharedmem.archive.frames import LinePosition
-from sharedmem.archive.progress import LeftOut, LeftOutReasons, Progress, ProgressStep
 from sharedmem.archive.sink import ArchiveSink
 from sharedmem.archive.snapshots import SnapshotReader
 from sharedmem.archive.tier_writer import allocate_versions
-from sharedmem.archive.transfer import latest_version
+from sharedmem.archive.transfer import LeftOut, LeftOutReasons, Progress, ProgressStep, latest_version
 from sharedmem.durable.json_codec import member_to_text, to_text
 from sharedmem.durable.liveness import living_documents
 from sharedmem.errors import InternalError, InvalidError, NotFoundError, UnavailableError

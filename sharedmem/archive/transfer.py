@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 from datetime import UTC
 from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from pydantic import Field
 
 from sharedmem.archive.endpoint import ArchiveEndpoint
 from sharedmem.archive.files import (
@@ -22,7 +25,6 @@ from sharedmem.archive.files import (
     write_checkpoint,
 )
 from sharedmem.archive.frames import FRAME_BYTES, LinePosition, UnpackLimits, encode_frame
-from sharedmem.archive.progress import LeftOut, LeftOutReasons, Progress, ProgressStep
 from sharedmem.archive.sink import ArchiveSink, TransferTally
 from sharedmem.archive.source import ArchiveSource
 from sharedmem.errors import InternalError, InvalidError, NotFoundError
@@ -30,6 +32,48 @@ from sharedmem.models import DurableRecord
 from sharedmem.models.record import Record
 from sharedmem.redis.keys import check_name
 from sharedmem.runtime import in_thread
+
+_MOST_REASONS = 100
+
+
+class ProgressStep(NamedTuple):
+    """How far something has come."""
+
+    doing: Literal["reading", "exporting", "checking", "importing", "copying", "backfilling"]
+    what: str
+    done: int
+    total: int | None
+    unit: Literal["keys", "documents", "bytes", "lines"]
+
+
+Progress: TypeAlias = Callable[[ProgressStep], None]
+
+
+class LeftOut(Record):
+    """What could not be taken along."""
+
+    count: int = 0
+    reasons: dict[str, str] = Field(default_factory=dict)
+    """Why, by key; the first hundred."""
+
+
+class LeftOutReasons:
+    """Collects what could not be taken along."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._reasons: dict[str, str] = {}
+
+    def __call__(self, key: str, why: str) -> None:
+        """Note one."""
+        self._count += 1
+        if len(self._reasons) < _MOST_REASONS:
+            self._reasons[key] = why
+
+    def told(self) -> LeftOut:
+        """All that was noted."""
+        return LeftOut(count=self._count, reasons=self._reasons)
+
 
 _NOTE_EVERY_S = 2.0
 

@@ -16,8 +16,7 @@ from sharedmem.errors import InvalidError
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.codec import decode_member
 from sharedmem.redis.replies import Reply
-from sharedmem.search.filters import Every, Tagged
-from sharedmem.search.tags import join_tags, split_tags
+from sharedmem.search.filters import Every, Tagged, join_tags, split_tags
 
 CACHE = "cache"
 CACHE_RECORDS = RecordFamily(CACHE, ("ns", "scope", "tags"), ())

@@ -19,8 +19,8 @@ from sharedmem.memory.serialization import normalize_text
 from sharedmem.memory.validation import LONGEST_TEXT_BYTES, NewMemory, more_important
 from sharedmem.models import MemoryItem, MemoryType
 from sharedmem.redis.vectors import Matrix, Vector, finite_half_or_none, from_half
+from sharedmem.search.filters import encode_tag
 from sharedmem.search.protocol import IndexHit
-from sharedmem.search.tags import encode_tag
 from sharedmem.text.contradictions import find_contradiction
 
 _WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]")

@@ -17,7 +17,7 @@ from sharedmem.memory.writer import MemoryWriter
 from sharedmem.models import MemoryItem, Participant, ThreadStats
 from sharedmem.providers.protocol import ChatMessage
 from sharedmem.redis.service_keys import decoding
-from sharedmem.search.tags import encode_tag
+from sharedmem.search.filters import encode_tag
 
 MOST_TURNS = 1000
 _NARROWED = {"user_id": "user", "agent_id": "agent", "thread_id": "thread", "run_id": "run"}

@@ -1,9 +1,16 @@
-"""Filters as values: what a record must match, independent of any query language."""
+"""Filters as values, independent of any query language, and the encoding of tags, which writers and filters share.
+
+An index on a server drops the blanks around a tag's value, ends it at a NUL and splits it at the separator. Values with
+such characters are percent-encoded (`%` and the encoded value), so that each value matches itself alone.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
+from urllib.parse import quote, unquote
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +48,35 @@ class Every:
 
 Condition: TypeAlias = "Tagged | Between | Every"
 ALL = Every()
+
+
+SEPARATOR = "\x1f"
+"""Stands between the values of a tag field."""
+NO_VALUE = SEPARATOR
+"""Stands for a value that no record has."""
+_ENCODED_PREFIX = "%"
+# Inside a value, blanks and signs mean nothing; at its ends blanks are dropped, and so is a backslash before one.
+_PLAIN = re.compile(r"(?![%\s])[^\x00-\x1f\x7f\\]*(?<!\s)")
+
+
+def encode_tag(value: str) -> str:
+    """Encode a value for the hash and for filters."""
+    if value and _PLAIN.fullmatch(value):
+        return value
+    return _ENCODED_PREFIX + quote(value, safe="", errors="surrogatepass")
+
+
+def join_tags(values: Iterable[str]) -> str:
+    """Encode the values of a tag field; write no field when there are none."""
+    return SEPARATOR.join(map(encode_tag, values))
+
+
+def split_tags(field: str) -> list[str]:
+    """Decode the values of a tag field."""
+    return [_decode_tag(value) for value in field.split(SEPARATOR)] if field else []
+
+
+def _decode_tag(value: str) -> str:
+    if value.startswith(_ENCODED_PREFIX):
+        return unquote(value[len(_ENCODED_PREFIX) :], errors="surrogatepass")
+    return value

@@ -22,9 +22,6 @@ from sharedmem.record_family import RecordFamily
 from sharedmem.redis.vectors import Vector
 from sharedmem.search.filters import ALL, Every
 
-SEPARATOR = "\x1f"
-"""Stands between the values of a tag field."""
-
 
 @dataclass(frozen=True)
 class IndexQuery:

@@ -12,8 +12,7 @@ from sharedmem.archive.archives import Archives as AsyncArchives
 from sharedmem.archive.archives import MappingLike
 from sharedmem.archive.backfill import Backfilled
 from sharedmem.archive.frames import UnpackLimits
-from sharedmem.archive.progress import Progress
-from sharedmem.archive.transfer import Exported, Imported
+from sharedmem.archive.transfer import Exported, Imported, Progress
 from sharedmem.cache.decorator import Amount
 from sharedmem.cache.semantic_cache import SemanticCache as AsyncSemanticCache
 from sharedmem.config import Kind, Settings

@@ -20,7 +20,7 @@ from backports import zstd
 from sharedmem import ConflictError, Hub, InvalidError, NotFoundError, Settings, SharedMemoryStore, UnsupportedError
 from sharedmem.archive import files as archive_files
 from sharedmem.archive.frames import UnpackLimits
-from sharedmem.archive.progress import ProgressStep
+from sharedmem.archive.transfer import ProgressStep
 from sharedmem.testing import fake_hub
 
 LASTING = {"research:*": "knowledge", "desk:*": "session"}

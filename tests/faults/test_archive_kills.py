@@ -19,7 +19,7 @@ from sharedmem import ConflictError, Hub, Settings, SharedMemoryStore, Unavailab
 from sharedmem.archive import files as archive_files
 from sharedmem.archive import transfer as archives
 from sharedmem.archive.files import verify_archive
-from sharedmem.archive.progress import ProgressStep
+from sharedmem.archive.transfer import ProgressStep
 from sharedmem.testing import fake_hub
 
 KEYS = 2000

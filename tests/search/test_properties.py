@@ -16,11 +16,20 @@ from sharedmem.clock import SystemClock, new_id
 from sharedmem.redis.address import parse_address
 from sharedmem.redis.connect import open_client
 from sharedmem.redis.keys import KeySpace
-from sharedmem.search.filters import ALL, Between, Condition, Every, Tagged
-from sharedmem.search.protocol import SEPARATOR, IndexQuery
+from sharedmem.search.filters import (
+    ALL,
+    SEPARATOR,
+    Between,
+    Condition,
+    Every,
+    Tagged,
+    encode_tag,
+    join_tags,
+    split_tags,
+)
+from sharedmem.search.protocol import IndexQuery
 from sharedmem.search.redisearch import RediSearchIndex
 from sharedmem.search.redisearch.queries import render_filter, search_by_words, within_namespace
-from sharedmem.search.tags import encode_tag, join_tags, split_tags
 from sharedmem.testing.index_suite import IndexedNamespace, suite_family
 from sharedmem.testing.index_suite.base import direction, ids_of
 from sharedmem.text.analysis import document_terms, query_terms

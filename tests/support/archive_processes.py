@@ -17,7 +17,7 @@ from sharedmem import Hub, Settings
 from sharedmem.archive import backfill
 from sharedmem.archive import files as archive_files
 from sharedmem.archive import transfer as archives
-from sharedmem.archive.progress import ProgressStep
+from sharedmem.archive.transfer import ProgressStep
 
 _TESTS = Path(__file__).resolve().parents[1]
 _PATIENCE_S = 60

@@ -12,9 +12,15 @@ from typing import NamedTuple
 
 from sharedmem.durable.context import DurableContext
 from sharedmem.durable.outbox.dead_letters import DeadLetters
-from sharedmem.durable.outbox.delivery import DeliveryWorker, NamespaceRegistry, OutboxDelivery, Readmit, TierOutage
+from sharedmem.durable.outbox.delivery import (
+    DeliveryWorker,
+    NamespaceRegistry,
+    OutboxDelivery,
+    Readmit,
+    TierOutage,
+    WriteThrough,
+)
 from sharedmem.durable.outbox.stream import OutboxStream, server_time_us
-from sharedmem.durable.outbox.write_through import WriteThrough
 from sharedmem.durable.purge import TierPurger
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import DeadLetter, DurableLag

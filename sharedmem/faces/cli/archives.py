@@ -14,8 +14,7 @@ import typer
 
 from sharedmem.archive.archives import Archives
 from sharedmem.archive.backfill import Backfilled
-from sharedmem.archive.progress import LeftOut, Progress, ProgressStep
-from sharedmem.archive.transfer import Copied, Exported, Imported
+from sharedmem.archive.transfer import Copied, Exported, Imported, LeftOut, Progress, ProgressStep
 from sharedmem.clock import SystemClock
 from sharedmem.config import Settings, masked
 from sharedmem.config.settings import DURABLE_SCHEMES

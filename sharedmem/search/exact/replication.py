@@ -14,8 +14,14 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Reply, ServerError
-from sharedmem.search.exact.mirror import Mirror
-from sharedmem.search.exact.record import COMMANDS_EACH, MirroredRecord, parse_record, read_commands, reply_pairs
+from sharedmem.search.exact.mirror import (
+    COMMANDS_EACH,
+    Mirror,
+    MirroredRecord,
+    parse_record,
+    read_commands,
+    reply_pairs,
+)
 
 T = TypeVar("T")
 Versions: TypeAlias = dict[str, int]

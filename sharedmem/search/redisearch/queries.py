@@ -28,9 +28,8 @@ from typing import Any, NamedTuple
 from sharedmem.errors import InvalidError
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.replies import Argument, Reply
-from sharedmem.search.filters import Between, Condition, Every, Tagged
+from sharedmem.search.filters import NO_VALUE, Between, Condition, Every, Tagged, encode_tag, split_tags
 from sharedmem.search.protocol import IndexHit, RecordPage
-from sharedmem.search.tags import NO_VALUE, encode_tag, split_tags
 
 NAMESPACE_TAG = "ns"
 DISTANCE = "d"

@@ -31,7 +31,7 @@ from sharedmem.redis.errors import public_key_error
 from sharedmem.redis.keys import Target
 from sharedmem.redis.replies import Argument, ServerError
 from sharedmem.redis.scripts.graphs import GraphScripts
-from sharedmem.search.tags import encode_tag
+from sharedmem.search.filters import encode_tag
 from sharedmem.text.analysis import document_terms, namespace_term_prefix
 
 SEPARATOR = "\x1f"
