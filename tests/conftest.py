@@ -88,8 +88,15 @@ return staying
 
 
 def pytest_configure() -> None:
-    """The tree of commands is the same for every command line, and takes longer to build than most take to run."""
-    pytest.MonkeyPatch().setattr(typer.main, "get_command", cache(typer.main.get_command))
+    """The tree of commands stays the same until a module adds some, and takes longer to build than most take to run."""
+    build = cache(lambda app, _known, *, build=typer.main.get_command: build(app))
+
+    def get_command(app: typer.Typer) -> Any:
+        groups = [group.typer_instance for group in app.registered_groups]
+        known = [app, *(group for group in groups if group)]
+        return build(app, tuple(len(each.registered_commands) for each in known))
+
+    pytest.MonkeyPatch().setattr(typer.main, "get_command", get_command)
     # A shell starts what runs in its background with Ctrl-C ignored. Processes that tests start would inherit that,
     # and wait for ever for the end that a test sends them; a handler of ours they do not inherit.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

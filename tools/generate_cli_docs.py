@@ -13,7 +13,7 @@ from generated import ROOT, settle
 
 import sharedmem.errors
 from sharedmem.errors import SharedMemoryError
-from sharedmem.faces.cli.app import COORDINATION, DATA, LIVE, NAMESPACE, SERVER, app
+from sharedmem.faces.cli.app import COORDINATION, DATA, LIVE, NAMESPACE, SERVER, app, load_commands
 from sharedmem.faces.cli.main import INTERRUPTED, SYSTEM
 
 PAGE = ROOT / "docs" / "cli.md"
@@ -49,6 +49,7 @@ object a line.
 
 def render() -> str:
     """The whole page."""
+    load_commands()
     tree = typer.main.get_command(app)
     commands = list(_commands(tree, "sharedmem"))
     parts = [INTRODUCTION, _global_options(tree), _exit_codes()]

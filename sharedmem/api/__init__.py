@@ -2,38 +2,10 @@
 
 A face turns its input into the request that a row `takes`, runs the row on a store, and spells the
 answer. It decides nothing itself: rights, limits and defaults belong to the store.
+
+`api.table` has all rows; a face that needs one of them imports the module with that row.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
-
-from sharedmem.api import cache, coordination, decisions, graph, memory, store, synthesis
 from sharedmem.api.operation import FeedOperation, Operation
 
-__all__ = ["FEEDS", "OPERATIONS", "FeedOperation", "Operation"]
-
-_ROWS = (
-    *store.ROWS,
-    *memory.EPISODE_ROWS,
-    *decisions.ROWS,
-    *coordination.LEASE_ROWS,
-    *coordination.LIMIT_ROWS,
-    *coordination.PRESENCE_ROWS,
-    *coordination.QUEUE_ROWS,
-    *memory.MEMORY_ROWS,
-    *graph.ROWS,
-    *synthesis.ROWS,
-    *cache.ROWS,
-)
-
-OPERATIONS: Mapping[str, Operation[Any, Any]] = MappingProxyType(
-    {row.name: row for row in _ROWS if isinstance(row, Operation)}
-)
-"""The calls with one answer, by name."""
-FEEDS: Mapping[str, FeedOperation[Any, Any]] = MappingProxyType(
-    {row.name: row for row in _ROWS if isinstance(row, FeedOperation)}
-)
-"""The calls that go on answering, by name."""
+__all__ = ["FeedOperation", "Operation"]

@@ -14,7 +14,8 @@ import pytest
 from support import embedded_fixtures
 
 from sharedmem import Hub, NotFoundError, Settings, SharedMemoryStore, Usage
-from sharedmem.api import FEEDS, OPERATIONS, FeedOperation, Operation
+from sharedmem.api import FeedOperation, Operation
+from sharedmem.api.table import FEEDS, OPERATIONS
 from sharedmem.decisions.validation import plan_hash
 
 data_dir = embedded_fixtures.data_dir

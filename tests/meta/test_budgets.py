@@ -21,10 +21,13 @@ ROOT = Path(__file__).resolve().parents[2]
 MOST_MODULES = 90
 MOST_IMPORT_CPU = 2.0
 """Times the CPU of the baseline."""
+MOST_CLI_CPU = 2.5
+"""Likewise, for a command that reads one value."""
 ROUNDS, ATTEMPTS = 5, 3
 
 IMPORTS = ("import sharedmem", "from sharedmem import Hub, SharedMemoryStore, Settings")
 BASELINE = "import redis.asyncio, pydantic"
+CLI_BASELINE = "import redis, pydantic, typer"
 
 
 def bytecode_environment(folder: Path) -> dict[str, str]:
@@ -74,6 +77,18 @@ def test_an_import_costs_at_most_twice_the_cpu_of_redis_and_pydantic(statement: 
     command, baseline = ([sys.executable, "-c", code] for code in (statement, BASELINE))
 
     assert_within(MOST_IMPORT_CPU, command, baseline, bytecode_environment(tmp_path))
+
+
+def test_the_command_line_reads_a_value_for_a_few_times_the_cpu_of_its_libraries(
+    redis_url: str, tmp_path: Path
+) -> None:
+    program = [sys.executable, "-c", "from sharedmem.faces.cli import main; main()"]
+    place = ["--url", redis_url, "--data-dir", str(tmp_path), "--namespace", "budget"]
+    environment = bytecode_environment(tmp_path / "bytecode")
+    subprocess.run([*program, *place, "set", "topic", "tides", "--ttl", "600"], env=environment, check=True)
+    command = [*program, *place, "get", "topic"]
+
+    assert_within(MOST_CLI_CPU, command, [sys.executable, "-c", CLI_BASELINE], environment)
 
 
 @pytest.mark.parametrize("package", [sharedmem, sharedmem.models])

@@ -124,8 +124,9 @@ def _run_all_helps() -> dict[str, str]:
     """Every command, and what went wrong when it was asked for help."""
     import typer.main
 
-    from sharedmem.faces.cli.app import app
+    from sharedmem.faces.cli.app import app, load_commands
 
+    load_commands()
     found = {}
     tree = typer.main.get_command(app)
     for words in _commands(tree, ()):

@@ -13,7 +13,7 @@ import httpx2
 from fastapi import FastAPI
 
 from sharedmem import Hub
-from sharedmem.api import OPERATIONS
+from sharedmem.api.table import OPERATIONS
 from sharedmem.config import Settings
 from sharedmem.faces.auth import Admission, Bearer, TokenEntry, TokenFile, new_token
 from sharedmem.faces.listen_address import ListenAddress

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -15,17 +16,31 @@ from sharedmem.faces.cli.session import Options
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
-ORDER = (
-    *("get", "set", "rm", "ls", "incr", "append", "list"),
-    *("publish", "subscribe", "watch"),
-    *("lock", "leader"),
-    *("presence", "limits"),
-    *("remember", "recall", "evolution", "fsck", "archive", "forget", "embed"),
-    *("usage", "clear", "acl"),
-    *("restore", "export", "import", "copy", "backfill"),
-    *("up", "down", "status", "metrics", "demo", "doctor", "config", "redis-cli"),
+_COMMANDS_BY_MODULE = (
+    ("data", ("get", "set", "rm", "ls", "incr", "append", "list", "hash", "members")),
+    ("messages", ("publish", "subscribe", "watch")),
+    ("coordination", ("lock", "leader", "presence", "limits")),
+    ("plans", ("plans",)),
+    ("queues", ("queue",)),
+    ("memories", ("remember", "recall", "memories", "thread")),
+    ("graph", ("graph",)),
+    ("notes", ("evolution", "fsck", "archive", "forget", "notes", "task")),
+    ("cache", ("cache",)),
+    ("embed", ("embed",)),
+    ("indexes", ("index",)),
+    ("namespace", ("usage", "clear", "acl")),
+    ("durable", ("restore", "durable")),
+    ("archives", ("export", "import", "copy", "backfill")),
+    ("server", ("up", "down", "status")),
+    ("tokens", ("token",)),
+    ("serve", ("metrics", "serve")),
+    ("config", ("demo",)),
+    ("doctor", ("doctor",)),
+    ("config", ("config",)),
+    ("redis_cli", ("redis-cli",)),
 )
-"""How the overview lists the commands."""
+MODULE_OF = {name: module for module, names in _COMMANDS_BY_MODULE for name in names}
+"""The module of each command and group, in the order in which the overview lists commands."""
 DATA, LIVE, NAMESPACE, SERVER = "Shared data", "Live", "A namespace as a whole", "Server and installation"
 COORDINATION, DURABLE, MEMORY = "Agreement", "What lasts", "Memory"
 
@@ -205,7 +220,23 @@ _PASSES_ON = "redis-cli"
 def normalize_arguments(arguments: Sequence[str]) -> list[str]:
     """The arguments with the global options first, and a group's usual command put in where none is named."""
     leading, words = _split_global_options(arguments)
+    load_commands(words)
     return [*leading, *_insert_default_command(words)]
+
+
+def load_commands(words: Sequence[str] = ()) -> None:
+    """Import the module of the command that some words begin with; every module, if they begin with none.
+
+    One command needs a small part of the program; help, completion and advice on a wrong word need all commands.
+
+    Args:
+        words: a command line without its global options.
+    """
+    wanted = MODULE_OF.get(words[0]) if words else None
+    for module in {wanted} if wanted else dict.fromkeys(MODULE_OF.values()):
+        import_module(f"{__package__}.{module}")
+    order = list(MODULE_OF)
+    app.registered_commands.sort(key=lambda found: order.index(str(found.name)))
 
 
 def _normalize_for_completion(arguments: Sequence[str]) -> list[str]:

@@ -13,7 +13,6 @@ import typer
 
 from sharedmem.clock import SystemClock, new_id
 from sharedmem.config import Settings
-from sharedmem.embedded import server
 from sharedmem.errors import SharedMemoryError
 from sharedmem.faces.cli.session import Options, with_operator_access
 from sharedmem.redis.address import parse_address
@@ -131,6 +130,8 @@ async def _connect(settings: Settings) -> AsyncIterator[RedisClient | None]:
     """A line to the server in use; None where there is none yet."""
     url = settings.redis_url
     if url is None:
+        from sharedmem.embedded import server  # noqa: PLC0415  # commands do without
+
         known = await server.status(settings.data_dir)
         url = known.url if known.running else None
     if url is None:

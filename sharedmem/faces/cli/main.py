@@ -13,55 +13,10 @@ from typing import TextIO
 import typer
 
 from sharedmem.errors import SharedMemoryError
-from sharedmem.faces.cli import (
-    archives,
-    cache,
-    config,
-    coordination,
-    data,
-    doctor,
-    durable,
-    embed,
-    graph,
-    indexes,
-    memories,
-    messages,
-    namespace,
-    notes,
-    plans,
-    queues,
-    redis_cli,
-    serve,
-    server,
-    tokens,
-)
-from sharedmem.faces.cli.app import ORDER, app, normalize_arguments
+from sharedmem.faces.cli.app import app, normalize_arguments
 from sharedmem.faces.cli.completion import rejoin_words_at_colons
 
 INTERRUPTED, BROKEN_PIPE, SYSTEM = 130, 1, 74
-_COMMAND_MODULES = (
-    data,
-    coordination,
-    messages,
-    plans,
-    queues,
-    namespace,
-    durable,
-    archives,
-    memories,
-    graph,
-    notes,
-    cache,
-    embed,
-    indexes,
-    server,
-    serve,
-    tokens,
-    redis_cli,
-    config,
-    doctor,
-)
-app.registered_commands.sort(key=lambda found: ORDER.index(str(found.name)))
 
 
 def main() -> None:

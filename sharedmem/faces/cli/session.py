@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import typer
 
-from sharedmem.api import Operation
+from sharedmem.api.operation import Operation
 from sharedmem.config import Settings
 from sharedmem.hub import Hub
 from sharedmem.models import Record

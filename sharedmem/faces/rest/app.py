@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sharedmem.api import OPERATIONS
+from sharedmem.api.table import OPERATIONS
 from sharedmem.errors import ConfigError
 from sharedmem.faces.auth import Admission, Bearer
 from sharedmem.faces.rest.archives import ArchiveEndpoints

@@ -17,8 +17,8 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sharedmem.api import FEEDS
 from sharedmem.api.store import ChangeWatch
+from sharedmem.api.table import FEEDS
 from sharedmem.data.change_feed import parse_cursor
 from sharedmem.errors import InternalError, LimitedError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, TokenRefusedError

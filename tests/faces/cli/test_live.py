@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from sharedmem.config import Settings
 from sharedmem.embedded.server import status
 from sharedmem.faces.cli import run
-from sharedmem.faces.cli.app import app
+from sharedmem.faces.cli.app import MODULE_OF, app, load_commands
 from sharedmem.faces.cli.data import split_keys
 from sharedmem.faces.cli.output import escape_control, format_age, format_duration, format_size
 from sharedmem.faces.cli.redis_cli import connection_options, format_reply, raw_reply
@@ -339,7 +339,20 @@ def test_a_closed_output_is_no_error(place: tuple[str, ...]) -> None:
 # Help and completion
 
 
+def test_each_command_is_in_the_module_that_is_imported_for_it() -> None:
+    load_commands()
+    places = {info.name: info.callback.__module__ for info in app.registered_commands if info.callback}
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        (places[group.name],) = {
+            info.callback.__module__ for info in group.typer_instance.registered_commands if info.callback
+        }
+
+    assert places == {name: f"sharedmem.faces.cli.{module}" for name, module in MODULE_OF.items()}
+
+
 def test_each_help_text_ends_with_a_line_to_paste() -> None:
+    load_commands()
     commands = [[str(info.name)] for info in app.registered_commands]
     for group in app.registered_groups:
         assert group.typer_instance is not None

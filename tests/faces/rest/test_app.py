@@ -15,8 +15,8 @@ from support import embedded_fixtures
 from support.rest_server import API, ServiceHarness, client_of_app, format_operation_request, open_service
 
 from sharedmem import ConfigError, Hub, InvalidError, Settings
-from sharedmem.api import OPERATIONS
 from sharedmem.api.memory import MemoryChanges
+from sharedmem.api.table import OPERATIONS
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.rest import Call, RestOptions, create_app
 from sharedmem.faces.rest.problems import problem_response

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 from support.rest_server import TERMS, client_of_app, open_service
 
 from sharedmem import Hub, Settings
-from sharedmem.api import OPERATIONS
+from sharedmem.api.table import OPERATIONS
 from sharedmem.faces.rest import create_app
 from sharedmem.faces.rest.routes import PREFIX, ROUTES
 
