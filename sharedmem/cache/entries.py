@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from sharedmem.record_family import RecordFamily
 from sharedmem.redis.codec import decode_member
 from sharedmem.redis.replies import Reply
 from sharedmem.search.filters import Every, Tagged, join_tags, split_tags
+from sharedmem.text.normalization import normalize_text
 
 CACHE = "cache"
 CACHE_RECORDS = RecordFamily(CACHE, ("ns", "scope", "tags"), ())
@@ -43,7 +43,7 @@ class CacheQuery:
     @cached_property
     def id(self) -> str:
         """The id of its answer: the same for all spellings of the prompt that differ in blanks, case or width."""
-        return _digest(self.scope, normalize_prompt(self.prompt))
+        return _digest(self.scope, normalize_text(self.prompt))
 
     @cached_property
     def scope(self) -> str:
@@ -145,11 +145,6 @@ def _is_encodable(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def normalize_prompt(prompt: str) -> str:
-    """What two prompts share that are the same for every reader: blanks, case and width of letters do not count."""
-    return " ".join(unicodedata.normalize("NFKC", prompt).casefold().split())
-
-
 def key_scope(key: str) -> str:
     """The value of the tag `scope` that all answers under a key share."""
     return f"key {_digest(key)}"
@@ -157,7 +152,7 @@ def key_scope(key: str) -> str:
 
 def prompt_scope(prompt: str) -> str:
     """The value of the tag `scope` that all answers to a prompt share, whatever key and model."""
-    return f"prompt {_digest(normalize_prompt(prompt))}"
+    return f"prompt {_digest(normalize_text(prompt))}"
 
 
 def encode_cost(cost: float, tokens: int) -> bytes:

@@ -15,13 +15,13 @@ import numpy as np
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.base import MEMORY
 from sharedmem.memory.filters import matches_filter, to_index_filter
-from sharedmem.memory.serialization import normalize_text
 from sharedmem.memory.validation import LONGEST_TEXT_BYTES, NewMemory, more_important
 from sharedmem.models import MemoryItem, MemoryType
 from sharedmem.redis.vectors import Matrix, Vector, finite_half_or_none, from_half
 from sharedmem.search.filters import encode_tag
 from sharedmem.search.protocol import IndexHit
 from sharedmem.text.contradictions import find_contradiction
+from sharedmem.text.normalization import normalize_text
 
 _WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]")
 

@@ -28,7 +28,8 @@ from sharedmem.models import MemoryItem, Signal
 from sharedmem.redis.vectors import Vector
 from sharedmem.search.protocol import IndexHit, IndexResult
 from sharedmem.search.scoring import min_max_scores, reciprocal_rank_scores, scores_by_best, select_diverse, sum_scores
-from sharedmem.text.analysis import MONTHS, datetime_from_ms, find_named_dates
+from sharedmem.text.dates import datetime_from_ms, find_query_dates
+from sharedmem.text.vocabulary import ENGLISH_MONTHS
 
 Fusion = Literal["weighted", "rrf"]
 
@@ -124,7 +125,7 @@ def indexed_text(item: MemoryItem) -> str:
     if item.author is None:
         return text
     at = item.timestamp
-    day = f"[{at.day} {MONTHS[at.month - 1]} {at.year}] " if at else ""
+    day = f"[{at.day} {ENGLISH_MONTHS[at.month - 1].title()} {at.year}] " if at else ""
     return f"{day}{item.author}: {text}"
 
 
@@ -218,7 +219,7 @@ class RankingFactors:
         self._query = query
         self._recipe = recipe
         self._now_ms = now_ms
-        self._dates = find_named_dates(query) if recipe.date != 1.0 else ()
+        self._dates = find_query_dates(query) if recipe.date != 1.0 else ()
         most = max(threads.values(), default=0.0)
         self._by_thread = {thread: 1.0 + recipe.thread * much / most for thread, much in threads.items() if most > 0}
         self._by_author: dict[str | None, float] = {None: 1.0}

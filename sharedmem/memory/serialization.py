@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -20,6 +18,7 @@ from sharedmem.redis.scripts.durable import RestoredMemory
 from sharedmem.redis.vectors import from_half
 from sharedmem.search.filters import encode_tag, join_tags
 from sharedmem.text.analysis import indexed_terms
+from sharedmem.text.normalization import normalize_text
 
 READ_FIELDS = ("body", "version", "turn")
 """What a reader fetches, in the order in which `decode_item` takes them; `vector` too for those who want embeddings."""
@@ -27,7 +26,6 @@ PLACEHOLDER = b"- "
 """What a member of `memory.turns` begins with that only marks how far the turns of its thread went."""
 
 _LONGEST_META_BYTES = 200
-_BLANKS = re.compile(r"\s+")
 # What the server assigns, what stands in the key, and what lies in a field of its own.
 _BESIDE_BODY = frozenset({"id", "tenant_id", "turn_index", "embedding", "version"})
 _IN_BODY = tuple(name for name in MemoryItem.model_fields if name not in _BESIDE_BODY)
@@ -39,13 +37,6 @@ _BLANK = MemoryItem.model_construct(None, **_DEFAULTS)
 _MESSAGE_DEFAULTS: dict[str, Any] = {"entity_id": None, "name": None, "timestamp": None, "embedding": None}
 _TIMES = ("timestamp", "created_at", "updated_at")
 _TUPLES = ("related_memory_ids", "tags", "collections", "turn_embedding")
-
-
-def normalize_text(text: str) -> str:
-    """The text as it is compared: in normal form, without case, with single blanks."""
-    if text.isascii():
-        return " ".join(text.lower().split())
-    return _BLANKS.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip()
 
 
 def text_hash(text: str) -> str:

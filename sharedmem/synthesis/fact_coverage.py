@@ -17,7 +17,11 @@ from typing import NamedTuple
 from sharedmem.errors import InvalidError
 from sharedmem.synthesis.note_text import KEYWORDS, LEAD_INS, TAGS, parse_sections
 from sharedmem.text.contradictions import COMMON_OPENERS
-from sharedmem.text.fact_tokens import FactToken, PartialDate, fact_tokens, find_dates, is_calendar_word, normalize_text
+from sharedmem.text.dates import PartialDate, find_dates
+from sharedmem.text.fact_tokens import FactToken, fact_tokens
+from sharedmem.text.normalization import plain_characters
+from sharedmem.text.sentences import split_sentences
+from sharedmem.text.vocabulary import CALENDAR_NAMES
 
 MOST_NAMED = 5
 """Missing facts that an error names."""
@@ -45,7 +49,6 @@ _TITLE = re.compile(
     r"|『([^』\n]{1,80})』|《([^》\n]{1,80})》"
 )
 _LONG_WORD = re.compile(r"[^\W\d_]{4,}")
-_SENTENCE_END = re.compile(r"(?<=[.!?。])\s+|\n+")
 
 TokenRun = tuple[str, ...]
 
@@ -64,7 +67,7 @@ class _TextFacts:
     """What a text says, to look facts up in."""
 
     def __init__(self, text: str) -> None:
-        text = normalize_text(text)
+        text = plain_characters(text)
         tokens = fact_tokens(text)
         self._forms = [token.form for token in tokens]
         self._places: defaultdict[str, list[int]] = defaultdict(list)
@@ -132,7 +135,7 @@ def check_facts_preserved(inputs: Sequence[str], result: str) -> None:
 
 def _facts(note: str) -> Iterator[_Fact]:
     for section, body in parse_sections(note).items():
-        text = normalize_text(_LEAD_IN.sub("\n", body))
+        text = plain_characters(_LEAD_IN.sub("\n", body))
         tokens = fact_tokens(text)
         dated = list(find_dates(text, tokens))
         used = {place for date in dated for place in range(date.first, date.last + 1)}
@@ -216,7 +219,7 @@ def _name_facts(text: str, tokens: Sequence[FactToken], used: set[int]) -> Itera
 
 def _continues_name(text: str, before: FactToken, token: FactToken) -> bool:
     """Whether two capitalised words belong to one name; days and months are named by themselves."""
-    if is_calendar_word(before.form) or is_calendar_word(token.form):
+    if before.form in CALENDAR_NAMES or token.form in CALENDAR_NAMES:
         return False
     gap = text[before.end : token.start]
     return bool(_IN_NAME.fullmatch(gap) or (_is_abbreviation(before) and _AFTER_INITIAL.fullmatch(gap)))
@@ -252,5 +255,4 @@ def _is_before_lowercase(text: str, tokens: Sequence[FactToken], place: int) -> 
 
 
 def _length(text: str) -> int:
-    sentences = {" ".join(sentence.split()) for sentence in _SENTENCE_END.split(text)}
-    return sum(map(len, sentences))
+    return sum(map(len, set(split_sentences(text, small_letters=True))))

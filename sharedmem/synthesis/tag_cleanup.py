@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from sharedmem.errors import UnsupportedError
 from sharedmem.synthesis import schemas
+from sharedmem.text.normalization import fold, normalize_text
 
 try:
     from rapidfuzz import fuzz
@@ -44,8 +45,7 @@ def normalize_item(text: str) -> str:
     Source: "Self-Evolving Composite Memory Synthesis Architecture", Fuzzy Deduplication. Its rule keeps `a-z0-9` and
     so erases every other script; this one keeps what is a letter, a digit or a mark anywhere.
     """
-    folded = unicodedata.normalize("NFKC", _VARIATION.sub("", unicodedata.normalize("NFKC", text).casefold()))
-    words = " ".join("".join(map(_normalize_letter, folded)).split())
+    words = " ".join("".join(map(_normalize_letter, fold(_VARIATION.sub("", text)))).split())
     return words if any(map(str.isalnum, words)) else ""
 
 
@@ -86,7 +86,7 @@ def clean_items(items: Iterable[str]) -> tuple[str, ...]:
 
 def has_content(text: str) -> bool:
     """Whether a text is more than blanks, a word for nothing, or one of the ways of writing `N/A`."""
-    return schemas.has_words(text) and not _NOTHING.fullmatch(unicodedata.normalize("NFKC", text).casefold())
+    return schemas.has_words(text) and not _NOTHING.fullmatch(normalize_text(text))
 
 
 def _normalize_letter(letter: str) -> str:

@@ -8,6 +8,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from sharedmem.text.normalization import normalize_number
+from sharedmem.text.vocabulary import CALENDARS, CURRENCIES, ENGLISH_MONTHS
+
 _SHORTEST_PLURAL = 4
 
 
@@ -68,14 +71,16 @@ NEGATIONS = frozenset(
 )
 
 _ALIASES = """
-    % percent, percentage percent, $ dollar, usd dollar, € euro, eur euro, £ pound, gbp pound, ₹ rupee, inr rupee,
-    rs rupee, ¥ yen, jpy yen, kilogram kg, kilogramme kg, kilo kg, gram g, gramme g, milligram mg, kilometer km,
-    kilometre km, meter m, metre m, centimeter cm, centimetre cm, millimeter mm, millimetre mm, feet foot, ft foot,
-    inche inch, liter l, litre l, milliliter ml, millilitre ml, millisecond ms, sec second, min minute, hr hour,
-    yr year, kilobyte kb, megabyte mb, gigabyte gb, terabyte tb, usa us, jan january, feb february, apr april,
-    aug august, sept september, sep september, oct october, nov november, dec december
+    % percent, percentage percent, pct percent, rs rupee, kilogram kg, kilogramme kg, kilo kg, gram g, gramme g,
+    milligram mg, kilometer km, kilometre km, meter m, metre m, centimeter cm, centimetre cm, millimeter mm,
+    millimetre mm, feet foot, ft foot, inche inch, liter l, litre l, milliliter ml, millilitre ml, millisecond ms,
+    sec second, min minute, hr hour, yr year, kilobyte kb, megabyte mb, gigabyte gb, terabyte tb, usa us
 """
-ALIASES = dict(pair.split() for pair in _ALIASES.split(","))
+_CURRENCY_ALIASES = {
+    alias: names.split()[0] for sign, names in CURRENCIES.items() for alias in (sign, names.split()[1])
+}
+_MONTH_ALIASES = {name: ENGLISH_MONTHS[number - 1] for name, number in CALENDARS["en"].month_numbers().items()}
+ALIASES = dict(pair.split() for pair in _ALIASES.split(",")) | _CURRENCY_ALIASES | _MONTH_ALIASES
 """Spellings of the same unit, month or country; in the singular."""
 
 _MEASURES = (
@@ -90,8 +95,8 @@ _MEASURES = (
     "am pm",
 )
 _DATES = (
-    "january february march april may june july august september october november december",
-    "monday tuesday wednesday thursday friday saturday sunday",
+    " ".join(ENGLISH_MONTHS),
+    CALENDARS["en"].weekdays,
     "today yesterday tomorrow",
 )
 _OPPOSITES = (
@@ -267,8 +272,6 @@ _TOKEN = re.compile(
     r"|\d+(?:[.,:/]\d+)*"  # the 4 of iPhone4 and GPT-4
     r"|[<>=!]=|[<>=≤≥≠%$€£₹¥?!.;:\n]"
 )
-_THOUSANDS = re.compile(r",(?=\d{3}\b)")
-_ORDINAL = re.compile(r"(?:st|nd|rd|th)$")
 _SENTENCE_ENDS = frozenset("?!.;:\n")
 _EMPTY_FORM = {""}
 _CONJUNCTIONS = frozenset({"and", "or", "nor", "vs", "versus", "between"})
@@ -326,6 +329,11 @@ def find_contradiction(a: str, b: str) -> str | None:
     return "opposites" if _has_opposite(fresh_left, fresh_right, OPPOSITES) else None
 
 
+def is_negated(text: str) -> bool:
+    """Return whether a text has a word such as `not`, `never` or `don't`."""
+    return _has_negation(_parse_text(text).words)
+
+
 def _parse_text(text: str) -> _ComparedText:
     words = list(map(_parse_word, _TOKEN.findall(text)))
     return _ComparedText(words, {word.form for word in words} - _EMPTY_FORM)
@@ -337,7 +345,7 @@ def _parse_word(token: str) -> _ComparedWord:
     if token in _SENTENCE_ENDS:
         return _ComparedWord("", "end", capital=False, acronym=False)
     if token[-1].isdigit() or token[0].isdigit():
-        return _ComparedWord(_normalize_number(token), "number", capital=False, acronym=False)
+        return _ComparedWord(_number_form(token), "number", capital=False, acronym=False)
     form = singular(token.casefold().replace("’", "'"))  # noqa: RUF001  # people type this apostrophe
     if form in NUMBERS:
         kind: _WordKind = "maybe number" if form in ALSO_WORDS else "number"
@@ -347,11 +355,12 @@ def _parse_word(token: str) -> _ComparedWord:
     return _ComparedWord(ALIASES.get(form, form), "word", token[0].isupper(), any(map(str.isupper, token[1:])))
 
 
-def _normalize_number(token: str) -> str:
-    """One spelling of a number: `1,000` and `1k` are `1000`, `2,5` is `2.5`, `4th` is `4`, `3.0` is `3`."""
-    text = _ORDINAL.sub("", _THOUSANDS.sub("", token.replace("\u2212", "-"))).replace(",", ".")
-    if text.endswith("k"):
-        text = text[:-1] + "000" if text[:-1].isdecimal() else text
+def _number_form(token: str) -> str:
+    """One spelling of an amount, version or time: `1k` is `1000`, `3.0` is `3`, `05:30` is `5:30`."""
+    text = token.casefold().replace("\u2212", "-")
+    if text.endswith("k") and text[:-1].isdecimal():
+        text = f"{text[:-1]}000"
+    text = normalize_number(text) or text.replace(",", ".")
     return text.removesuffix(".0").lstrip("0") or "0"
 
 

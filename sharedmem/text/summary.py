@@ -17,28 +17,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import log, sqrt
 
+from sharedmem.text.sentences import split_sentences
+
 MOST_SENTENCES_READ = 2_000
 MOST_CHARACTERS_READ = 400_000
 LONGEST_TEXT = 20_000
 LONGEST_SENTENCE = 300
 
 _RELEVANCE = 0.6
-_LONGEST_ABBREVIATION = 12
 _RAISED_BY = 1.1
 
 _WORD = re.compile(r"\w+(?:[.,'\u2019\-]\w+)*")
 _NAME = re.compile(r"(?<=[^.!?:\s]\s)[^\W\d_]*[A-ZÀ-ÖØ-ÞΑ-ΩА-Я][^\W_]*")
 _DIGIT = re.compile(r"\d")
-_BREAK = re.compile(r"(?<=[.!?…])[\s]+(?=[^\sa-zß-öø-ÿ])|(?<=[\u3002\uff01\uff1f])|[\r\n\u2028\u2029]+")
-_ABBREVIATED = re.compile(
-    r"(?:^|[\s(])(?:[^\W\d_]|dr|mr|mrs|ms|prof|st|no|nr|vs|etc|e\.g|i\.e|cf|approx|inc|ltd|co|z\.b|bzw)\.$",
-    re.IGNORECASE,
-)
-# A German date, `1. Mai 2026`: elsewhere months that follow a full stop have no capital.
-_DAY = re.compile(r"(?<!\d)\d{1,2}\.$")
-_MONTH = re.compile(
-    r"(?:januar|jänner|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember)\b", re.IGNORECASE
-)
 # Words that say nothing of what a text is about; other languages go by their frequency alone.
 _STOP_WORDS_TEXT = (
     "a an and are as at be been but by did do does for from had has have he her his i if in into is it its me my no"
@@ -69,16 +60,9 @@ def summarize(texts: Sequence[str], *, sentences: int = 7, characters: int = 1_0
     return "\n".join(read[index].text for index in sorted(chosen))
 
 
-def split_sentences(text: str) -> list[str]:
-    """The sentences and lines of a text, without blanks around them; one beyond 300 characters is cut short."""
-    found: list[str] = []
-    for piece in _BREAK.split(text[:LONGEST_TEXT]):
-        sentence = " ".join(piece.split())
-        if sentence and found and _is_false_sentence_end(found[-1], sentence):
-            found[-1] += f" {sentence}"
-        elif sentence:
-            found.append(sentence)
-    return [_truncate(sentence) for sentence in found]
+def bounded_sentences(text: str) -> list[str]:
+    """Return the sentences of the first 20,000 characters of a text; one beyond 300 characters is cut short."""
+    return [_truncate(sentence) for sentence in split_sentences(text[:LONGEST_TEXT])]
 
 
 @dataclass(frozen=True)
@@ -101,7 +85,7 @@ def _distinct_sentences(texts: Sequence[str]) -> list[str]:
     newest: list[str] = []
     characters = 0
     for text in reversed(texts):
-        newest += reversed(split_sentences(text))
+        newest += reversed(bounded_sentences(text))
         characters += min(len(text), LONGEST_TEXT)
         if len(newest) >= MOST_SENTENCES_READ or characters >= MOST_CHARACTERS_READ:
             break
@@ -159,13 +143,6 @@ def _select_sentences(
 
 def _marginal_relevance(centrality: float, closeness: float) -> float:
     return _RELEVANCE * centrality - (1 - _RELEVANCE) * closeness
-
-
-def _is_false_sentence_end(sentence: str, following: str) -> bool:
-    """Whether it only seems to end, at an abbreviation or at the day of a date."""
-    end = sentence[-_LONGEST_ABBREVIATION:]
-    seems = _ABBREVIATED.search(end) or (_DAY.search(end) and _MONTH.match(following))
-    return len(sentence) < LONGEST_SENTENCE and bool(seems)
 
 
 def _truncate(sentence: str) -> str:

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharedmem.episodes.event_log import format_event
+from sharedmem.text.sentences import split_sentences
 from sharedmem.text.summary import (
     LONGEST_SENTENCE,
     LONGEST_TEXT,
     MOST_CHARACTERS_READ,
     MOST_SENTENCES_READ,
-    split_sentences,
+    bounded_sentences,
     summarize,
 )
 
@@ -140,14 +141,14 @@ def test_a_text_is_split_where_its_sentences_end(text: str, sentences: list[str]
 
 
 def test_an_endless_sentence_is_cut_between_words() -> None:
-    (sentence,) = split_sentences("12345 " * 1000)
+    (sentence,) = bounded_sentences("12345 " * 1000)
 
     assert len(sentence) <= LONGEST_SENTENCE
     assert set(sentence.removesuffix("…").split()) == {"12345"}
 
 
 def test_a_word_without_end_is_cut_all_the_same() -> None:
-    (sentence,) = split_sentences("x" * 10 * LONGEST_TEXT)
+    (sentence,) = bounded_sentences("x" * 10 * LONGEST_TEXT)
 
     assert len(sentence) == LONGEST_SENTENCE
 
@@ -163,7 +164,7 @@ def test_a_summary_keeps_to_its_bounds_and_quotes(texts: list[str], most: int, c
     assert len(lines) <= most
     assert sum(map(len, lines)) + len(lines) - 1 <= characters
     assert len(set(lines)) == len(lines)
-    assert set(lines) <= {sentence for text in texts for sentence in split_sentences(text)}
+    assert set(lines) <= {sentence for text in texts for sentence in bounded_sentences(text)}
 
 
 def test_of_more_than_can_be_read_the_newest_is_told() -> None:
@@ -193,7 +194,7 @@ def test_very_long_input_is_not_read_to_its_end() -> None:
 
 @pytest.mark.parametrize("piece", [" ", "a. ", ". ", "Dr. ", "…。", "x-", "A"])
 def test_text_made_to_be_slow_is_not(piece: str) -> None:
-    assert len(split_sentences(piece * 100_000)) <= LONGEST_TEXT
+    assert len(bounded_sentences(piece * 100_000)) <= LONGEST_TEXT
     assert len(summarize([piece * 100_000])) <= 1_000
 
 

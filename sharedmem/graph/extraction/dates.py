@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, cast
 
 from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.graph.records import to_stamp
+from sharedmem.text.vocabulary import month_alternatives, weekday_alternatives
 
 
 class DateWords(NamedTuple):
@@ -48,11 +49,8 @@ _DAY = r"(?:0?[1-9]|[12]\d|3[01])"
 _YEAR = r"(?:1\d|20|21)\d\d"
 _CLOCK = r"(?:,?\s(?:at\s)?(?:[01]?\d|2[0-3])(?::[0-5]\d(?:\s?[ap]m)?|\s?[ap]m)\b)?"
 
-_MONTH_EN = (
-    r"(?:january|february|march|april|may|june|july|august|september|october|november|december"
-    r"|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\b\.?"
-)
-_WEEKDAY_EN = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_MONTH_EN = rf"(?:{month_alternatives('en')})\b\.?"
+_WEEKDAY_EN = rf"(?:{weekday_alternatives('en')})"
 _NUMBER_EN = r"(?:\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
 _UNIT_EN = r"(?:second|minute|hour|day|week|fortnight|month|year|decade)s?"
 _ORDINAL_EN = rf"(?:the\s)?{_DAY}(?:st|nd|rd|th)?"
@@ -88,11 +86,8 @@ ENGLISH = DateWords(
     no=r"not|never|rather\sthan|instead\sof",
 )
 
-_MONTH_DE = (
-    r"(?:januar|februar|m\u00e4rz|april|mai|juni|juli|august|september|oktober|november|dezember|jan|feb|apr|aug|sept?|okt"
-    r"|nov|dez)\b\.?"
-)
-_WEEKDAY_DE = r"(?:montag|dienstag|mittwoch|donnerstag|freitag|samstag|sonntag)"
+_MONTH_DE = rf"(?:{month_alternatives('de')})\b\.?"
+_WEEKDAY_DE = rf"(?:{weekday_alternatives('de')})"
 _NUMBER_DE = r"(?:\d{1,3}|eine[mnr]?|zwei|drei|vier|f\u00fcnf|sechs|sieben|acht|neun|zehn|elf|zw\u00f6lf)"
 _UNIT_DE = r"(?:sekunden?|minuten?|stunden?|tag(?:en?)?|wochen?|monat(?:en?)?|jahr(?:en?)?)"
 
@@ -126,8 +121,8 @@ GERMAN = DateWords(
     no=r"nicht|statt",
 )
 
-_MONTH_FR = r"(?:janvier|f\u00e9vrier|mars|avril|mai|juin|juillet|ao\u00fbt|septembre|octobre|novembre|d\u00e9cembre)\b"
-_WEEKDAY_FR = r"(?:lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche)"
+_MONTH_FR = rf"(?:{month_alternatives('fr')})\b"
+_WEEKDAY_FR = rf"(?:{weekday_alternatives('fr')})"
 _NUMBER_FR = r"(?:\d{1,3}|une?|deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze)"
 _UNIT_FR = r"(?:secondes?|minutes?|heures?|jours?|semaines?|mois|ans?|ann\u00e9es?)"
 

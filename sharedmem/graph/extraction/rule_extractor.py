@@ -30,13 +30,13 @@ from sharedmem.graph.extraction.rules import (
     Rule,
     RuleMatch,
     RuleSet,
+    bounded_sentence_spans,
     build_statements,
     find_aliases,
     find_names,
     find_types,
     mask_sentence,
     remove_placeholders,
-    split_sentences,
     stated_times,
 )
 from sharedmem.graph.resolution.names import normalize_name
@@ -162,7 +162,7 @@ class _EpisodeReader:
 
     def read(self, dates: DateReader, speaker: Speaker, occurred_at: datetime) -> None:
         found = self._lexicon.sure(self._text)
-        spans = list(split_sentences(self._text, found.free))
+        spans = bounded_sentence_spans(self._text, found.free)
         dated = [self._dated(span, found, dates, occurred_at) for span in spans]
         self._lexicon.likely(found, {begin for begin, _ in spans}, speaker)
         found.spots.sort(key=lambda spot: spot.begin)

@@ -21,6 +21,7 @@ from sharedmem.graph.extraction.dates import DateMention
 from sharedmem.graph.extraction.entity_spans import AMOUNT, FILLERS, PERSON, EntitySpan
 from sharedmem.graph.extraction.protocol import Statement
 from sharedmem.models import UNKNOWN, Unknown
+from sharedmem.text.sentences import sentence_spans
 
 FIRST_PLACEHOLDER, DATE_PLACEHOLDER = 0xE000, "\uf8ff"
 NAME_PLACEHOLDERS = "\ue000-\uf7ff"
@@ -29,11 +30,6 @@ _PRIVATE = re.compile(r"[\ue000-\uf8ff]")
 _TOKEN = re.compile(r"'(?:s|m|ve|ll|d|re)\b|\d+(?:[.,:]\d+)*|[^\W\d_]\w*(?:[-']\w+)*|\w+|[^\s\w]")
 _SHORT = {"'m": "am", "'ve": "have", "'ll": "will", "'d": "would", "'re": "are"}
 _NOT = {"won't": "will", "can't": "can", "shan't": "shall", "cannot": "can"}
-_BREAKS = re.compile(r"(?<=[.!?])[\"')\]\u201d]?\s+(?=[\"'(\u201c]?[^\W_a-z])|\n\s*|;\s")
-_ABBREVIATION = re.compile(
-    r"(?:\b(?:mr|mrs|ms|dr|prof|st|no|nr|vs|etc|e\.g|i\.e|jr|sr|[a-z])|^\d{1,2})\.$", re.IGNORECASE
-)
-_LONGEST_ABBREVIATION = 6
 _LONGEST_SENTENCE = 2_000
 
 
@@ -66,26 +62,18 @@ def remove_placeholders(text: str) -> str:
     return _PRIVATE.sub(" ", text).replace("\u2019", "'")
 
 
-def split_sentences(text: str, is_free: bytearray) -> Iterator[tuple[int, int]]:
-    """Where the sentences of a text begin and end.
+def bounded_sentence_spans(text: str, is_free: bytearray) -> list[tuple[int, int]]:
+    """Where the sentences of a text begin and end; one beyond 2,000 characters is cut.
 
     Args:
         text: any text.
         is_free: for each character 0 where a name stands; no sentence ends there.
     """
-    begin = 0
-    for found in _BREAKS.finditer(text):
-        at = found.start()
-        shortened = _ABBREVIATION.search(text, max(begin, at - _LONGEST_ABBREVIATION), at)
-        if "\n" not in found[0] and (shortened or not is_free[max(0, at - 1)]):
-            continue
-        yield from _split_long(begin, at)
-        begin = found.end()
-    yield from _split_long(begin, len(text))
-
-
-def _split_long(begin: int, end: int) -> Iterator[tuple[int, int]]:
-    return ((at, min(at + _LONGEST_SENTENCE, end)) for at in range(begin, end, _LONGEST_SENTENCE))
+    return [
+        (at, min(at + _LONGEST_SENTENCE, end))
+        for begin, end in sentence_spans(text, is_free=is_free, clauses=True)
+        for at in range(begin, end, _LONGEST_SENTENCE)
+    ]
 
 
 def split_words(text: str, offset: int = 0) -> Iterator[MaskedToken]:

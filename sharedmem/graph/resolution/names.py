@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.text.contradictions import find_contradiction
+from sharedmem.text.normalization import fold
 
 try:
     from rapidfuzz import fuzz
@@ -44,8 +45,7 @@ _PLAIN_RUN = re.compile(r"[a-z0-9]{3}")
 
 def normalize_name(name: str) -> str:
     """A name without what does not tell names apart: case, outer punctuation, kinds of blanks, width of letters."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-    return _BLANKS.sub(" ", folded).strip(_AROUND)
+    return _BLANKS.sub(" ", fold(name)).strip(_AROUND)
 
 
 def check_encodable(field: str, text: str) -> str:

@@ -18,7 +18,6 @@ from sharedmem.synthesis.agents.rules.note_parser import (
     split_clauses,
     split_lead_ins,
 )
-from sharedmem.synthesis.agents.rules.sentences import whole_sentences
 from sharedmem.synthesis.note_text import (
     BEHAVIOR,
     DEPTH,
@@ -32,6 +31,7 @@ from sharedmem.synthesis.note_text import (
     parse_sections,
 )
 from sharedmem.synthesis.tag_cleanup import deduplicate
+from sharedmem.text.sentences import split_sentences
 
 ENOUGH_IN_COMMON = 0.4
 """Share of the words of the shorter note that both must have, to be brought together."""
@@ -223,7 +223,7 @@ def _merge_lead_ins(sections: Iterable[str], past: AbstractSet[str]) -> str:
 
 def _distinct(bodies: Sequence[str], past: AbstractSet[str]) -> str:
     is_list = any("; " in body for body in bodies)
-    pieces = (piece for body in bodies for piece in (body.split("; ") if is_list else whole_sentences(body)))
+    pieces = (piece for body in bodies for piece in (body.split("; ") if is_list else split_sentences(body)))
     return ("; " if is_list else " ").join(piece for piece in dict.fromkeys(pieces) if piece not in past)
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from sharedmem.synthesis.agents.rules.sentences import is_courtesy, whole_sentences
+from sharedmem.synthesis.agents.rules.sentences import is_courtesy
 from sharedmem.synthesis.agents.rules.words import REPLACES
 from sharedmem.synthesis.note_text import LEAD_INS, SECTIONS, SUMMARY, parse_sections
 from sharedmem.text.analysis import document_terms
-from sharedmem.text.contradictions import NEGATIONS
+from sharedmem.text.contradictions import is_negated
+from sharedmem.text.sentences import split_sentences
 
 TermSet = frozenset[str]
 
@@ -174,7 +175,6 @@ def _claim_about(found: re.Match[str], thing: TermSet | None, *, is_now: bool) -
 _MARK = re.compile(r"^(Earlier|Now): ")
 _SPEAKER = re.compile(r"^([^:.!?。\n]{1,40}): (?=\S)")
 _LEAD_IN = re.compile(rf"(?<!\S)({'|'.join(re.escape(words.strip()) for words in LEAD_INS)})(?=\s|$)")
-_WORD = re.compile(r"\w+(?:['\u2019]\w+)?")
 _QUESTION = re.compile(r"[?\uff1f\u061f]\s*$")
 _DIGIT = re.compile(r"\d")
 
@@ -200,8 +200,7 @@ class NoteSentence(NamedTuple):
     @property
     def is_denied(self) -> bool:
         """Whether it denies something."""
-        words = (word.casefold().replace("\u2019", "").replace("'", "") for word in _WORD.findall(self.text))
-        return not NEGATIONS.isdisjoint(words)
+        return is_negated(self.text)
 
     @property
     def is_empty(self) -> bool:
@@ -225,7 +224,7 @@ def parse_statements(note: str) -> list[NoteSentence]:
         for _, body in split_lead_ins(sections.get(name, "")):
             for piece in body.split("; "):
                 if not _is_quoted(piece, said, whole):
-                    said += (NoteSentence("", "", text) for text in whole_sentences(piece))
+                    said += (NoteSentence("", "", text) for text in split_sentences(piece))
     return said
 
 
@@ -242,7 +241,7 @@ def _sentences(line: str) -> tuple[NoteSentence, ...]:
     speaker = _SPEAKER.match(line)
     rest = line[speaker.end() :] if speaker else line
     name = speaker[1] if speaker else ""
-    return tuple(NoteSentence(mark[1] if mark else "", name, text) for text in whole_sentences(rest))
+    return tuple(NoteSentence(mark[1] if mark else "", name, text) for text in split_sentences(rest))
 
 
 def _is_quoted(piece: str, said: list[NoteSentence], whole: str) -> bool:

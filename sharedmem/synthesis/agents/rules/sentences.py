@@ -9,9 +9,8 @@ from typing import NamedTuple
 from sharedmem.models import SynthesisMessage
 from sharedmem.synthesis.agents.rules import words
 from sharedmem.text.analysis import STOP_WORDS
-from sharedmem.text.summary import LONGEST_SENTENCE, split_sentences
+from sharedmem.text.sentences import split_sentences
 
-_END = re.compile(r"(?<=[.!?…])\s+|(?<=[\u3002\uff01\uff1f])")
 _DIGIT_OR_SIGN = re.compile(r"[\d@€$£¥%]|\w://|[\"“„«「『`].{1,200}[\"”“»」』`]")
 _NAME = re.compile(r"(?<=[^.!?:\s]\s)[\"'“„(]?[^\W\d_]*[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]|\b[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]{2,}|[a-zß-öø-ÿ][A-Z]")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -42,20 +41,9 @@ def conversation_sentences(messages: Sequence[SynthesisMessage]) -> list[Convers
     return [
         ConversationSentence(place, message.role, _speaker_name(message), text)
         for place, message in spoken or list(enumerate(messages))
-        for sentence in whole_sentences(message.content)
+        for sentence in split_sentences(message.content)
         for text in _PIECE.findall(sentence)
     ]
-
-
-def whole_sentences(text: str) -> list[str]:
-    """The sentences of a text, none of them cut short."""
-    found: list[str] = []
-    for line in text.splitlines():
-        if len(line) <= LONGEST_SENTENCE:
-            found += split_sentences(line)
-        else:
-            found += filter(None, (" ".join(piece.split()) for piece in _END.split(line)))
-    return found
 
 
 def is_courtesy(text: str) -> bool:
