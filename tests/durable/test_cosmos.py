@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from support.cosmos_emulator import EmulatedDatabase, emulator
+from support import cosmos_fixtures
+from support.cosmos_emulator import EmulatedDatabase
 
 from sharedmem import UsageError
 from sharedmem.clock import SystemClock
@@ -24,13 +25,8 @@ from sharedmem.testing.durable_suite import DurableSuite
 LIVE = os.environ.get("SHAREDMEM_TEST_COSMOS", "")
 LIVE_KEY = os.environ.get("SHAREDMEM_TEST_COSMOS_KEY", "")
 
-# Documents may have 2 MB; aiohttp remarks on more than 1 MB.
-pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
-
-
-@pytest.fixture
-def room(pytestconfig: pytest.Config) -> EmulatedDatabase:
-    return emulator(pytestconfig).room()
+pytestmark = cosmos_fixtures.allow_large_bodies
+room = cosmos_fixtures.room
 
 
 class TestCosmosDurable(DurableSuite):

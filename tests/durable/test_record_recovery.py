@@ -6,11 +6,10 @@ Two hubs share a server and a tier; the test holds one of them up while it resto
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
-import fakeredis
 import pytest
+from support import recovery_fixtures as fixtures
 from support.recovery_harness import (
     PausableDurable,
     PauseAtCall,
@@ -21,52 +20,22 @@ from support.recovery_harness import (
 from support.waiting import wait_until
 
 from sharedmem import Settings
-from sharedmem.clock import new_id
 from sharedmem.durable.loss_detection import JoinLimits
 from sharedmem.durable.outbox.stream import server_time_us
-from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.errors import UnavailableError, UsageError
 from sharedmem.hub.composition import Connect
-from sharedmem.hub.composition import connect as connect_to_real
 from sharedmem.redis.durability import KindUnknownError
-from sharedmem.testing.fakes import connect_to_fake
 
 SHORT_LEASE = JoinLimits(retry_s=1, drain_s=2, lease_ms=150)
 
 
-@pytest.fixture
-async def tier(tmp_path: Path) -> AsyncIterator[PausableDurable]:
-    durable = SqliteDurable(tmp_path / "tier.db")
-    await durable.open()
-    yield PausableDurable(durable)
-    await durable.close()
-
-
-@pytest.fixture(params=["fake", "real"])
-def connect(request: pytest.FixtureRequest) -> Connect:
-    return connect_to_fake(fakeredis.FakeServer()) if request.param == "fake" else connect_to_real
+tier, connect, where = fixtures.tier, fixtures.connect, fixtures.where
+hub, other = fixtures.hub, fixtures.other
 
 
 @pytest.fixture
-def where(request: pytest.FixtureRequest, connect: Connect, tmp_path: Path) -> Settings:
-    is_real = connect is connect_to_real
-    return Settings(redis_url=request.getfixturevalue("redis_url") if is_real else None, data_dir=tmp_path / "data")
-
-
-@pytest.fixture
-async def hub(connect: Connect, where: Settings, tier: PausableDurable) -> AsyncIterator[RecoveryHarness]:
-    async with open_recovery_harness(connect, tier, f"test-{new_id(8)}", settings=where, limits=SHORT_LEASE) as made:
-        yield made
-        tier.before = PauseAtCall("nothing")
-        await delete_namespace(made)
-
-
-@pytest.fixture
-async def other(
-    connect: Connect, where: Settings, tier: PausableDurable, hub: RecoveryHarness
-) -> AsyncIterator[RecoveryHarness]:
-    async with open_recovery_harness(connect, tier, hub.namespace, settings=where, limits=SHORT_LEASE) as made:
-        yield made
+def limits() -> JoinLimits:
+    return SHORT_LEASE
 
 
 async def held_up(other: RecoveryHarness, tier: PausableDurable) -> tuple[asyncio.Task[None], PauseAtCall]:

@@ -12,7 +12,8 @@ import pytest
 from azure.cosmos import PartitionKey
 from azure.cosmos.aio import CosmosClient
 from pydantic import SecretStr
-from support.cosmos_emulator import SHORT_RETRIES, EmulatedDatabase, emulator
+from support import cosmos_fixtures
+from support.cosmos_emulator import SHORT_RETRIES, EmulatedDatabase
 
 from sharedmem import (
     AccessDeniedError,
@@ -30,8 +31,8 @@ from sharedmem.models import DurableRecord, Outcome
 
 KEY = "research:shared:note"
 SEED = 11
-# Documents may have 2 MB; aiohttp remarks on more than 1 MB.
-pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
+pytestmark = cosmos_fixtures.allow_large_bodies
+room = cosmos_fixtures.room
 
 Call = Callable[[CosmosDurable], Awaitable[object]]
 
@@ -39,11 +40,6 @@ Call = Callable[[CosmosDurable], Awaitable[object]]
 def value(stamp: int, key: str = KEY, **fields: Any) -> DurableRecord:
     moment = {"version": stamp, "stamp": stamp, "created": stamp, "body": f"{stamp}"}
     return DurableRecord.model_validate({"key": key, "type": "value", "kind": "knowledge"} | moment | fields)
-
-
-@pytest.fixture
-def room(pytestconfig: pytest.Config) -> EmulatedDatabase:
-    return emulator(pytestconfig).room()
 
 
 @pytest.fixture

@@ -7,38 +7,58 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.crash_rounds import ROUNDS, CrashRound, RoundEnvironment
+from support.crash_rounds import ROUNDS, CrashRound, RoundEnvironment, both_servers
 from support.process_groups import AgentForkServer, AgentPool, RewindableRedis
 
 CONTROLS = 20
+Servers = dict[str, RewindableRedis]
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[AgentForkServer]:
+    with AgentForkServer() as server:
+        yield server
 
 
 @pytest.fixture
-def servers() -> Iterator[dict[str, RewindableRedis]]:
-    with RewindableRedis("always") as always, RewindableRedis("everysec") as everysec:
-        yield {"always": always, "everysec": everysec}
+async def agents(fork_server: AgentForkServer) -> AsyncIterator[AgentPool]:
+    async with AgentPool(fork_server) as pool:
+        yield pool
 
 
-@pytest.fixture
-async def ground(servers: dict[str, RewindableRedis], tmp_path: Path) -> AsyncIterator[RoundEnvironment]:
-    with AgentForkServer() as mother:
-        async with AgentPool(mother) as crew:
-            yield RoundEnvironment(
-                crew, servers, {"durable_url": f"sqlite://{tmp_path}/tier.sqlite3", "data_dir": str(tmp_path)}
-            )
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    """The servers of all rounds: those before leave their keys, as in a system that is used."""
+    with both_servers() as servers:
+        yield servers
 
 
-async def test_what_was_acknowledged_lasts(ground: RoundEnvironment) -> None:
-    for seed in (seed for seed in range(ROUNDS) if seed % 5):
-        round_ = CrashRound(ground, seed)
-        assert await round_.run() == [], round_
+@pytest.fixture(scope="module")
+def tier(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return tier_in(tmp_path_factory.mktemp("tier"))
+
+
+def tier_in(folder: Path) -> dict[str, Any]:
+    return {"durable_url": f"sqlite://{folder}/tier.sqlite3", "data_dir": str(folder)}
+
+
+@pytest.mark.parametrize("seed", [seed for seed in range(ROUNDS) if seed % 5])
+async def test_what_was_acknowledged_lasts(
+    agents: AgentPool, servers: Servers, tier: dict[str, Any], seed: int
+) -> None:
+    round_ = CrashRound(RoundEnvironment(agents, servers, tier), seed)
+
+    assert await round_.run() == [], round_
 
 
 @pytest.mark.parametrize("broken", ["acknowledges before it puts", "keeps what is deleted"])
-async def test_control_a_broken_tier_does_not_pass(ground: RoundEnvironment, broken: str) -> None:
-    for seed in range(CONTROLS):
-        if await CrashRound(ground, seed, "a_client_and_all", broken, steps=30).run():
-            return
+async def test_control_a_broken_tier_does_not_pass(agents: AgentPool, tmp_path: Path, broken: str) -> None:
+    with both_servers() as servers:
+        environment = RoundEnvironment(agents, servers, tier_in(tmp_path))
+        for seed in range(CONTROLS):
+            if await CrashRound(environment, seed, "a_client_and_all", broken, steps=30).run():
+                return
     pytest.fail(f"nobody notices that it {broken}")

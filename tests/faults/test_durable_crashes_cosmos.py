@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from support.cosmos_emulator import emulator
-from support.crash_rounds import ROUNDS, CrashRound, RoundEnvironment
+from support.crash_rounds import ROUNDS, CrashRound, RoundEnvironment, both_servers
 from support.process_groups import AgentForkServer, AgentPool, RewindableRedis
 
+Servers = dict[str, RewindableRedis]
 
-async def test_what_was_acknowledged_lasts_in_cosmos(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    with both_servers() as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def tier(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     room = emulator(pytestconfig).room()
     named = {"durable_url": room.emulator.url, "cosmos_key": "a2V5", "cosmos_database": room.database}
-    with RewindableRedis("always") as always, RewindableRedis("everysec") as everysec, AgentForkServer() as mother:
-        async with AgentPool(mother) as crew:
-            ground = RoundEnvironment(
-                crew, {"always": always, "everysec": everysec}, named | {"data_dir": str(tmp_path)}
-            )
-            for seed in range(0, ROUNDS, 5):
-                round_ = CrashRound(ground, seed)
-                assert await round_.run() == [], round_
+    return named | {"data_dir": str(tmp_path_factory.mktemp("data"))}
+
+
+@pytest.mark.parametrize("seed", range(0, ROUNDS, 5))
+async def test_what_was_acknowledged_lasts_in_cosmos(servers: Servers, tier: dict[str, Any], seed: int) -> None:
+    with AgentForkServer() as fork_server:
+        async with AgentPool(fork_server) as agents:
+            round_ = CrashRound(RoundEnvironment(agents, servers, tier), seed)
+
+            assert await round_.run() == [], round_

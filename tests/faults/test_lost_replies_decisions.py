@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +28,17 @@ Act = Callable[[Decisions, PlanRecord, ExecutionClaim], Awaitable[Any]]
 
 @dataclass(frozen=True)
 class Mutator:
-    """One call that changes something; `shows` says whether a second application would."""
+    """One call that changes something.
+
+    Args:
+        meanwhile: what another client does between the lost reply and its repeat. Calls that say once more what is
+            known already are harmless by themselves; behind another one's change a second application shows.
+    """
 
     name: str
     script: str
     act: Act
-    shows: bool = True
+    meanwhile: Act | None = None
 
     @property
     def digest(self) -> bytes:
@@ -49,18 +56,23 @@ MUTATORS = [
     Mutator("save_if_new of a duplicate", "plan_save", lambda d, _, __: d.save_if_new(SESSION, "A", "BUY", 0.5, "a")),
     Mutator("begin_execution", "execution_begin", lambda d, p, _: d.begin_execution(SESSION, p.plan_id)),
     Mutator("begin what runs", "execution_begin", lambda d, _, c: d.begin_execution(SESSION, c.plan_id)),
-    Mutator("renew", "execution_renew", lambda d, _, c: d.renew(SESSION, c.plan_id, c.fence), shows=False),
+    Mutator(
+        "renew",
+        "execution_renew",
+        lambda d, _, c: d.renew(SESSION, c.plan_id, c.fence),
+        meanwhile=lambda d, _, c: d.finish(SESSION, c.plan_id, c.fence, status="success"),
+    ),
     Mutator(
         "finish",
         "execution_record",
-        lambda d, _, c: d.finish(SESSION, c.plan_id, c.fence, status="success", order_id="o"),
-        shows=False,
+        lambda d, _, c: d.finish(SESSION, c.plan_id, c.fence, status="timeout", order_id="o"),
+        meanwhile=lambda d, _, c: d.resolve(SESSION, c.plan_id, status="success"),
     ),
     Mutator(
         "mark_executed",
         "execution_record",
-        lambda d, p, _: d.mark_executed(SESSION, p.plan_id, "A", "BUY", 0.5, "success", True, "o"),
-        shows=False,
+        lambda d, p, _: d.mark_executed(SESSION, p.plan_id, "A", "BUY", 0.5, "timeout", False, "o"),
+        meanwhile=lambda d, p, _: d.resolve(SESSION, p.plan_id, status="success"),
     ),
     Mutator("forget", "session_forget", lambda d, _, __: d.forget(SESSION)),
 ]
@@ -74,15 +86,32 @@ async def direct(bare_server: RedisProcess) -> AsyncIterator[Hub]:
         yield hub
 
 
-async def footprint_of(mutator: Mutator, hub: Hub, namespace: str, direct: Hub, raw: Redis) -> list[object]:
-    """What a call answers and leaves behind, without the moments; only the call itself goes through the given hub."""
+async def footprint_of(
+    mutator: Mutator, hub: Hub, namespace: str, direct: Hub, raw: Redis, proxy: ChaosProxy | None = None
+) -> list[object]:
+    """What a call answers and leaves behind, without the moments; only the call itself goes through the given hub.
+
+    With a proxy, the call loses a reply there, and is repeated after what happens meanwhile.
+    """
     calm = direct.store(namespace, actor="ada").decisions
     claimed = (await calm.save_if_new(SESSION, "B", "BUY", 0.5, "b")).plan
     claim = await calm.begin_execution(SESSION, claimed.plan_id)
     plan = (await calm.save_if_new(SESSION, "A", "BUY", 0.5, "a")).plan
-    answer = await mutator.act(hub.store(namespace, actor="ada").decisions, plan, claim)
+    with proxy.refusing() if proxy is not None else nullcontext():
+        call = asyncio.create_task(_outcome(mutator.act(hub.store(namespace, actor="ada").decisions, plan, claim)))
+        await (proxy.cut.wait() if proxy is not None else call)
+        if mutator.meanwhile is not None:
+            await mutator.meanwhile(calm, plan, claim)
+    answer = await call
     told = MOMENT.sub(b"*", re.sub(r"(remaining_ms|since_ms)=\d+", "", repr(answer)).encode())
     return [told, *(_content(raw, key) for key in sorted(raw.scan_iter(f"sm:{{{namespace}}}:$*")) if _counts(key))]
+
+
+async def _outcome(call: Awaitable[object]) -> object:
+    try:
+        return await call
+    except (AlreadyExecutedError, ClaimLostError) as error:
+        return error
 
 
 def _counts(key: bytes) -> bool:
@@ -111,7 +140,7 @@ async def test_a_decision_whose_reply_was_lost_has_happened_once(
 
     async with Hub.open(settings=persistent_settings(proxy.url)) as hub:
         proxy.lose_replies(mutator.digest, times)
-        stormy = await footprint_of(mutator, hub, "storm", direct, raw)
+        stormy = await footprint_of(mutator, hub, "storm", direct, raw, proxy)
 
     assert stormy == calm
     assert proxy.cuts == times
@@ -148,9 +177,7 @@ async def documents_of(mutator: Mutator, hub: Hub, namespace: str, direct: Hub) 
     return sorted(MOMENT.sub(b"*", one) for one in told)
 
 
-@pytest.mark.parametrize(
-    "mutator", [mutator for mutator in MUTATORS if mutator.shows], ids=lambda mutator: mutator.name
-)
+@each_mutator
 async def test_control_without_operation_ids_a_lost_reply_shows(
     mutator: Mutator, direct: Hub, proxy: ChaosProxy, raw: Redis
 ) -> None:
@@ -158,7 +185,7 @@ async def test_control_without_operation_ids_a_lost_reply_shows(
 
     async with hub_without_ids(persistent_settings(proxy.url)) as hub:
         proxy.lose_replies(mutator.digest)
-        stormy = await footprint_of(mutator, hub, "storm", direct, raw)
+        stormy = await footprint_of(mutator, hub, "storm", direct, raw, proxy)
 
     assert stormy != calm
 

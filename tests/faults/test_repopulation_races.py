@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import fakeredis
 import pytest
+from support import recovery_fixtures as fixtures
 from support.recovery_harness import (
     CACHE_MS,
     PausableDurable,
@@ -26,12 +27,9 @@ from support.recovery_harness import (
 from support.schedules import DictDurable, Program, Schedule, SteppedClock, run_all_schedules
 
 from sharedmem import Settings
-from sharedmem.clock import new_id
 from sharedmem.durable.key_loader import OVERTAKEN, LoadTimes
-from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.errors import UnavailableError
 from sharedmem.hub.composition import Connect
-from sharedmem.hub.composition import connect as connect_to_real
 from sharedmem.testing.fakes import connect_to_fake
 
 NO_LEASE_CHECK = ("key_fill", "redis.call('GET', state) ~= 'loading ' .. token or ", "")
@@ -46,38 +44,8 @@ NO_COLD = ("list_append.kept", "if is_cold(1) then return 'COLD' end", "is_cold(
 SETTLED_AT_ONCE = ("outbox_settle", "if left > 0 then", "if left > 99 then")
 
 
-@pytest.fixture
-async def tier(tmp_path: Path) -> AsyncIterator[PausableDurable]:
-    durable = SqliteDurable(tmp_path / "tier.db")
-    await durable.open()
-    yield PausableDurable(durable)
-    await durable.close()
-
-
-@pytest.fixture(params=["fake", "real"])
-def connect(request: pytest.FixtureRequest) -> Connect:
-    return connect_to_fake(fakeredis.FakeServer()) if request.param == "fake" else connect_to_real
-
-
-@pytest.fixture
-def where(request: pytest.FixtureRequest, connect: Connect, tmp_path: Path) -> Settings:
-    is_real = connect is connect_to_real
-    return Settings(redis_url=request.getfixturevalue("redis_url") if is_real else None, data_dir=tmp_path / "data")
-
-
-@pytest.fixture
-async def hub(connect: Connect, where: Settings, tier: PausableDurable) -> AsyncIterator[RecoveryHarness]:
-    async with open_recovery_harness(connect, tier, f"test-{new_id(8)}", settings=where) as made:
-        yield made
-        await delete_namespace(made)
-
-
-@pytest.fixture
-async def other(
-    connect: Connect, where: Settings, tier: PausableDurable, hub: RecoveryHarness
-) -> AsyncIterator[RecoveryHarness]:
-    async with open_recovery_harness(connect, tier, hub.namespace, settings=where) as made:
-        yield made
+tier, connect, where = fixtures.tier, fixtures.connect, fixtures.where
+limits, hub, other = fixtures.limits, fixtures.hub, fixtures.other
 
 
 @asynccontextmanager

@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import orjson
 import pytest
-from support.cosmos_emulator import EmulatedDatabase, emulator
+from support import cosmos_fixtures
+from support.cosmos_emulator import EmulatedDatabase
+from support.cosmos_fixtures import (
+    DIMENSION,
+    HALF,
+    NOW_MS,
+    NUMBERS,
+    OneContainerSuite,
+    assert_template_makes,
+    container_in_template,
+)
 
 from sharedmem import ConfigError, InvalidError, Settings
-from sharedmem.clock import SystemClock
 from sharedmem.durable.cosmos import graph_container
-from sharedmem.durable.cosmos.address import CosmosTimeouts
-from sharedmem.durable.cosmos.container import CosmosContainer
 from sharedmem.durable.cosmos.graph_container import document_of, record_of
 from sharedmem.durable.cosmos.layout import graphs_layout, memories_layout
 from sharedmem.durable.cosmos.record_container import CosmosQuery
-from sharedmem.durable.cosmos.store import CosmosDurable
-from sharedmem.durable.protocol import Durable
 from sharedmem.models import DurableRecord
 from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.testing import fake_hub
-from sharedmem.testing.durable_suite import DurableSuite
-from sharedmem.testing.durable_suite.base import head
 
-pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
+pytestmark = cosmos_fixtures.allow_large_bodies
+room = cosmos_fixtures.room
 
-DIMENSION = 4
-NOW_MS = 1_800_000_000_000
-NUMBERS = [0.5, -0.25, 0.1, 0.0]
-HALF = b64encode(np.asarray(NUMBERS, dtype="<f2").tobytes()).decode()
 OPEN = 999_999_999_999_999_999
 STARTS, ENDS, LEARNT = 63_840_000_000_000_001, 63_860_000_000_000_001, 63_850_000_000_000_001
 VERSIONS = [[0, OPEN, STARTS, LEARNT], [STARTS, ENDS, LEARNT, OPEN]]
@@ -65,43 +64,9 @@ def fact(id_: str = "f1", stamp: int = 5, group: str = "acme", **fields: Any) ->
     return DurableRecord.model_validate(plain | {"body": body_of(stamp, id=id_)} | fields)
 
 
-@pytest.fixture
-def room(pytestconfig: pytest.Config) -> EmulatedDatabase:
-    return emulator(pytestconfig).room()
-
-
-class GraphsAlone(CosmosDurable):
-    """All that is put lies in the container of the graphs."""
-
-    def _section_of(self, key: str) -> CosmosContainer:  # noqa: ARG002  # whatever it is
-        return self._sections[1]
-
-    def _section_for(self, of_type: str) -> CosmosContainer:  # noqa: ARG002  # likewise
-        return self._sections[1]
-
-
-class TestCosmosGraphs(DurableSuite):
-    @pytest.fixture
-    async def durable(self, room: EmulatedDatabase) -> AsyncIterator[CosmosDurable]:
-        store = GraphsAlone(
-            room.emulator.url,
-            database=room.database,
-            patience=CosmosTimeouts(),
-            clock=SystemClock(),
-            graphs=graphs_layout(DIMENSION),
-        )
-        await store.open()
-        yield store
-        await store.close()
-
-    async def test_what_was_asked_of_it_is_counted(self, durable: Durable, ns: str, key: str) -> None:  # noqa: ARG002  # the suite's own form
-        before = durable.charges()
-
-        await durable.put([head(key, 1)])
-        await durable.get(key)
-
-        after = durable.charges()
-        assert (after.writes - before.writes, after.reads - before.reads) == (1, 2)
+class TestCosmosGraphs(OneContainerSuite):
+    layouts: ClassVar = {"graphs": graphs_layout(DIMENSION)}
+    charged = ("reads", 2)
 
 
 # -- documents -----------------------------------------------------------------------------------
@@ -173,21 +138,9 @@ async def test_graphs_and_memories_lie_apart_and_are_walked_through_with_the_oth
 def test_the_template_makes_the_container_that_we_make() -> None:
     """docs/cosmos.md: deploy/cosmos.bicep makes the container of graphs too."""
     layout = graphs_layout(256)
-    text = (Path(__file__).resolve().parents[2] / "deploy" / "cosmos.bicep").read_text()
-    policies, _, indexing = text.partition("resource graphs ")[2].partition("resource right ")[0].partition("indexing")
+    policies, indexing = container_in_template("graphs", "right")
 
-    assert re.findall(r"^ +'(/.+)'$", policies, re.MULTILINE) == list(layout.partition_key)
-    assert layout.full_text is not None
-    assert re.findall(r"\{ path: '(.+)', language: '(.+)' \}", policies) == [
-        (one["path"], one["language"]) for one in layout.full_text["fullTextPaths"]
-    ]
-    names = ("includedPaths", "excludedPaths", "fullTextIndexes")
-    assert re.findall(r"\{ path: '([^']+)' \}", indexing) == [
-        one["path"] for name in names for one in layout.indexing[name]
-    ]
-    assert re.findall(r"\{ path: '(.+)', order: '(.+)' \}", indexing) == [
-        (part["path"], part["order"]) for index in layout.indexing["compositeIndexes"] for part in index
-    ]
+    assert_template_makes(layout, policies, indexing)
 
 
 async def test_a_container_for_other_vectors_is_refused_when_it_is_opened(room: EmulatedDatabase) -> None:

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import orjson
 import pytest
-from support.cosmos_emulator import EmulatedDatabase, emulator
+from support import cosmos_fixtures
+from support.cosmos_emulator import EmulatedDatabase
+from support.cosmos_fixtures import (
+    DIMENSION,
+    HALF,
+    NOW_MS,
+    NUMBERS,
+    TEMPLATE,
+    OneContainerSuite,
+    assert_template_makes,
+    container_in_template,
+)
 
 from sharedmem import ConfigError, InvalidError, Settings
-from sharedmem.clock import SystemClock
 from sharedmem.durable.cosmos import memory_container
-from sharedmem.durable.cosmos.address import CosmosTimeouts
-from sharedmem.durable.cosmos.container import CosmosContainer
 from sharedmem.durable.cosmos.layout import memories_layout
 from sharedmem.durable.cosmos.memory_container import document_of, record_of
 from sharedmem.durable.cosmos.record_container import KEPT_AFTER_S, CosmosQuery
-from sharedmem.durable.cosmos.store import CosmosDurable
-from sharedmem.durable.protocol import Durable
 from sharedmem.models import DurableRecord
 from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.testing import fake_hub
-from sharedmem.testing.durable_suite import DurableSuite
-from sharedmem.testing.durable_suite.base import head
 
-pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
+pytestmark = cosmos_fixtures.allow_large_bodies
+room = cosmos_fixtures.room
 
-DIMENSION = 4
-NOW_MS = 1_800_000_000_000
-NUMBERS = [0.5, -0.25, 0.1, 0.0]
-HALF = b64encode(np.asarray(NUMBERS, dtype="<f2").tobytes()).decode()
 ITEM = {
     "memory": "the tide table is wrong on Sundays",
     "thread_id": "harbour",
@@ -48,48 +48,13 @@ ITEM = {
 
 
 @pytest.fixture
-def room(pytestconfig: pytest.Config) -> EmulatedDatabase:
-    return emulator(pytestconfig).room()
-
-
-@pytest.fixture
 def hub_settings(room: EmulatedDatabase, tmp_path: Path) -> Settings:
     return Settings(data_dir=tmp_path, durable_url=room.emulator.url, cosmos_database=room.database)
 
 
-class MemoriesAlone(CosmosDurable):
-    """All that is put lies in the container of the memories."""
-
-    def _section_of(self, key: str) -> CosmosContainer:  # noqa: ARG002  # whatever it is
-        return self._sections[1]
-
-    def _section_for(self, of_type: str) -> CosmosContainer:  # noqa: ARG002  # likewise
-        return self._sections[1]
-
-
-class TestCosmosMemories(DurableSuite):
-    @pytest.fixture
-    async def durable(self, room: EmulatedDatabase) -> AsyncIterator[CosmosDurable]:
-        store = MemoriesAlone(
-            room.emulator.url,
-            database=room.database,
-            patience=CosmosTimeouts(),
-            clock=SystemClock(),
-            memories=memories_layout(DIMENSION),
-        )
-        await store.open()
-        yield store
-        await store.close()
-
-    async def test_what_was_asked_of_it_is_counted(self, durable: Durable, ns: str, key: str) -> None:  # noqa: ARG002  # the suite's own form
-        before = durable.charges()
-
-        await durable.put([head(key, 1)])
-        await durable.get(key)
-
-        after = durable.charges()
-        assert (after.writes - before.writes, after.queries - before.queries) == (1, 2)
-        assert after.request_units > before.request_units
+class TestCosmosMemories(OneContainerSuite):
+    layouts: ClassVar = {"memories": memories_layout(DIMENSION)}
+    charged = ("queries", 2)
 
 
 def body_of(id_: str = "m1", *, stamp: int = 5, embedding: str | None = HALF, **item: Any) -> str:
@@ -206,27 +171,13 @@ async def test_a_memory_that_moves_to_another_thread_is_one_memory(room: Emulate
 def test_the_template_makes_the_container_that_we_make() -> None:
     """docs/cosmos.md: deploy/cosmos.bicep makes the container of memories too."""
     layout = memories_layout(256)
-    text = (Path(__file__).resolve().parents[2] / "deploy" / "cosmos.bicep").read_text()
-    policies, _, indexing = (
-        text.partition("resource memories ")[2].partition("resource graphs ")[0].partition("indexing")
-    )
+    policies, indexing = container_in_template("memories", "graphs")
 
-    assert re.findall(r"^ +'(/.+)'$", policies, re.MULTILINE) == list(layout.partition_key)
+    assert_template_makes(layout, policies, indexing)
     assert layout.vectors is not None
-    assert layout.full_text is not None
     (vectors,) = layout.vectors["vectorEmbeddings"]
     assert all(f"{name}: '{vectors[name]}'" in policies for name in ("path", "dataType", "distanceFunction"))
-    assert "param memoryDimensions int = 256" in text
-    assert re.findall(r"\{ path: '(.+)', language: '(.+)' \}", policies) == [
-        (one["path"], one["language"]) for one in layout.full_text["fullTextPaths"]
-    ]
-    names = ("includedPaths", "excludedPaths", "fullTextIndexes")
-    assert re.findall(r"\{ path: '([^']+)' \}", indexing) == [
-        one["path"] for name in names for one in layout.indexing[name]
-    ]
-    assert re.findall(r"\{ path: '(.+)', order: '(.+)' \}", indexing) == [
-        (part["path"], part["order"]) for index in layout.indexing["compositeIndexes"] for part in index
-    ]
+    assert "param memoryDimensions int = 256" in TEMPLATE.read_text()
 
 
 def test_the_documented_memory_is_a_real_one() -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -45,6 +46,13 @@ class RoundEnvironment(NamedTuple):
     """By how often they force their log to disk."""
     tier: dict[str, Any]
     """The settings that name it."""
+
+
+@contextmanager
+def both_servers() -> Iterator[dict[str, RewindableRedis]]:
+    """Two servers, by how often they force their log to disk."""
+    with RewindableRedis("always") as always, RewindableRedis("everysec") as everysec:
+        yield {"always": always, "everysec": everysec}
 
 
 @dataclass

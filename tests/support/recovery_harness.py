@@ -26,7 +26,7 @@ from sharedmem.redis.scripts.values import KeyWrite
 from support.outbox_harness import CACHE_MS, OutboxHarness
 
 _ACTOR = b"ada"
-_LIMITS = JoinLimits(retry_s=1, drain_s=2)
+JOIN_LIMITS = JoinLimits(retry_s=1, drain_s=2)
 
 
 class RecoveryHarness(OutboxHarness):
@@ -179,7 +179,7 @@ async def open_recovery_harness(
     clock: Clock | None = None,
     kinds: Mapping[str, str] | None = None,
     times: LoadTimes | None = None,
-    limits: JoinLimits = _LIMITS,
+    limits: JoinLimits = JOIN_LIMITS,
 ) -> AsyncIterator[RecoveryHarness]:
     """A bridge on an open line; whatever lies in its namespace afterwards stays."""
     clock = clock or SystemClock()
