@@ -53,26 +53,17 @@ _LONG = frozenset(
 _TESTS = Path(__file__).resolve().parent
 # What `--quick` leaves out: folders and files whose tests start processes, and fixtures that start a server.
 _SLOW = (
-    *(
-        "faults/",
-        "topologies/",
-        "durable/",
-        "meta/examples/",
-        "meta/test_docs",
-        "meta/test_cli_docs",
-        "meta/test_chaos",
-    ),
-    *(
-        "meta/test_chaos",
-        "meta/test_generated",
-        "meta/test_retrieval",
-        "meta/test_budgets",
-        "hub/test_extras",
-        "hub/test_embedded",
-    ),
-    *("hub/test_process_pools", "hub/test_close_at", "faces/cli/", "store/test_damaged_keys", "providers/test_cli"),
+    *("faults/", "topologies/", "durable/", "faces/cli/", "faces/grpc/test_node", "faces/rest/test_openapi"),
+    *("meta/examples/", "meta/test_docs", "meta/test_cli_docs", "meta/test_chaos", "meta/test_generated"),
+    *("meta/test_retrieval", "meta/test_budgets", "hub/test_extras", "hub/test_embedded", "hub/test_process_pools"),
+    *("hub/test_close_at", "store/test_damaged_keys", "store/test_blob_", "store/test_model", "store/test_acl"),
+    *("coordination/test_lease_model", "coordination/test_once_model", "coordination/test_queue_model"),
+    *("decisions/test_durable", "decisions/test_model", "cache/test_processes", "providers/test_cli"),
+    *("memory/test_cosmos", "memory/test_acl", "memory/test_properties", "memory/test_races", "search/test_properties"),
+    *("graph/test_cosmos", "graph/test_acl", "graph/test_falkordb", "graph/test_model.py", "graph/test_interleavings"),
+    *("graph/test_races", "synthesis/test_races"),
 )
-_SERVERS = frozenset({"redis_url", "browser", "emulator", "cosmos", "azurite"})
+_SERVERS = frozenset({"redis_url", "bare_server", "falkor_server", "browser", "azurite"})
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").
 _OF_THE_SERVER = (":$layout", ":$durable", ":$outboxes", ":$tokens", ":$tokens.used")
 _PERMANENT = (*(f"}}:{name}" for name in PERMANENT_SERVICE_KEYS), *_OF_THE_SERVER)
