@@ -19,65 +19,65 @@ MappingLike = BackfillMapping | Fields[str, object] | Path | str
 
 
 class Archives(ProcessBound):
-    """Namespaces as files and back.
+    """Exports, imports and copies namespaces.
 
     Args:
-        parts: where they are.
-        version: of this sharedmem, which archives name.
+        endpoint: the server and its store.
+        version: of this sharedmem, for the headers of archives.
     """
 
-    def __init__(self, parts: ArchiveEndpoint, *, version: str) -> None:
-        self._parts = parts
+    def __init__(self, endpoint: ArchiveEndpoint, *, version: str) -> None:
+        self._endpoint = endpoint
         self._version = version
 
     @property
     def url(self) -> str:
-        """What the place is called in archives."""
-        return self._parts.url
+        """The name of this endpoint in archives."""
+        return self._endpoint.url
 
     async def namespaces(self) -> list[str]:
-        """The namespaces that can be exported or copied, in order. Pages of the server's scan.
+        """Return the namespaces that can be exported or copied, in order. One scan of the server.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: a side stayed away, or does not allow it.
+            UnavailableError, LimitedError, AccessDeniedError: an endpoint is unavailable, or forbids it.
         """
-        return await archives.list_namespaces(self._parts)
+        return await archives.list_namespaces(self._endpoint)
 
     async def export(
         self, namespace: str, file: Path | str, *, replace: bool = False, progress: Progress | None = None
     ) -> Exported:
-        """Write a namespace into an archive; the same call goes on after it was stopped.
+        """Write a namespace to an archive; after an interruption the same call continues it.
 
         Args:
             namespace: which.
-            file: where to; `.zst` at the end of its name compresses it.
-            replace: whether a file of that name gives way, once the new one is whole.
-            progress: told from time to time.
+            file: the archive; a name that ends in `.zst` compresses it.
+            replace: whether to replace an existing file, once the new one is complete.
+            progress: called from time to time.
 
         Raises:
-            NotFoundError: nothing was ever written to the namespace.
+            NotFoundError: the namespace was never written.
             ConflictError: the file exists, or another process is writing it.
-            UnavailableError: a side stayed away, or the file cannot be written.
-            UnsupportedError: the library that compresses is not installed.
+            UnavailableError: an endpoint is unavailable, or the file cannot be written.
+            UnsupportedError: the compression library is not installed.
         """
         return await archives.export(
-            self._parts, namespace, Path(file), version=self._version, replace=replace, progress=progress
+            self._endpoint, namespace, Path(file), version=self._version, replace=replace, progress=progress
         )
 
     async def stream(self, namespace: str, *, compressed: bool = True) -> AsyncIterator[bytes]:
-        """The bytes of an archive of a namespace, as they are made; a few MiB of memory. What is left out is not told.
+        """Stream an archive of a namespace, in a few MiB of memory. Left-out documents are not reported.
 
         Args:
             namespace: which.
             compressed: zstd, as a file that ends in `.zst`; else text.
 
         Raises:
-            NotFoundError: nothing was ever written to the namespace.
-            UnavailableError: a side stayed away; without its last line an archive is known to be cut.
-            UnsupportedError: the library that compresses is not installed.
+            NotFoundError: the namespace was never written.
+            UnavailableError: an endpoint is unavailable; an archive without its last line is rejected by an import.
+            UnsupportedError: the compression library is not installed.
         """
         async with aclosing(
-            stream_archive(self._parts, namespace, version=self._version, compressed=compressed)
+            stream_archive(self._endpoint, namespace, version=self._version, compressed=compressed)
         ) as pieces:
             async for piece in pieces:
                 yield piece
@@ -91,22 +91,22 @@ class Archives(ProcessBound):
         progress: Progress | None = None,
         limits: UnpackLimits | None = None,
     ) -> Imported:
-        """Put an archive back into its namespace; nothing older replaces anything newer.
+        """Import an archive into its namespace; older documents never replace newer ones.
 
         Args:
-            file: the archive. A damaged or cut one changes nothing.
-            namespace: refuse the archive of another one; None takes any.
-            replace: let structures, counters and other clients' strings in Redis, which have no version, give way.
-            progress: told from time to time.
-            limits: how much text a compressed archive may stand for; None for one that you trust.
+            file: the archive. A damaged or truncated one changes nothing.
+            namespace: reject the archive of another one; None accepts any.
+            replace: overwrite structures, counters and foreign strings in Redis, which have no version.
+            progress: called from time to time.
+            limits: the largest unpacked size; None for a trusted archive.
 
         Raises:
-            InvalidError: the file is no archive, cut, damaged, of another namespace, or larger unpacked than allowed.
-            UnsupportedError: a newer sharedmem has written it, or the library to unpack it is not installed.
-            NotFoundError, UnavailableError: it cannot be read, or a side cannot take it now.
+            InvalidError: the file is no archive, truncated, damaged, of another namespace, or too large unpacked.
+            UnsupportedError: a newer sharedmem wrote it, or the compression library is not installed.
+            NotFoundError, UnavailableError: it cannot be read, or an endpoint is unavailable.
         """
         return await archives.import_(
-            self._parts, Path(file), namespace=namespace, replace=replace, progress=progress, limits=limits
+            self._endpoint, Path(file), namespace=namespace, replace=replace, progress=progress, limits=limits
         )
 
     async def copy_to(
@@ -118,21 +118,21 @@ class Archives(ProcessBound):
         replace: bool = False,
         progress: Progress | None = None,
     ) -> list[Copied]:
-        """Stream namespaces into another place, as an export and an import would.
+        """Copy namespaces to another endpoint, like an export and an import.
 
         Args:
-            target: where to.
-            namespaces: which; None takes all.
-            checkpoint: a file that keeps how far it has come, so that the same call goes on after it was stopped.
+            target: the other endpoint.
+            namespaces: which; None for all.
+            checkpoint: a file for the position, so that the same call continues after an interruption.
             replace: as in `import_`.
-            progress: told from time to time.
+            progress: called from time to time.
 
         Raises:
-            InvalidError: the target is this place itself, or a name is none.
-            UnavailableError, LimitedError, AccessDeniedError: a side stayed away, or does not allow it.
+            InvalidError: the target is this endpoint itself, or a name is invalid.
+            UnavailableError, LimitedError, AccessDeniedError: an endpoint is unavailable, or forbids it.
         """
         return await archives.copy(
-            self._parts, target._parts, namespaces, checkpoint=checkpoint, replace=replace, progress=progress
+            self._endpoint, target._endpoint, namespaces, checkpoint=checkpoint, replace=replace, progress=progress
         )
 
     async def backfill(
@@ -145,24 +145,24 @@ class Archives(ProcessBound):
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Backfilled:
-        """Take foreign records into shared memory, a JSON object a line; what is there already is left as it is.
+        """Import foreign records, one JSON object a line; existing keys stay unchanged.
 
         Args:
             file: JSON lines; `.zst` at the end of the name means compressed.
-            mapping: what becomes of a record.
-            namespace: whose plain keys are, those without a colon.
-            rejects: a file for the lines that cannot be used, each with its number and the reason.
-            dry_run: only say what would happen.
-            progress: told from time to time.
+            mapping: from records to keys and values.
+            namespace: of keys without a colon.
+            rejects: a file for rejected lines, each with its number and the reason.
+            dry_run: report what would happen, and write nothing.
+            progress: called from time to time.
 
         Raises:
-            InvalidError: the mapping is none, or a compressed file is damaged.
-            NotFoundError, UnavailableError: a file cannot be read or written, or a side stayed away.
-            UnsupportedError: the library to unpack it is not installed.
+            InvalidError: the mapping is invalid, or a compressed file is damaged.
+            NotFoundError, UnavailableError: a file cannot be read or written, or an endpoint is unavailable.
+            UnsupportedError: the compression library is not installed.
         """
         chosen = read_mapping(Path(mapping)) if isinstance(mapping, Path | str) else validate_mapping(mapping)
         return await backfill(
-            self._parts,
+            self._endpoint,
             Path(file),
             chosen,
             namespace=namespace,
@@ -172,4 +172,4 @@ class Archives(ProcessBound):
         )
 
     def __repr__(self) -> str:
-        return f"<Archives of {self._parts.url}>"
+        return f"<Archives of {self._endpoint.url}>"

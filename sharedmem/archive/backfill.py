@@ -240,7 +240,7 @@ class _MappedLine(NamedTuple):
 
 
 async def backfill(
-    parts: ArchiveEndpoint,
+    endpoint: ArchiveEndpoint,
     file: Path,
     mapping: BackfillMapping,
     *,
@@ -256,7 +256,7 @@ async def backfill(
     several lines with the same key the last one counts.
 
     Args:
-        parts: where to.
+        endpoint: where to.
         file: JSON lines; `.zst` at the end of the name means compressed.
         mapping: what becomes of a record.
         namespace: whose plain keys are, those without a colon.
@@ -269,7 +269,7 @@ async def backfill(
         NotFoundError, UnavailableError: a file cannot be read or written, or a side stayed away.
         UnsupportedError: the library to unpack it is not installed.
     """
-    run = _BackfillRun(parts, file, mapping, namespace, rejects, dry_run=dry_run)
+    run = _BackfillRun(endpoint, file, mapping, namespace, rejects, dry_run=dry_run)
     return await run.run(progress)
 
 
@@ -278,7 +278,7 @@ class _BackfillRun:
 
     def __init__(
         self,
-        parts: ArchiveEndpoint,
+        endpoint: ArchiveEndpoint,
         file: Path,
         mapping: BackfillMapping,
         namespace: str,
@@ -286,7 +286,7 @@ class _BackfillRun:
         *,
         dry_run: bool,
     ) -> None:
-        self._parts, self._shore = parts, parts.server
+        self._endpoint, self._redis = endpoint, endpoint.server
         self._file, self._mapping, self._namespace = file, mapping, namespace
         self._rejects, self._dry_run = rejects, dry_run
         self._beside = file.with_name(f"{file.name}.backfill")
@@ -295,11 +295,11 @@ class _BackfillRun:
         self._counts: dict[str, int] = dict.fromkeys(BackfillTally.model_fields, 0)
         self._previews: list[BackfillPreview] = []
         self._refused: list[bytes] = []
-        self._due = parts.clock.monotonic() + _NOTE_EVERY_S
+        self._due = endpoint.clock.monotonic() + _NOTE_EVERY_S
 
     async def run(self, progress: Progress | None) -> Backfilled:
         size = await asyncio.to_thread(lambda: self._file.stat().st_size if self._file.exists() else 0)
-        identity = hashlib.sha256(f"{size} {self._parts.url} {self._mapping.model_dump_json()}".encode()).hexdigest()
+        identity = hashlib.sha256(f"{size} {self._endpoint.url} {self._mapping.model_dump_json()}".encode()).hexdigest()
         start = await self._begun(identity)
         async for block in read_blocks(self._file, start, ends=False):
             for first in range(0, len(block.lines), _AT_ONCE):
@@ -314,7 +314,7 @@ class _BackfillRun:
             raise InternalError(f"of {tally.lines} lines of {self._file} some are not accounted for: {tally}")
         if not self._dry_run:
             await asyncio.to_thread(self._beside.unlink, missing_ok=True)
-        told: LeftOut = self._reasons.told()
+        told: LeftOut = self._reasons.report()
         return Backfilled(
             file=str(self._file), **tally.model_dump(), reasons=told.reasons, preview=tuple(self._previews)
         )
@@ -347,7 +347,7 @@ class _BackfillRun:
 
     def _documents(self, found: MappedRecord) -> tuple[list[DurableRecord], bytes]:
         """The documents of a line, and the bytes of a large value."""
-        kind = self._mapping.kind or self._parts.kind_of(found.key)
+        kind = self._mapping.kind or self._endpoint.kind_of(found.key)
         ttl_ms = 0 if self._mapping.ttl is None else round(self._mapping.ttl * 1000)
         head = DurableRecord(
             key=found.key,
@@ -356,14 +356,14 @@ class _BackfillRun:
             version=0,
             stamp=0,
             created=found.created,
-            expires=self._parts.now_ms + ttl_ms if ttl_ms else 0,
+            expires=self._endpoint.now_ms + ttl_ms if ttl_ms else 0,
             actor=self._mapping.actor,
         )
         if self._mapping.type != "value":
             elements = self._elements(head, found.value)
             return [head.model_copy(update={"size": len(elements), "actor": "", "created": 0}), *elements], b""
         codec, body = encode(found.value)
-        if len(body) <= self._parts.large_from_bytes:
+        if len(body) <= self._endpoint.large_from_bytes:
             return [head.model_copy(update={"codec": codec.decode(), "body": to_text(codec, body)})], b""
         reference = ArchivedBlobReference(
             size=len(body),
@@ -385,7 +385,7 @@ class _BackfillRun:
     def _element(self, head: DurableRecord, element: str, member: bytes) -> DurableRecord:
         if not element:
             raise InvalidError("field", element, "a field of a hash has a name")
-        if len(member) > self._parts.large_from_bytes:
+        if len(member) > self._endpoint.large_from_bytes:
             raise InvalidError(element, "...", f"it takes {len(member)} bytes, too many for a part of a {head.type}")
         codec, body = member_to_text(member)
         kind = head.kind
@@ -400,7 +400,7 @@ class _BackfillRun:
         for line in lines:
             by_namespace.setdefault(line.documents[0].namespace, []).append(line)
         for namespace, group in by_namespace.items():
-            await self._parts.joined(namespace)
+            await self._endpoint.joined(namespace)
             held = await self._held([line.mapped.key for line in group])
             new = [
                 line
@@ -416,8 +416,8 @@ class _BackfillRun:
     async def _put(
         self, namespace: str, lines: Sequence[_MappedLine], held: Mapping_[str, list[DurableRecord]]
     ) -> None:
-        version = await allocate_versions(self._parts, self._shore, namespace, count=len(lines))
-        sink = ArchiveSink(self._parts, namespace, base=version, leave_out=self._reasons, replace=True)
+        version = await allocate_versions(self._endpoint, self._redis, namespace, count=len(lines))
+        sink = ArchiveSink(self._endpoint, namespace, base=version, leave_out=self._reasons, replace=True)
         for number, line in enumerate(lines):
             before = next(iter(held.get(line.mapped.key, [])), None)
             await sink.take(_with_version(line, version + number, before))
@@ -428,19 +428,19 @@ class _BackfillRun:
 
     async def _held(self, keys: Sequence[str]) -> dict[str, list[DurableRecord]]:
         """The documents of keys as they are now."""
-        targets = [self._shore.keyspace.target(key) for key in keys]
+        targets = [self._redis.keyspace.target(key) for key in keys]
         found: dict[str, list[DurableRecord]] = {}
-        async for page in SnapshotReader(self._shore.line, self._shore.keyspace).documents(targets):
+        async for page in SnapshotReader(self._redis.client, self._redis.keyspace).documents(targets):
             for record in page:
                 found.setdefault(record.key, []).append(record)
-        if self._parts.durable is not None:
+        if self._endpoint.durable is not None:
             for key in keys:
                 if key not in found and self._lasts(key):
-                    found[key] = living_documents(await self._parts.durable.records(key), self._parts.now_ms)
+                    found[key] = living_documents(await self._endpoint.durable.records(key), self._endpoint.now_ms)
         return found
 
     def _lasts(self, key: str) -> bool:
-        return (self._mapping.kind or self._parts.kind_of(key)) in DURABLE_KINDS
+        return (self._mapping.kind or self._endpoint.kind_of(key)) in DURABLE_KINDS
 
     def _preview(self, lines: Sequence[_MappedLine]) -> None:
         self._counts["written"] += len(lines)
@@ -483,19 +483,19 @@ class _BackfillRun:
     async def _still_there(self, note: BackfillCheckpoint) -> bool:
         """Whether what was written then has not been lost since."""
         for namespace, clock in note.clocks.items():
-            if await latest_version(self._parts, namespace) < clock:
+            if await latest_version(self._endpoint, namespace) < clock:
                 return False
         return True
 
     async def _note(self, identity: str, place: LinePosition) -> None:
-        if self._dry_run or self._parts.clock.monotonic() < self._due:
+        if self._dry_run or self._endpoint.clock.monotonic() < self._due:
             return
-        clocks = {namespace: await latest_version(self._parts, namespace) for namespace in self._touched}
+        clocks = {namespace: await latest_version(self._endpoint, namespace) for namespace in self._touched}
         tally = BackfillTally(**self._counts)
         note = BackfillCheckpoint(identity=identity, clocks=clocks, frame=place.frame, lines=place.lines, tally=tally)
         with suppress(OSError):  # without it the next run begins anew, which does no harm
             await asyncio.to_thread(write_checkpoint, self._beside, note)
-        self._due = self._parts.clock.monotonic() + _NOTE_EVERY_S
+        self._due = self._endpoint.clock.monotonic() + _NOTE_EVERY_S
 
 
 def _with_version(line: _MappedLine, version: int, before: DurableRecord | None) -> list[DurableRecord]:

@@ -17,17 +17,17 @@ from sharedmem.redis.scripts.durable import DurableScripts, KeyRestoreKeys, KeyR
 
 DURABLE_KINDS = frozenset({"session", "knowledge", "log"})
 SHARED_DATA_TYPES = frozenset({"value", "counter", "text", "list", "hash", "set"})
-"""The types of document that Redis alone can hold; the others are made by their own parts of the house."""
+"""The types of document that Redis alone can hold; other packages create the other types."""
 BLOB_PART = "blob"
 """The type of the lines that hold the bytes of a large value, behind its head."""
 
 
 WriteResult: TypeAlias = Literal["imported", "older", "skipped"]
-"""What became of a document that was put somewhere."""
+"""The outcome of writing a document."""
 
 
 class ArchivedBlobReference(Record):
-    """What the head of a large value holds (see `data.blobs.BlobReference`, which is no layer's of ours)."""
+    """The head of a large value (see `data.blobs.BlobReference`, which this layer does not import)."""
 
     type: str = "blob"
     path: str = ""
@@ -38,30 +38,30 @@ class ArchivedBlobReference(Record):
 
 
 class LargeValueStore(Protocol):
-    """Where large values lie, as an archive needs it."""
+    """The store of large values, as archives use it."""
 
     async def read(self, key: str, reference: str) -> bytes:
-        """The bytes behind the JSON text of a reference.
+        """Return the bytes of a reference, given as JSON text.
 
         Raises:
-            NotFoundError: they are gone, or not what was stored.
+            NotFoundError: they are gone or damaged.
         """
 
     async def write(self, key: str, codec: bytes, body: bytes) -> str:
         """Store bytes; returns the JSON text of the reference to them."""
 
     async def remove(self, key: str, reference: str) -> None:
-        """Remove what was just stored; one already gone is fine."""
+        """Delete bytes that were just stored, if they still exist."""
 
 
 @dataclass(frozen=True)
 class RedisEndpoint:
-    """A server with its parts."""
+    """A server, and the scripts that read and write its keys."""
 
-    line: RedisClient
+    client: RedisClient
     keyspace: KeySpace
-    restoring: KeyRestoreScripts
-    keeping: DurableScripts
+    restore_scripts: KeyRestoreScripts
+    durable_scripts: DurableScripts
     change_log_length: int
 
     def owner(self, space: Space) -> KeyRestoreKeys:
@@ -71,27 +71,27 @@ class RedisEndpoint:
 
 @dataclass(frozen=True)
 class ArchiveEndpoint:
-    """One end of an archive's way: a server, a durable store, or a server with the store behind it."""
+    """One end of a transfer: a server, a durable store, or a server with its store."""
 
     url: str
-    """What it is called in an archive; without secrets."""
+    """Its name in archives; without secrets."""
     clock: Clock
     redis: RedisEndpoint | None = None
     durable: Durable | None = None
     blobs: LargeValueStore | None = None
-    """None leaves references to large values as they are."""
+    """None copies references to large values unchanged."""
     large_from_bytes: int = 262_144
-    """Coded bytes above which a value is a large one."""
+    """Encoded size above which a value is stored as a large one."""
     kind_of: KindOf = lambda _: EPHEMERAL
     """The kind that the rules give a key."""
     join: Callable[[str, bool], Awaitable[None]] | None = None
     """Makes sure that a namespace's clock is not behind the durable store: (namespace, whether it was lost)."""
 
     drain: Callable[[str], Awaitable[None]] | None = None
-    """Lets what waits for the durable store get there, for some seconds: what is there need not be told twice."""
+    """Drains a namespace's outbox, for a few seconds."""
 
     gather: Callable[[str], Awaitable[object]] | None = None
-    """Brings memories and graphs that have come into the durable store into the server, where they are looked for."""
+    """Restores memories and graphs in Redis that were written to the durable store, so that searches find them."""
 
     @property
     def now_ms(self) -> int:
@@ -103,23 +103,23 @@ class ArchiveEndpoint:
         """The server.
 
         Raises:
-            UnavailableError: there is none.
+            UnavailableError: this end has no server.
         """
         if self.redis is None:
             raise UnavailableError(self.url, "there is no Redis server at this end")
         return self.redis
 
     async def joined(self, namespace: str, *, again: bool = False) -> None:
-        """Let the namespace's clock hear of the durable store, where one stands behind the server."""
+        """Join the namespace, where the server has a durable store."""
         if self.join is not None:
             await self.join(namespace, again)
 
     async def gathered(self, namespace: str) -> None:
-        """Let memories and graphs that were taken in be found."""
+        """Restore imported memories and graphs in Redis."""
         if self.gather is not None:
             await self.gather(namespace)
 
     async def drained(self, namespace: str) -> None:
-        """Let what waits for the durable store get there, as far as it does soon."""
+        """Drain the namespace's outbox, for a few seconds."""
         if self.drain is not None:
             await self.drain(namespace)

@@ -40,7 +40,7 @@ class RedisWriter:
     """Puts documents into Redis.
 
     Args:
-        parts: whose server.
+        endpoint: has the server.
         namespace: where.
         replace: whether structures, counters and strings of other clients give way, which have no version.
         tell: told (head, how many documents, what became of them).
@@ -48,19 +48,19 @@ class RedisWriter:
 
     def __init__(
         self,
-        parts: ArchiveEndpoint,
+        endpoint: ArchiveEndpoint,
         namespace: str,
         *,
         replace: bool,
         tell: Callable[[DurableRecord, int, WriteResult], None],
     ) -> None:
-        self._parts = parts
-        self._shore = parts.server
-        self._space = self._shore.keyspace.space(namespace)
-        joined = parts.join is not None
-        self._terms = KeyRestoreOptions(self._shore.change_log_length, int(replace), int(joined))
+        self._endpoint = endpoint
+        self._redis = endpoint.server
+        self._space = self._redis.keyspace.space(namespace)
+        joined = endpoint.join is not None
+        self._terms = KeyRestoreOptions(self._redis.change_log_length, int(replace), int(joined))
         self._tell = tell
-        self._imager = SharedDataRestorer()
+        self._restorer = SharedDataRestorer()
         # Several imports may make the same key ready at the same time.
         self._mark, self._number = new_id(), 0
         self._commands: list[Command] = []
@@ -69,16 +69,16 @@ class RedisWriter:
 
     async def wants(self, head: DurableRecord) -> bool:
         """Whether a value would be taken, as far as can be known before."""
-        start = await self._shore.line.call("TYPE", self._target(head).physical)
+        start = await self._redis.client.call("TYPE", self._target(head).physical)
         if start != b"string":
             return True
-        start = await self._shore.line.call("GETRANGE", self._target(head).physical, 0, 15)
+        start = await self._redis.client.call("GETRANGE", self._target(head).physical, 0, 15)
         return not (isinstance(start, bytes) and len(start) == 16 and start.isdigit() and int(start) >= head.version)
 
     async def elements(self, head: DurableRecord, elements: Sequence[DurableRecord], before: int) -> None:
         """Make some elements ready, behind as many as there are."""
         target = self._target(head)
-        (part,) = self._imager.parts(target, [head, *elements])
+        (part,) = self._restorer.parts(target, [head, *elements])
         ready = self._ready(target)
         if not before:
             self._commands.append(("UNLINK", ready))
@@ -103,7 +103,7 @@ class RedisWriter:
             if head.type == "list" and head.size < documents - 1:
                 self._commands.append(("LTRIM", ready, -head.size, -1))
         else:
-            (part,) = self._imager.parts(target, [head])
+            (part,) = self._restorer.parts(target, [head])
             text = _cell_bytes(part.rows[0][0])
         self._number += 1
         self._waiting.append(_StagedKey(head, documents, place, ready, text))
@@ -120,10 +120,10 @@ class RedisWriter:
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         try:
             if commands:
-                await self._shore.line.read_many(commands, aside=True)
+                await self._redis.client.read_many(commands, aside=True)
             letters = await self._restored(waiting) if waiting else ""
         except ServerError as error:
-            raise public_error(error, self._shore.line.address) from error
+            raise public_error(error, self._redis.client.address) from error
         for one, letter in zip(waiting, letters, strict=True):
             if letter not in _OUTCOMES:
                 raise UnavailableError(f"key {one.head.key!r}", "what was made ready for it has expired; run it again")
@@ -139,22 +139,22 @@ class RedisWriter:
         for one in waiting:
             rows += (one.head.version if one.head.type == _VALUE else 0, one.head.expires, one.text)
         for _ in range(_MOST_TRIES):
-            letters = await self._shore.restoring.key_restore(
-                self._shore.owner(self._space), keys, _ACTOR, self._terms, rows
+            letters = await self._redis.restore_scripts.key_restore(
+                self._redis.owner(self._space), keys, _ACTOR, self._terms, rows
             )
             if letters != LOST:
                 return letters
-            await self._parts.joined(self._space.namespace, again=True)
+            await self._endpoint.joined(self._space.namespace, again=True)
         raise UnavailableError(
             f"namespace {self._space.namespace!r}",
             "Redis lacks what the durable tier has of it, which cannot be restored now; try again",
         )
 
     def _target(self, head: DurableRecord) -> Target:
-        return self._shore.keyspace.target(head.key)
+        return self._redis.keyspace.target(head.key)
 
     def _ready(self, target: Target) -> bytes:
-        return self._shore.keyspace.item(target, _STAGED, f"{self._mark}.{self._number}")
+        return self._redis.keyspace.item(target, _STAGED, f"{self._mark}.{self._number}")
 
 
 def _total_bytes(cells: Sequence[Argument]) -> int:

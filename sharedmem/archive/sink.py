@@ -60,7 +60,7 @@ class ArchiveSink:
     """Takes in documents of one namespace, the head of each key before its elements.
 
     Args:
-        parts: where they go.
+        endpoint: where they go.
         namespace: which.
         base: stamp for what has none of its own (see `TierWriter`).
         replace: see `RedisWriter`.
@@ -70,7 +70,7 @@ class ArchiveSink:
 
     def __init__(
         self,
-        parts: ArchiveEndpoint,
+        endpoint: ArchiveEndpoint,
         namespace: str,
         *,
         base: int,
@@ -82,12 +82,12 @@ class ArchiveSink:
         """What became of the documents."""
         self.keys = TransferTally()
         """The same by keys."""
-        self._parts = parts
+        self._endpoint = endpoint
         self._namespace = namespace
         self._leave_out = leave_out
-        self._redis = RedisWriter(parts, namespace, replace=replace, tell=self._told) if parts.redis else None
-        durable = parts.durable
-        self._tier = TierWriter(parts, durable, base=base, tell=self._told, leave_out=leave_out) if durable else None
+        self._redis = RedisWriter(endpoint, namespace, replace=replace, tell=self._told) if endpoint.redis else None
+        durable = endpoint.durable
+        self._tier = TierWriter(endpoint, durable, base=base, tell=self._told, leave_out=leave_out) if durable else None
         # The key that is being told.
         self._head: DurableRecord | None = None
         self._landing: RedisWriter | TierWriter | None = None
@@ -149,7 +149,7 @@ class ArchiveSink:
     async def _open(self, head: DurableRecord) -> None:
         kind = self._kind(head)
         self._head, self._fate, self._landing = head, "skipped", None
-        if head.deleted or has_expired(head, self._parts.now_ms):
+        if head.deleted or has_expired(head, self._endpoint.now_ms):
             return
         self._landing = self._route(head, kind)
         if self._landing is None or self._landing is not self._tier:
@@ -159,7 +159,7 @@ class ArchiveSink:
             self._fate, self._landing = "older", None
 
     def _kind(self, head: DurableRecord) -> str:
-        return head.kind if head.kind in DURABLE_KINDS else self._kept.get(head.key, self._parts.kind_of(head.key))
+        return head.kind if head.kind in DURABLE_KINDS else self._kept.get(head.key, self._endpoint.kind_of(head.key))
 
     def _route(self, head: DurableRecord, kind: str) -> RedisWriter | TierWriter | None:
         if kind in DURABLE_KINDS and self._tier is not None:
@@ -217,20 +217,20 @@ class ArchiveSink:
             raise InvalidError("value of key", head.key, "its bytes are not those that were written; copy it again")
         if head.key in self._blobs:
             await self._settle()
-        if self._parts.blobs is None or (isinstance(landing, RedisWriter) and not await landing.wants(head)):
-            if self._parts.blobs is None:
+        if self._endpoint.blobs is None or (isinstance(landing, RedisWriter) and not await landing.wants(head)):
+            if self._endpoint.blobs is None:
                 self._leave_out(head.key, "it is a large value, and there is no place for those at that end")
-            self._landing, self._fate = None, "skipped" if self._parts.blobs is None else "older"
+            self._landing, self._fate = None, "skipped" if self._endpoint.blobs is None else "older"
             return head
-        body = await self._parts.blobs.write(head.key, reference.codec.encode(), bytes(self._blob))
+        body = await self._endpoint.blobs.write(head.key, reference.codec.encode(), bytes(self._blob))
         self._blobs[head.key] = body, self._parts_told
         return head.model_copy(update={"body": body})
 
     async def _remove_unused(self) -> None:
         unused, self._unused = self._unused, []
         for key, reference in unused:
-            if self._parts.blobs is not None:
-                await self._parts.blobs.remove(key, reference)
+            if self._endpoint.blobs is not None:
+                await self._endpoint.blobs.remove(key, reference)
 
     # -- what became of them
 
@@ -257,10 +257,10 @@ class ArchiveSink:
     async def _kept_of(self, heads: Sequence[DurableRecord]) -> dict[str, str]:
         """The kinds of keys that last there by argument, although nothing in the archive says so."""
         keys = [head.key for head in heads if head.kind not in DURABLE_KINDS]
-        if self._parts.redis is None or not keys:
+        if self._endpoint.redis is None or not keys:
             return {}
-        shore = self._parts.redis
-        letters = await shore.line.call("HMGET", shore.keyspace.kept(self._namespace), *keys)
+        redis = self._endpoint.redis
+        letters = await redis.client.call("HMGET", redis.keyspace.kept(self._namespace), *keys)
         found = zip(keys, letters if isinstance(letters, list) else [], strict=True)
         return {key: _KINDS[letter] for key, letter in found if isinstance(letter, bytes) and letter in _KINDS}
 

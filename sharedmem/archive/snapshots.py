@@ -229,14 +229,14 @@ class SnapshotReader:
 
 
 async def snapshot(
-    line: RedisClient, keyspace: KeySpace, target: Target, *, kind_of: KindOf | None = None
+    client: RedisClient, keyspace: KeySpace, target: Target, *, kind_of: KindOf | None = None
 ) -> list[DurableRecord]:
     """What one key holds in Redis as documents, its head first; empty when it is absent. Three round trips.
 
     Raises:
         UnavailableError, AccessDeniedError: the server stayed away, or does not allow it.
     """
-    pages = SnapshotReader(line, keyspace, kind_of=kind_of).documents([target])
+    pages = SnapshotReader(client, keyspace, kind_of=kind_of).documents([target])
     return [record async for page in pages for record in page]
 
 

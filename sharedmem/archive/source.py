@@ -46,13 +46,13 @@ class ArchiveSource:
     """Tells the documents of a namespace.
 
     Args:
-        parts: where they are.
+        endpoint: where they are.
         namespace: whose.
         leave_out: told (key, why) of what cannot be told.
     """
 
-    def __init__(self, parts: ArchiveEndpoint, namespace: str, leave_out: LeaveOut) -> None:
-        self._parts = parts
+    def __init__(self, endpoint: ArchiveEndpoint, namespace: str, leave_out: LeaveOut) -> None:
+        self._endpoint = endpoint
         self._namespace = namespace
         self._leave_out = leave_out
 
@@ -62,33 +62,33 @@ class ArchiveSource:
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: a side stayed away, or does not allow it.
         """
-        if self._parts.redis is not None and position.phase == "redis":
-            async for batch in self._hot(self._parts.redis, position):
+        if self._endpoint.redis is not None and position.phase == "redis":
+            async for batch in self._hot(self._endpoint.redis, position):
                 yield batch
-            await self._report_left_out_records(self._parts.redis)
-        if self._parts.durable is not None:
-            async for batch in self._cold(self._parts.durable, position):
+            await self._report_left_out_records(self._endpoint.redis)
+        if self._endpoint.durable is not None:
+            async for batch in self._cold(self._endpoint.durable, position):
                 yield batch
 
     async def count(self) -> int | None:
         """How many keys Redis has; None where there is no Redis. Pages of the server's scan."""
-        if self._parts.redis is None:
+        if self._endpoint.redis is None:
             return None
-        line, keyspace = self._parts.redis.line, self._parts.redis.keyspace
+        client, keyspace = self._endpoint.redis.client, self._endpoint.redis.keyspace
         near, found = keyspace.space(self._namespace).clock, 0
-        async for page in line.scan(keyspace.pattern(self._namespace), near=near, count=2000):
+        async for page in client.scan(keyspace.pattern(self._namespace), near=near, count=2000):
             found += sum(not keyspace.is_service(key) for key in page)
         return found
 
     # -- what is in Redis
 
-    async def _hot(self, shore: RedisEndpoint, position: SourcePosition) -> AsyncIterator[Batch]:
-        pattern, near = shore.keyspace.pattern(self._namespace), shore.keyspace.space(self._namespace).clock
-        run = await shore.line.server_run_id(near)
+    async def _hot(self, redis: RedisEndpoint, position: SourcePosition) -> AsyncIterator[Batch]:
+        pattern, near = redis.keyspace.pattern(self._namespace), redis.keyspace.space(self._namespace).clock
+        run = await redis.client.server_run_id(near)
         cursor = position.cursor if run and position.server == run else "0"
         while True:
-            cursor, keys = await shore.line.scan_from(pattern, near=near, cursor=cursor)
-            async for page in self._snapshots(shore).documents(await self._own(shore, self._named(shore, keys))):
+            cursor, keys = await redis.client.scan_from(pattern, near=near, cursor=cursor)
+            async for page in self._snapshots(redis).documents(await self._own(redis, self._named(redis, keys))):
                 async for piece in self._whole(page):
                     yield None, piece
             if cursor == "0":
@@ -96,12 +96,12 @@ class ArchiveSource:
                 return
             yield SourcePosition(cursor=cursor, server=run), []
 
-    def _named(self, shore: RedisEndpoint, keys: Sequence[bytes]) -> list[Target]:
+    def _named(self, redis: RedisEndpoint, keys: Sequence[bytes]) -> list[Target]:
         found = []
         for key in keys:
-            if shore.keyspace.is_service(key):
+            if redis.keyspace.is_service(key):
                 continue
-            target = shore.keyspace.target(shore.keyspace.logical(key))
+            target = redis.keyspace.target(redis.keyspace.logical(key))
             try:
                 absolute_key(target.key, self._namespace, SHARED_SCOPE)
             except InvalidError as error:
@@ -113,33 +113,33 @@ class ArchiveSource:
                 self._leave_out(target.key, "another client has made it, under a name that is no text")
         return found
 
-    async def _own(self, shore: RedisEndpoint, targets: Sequence[Target]) -> list[Target]:
+    async def _own(self, redis: RedisEndpoint, targets: Sequence[Target]) -> list[Target]:
         """The keys of which Redis knows more than the durable store, or alone."""
-        if self._parts.durable is None or not targets:
+        if self._endpoint.durable is None or not targets:
             return list(targets)
-        kept = shore.keyspace.kept(self._namespace)
-        states = await shore.line.read_many([("GET", shore.keyspace.state(target)) for target in targets])
-        by_argument = await shore.line.call("HMGET", kept, *(target.key for target in targets))
+        kept = redis.keyspace.kept(self._namespace)
+        states = await redis.client.read_many([("GET", redis.keyspace.state(target)) for target in targets])
+        by_argument = await redis.client.call("HMGET", kept, *(target.key for target in targets))
         assert isinstance(by_argument, list)
         free = asyncio.Semaphore(_AT_ONCE)
 
         async def is_own(target: Target, state: object, letter: object, durable: Durable) -> bool:
-            lasts = letter is not None or self._parts.kind_of(target.key) in DURABLE_KINDS
+            lasts = letter is not None or self._endpoint.kind_of(target.key) in DURABLE_KINDS
             if not lasts or (isinstance(state, bytes) and state.startswith(_PENDING)):
                 return True
             async with free:
                 head = await durable.get(target.key)
-            return head is None or head.deleted or has_expired(head, self._parts.now_ms)
+            return head is None or head.deleted or has_expired(head, self._endpoint.now_ms)
 
         facts = zip(targets, states, by_argument, strict=True)
-        own = await asyncio.gather(*(is_own(*fact, self._parts.durable) for fact in facts))
+        own = await asyncio.gather(*(is_own(*fact, self._endpoint.durable) for fact in facts))
         return [target for target, is_mine in zip(targets, own, strict=True) if is_mine]
 
-    async def _report_left_out_records(self, shore: RedisEndpoint) -> None:
+    async def _report_left_out_records(self, redis: RedisEndpoint) -> None:
         """Memories and graphs are told by the durable store, whose documents they are; without one they stay out."""
-        for family in LASTING_FAMILIES if self._parts.durable is None else ():
-            log = shore.keyspace.record_log(family, self._namespace)
-            if await shore.line.call("EXISTS", log) == 1:
+        for family in LASTING_FAMILIES if self._endpoint.durable is None else ():
+            log = redis.keyspace.record_log(family, self._namespace)
+            if await redis.client.call("EXISTS", log) == 1:
                 why = f"what it holds is carried where a durable tier stands behind{_ELSEWHERE.get(family, '')}"
                 self._leave_out(f"{self._namespace}:${family}", why)
 
@@ -169,37 +169,37 @@ class ArchiveSource:
             yield SourcePosition(phase="tier", key=page[-1].key, element=page[-1].element), []
 
     def _counts(self, head: DurableRecord, record: DurableRecord) -> bool:
-        if head.key != record.key or head.deleted or has_expired(head, self._parts.now_ms):
+        if head.key != record.key or head.deleted or has_expired(head, self._endpoint.now_ms):
             return False
         return record.is_head or not (record.deleted or record.stamp < head.floor)
 
     async def _states(self, heads: Sequence[DurableRecord]) -> dict[str, bytes]:
         """The states of keys of which the durable store does not have the last change."""
-        if self._parts.redis is None or not heads:
+        if self._endpoint.redis is None or not heads:
             return {}
-        keyspace = self._parts.redis.keyspace
+        keyspace = self._endpoint.redis.keyspace
         states = [keyspace.state(keyspace.target(head.key)) for head in heads]
-        replies = await self._parts.redis.line.read_many([("MGET", *states)])
+        replies = await self._endpoint.redis.client.read_many([("MGET", *states)])
         told = zip(heads, as_list(replies[0]), strict=True)
         return {head.key: state for head, state in told if isinstance(state, bytes) and _is_ahead(head, state)}
 
     async def _ahead(self, keys: Sequence[str]) -> AsyncIterator[list[DurableRecord]]:
         """What Redis has of keys that were changed since it was read: they may have been left to the store then."""
-        if self._parts.redis is None or not keys:
+        if self._endpoint.redis is None or not keys:
             return
-        keyspace = self._parts.redis.keyspace
-        async for page in self._snapshots(self._parts.redis).documents([keyspace.target(key) for key in keys]):
+        keyspace = self._endpoint.redis.keyspace
+        async for page in self._snapshots(self._endpoint.redis).documents([keyspace.target(key) for key in keys]):
             async for piece in self._whole(page):
                 yield piece
 
-    def _snapshots(self, shore: RedisEndpoint) -> SnapshotReader:
-        return SnapshotReader(shore.line, shore.keyspace, kind_of=self._parts.kind_of, leave_out=self._leave_out)
+    def _snapshots(self, redis: RedisEndpoint) -> SnapshotReader:
+        return SnapshotReader(redis.client, redis.keyspace, kind_of=self._endpoint.kind_of, leave_out=self._leave_out)
 
     # -- large values
 
     async def _whole(self, records: Sequence[DurableRecord]) -> AsyncIterator[list[DurableRecord]]:
         """The same with the bytes of large values in place of references to them."""
-        if self._parts.blobs is None:
+        if self._endpoint.blobs is None:
             yield list(records)
             return
         plain: list[DurableRecord] = []
@@ -230,13 +230,13 @@ class ArchiveSource:
 
     async def _with_bytes(self, head: DurableRecord) -> tuple[DurableRecord, bytes | None] | None:
         """The head and its bytes; somebody may just have written the key anew."""
-        assert self._parts.blobs is not None
+        assert self._endpoint.blobs is not None
         why = ""
         for _ in range(_MOST_TRIES):
             if head.codec != _BLOB:
                 return head, None
             try:
-                return head, await self._parts.blobs.read(head.key, head.body)
+                return head, await self._endpoint.blobs.read(head.key, head.body)
             except (NotFoundError, ValidationError) as error:
                 why = str(error)
             fresh = await self._fresh(head)
@@ -249,14 +249,14 @@ class ArchiveSource:
         return None
 
     async def _fresh(self, head: DurableRecord) -> DurableRecord | None:
-        if self._parts.redis is not None:
-            shore = self._parts.redis
+        if self._endpoint.redis is not None:
+            redis = self._endpoint.redis
             found = await snapshot(
-                shore.line, shore.keyspace, shore.keyspace.target(head.key), kind_of=self._parts.kind_of
+                redis.client, redis.keyspace, redis.keyspace.target(head.key), kind_of=self._endpoint.kind_of
             )
             if found:
                 return found[0] if found[0].type == "value" else None
-        return None if self._parts.durable is None else await self._parts.durable.get(head.key)
+        return None if self._endpoint.durable is None else await self._endpoint.durable.get(head.key)
 
 
 def _is_ahead(head: DurableRecord, state: bytes) -> bool:

@@ -40,7 +40,7 @@ class TierWriter:
     """Puts documents into a durable store.
 
     Args:
-        parts: the store, and the server before it if there is one.
+        endpoint: the store, and the server before it if there is one.
         durable: the same store.
         base: stamp of documents that have none of their own: they come from Redis, which knows none of structures.
         tell: told (document, how many, what became of them).
@@ -49,14 +49,14 @@ class TierWriter:
 
     def __init__(
         self,
-        parts: ArchiveEndpoint,
+        endpoint: ArchiveEndpoint,
         durable: Durable,
         *,
         base: int,
         tell: Callable[[DurableRecord, int, WriteResult], None],
         leave_out: LeaveOut,
     ) -> None:
-        self._parts = parts
+        self._endpoint = endpoint
         self._durable = durable
         self._base = base
         self._tell = tell
@@ -118,8 +118,8 @@ class TierWriter:
         await self._raise_clock([*elements, *heads])
         await self._put(elements)
         stored = await self._put(heads)
-        if self._parts.redis is not None:
-            await self._drop_redis_copies(self._parts.redis, stored)
+        if self._endpoint.redis is not None:
+            await self._drop_redis_copies(self._endpoint.redis, stored)
 
     async def _settle_some(self) -> None:
         if self._bytes >= _MOST_BYTES or len(self._elements) + len(self._heads) >= _MOST_RECORDS:
@@ -127,7 +127,7 @@ class TierWriter:
 
     def _stamp(self, head: DurableRecord, known: DurableRecord | None, deleted: int) -> int:
         """The stamp that all documents of a key get; `_OWN`, `_NEW`, or `_OVERTAKEN`: it is not taken."""
-        if known is not None and (known.deleted or has_expired(known, self._parts.now_ms)):
+        if known is not None and (known.deleted or has_expired(known, self._endpoint.now_ms)):
             deleted = max(deleted, known.stamp)
         elif known is not None and known.stamp > deleted:
             if head.stamp:
@@ -142,17 +142,19 @@ class TierWriter:
 
     async def _deletions(self, keys: Sequence[str]) -> dict[str, int]:
         """The stamps of deletions that the store has not heard of yet."""
-        if self._parts.redis is None or not keys:
+        if self._endpoint.redis is None or not keys:
             return {}
-        shore = self._parts.redis
-        states = await shore.line.read_many([("GET", shore.keyspace.state(shore.keyspace.target(key))) for key in keys])
+        redis = self._endpoint.redis
+        states = await redis.client.read_many(
+            [("GET", redis.keyspace.state(redis.keyspace.target(key))) for key in keys]
+        )
         told = {key: state.split() for key, state in zip(keys, states, strict=True) if isinstance(state, bytes)}
         return {key: int(words[1]) for key, words in told.items() if words[0] == b"deleted"}
 
     async def _new_stamps(self, namespace: str, count: int) -> int:
-        if self._parts.redis is not None:
-            return await allocate_versions(self._parts, self._parts.redis, namespace, count=count)
-        microseconds = round(self._parts.clock.now().timestamp() * 1_000_000)
+        if self._endpoint.redis is not None:
+            return await allocate_versions(self._endpoint, self._endpoint.redis, namespace, count=count)
+        microseconds = round(self._endpoint.clock.now().timestamp() * 1_000_000)
         return max(microseconds, await self._durable.highest(namespace) + 1)
 
     def _stamped(self, record: DurableRecord, head: DurableRecord) -> DurableRecord:
@@ -178,55 +180,55 @@ class TierWriter:
     async def _raise_clock(self, records: Sequence[DurableRecord]) -> None:
         """No version that the store is about to have is handed out once more."""
         highest = max((max(one.stamp, one.version) for one in records), default=0)
-        if self._parts.redis is None or highest <= self._raised:
+        if self._endpoint.redis is None or highest <= self._raised:
             return
-        shore, namespace = self._parts.redis, records[0].namespace
-        await allocate_versions(self._parts, shore, namespace, count=0, above=highest)
+        redis, namespace = self._endpoint.redis, records[0].namespace
+        await allocate_versions(self._endpoint, redis, namespace, count=0, above=highest)
         self._raised = highest
 
-    async def _drop_redis_copies(self, shore: RedisEndpoint, heads: Sequence[DurableRecord]) -> None:
+    async def _drop_redis_copies(self, redis: RedisEndpoint, heads: Sequence[DurableRecord]) -> None:
         free = asyncio.Semaphore(_AT_ONCE)
 
         async def one(head: DurableRecord) -> None:
             async with free:
-                await self._drop(shore, head)
+                await self._drop(redis, head)
 
         await asyncio.gather(*(one(head) for head in heads))
         if any(is_lasting_record(head.key) for head in heads):
             # Whoever brings them back next brings what the store has by now.
-            await shore.line.call("HDEL", shore.keyspace.kept(heads[0].namespace), RECOVERED_MARK)
+            await redis.client.call("HDEL", redis.keyspace.kept(heads[0].namespace), RECOVERED_MARK)
 
-    async def _drop(self, shore: RedisEndpoint, head: DurableRecord) -> None:
+    async def _drop(self, redis: RedisEndpoint, head: DurableRecord) -> None:
         if is_lasting_record(head.key):
             return  # what comes back takes the place of what is older (lua/*_restore.lua)
-        target = shore.keyspace.target(head.key)
-        here = shore.keyspace.presence(target)
-        if head.type not in SHARED_DATA_TYPES and await shore.line.call("EXISTS", here) == 1:
+        target = redis.keyspace.target(head.key)
+        here = redis.keyspace.presence(target)
+        if head.type not in SHARED_DATA_TYPES and await redis.client.call("EXISTS", here) == 1:
             return  # a session that is at work in Redis knows better
-        by_argument = "" if self._parts.kind_of(head.key) == head.kind else RULE_MODES.get(head.kind, "")
-        keys = KeyDropKeys(shore.keyspace.kept(head.namespace), shore.keyspace.state(target), here)
-        deadline = self._parts.clock.monotonic() + _DROP_TIMEOUT_S
+        by_argument = "" if self._endpoint.kind_of(head.key) == head.kind else RULE_MODES.get(head.kind, "")
+        keys = KeyDropKeys(redis.keyspace.kept(head.namespace), redis.keyspace.state(target), here)
+        deadline = self._endpoint.clock.monotonic() + _DROP_TIMEOUT_S
         while True:
-            answer = await shore.keeping.key_drop(keys, logical=head.key, kind=by_argument, stamp=head.stamp)
-            if answer != "pending" or self._parts.clock.monotonic() > deadline:
+            answer = await redis.durable_scripts.key_drop(keys, logical=head.key, kind=by_argument, stamp=head.stamp)
+            if answer != "pending" or self._endpoint.clock.monotonic() > deadline:
                 return
-            await self._parts.clock.sleep(_PAUSE_S)
+            await self._endpoint.clock.sleep(_PAUSE_S)
 
 
 async def allocate_versions(
-    parts: ArchiveEndpoint, shore: RedisEndpoint, namespace: str, *, count: int, above: int = 0
+    endpoint: ArchiveEndpoint, redis: RedisEndpoint, namespace: str, *, count: int, above: int = 0
 ) -> int:
     """The first of so many new versions of a namespace.
 
     Raises:
         UnavailableError: the server stayed away, or loses the namespace as often as it is joined.
     """
-    space, joined = shore.keyspace.space(namespace), int(parts.join is not None)
+    space, joined = redis.keyspace.space(namespace), int(endpoint.join is not None)
     for _ in range(_MOST_TRIES):
-        first = await shore.restoring.version_take(shore.owner(space), count=count, above=above, joined=joined)
+        first = await redis.restore_scripts.version_take(redis.owner(space), count=count, above=above, joined=joined)
         if first is not None:
             return first
-        await parts.joined(namespace, again=True)
+        await endpoint.joined(namespace, again=True)
     raise UnavailableError(
         f"namespace {namespace!r}",
         "Redis lacks what the durable tier has of it, which cannot be restored now; try again",

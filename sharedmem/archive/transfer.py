@@ -70,7 +70,7 @@ class LeftOutReasons:
         if len(self._reasons) < _MOST_REASONS:
             self._reasons[key] = why
 
-    def told(self) -> LeftOut:
+    def report(self) -> LeftOut:
         """All that was noted."""
         return LeftOut(count=self._count, reasons=self._reasons)
 
@@ -141,7 +141,7 @@ class CopyCheckpoint(Record):
 
 
 async def export(
-    parts: ArchiveEndpoint,
+    endpoint: ArchiveEndpoint,
     namespace: str,
     file: Path,
     *,
@@ -156,7 +156,7 @@ async def export(
     moment of it. A run that was stopped leaves `<file>.part` and `<file>.checkpoint`; the same call goes on from there.
 
     Args:
-        parts: where the namespace is.
+        endpoint: where the namespace is.
         namespace: which.
         file: where to; `.zst` at the end of its name compresses it.
         version: of this sharedmem, for the file's first line.
@@ -170,15 +170,15 @@ async def export(
         UnsupportedError: the library that compresses is not installed.
     """
     check_name("namespace", namespace)
-    if not await latest_version(parts, namespace):
+    if not await latest_version(endpoint, namespace):
         raise NotFoundError("namespace", namespace, "nothing was ever written to it there; check its name")
-    await parts.joined(namespace)
-    await parts.drained(namespace)
-    clock, left_out = await latest_version(parts, namespace), LeftOutReasons()
-    moment = parts.clock.now().astimezone(UTC).isoformat()
-    header = ArchiveHeader(version=version, namespace=namespace, exported=moment, source=parts.url, clock=clock)
+    await endpoint.joined(namespace)
+    await endpoint.drained(namespace)
+    clock, left_out = await latest_version(endpoint, namespace), LeftOutReasons()
+    moment = endpoint.clock.now().astimezone(UTC).isoformat()
+    header = ArchiveHeader(version=version, namespace=namespace, exported=moment, source=endpoint.url, clock=clock)
     writer = ArchiveWriter(file, header, replace=replace)
-    source = ArchiveSource(parts, namespace, left_out)
+    source = ArchiveSource(endpoint, namespace, left_out)
     try:
         position = await writer.open()
         total = await source.count() if progress else None
@@ -195,12 +195,12 @@ async def export(
         documents=footer.documents,
         keys=footer.keys,
         digest=footer.digest,
-        left_out=left_out.told(),
+        left_out=left_out.report(),
     )
 
 
 async def import_(
-    parts: ArchiveEndpoint,
+    endpoint: ArchiveEndpoint,
     file: Path,
     *,
     namespace: str | None = None,
@@ -216,7 +216,7 @@ async def import_(
     again changes nothing. A run that was stopped leaves `<file>.import`; the same call goes on from there.
 
     Args:
-        parts: where to.
+        endpoint: where to.
         file: the archive.
         namespace: refuse the archive of another one; None takes any.
         replace: let structures, counters and other clients' strings in Redis give way to those of the archive.
@@ -232,17 +232,19 @@ async def import_(
     header, footer, _ = checked
     if namespace not in {None, header.namespace}:
         raise InvalidError("file", str(file), f"it is of namespace {header.namespace!r}, not of {namespace!r}")
-    await parts.joined(header.namespace)
+    await endpoint.joined(header.namespace)
     left_out = LeftOutReasons()
     beside = file.with_name(f"{file.name}.import")
-    note = await _valid_checkpoint(parts, checked, await asyncio.to_thread(read_checkpoint, beside, ImportCheckpoint))
+    note = await _valid_checkpoint(
+        endpoint, checked, await asyncio.to_thread(read_checkpoint, beside, ImportCheckpoint)
+    )
     base = max(header.clock, footer.highest)
     tally = note.tally if note else None
-    sink = ArchiveSink(parts, header.namespace, base=base, leave_out=left_out, replace=replace, tally=tally)
-    await _Import(parts, file, beside, checked, sink, progress).run(
+    sink = ArchiveSink(endpoint, header.namespace, base=base, leave_out=left_out, replace=replace, tally=tally)
+    await _Import(endpoint, file, beside, checked, sink, progress).run(
         LinePosition(note.frame, note.lines) if note else LinePosition()
     )
-    await parts.gathered(header.namespace)
+    await endpoint.gathered(header.namespace)
     if sink.tally.documents != footer.documents:
         raise InternalError(f"of {footer.documents} documents of {file} {sink.tally.documents} were accounted for")
     await asyncio.to_thread(beside.unlink, missing_ok=True)
@@ -251,7 +253,7 @@ async def import_(
         file=str(file),
         documents=footer.documents,
         **sink.tally.model_dump(),
-        left_out=left_out.told(),
+        left_out=left_out.report(),
     )
 
 
@@ -260,16 +262,16 @@ class _Import:
 
     def __init__(
         self,
-        parts: ArchiveEndpoint,
+        endpoint: ArchiveEndpoint,
         file: Path,
         beside: Path,
         checked: VerifiedArchive,
         sink: ArchiveSink,
         progress: Progress | None,
     ) -> None:
-        self._parts, self._file, self._beside, self._checked = parts, file, beside, checked
+        self._endpoint, self._file, self._beside, self._checked = endpoint, file, beside, checked
         self._sink, self._progress = sink, progress
-        self._due = parts.clock.monotonic() + _NOTE_EVERY_S
+        self._due = endpoint.clock.monotonic() + _NOTE_EVERY_S
 
     async def run(self, start: LinePosition) -> None:
         async for place, _, records in read_records(self._file, start):
@@ -285,7 +287,7 @@ class _Import:
 
     def _next_head(self, records: list[DurableRecord]) -> int | None:
         """Where a note can be made, if it is time for one: all keys before are told to their end."""
-        if self._parts.clock.monotonic() < self._due:
+        if self._endpoint.clock.monotonic() < self._due:
             return None
         return next((number for number, record in enumerate(records) if record.is_head), None)
 
@@ -294,14 +296,14 @@ class _Import:
         header, footer, _ = self._checked
         note = ImportCheckpoint(
             digest=footer.digest,
-            target=self._parts.url,
-            clock=await latest_version(self._parts, header.namespace),
+            target=self._endpoint.url,
+            clock=await latest_version(self._endpoint, header.namespace),
             frame=place.frame,
             lines=place.lines,
             tally=self._sink.tally,
         )
         await _save_checkpoint(self._beside, note)
-        self._due = self._parts.clock.monotonic() + _NOTE_EVERY_S
+        self._due = self._endpoint.clock.monotonic() + _NOTE_EVERY_S
 
 
 async def copy(
@@ -384,7 +386,7 @@ class _Copy:
         await self._target.gathered(name)
         if sink.tally.documents != read:
             raise InternalError(f"of {read} documents of {name!r} {sink.tally.documents} were accounted for")
-        return Copied(namespace=name, documents=read, **sink.tally.model_dump(), left_out=left_out.told())
+        return Copied(namespace=name, documents=read, **sink.tally.model_dump(), left_out=left_out.report())
 
     def _is_due(self) -> bool:
         return self._target.clock.monotonic() >= self._due
@@ -403,41 +405,41 @@ class _Copy:
         self._due = self._target.clock.monotonic() + _NOTE_EVERY_S
 
 
-async def list_namespaces(parts: ArchiveEndpoint) -> list[str]:
+async def list_namespaces(endpoint: ArchiveEndpoint) -> list[str]:
     """The namespaces of a place, in order.
 
     Raises:
         UnavailableError, LimitedError, AccessDeniedError: it stayed away, or does not allow it.
     """
-    found = set(await parts.durable.namespaces()) if parts.durable is not None else set()
-    if parts.redis is not None:
-        keyspace = parts.redis.keyspace
-        async for page in parts.redis.line.scan(keyspace.clocks(), near=None):
+    found = set(await endpoint.durable.namespaces()) if endpoint.durable is not None else set()
+    if endpoint.redis is not None:
+        keyspace = endpoint.redis.keyspace
+        async for page in endpoint.redis.client.scan(keyspace.clocks(), near=None):
             found |= {keyspace.logical(key).partition(":")[0] for key in page}
     return sorted(found)
 
 
-async def latest_version(parts: ArchiveEndpoint, namespace: str) -> int:
+async def latest_version(endpoint: ArchiveEndpoint, namespace: str) -> int:
     """The last version of a namespace that a place knows of; 0 when there is none."""
-    if parts.redis is not None:
-        held = await parts.redis.line.call("GET", parts.redis.keyspace.space(namespace).clock)
+    if endpoint.redis is not None:
+        held = await endpoint.redis.client.call("GET", endpoint.redis.keyspace.space(namespace).clock)
         if isinstance(held, bytes):
             return int(held.split(b" ")[0])
-    return await parts.durable.highest(namespace) if parts.durable is not None else 0
+    return await endpoint.durable.highest(namespace) if endpoint.durable is not None else 0
 
 
-async def _server_id(parts: ArchiveEndpoint) -> object:
+async def _server_id(endpoint: ArchiveEndpoint) -> object:
     """What tells a server from others that are called the same, such as those of tests."""
-    return None if parts.redis is None else await parts.redis.line.call("GET", parts.redis.keyspace.layout)
+    return None if endpoint.redis is None else await endpoint.redis.client.call("GET", endpoint.redis.keyspace.layout)
 
 
 async def _valid_checkpoint(
-    parts: ArchiveEndpoint, checked: VerifiedArchive, note: ImportCheckpoint | None
+    endpoint: ArchiveEndpoint, checked: VerifiedArchive, note: ImportCheckpoint | None
 ) -> ImportCheckpoint | None:
     """The note of an earlier run, if it was of this file, and into a place that still has what it put there."""
-    if note is None or (note.digest, note.target) != (checked.footer.digest, parts.url):
+    if note is None or (note.digest, note.target) != (checked.footer.digest, endpoint.url):
         return None
-    return note if note.clock <= await latest_version(parts, checked.header.namespace) else None
+    return note if note.clock <= await latest_version(endpoint, checked.header.namespace) else None
 
 
 async def _load_checkpoint(source: ArchiveEndpoint, target: ArchiveEndpoint, checkpoint: Path | None) -> CopyCheckpoint:
@@ -463,12 +465,12 @@ def _byte_progress(progress: Progress | None, file: Path) -> Callable[[int, int]
 
 
 async def stream_archive(
-    parts: ArchiveEndpoint, namespace: str, *, version: str, compressed: bool = True
+    endpoint: ArchiveEndpoint, namespace: str, *, version: str, compressed: bool = True
 ) -> AsyncGenerator[bytes, None]:
     """An archive of a namespace as it is made, some MiB of text at a time; without its last line it is cut.
 
     Args:
-        parts: where the namespace is.
+        endpoint: where the namespace is.
         namespace: which.
         version: of this sharedmem, for the first line.
         compressed: zstd frames; else text.
@@ -479,21 +481,21 @@ async def stream_archive(
         UnsupportedError: the library that compresses is not installed; before anything is told.
     """
     check_name("namespace", namespace)
-    if not await latest_version(parts, namespace):
+    if not await latest_version(endpoint, namespace):
         raise NotFoundError("namespace", namespace, "nothing was ever written to it there; check its name")
-    await parts.joined(namespace)
-    await parts.drained(namespace)
-    moment = parts.clock.now().astimezone(UTC).isoformat()
-    clock = await latest_version(parts, namespace)
+    await endpoint.joined(namespace)
+    await endpoint.drained(namespace)
+    moment = endpoint.clock.now().astimezone(UTC).isoformat()
+    clock = await latest_version(endpoint, namespace)
     frames = _FrameBuilder(compressed=compressed)
     yield await frames.frame(
         [
             format_line(
-                ArchiveHeader(version=version, namespace=namespace, exported=moment, source=parts.url, clock=clock)
+                ArchiveHeader(version=version, namespace=namespace, exported=moment, source=endpoint.url, clock=clock)
             )
         ]
     )
-    async for _, records in ArchiveSource(parts, namespace, LeftOutReasons()).batches(SourcePosition()):
+    async for _, records in ArchiveSource(endpoint, namespace, LeftOutReasons()).batches(SourcePosition()):
         if (frame := await frames.add(records)) is not None:
             yield frame
     yield await frames.last()

@@ -25,7 +25,7 @@ class BlobGarbageCollector:
     """Removes the blobs that no key refers to any more.
 
     Args:
-        line: asks the server what keys refer to.
+        client: of the server.
         keyspace: how keys are spelled.
         blobs: where the blobs lie.
         background: runs the regular sweeps.
@@ -36,7 +36,7 @@ class BlobGarbageCollector:
 
     def __init__(
         self,
-        line: RedisClient,
+        client: RedisClient,
         keyspace: KeySpace,
         blobs: Blobs,
         background: Background,
@@ -44,7 +44,7 @@ class BlobGarbageCollector:
         *,
         refers_elsewhere: Callable[[str, str], Awaitable[bool]] | None = None,
     ) -> None:
-        self._client = line
+        self._client = client
         self._keyspace = keyspace
         self._blobs = blobs
         self._background = background

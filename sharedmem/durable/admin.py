@@ -15,10 +15,10 @@ from sharedmem.runtime.process_bound import ProcessBound
 
 
 class AdminServices(NamedTuple):
-    """Who does what is asked for."""
+    """The parts that do the work."""
 
     durable: Durable
-    drainer: OutboxRelay
+    relay: OutboxRelay
     inspector: Inspector
     warmer: NamespaceRecovery
     join: JoinNamespace
@@ -28,22 +28,22 @@ class DurableAdmin(ProcessBound):
     """The public side of `hub.durable`.
 
     Args:
-        staff: who does what is asked for.
+        staff: the parts that do the work.
     """
 
     def __init__(self, staff: AdminServices) -> None:
         self._staff = staff
 
     async def namespaces(self) -> list[str]:
-        """The namespaces that the tier has something of, in order. One request to it.
+        """Return the namespaces that have documents in the store, in order. One request to the store.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: the tier cannot be asked.
+            UnavailableError, LimitedError, AccessDeniedError: the store is unavailable.
         """
         return await self._staff.durable.namespaces()
 
     async def records(self, key: str) -> list[DurableRecord]:
-        """All documents of a key as the tier has them, its head first, tombstones included. One request.
+        """Return all documents of a key in the store, its head first, tombstones included. One request.
 
         Args:
             key: absolute.
@@ -56,7 +56,7 @@ class DurableAdmin(ProcessBound):
     async def query(
         self, namespace: str, *, of_type: str, where: Mapping[str, Scalar] | None = None, limit: int = 100
     ) -> list[DurableRecord]:
-        """Documents of a namespace that are not deleted, newest first. One query.
+        """Return documents of a namespace that are not deleted, newest first. One query.
 
         Args:
             namespace: whose.
@@ -71,7 +71,7 @@ class DurableAdmin(ProcessBound):
         return await self._staff.durable.query(namespace, of_type=of_type, where=where, limit=limit)
 
     async def status(self) -> DurableStatus:
-        """How the tier is, and how far it is behind; an answer also when it is away.
+        """Return the state of the store and its lag; it returns also in an outage of the store.
 
         Two requests to the tier, and six round trips to Redis for each namespace with changes.
 
@@ -81,35 +81,35 @@ class DurableAdmin(ProcessBound):
         return await self._staff.inspector.status()
 
     async def lag(self, namespace: str) -> DurableLag:
-        """How far the tier is behind in a namespace, and whether Redis is behind the tier. Six round trips.
+        """Return how far the store is behind in a namespace, and whether Redis is behind the store. Six round trips.
 
         Raises:
             UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
         """
-        return await self._staff.drainer.lag(namespace)
+        return await self._staff.relay.lag(namespace)
 
     async def lags(self) -> list[DurableLag]:
-        """The same for each namespace that was changed lately, by whatever hub.
+        """Return the lag of each namespace that any hub changed lately.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
         """
-        return [await self.lag(name) for name in await self._staff.drainer.namespaces()]
+        return [await self.lag(name) for name in await self._staff.relay.namespaces()]
 
     async def drain(self, namespace: str | None = None, *, timeout: float = 60.0) -> None:  # noqa: ASYNC109  # as `drain` of queues
-        """Return when all that has been changed by now is in the tier, whoever changed it.
+        """Return when the store has all changes that were made until now, by any hub.
 
         Args:
             namespace: whose changes; None for those of all that were changed lately.
             timeout: seconds.
 
         Raises:
-            UnavailableError: it could not be done in that time; the rest stays in Redis and is carried later.
+            UnavailableError: it took longer; the rest stays in Redis and is delivered later.
         """
-        await self._staff.drainer.drain(namespace, timeout=timeout)
+        await self._staff.relay.drain(namespace, timeout=timeout)
 
     async def dead_letters(self, namespace: str, *, limit: int = 100) -> list[DeadLetter]:
-        """What the tier has refused for good, oldest first. One round trip.
+        """Return the dead letters: documents that the store refused for good, oldest first. One round trip.
 
         Args:
             namespace: whose.
@@ -118,31 +118,31 @@ class DurableAdmin(ProcessBound):
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
         """
-        return await self._staff.drainer.dead_letters(namespace, limit=limit)
+        return await self._staff.relay.dead_letters(namespace, limit=limit)
 
     async def replay(self, namespace: str) -> int:
-        """Try all dead letters of a namespace again, oldest first, each once; returns how many.
+        """Deliver all dead letters of a namespace once more, oldest first; returns how many.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
         """
-        return await self._staff.drainer.replay(namespace)
+        return await self._staff.relay.replay(namespace)
 
     async def discard(self, namespace: str, ids: Sequence[str] | None = None) -> int:
-        """Give dead letters up for good; returns how many were there. The tier keeps what it had before.
+        """Delete dead letters; returns how many there were. The store keeps what it had before.
 
         Args:
             namespace: whose.
             ids: which; None for all.
 
         Raises:
-            InvalidError: an id that is none.
+            InvalidError: an id is invalid.
             UnavailableError, AccessDeniedError: as `lag`.
         """
-        return await self._staff.drainer.discard(namespace, ids)
+        return await self._staff.relay.discard(namespace, ids)
 
     async def verify(self, namespace: str, progress: Callable[[int], None] | None = None) -> Verification:
-        """Compare what Redis holds of the keys that last with what the tier holds of them.
+        """Compare the durable keys in Redis with the store.
 
         What is in the tier alone is as it should be; what still waits for it is counted, and not compared. A request
         to the tier for some hundred documents, and a few round trips a key, many at once.
@@ -152,13 +152,13 @@ class DurableAdmin(ProcessBound):
             progress: called with the number of keys looked at so far.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: either side cannot be had.
+            UnavailableError, LimitedError, AccessDeniedError: Redis or the store is unavailable.
         """
         await self._staff.join(namespace)
         return await self._staff.inspector.verify(namespace, progress)
 
     async def restore(self, namespace: str, progress: Callable[[int], None] | None = None) -> int:
-        """Load into Redis what the tier has of a namespace; returns how many keys are there then.
+        """Restore a namespace in Redis from the store; returns how many of its keys Redis has then.
 
         It need not be done: a key that is asked for comes back by itself. Keys that are in Redis stay as they are.
 
@@ -167,9 +167,9 @@ class DurableAdmin(ProcessBound):
             progress: called with the number of keys looked at so far.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: either side cannot be had; what is back stays.
+            UnavailableError, LimitedError, AccessDeniedError: Redis or the store is unavailable; restored keys stay.
         """
-        # Nobody may have noticed yet that Redis is empty.
+        # The loss may not have been noticed yet.
         await self._staff.join(namespace, again=True)
         told = None if progress is None else lambda done, _: progress(done)
         return await self._staff.warmer.warm(namespace, told)

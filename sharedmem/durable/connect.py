@@ -1,6 +1,6 @@
-"""Which durable store stands behind a server: what the settings say, and what the server itself remembers.
+"""Open the durable store of a server, as the settings and the server itself name it.
 
-The server holds the id of the store, so that nobody writes past it or connects it to another one by mistake.
+The server holds the id of its store, so that no hub writes past the store or uses another one by mistake.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ _COSMOS = "cosmos"
 
 
 class OpenedStore(NamedTuple):
-    """A store that is open."""
+    """An open store."""
 
     store: Durable
     id: str
 
 
 def durable_store_at(url: str, settings: Settings, clock: Clock, *, dimension: int | None = None) -> Durable:
-    """The store that a URL names; it is not opened yet.
+    """Return the store at a URL, not opened yet.
 
     Args:
         url: as `durable_url` takes it.
-        settings: what else there is to know.
-        clock: given to the store.
-        dimension: numbers of the vectors of memories; None: as the settings say, 0: none.
+        settings: keys, names and layout of the store.
+        clock: for the store.
+        dimension: length of the vectors of memories; None: as the settings say, 0: no vectors.
 
     Raises:
-        ConfigError: there is no such kind of store, or a file without its whole path.
+        ConfigError: the scheme is unknown, or the path of a file is not absolute.
     """
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
@@ -63,21 +63,21 @@ def durable_store_at(url: str, settings: Settings, clock: Clock, *, dimension: i
 
 
 class BackedServer(NamedTuple):
-    """A Redis server behind which a store may stand."""
+    """A Redis server that may have a durable store."""
 
-    line: RedisClient
+    client: RedisClient
     keyspace: KeySpace
     known: str | None
-    """Id and URL of the store, as the server remembers them; None when it knows of none."""
+    """Id and URL of the store, as the server holds them; None without one."""
     usual_url: str | None
-    """Where the store is when neither the settings nor the server say so; None for none."""
+    """The store's URL when neither the settings nor the server name one; None for none."""
 
 
 class StepTimeout(Protocol):
-    """Bounds one step of opening in time."""
+    """Limits the time of one step of opening."""
 
     def __call__(self, server: str, awaited: str) -> AbstractAsyncContextManager[None]:
-        """Raise `UnavailableError` when what is awaited of a server does not come in time."""
+        """Raise `UnavailableError` when a server does not complete the step in time."""
 
 
 async def open_durable_store(
@@ -88,21 +88,21 @@ async def open_durable_store(
     step: StepTimeout,
     dimension: Callable[[], int | None] = lambda: None,
 ) -> OpenedStore | None:
-    """Open the store behind a server; None when there is none, and none is wanted.
+    """Open the store of a server; None when it has none, and the settings name none.
 
-    One round trip to the server if it knows of no store, else none. To make a database takes as long as it takes: the
-    store's own patience bounds that.
+    One round trip to the server if it has no store yet, else none. Only the store's own timeouts limit the creation of
+    a database.
 
     Args:
-        server: may know of a store.
-        settings: may name the store, or refuse one.
-        clock: given to the store.
-        step: bounds the other steps.
-        dimension: asked for the numbers of the vectors of memories where the store has to know them.
+        server: may hold the id of its store.
+        settings: may name a store, or forbid one.
+        clock: for the store.
+        step: limits the time of the other steps.
+        dimension: returns the length of the vectors of memories, for stores that need it.
 
     Raises:
-        ConfigError: another one stands behind this server, or none is to be used although one does.
-        UnavailableError, UnsupportedError: it cannot be opened.
+        ConfigError: this server has another store, or the settings forbid the store that it has.
+        UnavailableError, UnsupportedError: it does not open.
     """
     known = None if server.known is None else _RememberedStore.read(server.known)
     url = _chosen_url(settings, known) or server.usual_url
@@ -114,7 +114,7 @@ async def open_durable_store(
         opened = OpenedStore(
             store, await _open_store(store, step, make=known is None or settings.durable_url is not None)
         )
-        async with step(f"Redis at {server.line.address}", "the id of the durable tier to be written"):
+        async with step(f"Redis at {server.client.address}", "the id of the durable tier to be written"):
             await _register_store(server, settings, opened)
     except BaseException:
         await store.close()
@@ -123,7 +123,7 @@ async def open_durable_store(
 
 
 async def _open_store(store: Durable, step: StepTimeout, *, make: bool) -> str:
-    """Open a store, and make its database if that may be done; returns its id."""
+    """Open a store, and create its database if `make`; returns its id."""
     try:
         async with step(store.url, "the durable tier to open"):
             return await store.open(create=False)
@@ -134,7 +134,7 @@ async def _open_store(store: Durable, step: StepTimeout, *, make: bool) -> str:
 
 
 class _RememberedStore(NamedTuple):
-    """The store that stands behind a server, as the server remembers it."""
+    """The store of a server, as the server holds it."""
 
     id: str
     url: str
@@ -153,13 +153,13 @@ def _chosen_url(settings: Settings, known: _RememberedStore | None) -> str | Non
 
 
 async def _register_store(server: BackedServer, settings: Settings, opened: OpenedStore) -> None:
-    """Let the server remember the store, unless it remembers another one."""
+    """Write the store's id to the server, unless the server holds another one."""
     key, held = server.keyspace.tier, server.known
     if held is None:
         try:
-            reply = await server.line.call("SET", key, f"{opened.id} {opened.store.url}", "NX", "GET")
+            reply = await server.client.call("SET", key, f"{opened.id} {opened.store.url}", "NX", "GET")
         except AccessDeniedError:
-            return  # a user limited by ACL may not; another one has
+            return  # an ACL forbids it; another user has written it
         held = reply.decode() if isinstance(reply, bytes) else None
     known = None if held is None else _RememberedStore.read(held)
     if known is not None and known.id != opened.id:

@@ -27,7 +27,7 @@ _SIZES = {"RPUSH": "LLEN", "HSET": "HLEN", "SADD": "SCARD"}
 _ABSENT = "nothing"
 _IS_GONE = -2
 _LATEST_MS = 253_402_300_800_000
-"""The year 10000, which no date of Python reaches; another client may have set it."""
+"""The year 10000, which no date of Python reaches; another client may have set such an expiry."""
 _KNOWLEDGE = "knowledge"
 _EXPIRES = b"expires"
 
@@ -35,17 +35,17 @@ Row: TypeAlias = "tuple[Argument, ...]"
 
 
 class KeyComparer:
-    """Compares keys with what they should hold.
+    """Compares keys in Redis with their expected content.
 
     Args:
-        line: the way to Redis.
+        client: of the server.
     """
 
-    def __init__(self, line: RedisClient) -> None:
-        self._client = line
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
 
     async def parts(self, key: str, parts: Sequence[RedisPart]) -> list[Difference]:
-        """Where Redis differs from what it would be given. Two round trips a part, and one for each 500 rows.
+        """Return where Redis differs from a restored key. Two round trips a part, and one for each 500 rows.
 
         Raises:
             UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
@@ -62,13 +62,13 @@ class KeyComparer:
         return found
 
     async def expiry(self, head: DurableRecord, place: bytes, state: bytes, now_ms: int) -> list[Difference]:
-        """Whether a key ends at another time than the tier says, by more than two seconds. One round trip.
+        """Return whether the expiry of a key differs from the store's by more than two seconds. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `parts`.
         """
         held, left = await self._client.read_many([("GET", state), ("PTTL", place)])
-        # The expiry of a mere copy says nothing.
+        # A cached copy has an expiry of its own.
         is_copy = held == CACHED_STATE or (head.kind == _KNOWLEDGE and held != _EXPIRES)
         if is_copy or not isinstance(left, int) or left == _IS_GONE:
             return []
@@ -82,7 +82,7 @@ class KeyComparer:
             held = await self._client.call("GET", part.place)
             return _compare_cell(key, "", held, part.rows[0][0])
         if part.command not in _SIZES:
-            return []  # an index of what the other parts hold
+            return []  # an index of the other parts
         size = await self._client.call(_SIZES[part.command], part.place)
         rows = part.rows if part.command == "RPUSH" else list({row[0]: row for row in part.rows}.values())
         found = [] if size == len(rows) or part.has_more else [_size_difference(key, size, len(rows))]
@@ -94,7 +94,7 @@ class KeyComparer:
         place = part.place
         if part.command == "RPUSH":
             held = as_list(await self._client.call("LRANGE", place, first, first + len(rows) - 1))
-            # Where one is shorter, the sizes have told it.
+            # Different sizes are reported already.
             pairs = enumerate(zip(held, rows, strict=False), first)
             return [one for n, (here, row) in pairs for one in _compare_cell(key, str(n), here, row[0])]
         if part.command == "HSET":
@@ -125,7 +125,7 @@ def _to_bytes(argument: Argument) -> bytes:
 
 
 def _excerpt(held: Reply | Argument) -> str:
-    """A part of it, as text."""
+    """Return the beginning of a value as text."""
     if held is None:
         return _ABSENT
     text = held.decode(errors="replace") if isinstance(held, bytes) else str(held)
@@ -145,53 +145,53 @@ _MOST_DIFFERENCES = 200
 _MOST_TRIES = 5
 _UNSETTLED = (b"pending", b"deleted")
 _LOG_KIND = "log"
-# A session of decisions is kept as the key of its plans.
+# The durable key of a session of decisions is that of its plans.
 _SESSION = "$plan:"
 
 VerifyProgress = Callable[[int], None]
 
 
 class KeyInspection(NamedTuple):
-    """What looking at one key has shown."""
+    """The result for one key."""
 
     waits: bool
-    """Whether a change of it waits for the tier, so that the two may differ."""
+    """Whether a change waits in the outbox, so that the two may differ."""
     differences: list[Difference]
 
 
 class Inspector:
-    """Looks at both sides, for one hub.
+    """Reads the tier's status, and compares Redis with the store, for one hub.
 
     Args:
         context: the server and the durable store.
-        id_: which database it is.
-        drainer: knows what waits.
+        id_: of the database.
+        relay: reads the outboxes.
         kind_of: the kind that the rules give an absolute key, or None.
-        imagers: how the documents of keys lie in Redis, by the letter of their mode; data without.
-        remembers: whether memories and graphs last.
+        restorers: by durability mode; shared data for other modes.
+        remembers: whether memories and graphs are durable.
     """
 
     def __init__(
         self,
         context: DurableContext,
         id_: str,
-        drainer: OutboxRelay,
+        relay: OutboxRelay,
         *,
         kind_of: Callable[[str], str | None],
-        imagers: Mapping[str, KeyRestorer],
+        restorers: Mapping[str, KeyRestorer],
         remembers: bool = True,
     ) -> None:
         self._client, self._keyspace, self._durable = context.client, context.keyspace, context.durable
         self._remembers = remembers
         self._id = id_
-        self._drainer = drainer
+        self._relay = relay
         self._kind_of = kind_of
         self._data: KeyRestorer = SharedDataRestorer()
-        self._log = imagers.get(LOG_MODE, self._data)
+        self._log = restorers.get(LOG_MODE, self._data)
         self._comparer = KeyComparer(context.client)
 
     async def status(self) -> DurableStatus:
-        """How the tier is, and how far it is behind. Two round trips to it, and five to Redis for each namespace.
+        """Return the state of the store and its lag. Two requests to the store; five round trips to Redis a namespace.
 
         Raises:
             UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
@@ -210,13 +210,13 @@ class Inspector:
             id=self._id,
             reachable=not why,
             why=why,
-            namespaces=[await self._drainer.lag(name) for name in await self._drainer.namespaces()],
+            namespaces=[await self._relay.lag(name) for name in await self._relay.namespaces()],
             charges=self._durable.charges(),
             problems=problems,
         )
 
     async def verify(self, namespace: str, progress: VerifyProgress | None = None) -> Verification:
-        """Compare what Redis holds of the keys that last with what the tier holds of them.
+        """Compare the durable keys in Redis with the store.
 
         What is in the tier alone is as it should be; what still waits for it is counted, and not compared. Memory
         grows by a few bytes a key, and by what the largest key holds.
@@ -226,7 +226,7 @@ class Inspector:
             progress: called with the number of keys looked at so far.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: either side cannot be had.
+            UnavailableError, LimitedError, AccessDeniedError: Redis or the store is unavailable.
         """
         seen: set[int] = set()
         waiting, differences = 0, []
@@ -240,7 +240,7 @@ class Inspector:
     # -- the keys to look at
 
     async def _looks(self, namespace: str, seen: set[int]) -> AsyncIterator[list[KeyInspection]]:
-        """What each key has shown: those of the tier, then those that should be in it."""
+        """Yield the result of each key: those of the store, then those that should be in it."""
         batch: list[list[DurableRecord]] = []
         async for records in self._in_the_tier(namespace):
             seen.add(hash(records[0].key))
@@ -256,7 +256,7 @@ class Inspector:
                 yield list(await asyncio.gather(*map(self._confirm, missed[first : first + _CONCURRENT_KEYS])))
 
     async def _in_the_tier(self, namespace: str) -> AsyncIterator[list[DurableRecord]]:
-        """The documents of each key."""
+        """Yield the documents of each key."""
         records: list[DurableRecord] = []
         async for page in self._durable.iterate(namespace):
             for record in page:
@@ -268,13 +268,13 @@ class Inspector:
             yield records
 
     async def _lasting(self, namespace: str) -> AsyncIterator[list[str]]:
-        """Pages of the keys in Redis that should last: by argument, then by rule, then sessions of decisions."""
+        """Yield pages of the durable keys in Redis: by argument, then by rule, then sessions of decisions."""
         cursor = b"0"
         while True:
             kept = self._keyspace.kept(namespace)
             reply = as_list(await self._client.call("HSCAN", kept, cursor, "COUNT", _PAGE))
             cursor = text_of(reply[0]).encode()
-            # What begins otherwise is no key, but a mark about them.
+            # A field that begins otherwise is no key but a mark.
             yield [key for key in map(_decode_name, as_list(reply[1])[::2]) if key.startswith(f"{namespace}:")]
             if cursor == b"0":
                 break
@@ -294,14 +294,14 @@ class Inspector:
     # -- one key
 
     async def _look(self, records: list[DurableRecord]) -> KeyInspection:
-        """Compare a key by documents that are at hand; where it differs, again by those of this moment."""
+        """Compare a key with the given documents; where it differs, compare again with fresh ones."""
         target = self._keyspace.target(records[0].key)
         if not await self._compared(target, records):
             return KeyInspection(waits=False, differences=[])
         return await self._confirm(target.key)
 
     async def _confirm(self, key: str) -> KeyInspection:
-        """Compare a key while nothing changes it."""
+        """Compare a key, and repeat that if it changes meanwhile."""
         target = self._keyspace.target(key)
         differences: list[Difference] = []
         for _ in range(_MOST_TRIES):
@@ -319,15 +319,15 @@ class Inspector:
 
     async def _compared(self, target: Target, records: Sequence[DurableRecord]) -> list[Difference]:
         head = next((one for one in records if one.is_head), None)
-        imager = self._log if head is not None and head.kind == _LOG_KIND else self._data
-        here = imager.presence(target)
+        restorer = self._log if head is not None and head.kind == _LOG_KIND else self._data
+        here = restorer.presence(target)
         if await self._client.call("EXISTS", here) != 1:
             return []
         now_ms = await server_time_us(self._client) // 1000
         alive = living_documents(records, now_ms)
         if alive:
             try:
-                parts = imager.parts(target, alive)
+                parts = restorer.parts(target, alive)
             except (ValueError, LookupError, TypeError) as error:
                 told = f"cannot be read: {error}"[:_MOST_DIFFERENCES]
                 return [Difference(key=target.key, what="form", redis="present", tier=told)]
@@ -339,11 +339,11 @@ class Inspector:
         return [Difference(key=target.key, what="missing", redis="present", tier=gone)]
 
     async def _may_be_left(self, target: Target, head: DurableRecord) -> bool:
-        """Whether a key may be in Redis although it has ended in the tier: it was written as ephemeral since."""
+        """Whether a key may be in Redis although it is deleted in the store: it was written as ephemeral since."""
         kept = await self._client.call("HEXISTS", self._keyspace.kept(target.space.namespace), target.key)
         return kept == 0 and (head.deleted or not self._should_last(target.key))
 
 
 def _decode_name(reply: Reply) -> str:
-    """A field's name; bytes that are no text name no key of ours."""
+    """Decode a field's name; bytes that are no text are no key of ours."""
     return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)

@@ -27,14 +27,14 @@ class SharedDataRestorer:
     """Values, counters, lists, hashes and sets: one Redis key each, under the key's own name."""
 
     def presence(self, target: Target) -> bytes:
-        """The key itself."""
+        """Return the key itself."""
         return target.physical
 
     def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[RedisPart]:
-        """What the living documents of a key, its head first, are in Redis; nothing for a structure without elements.
+        """Return the Redis form of a key's living documents, its head first; nothing for a structure without elements.
 
         Raises:
-            InvalidError: a body is not spelled as `durable.texts` says, or the type is none of these.
+            InvalidError: a body is not encoded as `json_codec` does, or the type is unknown.
         """
         head, *elements = records
         if head.type == "value":
@@ -49,44 +49,44 @@ class SharedDataRestorer:
             return _structure_part(target, "SADD", [(_encode_member(one),) for one in elements])
         raise InvalidError("type", head.type, "it is value, counter, text, list, hash or set")
 
-    def besides(self, target: Target) -> list[Command]:  # noqa: ARG002  # data lies nowhere else
-        """Nothing."""
+    def besides(self, target: Target) -> list[Command]:  # noqa: ARG002  # no other key holds shared data
+        """Return nothing."""
         return []
 
 
 class LogRestorer:
-    """Logs of several kinds, told apart by the scope of their keys (`wire.tier.Imager`).
+    """Restores logs: chooses a restorer by the scope of the key.
 
     Args:
-        kinds: how those of each scope lie in Redis.
+        kinds: the restorer of each scope.
     """
 
     def __init__(self, kinds: Mapping[str, KeyRestorer]) -> None:
         self._kinds = kinds
 
     def presence(self, target: Target) -> bytes:
-        """The Redis key that is there if and only if the log is."""
+        """Return the Redis key that exists if and only if the log does."""
         return self._of(target).presence(target)
 
     def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[RedisPart]:
-        """What the living documents of a log are in Redis."""
+        """Return the Redis form of a log's living documents."""
         return self._of(target).parts(target, records)
 
     def besides(self, target: Target) -> list[Command]:
-        """What else is to be done when it is back."""
+        """Return further commands to send before the log is restored."""
         return self._of(target).besides(target)
 
     def _of(self, target: Target) -> KeyRestorer:
         scope = target.key.split(":", 2)[1]
         if scope not in self._kinds:
-            raise InvalidError("key", target.key, f"logs lie under {', '.join(self._kinds)}")
+            raise InvalidError("key", target.key, f"logs have one of the scopes {', '.join(self._kinds)}")
         return self._kinds[scope]
 
 
 def _encode_value(record: DurableRecord) -> bytes:
-    """The record as `data.records` reads it: version, actor, when it was first written if earlier, codec, body."""
+    """Encode a value as `redis.value_record` reads it: version, actor, time of creation if earlier, codec, body."""
     created = f" {record.created}" if 0 < record.created != record.version else ""
-    # Who wrote an archive by hand may have named nobody; a header needs a name.
+    # An archive written by hand may lack the actor, which a header needs.
     header = f"{record.version:016d} {record.actor or SHARED_SCOPE}{created} {record.codec}\n"
     return header.encode() + from_text(record.codec.encode(), record.body)
 
@@ -100,7 +100,7 @@ def _structure_part(target: Target, command: str, rows: list[_Row]) -> list[Redi
 
 
 LOADS, WAITS, OVERTAKEN, ABSENT = "durable_loads", "durable_load_waits", "durable_loads_overtaken", "durable_absent"
-"""Counters: keys that were read from the tier, waits for others who do so, loads in vain, keys it does not have."""
+"""Counters: keys loaded from the store, waits for another loader, loads that lost a race, keys that the store lacks."""
 
 _STAGED_MS = 60_000
 _MOST_ARGUMENTS = 500
@@ -116,52 +116,52 @@ DrainNamespace = Callable[[str], Coroutine[Any, Any, None]]
 
 
 class JoinNamespace(Protocol):
-    """How a namespace is joined: `Joiner.join`."""
+    """Joins a namespace: `DataLossGuard.join`."""
 
     def __call__(self, namespace: str, *, again: bool = False) -> Awaitable[None]:
-        """Make sure that Redis is not behind the tier."""
+        """Make sure that Redis is not behind the durable store."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadTimes:
-    """How long what takes."""
+    """Lifetimes and timeouts of a load."""
 
     cache_ms: int
-    """A copy of what is known to last stays in Redis."""
+    """How long a copy of a durable key stays in Redis."""
     absent_ms: int = 30_000
-    """A key that the tier does not have is known to be nowhere."""
+    """How long Redis remembers that the store lacks a key."""
     lease_ms: int = 10_000
-    """Whoever brings a key back has for it, before another one tries."""
+    """Time that a loader has for a key, before another one tries."""
     patience_s: float = 15.0
-    """A caller waits for others before it is told that it cannot be had now: longer than a lease whose holder died."""
+    """Time that a caller waits for another loader; longer than the lease of one that died."""
 
 
 class LoadLease(NamedTuple):
-    """The right to bring a key back."""
+    """The right to load a key."""
 
     target: Target
-    imager: KeyRestorer
+    restorer: KeyRestorer
     token: str
     now_ms: int
-    """Milliseconds since 1970 at the server, when it was given."""
+    """Milliseconds since 1970 at the server, when the lease was granted."""
 
 
 class KeyLoader:
-    """Brings keys back into Redis.
+    """Loads keys from the durable store into Redis.
 
     Args:
         context: the server and the durable store.
-        imagers: how the documents of keys lie in Redis, by the letter of their mode (`wire.tier`); data without.
-        drain: carries what waits in a namespace's outbox into the tier.
-        join: makes sure that Redis is not behind the tier.
-        times: how long what takes.
+        restorers: by durability mode (`redis.durability`); shared data for other modes.
+        drain: delivers a namespace's outbox to the store.
+        join: makes sure that Redis is not behind the store.
+        times: lifetimes and timeouts.
     """
 
     def __init__(
         self,
         context: DurableContext,
         *,
-        imagers: Mapping[str, KeyRestorer],
+        restorers: Mapping[str, KeyRestorer],
         drain: DrainNamespace,
         join: JoinNamespace,
         times: LoadTimes,
@@ -169,7 +169,7 @@ class KeyLoader:
         self._client, self._keyspace, self._scripts = context.client, context.keyspace, context.scripts
         self._durable, self._clock, self._counters = context.durable, context.clock, context.counters
         background = context.background
-        self._imagers = imagers
+        self._restorers = restorers
         self._data: KeyRestorer = SharedDataRestorer()
         self._drain = drain
         self._join = join
@@ -178,19 +178,19 @@ class KeyLoader:
         self._drains: SingleFlight[None] = SingleFlight("drain", background)
 
     async def recall(self, target: Target, mode: str) -> bool:
-        """Bring back a key that is not in Redis; whether it is there now.
+        """Load a key that Redis lacks, and return whether Redis has it now.
 
         Callers of one process share the work; of several processes one does it, and the others wait. Three round
-        trips to Redis and one to the tier; for large structures one more for each 500 elements.
+        trips to Redis and one to the store; for large structures one more for each 500 elements.
 
         Args:
             target: the key.
-            mode: the letter for how it is kept (`wire.tier`).
+            mode: its durability mode (`redis.durability`).
 
         Raises:
-            UnavailableError: it is neither here, nor can the tier be asked, nor does it come within the patience.
-            LimitedError, AccessDeniedError: as the tier's.
-            CorruptionError: the tier has it in a form that cannot be read; it is left as it is.
+            UnavailableError: Redis lacks it, and the store is unavailable, or another loader takes too long.
+            LimitedError, AccessDeniedError: as `Durable.records`.
+            CorruptionError: its documents are unreadable; they stay as they are.
         """
         return await self._flights.share(f"{mode} {target.key}", lambda: self._recall(target, mode))
 
@@ -211,12 +211,12 @@ class KeyLoader:
         raise AssertionError  # the pauses never end
 
     async def look(self, target: Target, mode: str) -> tuple[LoadLease | None, str]:
-        """The read lease, if it is ours, and what the server says of the key (see `lua/key_look.lua`)."""
-        imager = self._imagers.get(mode, self._data)
-        # A new one for each try: what a lost connection still delivers of an earlier one must not fit this one.
+        """Return the load lease, if granted, and the reply about the key (see `lua/key_look.lua`)."""
+        restorer = self._restorers.get(mode, self._data)
+        # A new one for each try: a late request of a lost connection must not match this lease.
         token = new_id()
         keys = KeyLookKeys(
-            imager.presence(target),
+            restorer.presence(target),
             target.space.clock,
             self._keyspace.kept(target.space.namespace),
             self._keyspace.state(target),
@@ -225,7 +225,7 @@ class KeyLoader:
             keys, logical=target.key, mode=mode, token=token, lease_ms=self._times.lease_ms
         )
         answer, _, number = said.partition(" ")
-        return LoadLease(target, imager, token, int(number)) if answer == "load" else None, answer
+        return LoadLease(target, restorer, token, int(number)) if answer == "load" else None, answer
 
     async def _wait(self, target: Target, answer: str, pause: float, deadline: float) -> None:
         if answer == "lost":
@@ -241,13 +241,13 @@ class KeyLoader:
         await self._clock.sleep(pause)
 
     async def _drained(self, namespace: str) -> None:
-        """Carry what the key waits for: whoever was to do so may have died."""
+        """Drain the outbox: the worker that should deliver it may have died."""
         with suppress(SharedMemoryError, TimeoutError):
             async with asyncio.timeout(self._times.patience_s):
                 await self._drains.share(namespace, lambda: self._drain(namespace))
 
     async def _load(self, lease: LoadLease) -> bool | None:
-        """Whether the key is there now; None when somebody was faster."""
+        """Return whether Redis has the key now; None if another writer was faster."""
         try:
             records = await self._durable.records(lease.target.key)
             self._counters.increment(LOADS)
@@ -257,19 +257,19 @@ class KeyLoader:
             raise
 
     async def give_back(self, lease: LoadLease) -> None:
-        """End a lease, so that others need not wait for its end."""
+        """Release a lease, so that other loaders need not wait for its expiry."""
         with suppress(SharedMemoryError):
             await self._scripts.key_fill(self._fill_keys(lease), token=lease.token)
 
     async def fill(self, lease: LoadLease, records: Sequence[DurableRecord]) -> bool | None:
-        """Put a key in its place; whether it is there now, None when somebody was faster.
+        """Write a key to Redis, and return whether Redis has it now; None if another writer was faster.
 
         Args:
-            lease: the right to do so.
-            records: all its documents, read after the lease was given.
+            lease: to load it.
+            records: all its documents, read after the lease was granted.
 
         Raises:
-            CorruptionError: they cannot be read.
+            CorruptionError: they are unreadable.
         """
         seen = living_documents(records, lease.now_ms)
         parts = _living_parts(lease, seen) if seen else []
@@ -278,8 +278,8 @@ class KeyLoader:
             known = await self._scripts.key_fill(keys, token=token, absent_ms=self._times.absent_ms)
             self._counters.increment(ABSENT if known else OVERTAKEN)
             return False if known else None
-        # Before the key is there: nobody would do it afterwards if this process ended in between.
-        for command in lease.imager.besides(lease.target):
+        # Before the key exists: if this process died in between, no other one would send them.
+        for command in lease.restorer.besides(lease.target):
             await self._client.call(*command)
         pairs = await self._staged(lease, parts)
         if pairs is None:
@@ -294,7 +294,7 @@ class KeyLoader:
         return True if filled else None
 
     async def _staged(self, lease: LoadLease, parts: Sequence[RedisPart]) -> list[bytes] | None:
-        """Pairs of keys: where each part was made ready, and where it belongs; None when one has gone again."""
+        """Return pairs of keys: the staged part and its final key; None if a staged part has expired."""
         pairs: list[bytes] = []
         for number, part in enumerate(parts):
             staged = self._keyspace.item(lease.target, "kept.staged", f"{lease.token}.{number}")
@@ -309,19 +309,19 @@ class KeyLoader:
 
     def _fill_keys(self, lease: LoadLease) -> KeyFillKeys:
         target = lease.target
-        return KeyFillKeys(lease.imager.presence(target), target.space.clock, self._keyspace.state(target))
+        return KeyFillKeys(lease.restorer.presence(target), target.space.clock, self._keyspace.state(target))
 
 
 def _living_parts(lease: LoadLease, seen: Sequence[DurableRecord]) -> list[RedisPart]:
     try:
-        return [part for part in lease.imager.parts(lease.target, seen) if part.rows]
+        return [part for part in lease.restorer.parts(lease.target, seen) if part.rows]
     except (ValueError, LookupError, TypeError) as error:
         problem = f"the durable tier has it in a form that cannot be read ({error}), and keeps it so"
         raise CorruptionError(lease.target.key, problem, "write the key anew, or delete it") from error
 
 
 def _chunks(part: RedisPart) -> Iterator[tuple[int, list[Argument]]]:
-    """(rows before, arguments) of commands that the server is done with at once."""
+    """Yield (rows before, arguments) of commands that the server completes quickly."""
     rows = max(1, _MOST_ARGUMENTS // len(part.rows[0]))
     for first in range(0, len(part.rows), rows):
         yield first, [argument for row in part.rows[first : first + rows] for argument in row]

@@ -10,17 +10,17 @@ _LIST = "list"
 
 
 def is_user_namespace(namespace: str) -> bool:
-    """Whether a namespace is one of those that users can name; the others hold what we remember."""
+    """Whether users can name a namespace; the others hold internal records."""
     return not namespace.startswith("$")
 
 
 def has_expired(record: DurableRecord, now_ms: int) -> bool:
-    """Whether the key's time is over."""
+    """Whether the key has expired."""
     return 0 < record.expires <= now_ms
 
 
 def living_documents(records: Sequence[DurableRecord], now_ms: int) -> list[DurableRecord]:
-    """The head and the elements that a reader sees, in order of element; empty when there is nothing.
+    """Return the head and the elements that a reader sees, in order of element; empty when the key does not exist.
 
     Args:
         records: all documents of one key, in any order.
@@ -34,8 +34,8 @@ def living_documents(records: Sequence[DurableRecord], now_ms: int) -> list[Dura
         key=lambda one: one.element,
     )
     if head.type == _LIST:
-        # What was cut off in front is not deleted one by one.
-        # Items may be here before the head that counts them is: those it knows are counted from its end.
+        # Items that were trimmed at the front are not deleted one by one.
+        # Items may arrive before the head that counts them: the ones it counts are taken from its end.
         known = sum(one.stamp <= head.stamp for one in elements)
         elements = elements[max(0, known - head.size) :]
     return [head, *elements]

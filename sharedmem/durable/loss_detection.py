@@ -1,4 +1,4 @@
-"""Joining: before a namespace is touched, and after Redis may have lost data, make sure that it is not behind the tier.
+"""Detect data loss in Redis: before a namespace is used, make sure that Redis is not behind the store (joining).
 
 The server may have been flushed, replaced by an empty one, or set back to an old snapshot. A mark in Redis, which is
 lost and set back with the data, says whether it was, and which hub restores what is missing (`lua/namespace_join.lua`).
@@ -28,38 +28,38 @@ from sharedmem.runtime import get_logger
 from sharedmem.runtime.single_flight import SingleFlight
 
 REPAIRS, PROVISIONAL = "durable_repairs", "durable_provisional_joins"
-"""Counters: times that Redis was found behind the tier, and that the tier could not be asked."""
+"""Counters: times that Redis was behind the store, and joins without the store because it was unavailable."""
 
 _TIER_CANNOT_BE_ASKED = -1
 _joining: ContextVar[bool] = ContextVar("whether this task joins a namespace", default=False)
 _MOST_TRIES = 10
 _AT_ONCE = 200
 _EPOCH = 2
-"""Which word of the mark says since when, in microseconds, the present data is there."""
+"""Position in the mark of the time, in microseconds, since when the present data exists."""
 
 T = TypeVar("T")
 _logger = get_logger("durable")
 
 
 class _TierUnreachableError(Exception):
-    """The tier cannot be asked; why is its cause."""
+    """The store is unavailable; the cause is chained."""
 
 
 class _RestoreLostError(Exception):
-    """Another hub restores the namespace by now, or Redis was emptied again."""
+    """Another hub has taken over the restore, or Redis was flushed again."""
 
 
 class JoinLimits(NamedTuple):
-    """How long joining takes at most, and how soon others go on without this hub."""
+    """Timeouts of a join."""
 
     retry_s: float = 5.0
-    """A tier that could not be asked is asked again after so many seconds."""
+    """Seconds until an unavailable store is tried again."""
     drain_s: float = 10.0
-    """Seconds to wait for the outbox before a copy that may be old is left where it is."""
+    """Seconds to wait for the outbox before a possibly old copy is left in Redis."""
     wait_s: float = 15.0
     """Seconds that a caller waits while this or another hub restores; longer than a lease whose holder died."""
     lease_ms: int = 8_000
-    """A hub that restores and does not renew for so many milliseconds is replaced by another one."""
+    """Lease of the hub that restores; when it expires, another hub takes over."""
 
 
 _DEFAULT_LIMITS = JoinLimits()
@@ -71,9 +71,9 @@ class DataLossGuard:
     Args:
         context: the server and the durable store.
         kind_of: the kind that the rules give an absolute key, or None.
-        imagers: how the documents of keys lie in Redis, by the letter of their mode; data without.
-        nudge: called with a namespace whose outbox should be carried at once.
-        limits: how long joining may take.
+        restorers: by durability mode; shared data for other modes.
+        nudge: called with a namespace whose outbox should be delivered at once.
+        limits: timeouts.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class DataLossGuard:
         context: DurableContext,
         *,
         kind_of: Callable[[str], str | None],
-        imagers: Mapping[str, KeyRestorer],
+        restorers: Mapping[str, KeyRestorer],
         nudge: Callable[[str], None],
         limits: JoinLimits = _DEFAULT_LIMITS,
     ) -> None:
@@ -90,7 +90,7 @@ class DataLossGuard:
         background = context.background
         self._background = background
         self._kind_of = kind_of
-        self._imagers = imagers
+        self._restorers = restorers
         self._data: KeyRestorer = SharedDataRestorer()
         self._nudge = nudge
         self._limits = limits
@@ -98,7 +98,7 @@ class DataLossGuard:
         self.joined: dict[str, int] = {}
         """By namespace: the client's generation when the namespace was joined."""
         self.ask_again_at: dict[str, float] = {}
-        """By namespace that was joined without the tier: when to ask the tier again, on the monotonic clock."""
+        """By namespace that was joined without the store: when to try the store again, on the monotonic clock."""
         self._client.before_retry(self._rejoin)
 
     def is_joined(self, namespace: str) -> bool:
@@ -106,7 +106,7 @@ class DataLossGuard:
         return self.joined.get(namespace) == self._client.generation and not self.ask_again_at
 
     async def join(self, namespace: str, *, again: bool = False) -> None:
-        """Make sure that Redis is not behind the tier; at once when that is known.
+        """Make sure that Redis is not behind the store; no round trip when that is known.
 
         Else one round trip to each side, and when data was lost as many as the tier has changes that Redis has not;
         while another hub restores them, this one waits for it, and takes over when it falls silent. When the tier
@@ -129,11 +129,11 @@ class DataLossGuard:
 {self._limits.wait_s:g} s; try again"
                 raise UnavailableError(f"namespace {namespace!r}", why, retry_after=self._limits.retry_s) from error
         elif self._is_due(namespace):
-            # Nobody who does without the tier should wait for it.
+            # A caller that goes on without the store must not wait for it.
             self._flights.launch(namespace, lambda: self._join(namespace))
 
     async def readmit(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
-        """Let Redis hear of keys whose changes reached the tier although Redis had lost the entries they were left in.
+        """Update keys in Redis whose changes reached the store although Redis had lost their outbox entries.
 
         Whoever restored the namespace may have read the tier before these changes were there. One round trip, and
         where the entries are older than the present data a request to the tier and a round trip for each key.
@@ -144,11 +144,11 @@ class DataLossGuard:
             left_ms: when the oldest of the entries was left, in milliseconds since 1970 by the server's clock.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: either side cannot be had; call it again.
+            UnavailableError, LimitedError, AccessDeniedError: Redis or the store is unavailable; call it again.
         """
         mark = await self._client.call("HGET", self._keyspace.kept(namespace), "$joined")
         words = text_of(mark).split() if isinstance(mark, bytes) else []
-        # Without a mark somebody has yet to restore, and reads the tier after this.
+        # Without a mark a restore is still to come, and reads the store after this.
         if len(words) <= _EPOCH or left_ms >= int(words[_EPOCH]) // 1000:
             return
         found = [head for key in keys if (head := await self._durable.get(key)) is not None]
@@ -157,11 +157,11 @@ class DataLossGuard:
             await self._client.call("HDEL", self._keyspace.kept(namespace), RECOVERED_MARK)
 
     async def _rejoin(self) -> None:
-        """What a call expects to find may have gone with the connection: nothing is repeated before that is mended."""
+        """Join before a call is repeated: the data may have gone with the connection."""
         if _joining.get():
             return
         doubtful = [one for one, generation in self.joined.items() if generation != self._client.generation]
-        with suppress(SharedMemoryError):  # the call will say so itself
+        with suppress(SharedMemoryError):  # the call itself raises it
             await asyncio.gather(*map(self.join, doubtful))
 
     def _is_due(self, namespace: str) -> bool:
@@ -171,7 +171,7 @@ class DataLossGuard:
 
     async def _join(self, namespace: str) -> None:
         _joining.set(True)
-        # A connection that is lost from here on makes the next caller join anew.
+        # A connection that is lost from here on makes the next caller join again.
         generation, token = self._client.generation, new_id()
         waits = namespace in self.ask_again_at and not self._is_due(namespace)
         if waits:
@@ -186,7 +186,7 @@ class DataLossGuard:
         self.joined[namespace] = generation
 
     async def _join_without(self, namespace: str, token: str) -> None:
-        """Join while the tier cannot be asked: another hub that restores can, so this one waits for it."""
+        """Join while the store is unavailable to this hub; wait for another hub that restores."""
         for pause in self._client.pauses():
             answer, _, number = (await self._step(namespace, token, highest=_TIER_CANNOT_BE_ASKED)).partition(" ")
             if answer != "wait":
@@ -231,7 +231,7 @@ class DataLossGuard:
         self.ask_again_at[namespace] = self._clock.monotonic() + self._limits.retry_s
 
     async def _restore(self, namespace: str, token: str, *, since: int, forget: bool) -> None:
-        """Forget what is older here than in the tier, and note which keys last by argument."""
+        """Drop copies that are older than in the store, and note which keys are durable by argument."""
         renewal = self._background.start(f"renew restoring of {namespace}", self._renew(namespace, token))
         try:
             doubtful: list[DurableRecord] = []
@@ -246,10 +246,10 @@ class DataLossGuard:
             await renewal.stop()
 
     async def _renew(self, namespace: str, token: str) -> None:
-        """Keep the right to restore for as long as this process lives, however slow the tier is."""
+        """Renew the restore lease while this process lives, however slow the store is."""
         while True:
             await self._clock.sleep(self._limits.lease_ms / 3000)
-            with suppress(SharedMemoryError, _RestoreLostError):  # whoever restores hears of it at the next step
+            with suppress(SharedMemoryError, _RestoreLostError):  # the restore notices it at the next step
                 await self._note(namespace, token, [])
 
     async def _note_kinds(self, namespace: str, token: str, heads: Sequence[DurableRecord]) -> None:
@@ -263,9 +263,9 @@ class DataLossGuard:
             raise _RestoreLostError
 
     async def _forget(self, heads: Sequence[DurableRecord], *, token: str) -> list[DurableRecord]:
-        """Returns those whose copy has a change that the tier lacks."""
+        """Drop old copies; return the keys whose copy has a change that the store lacks."""
         doubtful = []
-        # What lies beside a record says what it was: it stays until that takes its place which comes back.
+        # The indexes of a record describe its old state: they stay until the restored record replaces them.
         plain = [head for head in heads if not is_lasting_record(head.key)]
         for first in range(0, len(plain), _AT_ONCE):
             some = plain[first : first + _AT_ONCE]
@@ -277,18 +277,18 @@ class DataLossGuard:
 
     async def _forget_one(self, head: DurableRecord, *, token: str) -> str:
         target = self._keyspace.target(head.key)
-        imager = self._imagers.get(LOG_MODE, self._data) if head.kind == "log" else self._data
-        presence = imager.presence(target)
+        restorer = self._restorers.get(LOG_MODE, self._data) if head.kind == "log" else self._data
+        presence = restorer.presence(target)
         places: list[bytes] = []
         if head.kind == "log":
-            with suppress(ValueError, LookupError, TypeError):  # what cannot be read has no further places
-                places += [part.place for part in imager.parts(target, [head]) if part.place != presence]
+            with suppress(ValueError, LookupError, TypeError):  # an unreadable document has no further keys
+                places += [part.place for part in restorer.parts(target, [head]) if part.place != presence]
         keys = KeyDropKeys(self._keyspace.kept(head.namespace), self._keyspace.state(target), presence)
         kind = self._letter(head)
         return await self._scripts.key_drop(keys, places, logical=head.key, kind=kind, stamp=head.stamp, token=token)
 
     async def _forget_when_drained(self, namespace: str, heads: list[DurableRecord], *, token: str) -> None:
-        """Of copies that were changed without hearing of the loss: once the tier has the change, it knows better."""
+        """Drop copies that were changed before the loss was noticed, once the store has the change."""
         deadline = self._clock.monotonic() + self._limits.drain_s
         for pause in self._client.pauses():
             if not heads:
@@ -302,7 +302,7 @@ class DataLossGuard:
             heads = await self._forget(heads, token=token)
 
     def _letter(self, head: DurableRecord) -> str:
-        """How a key that lasts by argument is kept, else nothing."""
+        """Return the durability mode of a key that is durable by argument, else nothing."""
         now_ms = int(self._clock.now().timestamp() * 1000)
         if head.deleted or head.kind not in RULE_MODES or has_expired(head, now_ms):
             return ""
@@ -317,7 +317,7 @@ async def _ask_store(answer: Awaitable[T]) -> T:
 
 
 async def _store_pages(pages: AsyncIterator[list[DurableRecord]]) -> AsyncIterator[list[DurableRecord]]:
-    """The pages, whose failures are the tier's."""
+    """Yield the pages; translate failures of the store."""
     while True:
         try:
             page = await anext(pages)

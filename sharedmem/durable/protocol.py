@@ -1,4 +1,4 @@
-"""What a durable store has to do; `testing.DurableSuite` holds each of them to it.
+"""The protocol of durable stores; `testing.DurableSuite` tests an implementation.
 
 A store keeps documents (`DurableRecord`) and knows nothing of Redis. All conditions are on the record's stamp, so
 that the same records put twice, in any order, by several processes, leave the same documents.
@@ -19,23 +19,23 @@ class Durable(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is, without secrets: what `durable_url` takes to open it again."""
+        """Its URL without secrets, as `durable_url` takes it."""
 
     async def open(self, *, create: bool = True) -> str:
-        """Connect and check the layout; returns the id that was given to this database when it was made.
+        """Connect and check the layout; returns the id that the database got when it was created.
 
         Args:
             create: whether to make the database and its container if they are missing.
 
         Raises:
-            UnavailableError: it cannot be reached.
-            ConfigError: wrong credentials, or another layout than ours, which cannot be changed later.
-            UnsupportedError: the library it needs is not installed.
-            NotFoundError: it does not exist, and was not to be made.
+            UnavailableError: the store is unreachable.
+            ConfigError: the credentials are wrong, or the database has another layout, which cannot be changed later.
+            UnsupportedError: a required library is not installed.
+            NotFoundError: it does not exist, and `create` is false.
         """
 
     async def close(self) -> None:
-        """Give back connections and files; may be called again."""
+        """Close connections and files; may be called again."""
 
     async def put(self, records: Sequence[DurableRecord]) -> list[Put]:
         """Store each record unless a document of the same key and element has the same or a higher stamp.
@@ -44,20 +44,20 @@ class Durable(Protocol):
         when the call fails. Putting them again is harmless.
 
         Raises:
-            UnavailableError: the store cannot take them now; `retry_after` says when to try again.
-            LimitedError: it asks for fewer requests, beyond what waiting here could mend.
+            UnavailableError: the store is unavailable; `retry_after` says when to try again.
+            LimitedError: the store throttles requests for longer than it was waited.
             AccessDeniedError: the credentials do not allow writing.
         """
 
     async def get(self, key: str, element: str = "") -> DurableRecord | None:
-        """One document, tombstones and expired ones included: one point read.
+        """Return one document, also a tombstone or an expired one: one point read.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: as `put`.
         """
 
     async def records(self, key: str) -> list[DurableRecord]:
-        """All documents of a key, the head first, then by element (`durable.living` says what of them counts).
+        """Return all documents of a key, the head first, then by element (`durable.liveness` filters them).
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: as `put`.
@@ -66,7 +66,7 @@ class Durable(Protocol):
     async def query(
         self, namespace: str, *, of_type: str, where: Mapping[str, Scalar] | None = None, limit: int = 100
     ) -> list[DurableRecord]:
-        """Documents of a namespace that are not deleted, newest stamp first.
+        """Return documents of a namespace that are not deleted, newest stamp first.
 
         Args:
             namespace: whose.
@@ -82,7 +82,7 @@ class Durable(Protocol):
     def iterate(
         self, namespace: str, *, changed_after: int = 0, heads_only: bool = False, after: tuple[str, str] | None = None
     ) -> AsyncIterator[list[DurableRecord]]:
-        """Pages of the documents of a namespace, tombstones included, by key and element.
+        """Yield pages of the documents of a namespace, tombstones included, by key and element.
 
         Args:
             namespace: whose.
@@ -95,21 +95,21 @@ class Durable(Protocol):
         """
 
     async def highest(self, namespace: str) -> int:
-        """The highest stamp of a namespace; 0 when it has none.
+        """Return the highest stamp of a namespace; 0 when it has none.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: as `put`.
         """
 
     async def namespaces(self) -> list[str]:
-        """The namespaces that have documents, in order; those whose name begins with `$` are our own, and left out.
+        """Return the namespaces that have documents, in order, without internal ones, whose names begin with `$`.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: as `put`.
         """
 
     async def purge(self, namespace: str, *, now_ms: int, tombstones_before: int) -> int:
-        """Remove what no reader can see any more; returns how many documents.
+        """Delete documents that no reader can see any more; returns how many.
 
         Expired keys and their elements, elements below their head's floor or beyond its size, and tombstones
         whose stamp is lower than `tombstones_before`.
@@ -119,7 +119,7 @@ class Durable(Protocol):
         """
 
     async def check(self) -> list[str]:
-        """What is wrong with the store itself (a damaged file, another policy than ours), in sentences."""
+        """Return the problems of the store itself (a damaged file, another policy than ours), in sentences."""
 
     def charges(self) -> Charges:
-        """What was asked of it since it was opened."""
+        """Return the requests since it was opened."""

@@ -1,4 +1,4 @@
-"""Purge the durable store once an hour of what no reader can see any more."""
+"""Delete documents from the durable store, once an hour, that no reader can see any more."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from sharedmem.runtime import get_logger
 from sharedmem.runtime.background import Background, BackgroundTask
 
 _EVERY_S = 3600.0
-# A hub that lives for a moment only, such as a command's, need not purge.
+# A short-lived hub, such as a command's, need not purge.
 _FIRST_AFTER_S = 300.0
-# So long a tombstone keeps a late older write from coming back.
+# How long a tombstone rejects a late older write.
 _TOMBSTONE_LIFE_US = 7 * 86_400 * 1_000_000
-# Another server's clock may go before this one's.
+# Another server's clock may be ahead of this one's.
 _MARGIN_MS = 60_000
 _logger = get_logger("durable")
 
 
 class TierPurger:
-    """Purges each namespace of the tier once an hour, whatever hubs there are.
+    """Purges each namespace of the durable store once an hour, however many hubs there are.
 
     Args:
-        line: the way to Redis, whose time counts.
-        keyspace: how keys are spelled.
-        durable: the tier.
+        client: of the server, whose clock counts.
+        keyspace: gives the keys.
+        durable: the store.
         background: runs it.
-        clock: paces it.
+        clock: measures the hour.
     """
 
     def __init__(
-        self, line: RedisClient, keyspace: KeySpace, durable: Durable, background: Background, clock: Clock
+        self, client: RedisClient, keyspace: KeySpace, durable: Durable, background: Background, clock: Clock
     ) -> None:
-        self._client = line
+        self._client = client
         self._keyspace = keyspace
         self._durable = durable
         self._background = background
@@ -46,20 +46,20 @@ class TierPurger:
         self._work: BackgroundTask | None = None
 
     def start(self) -> None:
-        """Begin, unless it has begun."""
+        """Start the task, unless it runs."""
         if self._work is None or self._work.done:
             self._work = self._background.start("purge durable", self._regularly())
 
     async def stop(self) -> None:
-        """End."""
+        """Stop the task."""
         if self._work is not None:
             await self._work.stop()
 
     async def purge(self) -> int:
-        """Purge the namespaces that nobody has purged for an hour; returns how many documents went.
+        """Purge the namespaces that were not purged for an hour; returns how many documents were deleted.
 
         Raises:
-            UnavailableError, LimitedError: Redis or the tier cannot be had.
+            UnavailableError, LimitedError: Redis or the store is unavailable.
         """
         return sum([await self._purge(namespace) for namespace in await self._durable.namespaces()])
 
@@ -88,6 +88,6 @@ class TierPurger:
         return gone
 
     async def _known_ms(self, namespace: str, now_ms: int) -> int:
-        """Until when the tier knows everything: what expired later may have been prolonged in time."""
+        """Return until when the store is complete: a key that expired later may have been prolonged in time."""
         waiting = as_list(await self._client.call("XRANGE", self._keyspace.outbox(namespace), "-", "+", "COUNT", 1))
         return min([now_ms, *(int(text_of(as_list(entry)[0]).partition("-")[0]) for entry in waiting)])

@@ -1,4 +1,4 @@
-"""The durable tier of a Redis server: the one object through which the rest of the package uses it."""
+"""The durable tier of a Redis server: the object through which the rest of the package uses it."""
 
 from __future__ import annotations
 
@@ -67,81 +67,81 @@ class DurableTier:
         self._limit = server.settings.durable_queue_length
         self._through = _write_through_letters(server.settings)
         records = {f"${family.name}": RecordKeyRestorer(server.keyspace, family) for family in families}
-        imagers = {LOG_MODE: LogRestorer({**logs, **records})}
+        restorers = {LOG_MODE: LogRestorer({**logs, **records})}
         context = server.extended(DurableContext, scripts=DurableScripts(server.executor), durable=self.store)
         cache_ms = server.settings.knowledge_cache_s * 1000
-        self.drainer = OutboxRelay(
+        self.relay = OutboxRelay(
             context,
             cache_ms=cache_ms,
-            # Before changes are refused, whoever makes them waits for those who carry them.
-            pace=RelayLimits(hurry=self._limit // 10),
+            # Before changes are refused, callers wait for the relay.
+            limits=RelayLimits(hurry=self._limit // 10),
             readmit=self._readmit,
         )
-        self._joiner = DataLossGuard(context, kind_of=kind_of, imagers=imagers, nudge=self.drainer.note)
+        self._loss_guard = DataLossGuard(context, kind_of=kind_of, restorers=restorers, nudge=self.relay.note)
         self.loader = KeyLoader(
-            context, imagers=imagers, drain=self.drainer.drain, join=self.join, times=LoadTimes(cache_ms=cache_ms)
+            context, restorers=restorers, drain=self.relay.drain, join=self.join, times=LoadTimes(cache_ms=cache_ms)
         )
-        self._gatherer = RecordRecovery(
-            context, RecordRestoreScripts(server.executor), families, drain=self.drainer.drain, join=self.join
+        self._records = RecordRecovery(
+            context, RecordRestoreScripts(server.executor), families, drain=self.relay.drain, join=self.join
         )
         inspector = Inspector(
             context,
             self._id,
-            self.drainer,
+            self.relay,
             kind_of=kind_of,
-            imagers=imagers,
+            restorers=restorers,
             remembers=server.settings.memory_durability,
         )
-        warmer = NamespaceRecovery(self.store, server.keyspace, self.loader, self._gatherer)
-        self.desk = DurableAdmin(AdminServices(self.store, self.drainer, inspector, warmer, self.join))
+        warmer = NamespaceRecovery(self.store, server.keyspace, self.loader, self._records)
+        self.admin = DurableAdmin(AdminServices(self.store, self.relay, inspector, warmer, self.join))
 
-    # -- as those who change and read keys see it
+    # -- for writers and readers of keys
 
     def extras(self, keep: DurabilityModes) -> tuple[list[bytes], tuple[str, str, int]]:
-        """What the kept form of a script takes behind its own keys and arguments."""
+        """Return the keys and arguments that the durable form of a script takes behind its own."""
         namespace = keep.targets[0].space.namespace
         keyspace = self._keyspace
         states = [keyspace.state(target) for target in keep.targets]
         return [keyspace.outbox(namespace), keyspace.kept(namespace), *states], (keep.modes, self._through, self._limit)
 
     def note(self, namespace: str) -> None:
-        """Something was left in the outbox of a namespace."""
-        self.drainer.note(namespace)
+        """Wake the relay for a namespace."""
+        self.relay.note(namespace)
 
     def is_joined(self, namespace: str) -> bool:
-        """Whether it is known that Redis is not behind the tier."""
-        return self._joiner.is_joined(namespace)
+        """Whether Redis is known not to be behind the store."""
+        return self._loss_guard.is_joined(namespace)
 
     def is_ready(self, namespace: str) -> bool:
         """Whether it is, and other hubs know where to look should this one die.
 
         Every change asks this, so the answer is read where the facts are kept, without a call to each of their owners.
         """
-        joiner = self._joiner
+        joiner = self._loss_guard
         return (
             joiner.joined.get(namespace) == self._client.generation
             and not joiner.ask_again_at
-            and self._clock.monotonic() < self.drainer.enrolled_until.get(namespace, _NEVER)
+            and self._clock.monotonic() < self.relay.enrolled_until.get(namespace, _NEVER)
         )
 
     async def join(self, namespace: str, *, again: bool = False) -> None:
-        """Make sure that Redis is not behind the tier."""
-        await self._joiner.join(namespace, again=again)
-        # Before the first change: should this hub die, others know where to look.
-        await self.drainer.enrol(namespace, again=again)
+        """Make sure that Redis is not behind the store."""
+        await self._loss_guard.join(namespace, again=again)
+        # Before the first change: if this hub dies, others deliver the outbox.
+        await self.relay.enrol(namespace, again=again)
         if again:
-            # What has lost the clock has lost this as well.
+            # A server that has lost the clock has lost this as well.
             await self._client.call("SET", self._keyspace.tier, f"{self._id} {self.store.url}", "NX")
 
     async def recall(self, target: Target, mode: str) -> bool:
-        """Bring back a key that is not in Redis; whether it is there now. Records come back all together."""
+        """Load a key that Redis lacks, and return whether Redis has it now; records are restored all together."""
         if is_lasting_record(target.key):
             await self.gather(target.space.namespace, again=True)
             return True
         return await self.loader.recall(target, mode)
 
     async def recall_all(self, keep: DurabilityModes) -> None:
-        """Bring back what a script works on; records once for all."""
+        """Load the keys that a script works on."""
         namespaces: set[str] = set()
         for target, mode in zip(keep.targets, keep.modes, strict=True):
             if not is_lasting_record(target.key):
@@ -151,12 +151,12 @@ class DurableTier:
                 await self.gather(target.space.namespace, again=True)
 
     async def gather(self, namespace: str, *, again: bool = False) -> bool:
-        """Make sure that Redis has all memories and graphs of a namespace; whether some had to be brought back."""
-        return await self._gatherer.gather(namespace, again=again)
+        """Make sure that Redis has all records of a namespace, and return whether any had to be restored."""
+        return await self._records.gather(namespace, again=again)
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:
         """Return when the tier has what these entries of the outbox hold."""
-        await self.drainer.settle(namespace, entries, changed)
+        await self.relay.settle(namespace, entries, changed)
 
     async def absent(self, namespace: str, present: Container[str]) -> AsyncIterator[list[str]]:
         """Pages of the keys that last and are not in Redis just now."""
@@ -192,7 +192,7 @@ class DurableTier:
         await self._client.call("HSET", kept, "$joined", f"joined {stamp} {stamp}", RECOVERED_MARK, "whole")
 
     async def _readmit(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
-        await self._joiner.readmit(namespace, keys, left_ms=left_ms)
+        await self._loss_guard.readmit(namespace, keys, left_ms=left_ms)
 
     async def _heads(self, namespace: str) -> AsyncIterator[list[DurableRecord]]:
         """The heads of all keys that the tier is about to get, or has."""
@@ -216,20 +216,20 @@ class DurableTier:
 
     def start(self) -> None:
         """Begin to carry what waits."""
-        self.drainer.start()
+        self.relay.start()
 
     async def close(self) -> None:
         """Carry what waits, for a few seconds, and give the store back."""
-        await self.drainer.close()
+        await self.relay.close()
         await self.store.close()
 
 
 async def registered_name(store: Durable, name: str) -> str:
-    """The name under which a server's data is known: the first one that its store was ever given.
+    """Return the id of a server's data: the first one that its store was ever given.
 
     Args:
         store: open.
-        name: the one to remember if there is none.
+        name: stored if there is none.
     """
     found = await store.get(_NAME_KEY)
     if found is None:
@@ -245,7 +245,7 @@ def _is_in_scope(key: str, scope: str) -> bool:
 
 
 def _write_through_letters(settings: Settings) -> str:
-    """The letters of the kinds whose changes are waited for."""
+    """Return the modes of the kinds that are written through."""
     chosen = {
         RULE_MODES[Kind.SESSION]: settings.session_durability,
         RULE_MODES[Kind.KNOWLEDGE]: settings.knowledge_durability,
@@ -255,7 +255,7 @@ def _write_through_letters(settings: Settings) -> str:
 
 
 def _is_known_absent(state: Reply, now_ms: int) -> bool:
-    """Whether a key that the tier has is known to be gone, also by an expiry of which the tier has not heard yet."""
+    """Whether a key of the store is known to be deleted or expired, also where the store does not know it yet."""
     if not isinstance(state, bytes):
         return False
     what, *words = state.split()

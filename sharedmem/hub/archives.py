@@ -69,7 +69,7 @@ def build_archives(opened: OpenHub) -> Archives:
         if tier is not None:
             # What does not get there in time is told as Redis has it.
             with suppress(SharedMemoryError):
-                await tier.desk.drain(namespace, timeout=_DRAIN_TIMEOUT_S)
+                await tier.admin.drain(namespace, timeout=_DRAIN_TIMEOUT_S)
 
     ends = ArchiveEndpoint(
         url=opened.connection.url,

@@ -150,7 +150,7 @@ class Hub(ProcessBound):
         if tier is None:
             remedy = "set durable_url, for example to sqlite:///path/file.db, in every hub of this server"
             raise UnsupportedError("a durable tier", remedy)
-        return tier.desk
+        return tier.admin
 
     @property
     def archive(self) -> Archives:

@@ -175,8 +175,8 @@ async def test_what_still_waits_is_counted_and_not_compared(hub: Hub, store: Sha
     await fill(hub)
     assert hub._opened is not None
     assert hub._opened.tier is not None
-    drainer = hub._opened.tier.drainer
-    await drainer.close()
+    relay = hub._opened.tier.relay
+    await relay.close()
     await store.write("note", 2)
     await store.write("fresh", 3, kind="knowledge")
 

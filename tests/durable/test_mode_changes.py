@@ -239,7 +239,7 @@ async def test_what_has_expired_is_not_listed_although_the_tier_has_not_heard_of
     await store.write("it", 1)
     await hub.durable.drain("facts")
     parts: Any = hub._require_open()
-    await parts.tier.drainer._worker.stop()
+    await parts.tier.relay._worker.stop()
     await store.expire("it", 60)
 
     clock.advance(61)
@@ -277,13 +277,13 @@ async def test_what_was_saved_from_expiring_is_not_purged_before_the_tier_has_he
     await fill_list(store, [1, 2])
     await store.expire("it", 100)
     await hub.durable.drain("facts")
-    drainer = hub._require_open().tier.drainer  # type: ignore[union-attr]  # it is there
-    await drainer._worker.stop()
+    relay = hub._require_open().tier.relay  # type: ignore[union-attr]  # it is there
+    await relay._worker.stop()
     clock.advance(50)
     await store.persist("it")
     clock.advance(HOUR_S)
 
-    await drainer._purger.purge()
+    await relay._purger.purge()
 
     await lose_redis(hub)
     assert await store.read_list("it") == [1, 2]
@@ -320,6 +320,6 @@ async def test_who_waits_is_told_when_redis_loses_the_change_before_the_tier_has
 
 async def test_who_waits_need_not_mind_that_somebody_else_was_faster(team: OutboxHarness) -> None:
     entry, changed = await left_by(team, "it")
-    await team.drainer.drain("facts")
+    await team.relay.drain("facts")
 
     await team.settle("facts", [entry], changed)

@@ -307,7 +307,7 @@ async def test_operators_see_what_becomes_of_a_namespace(
     hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
 ) -> None:
     async def recovery() -> str:
-        return (await hub.drainer.lag(hub.namespace)).recovery
+        return (await hub.relay.lag(hub.namespace)).recovery
 
     await hub.write("mine", "1", mode="K")
     await hub.drain()

@@ -361,7 +361,7 @@ class Model:
 
     def read(self, hub: int = 0) -> Program:
         async def program() -> None:
-            # It may have to wait for a drainer that has had its turn.
+            # It may have to wait for a relay that has had its turn.
             with suppress(UnavailableError):
                 await self.hubs[hub].recalled("key")
 
@@ -378,8 +378,8 @@ class Model:
         async def program() -> None:
             await self.gate()
             made = self.hubs[hub]
-            stream = made.drainer._stream(made.namespace)
-            await made.drainer._carrier.carry(stream, await stream.oldest(100))
+            stream = made.relay._stream(made.namespace)
+            await made.relay._delivery.deliver(stream, await stream.oldest(100))
 
         return program
 
@@ -431,10 +431,10 @@ def two_readers(model: Model) -> dict[str, Program]:
 
 
 ORDERS = {
-    "a reader, a writer, a drainer, an eviction": Orders(reading_and_writing),
+    "a reader, a writer, a relay, an eviction": Orders(reading_and_writing),
     "the same, with a change that waits": Orders(reading_and_writing, drained=False),
-    "a reader, a deleter, a drainer": Orders(deleting),
-    "a deleter of what waits, a drainer, an eviction": Orders(deleting_and_evicting, drained=False),
+    "a reader, a deleter, a relay": Orders(deleting),
+    "a deleter of what waits, a relay, an eviction": Orders(deleting_and_evicting, drained=False),
     "two readers, a writer": Orders(two_readers),
 }
 
@@ -447,10 +447,10 @@ async def test_in_no_order_does_anything_old_come_back(model: Model, name: str) 
 @pytest.mark.parametrize(
     ("mutant", "name"),
     [
-        (NO_LEASE_CHECK, "a reader, a writer, a drainer, an eviction"),
-        (NO_PENDING, "a reader, a writer, a drainer, an eviction"),
-        (NO_STATE, "a reader, a writer, a drainer, an eviction"),
-        (NO_DELETED, "a reader, a deleter, a drainer"),
+        (NO_LEASE_CHECK, "a reader, a writer, a relay, an eviction"),
+        (NO_PENDING, "a reader, a writer, a relay, an eviction"),
+        (NO_STATE, "a reader, a writer, a relay, an eviction"),
+        (NO_DELETED, "a reader, a deleter, a relay"),
         (SETTLED_AT_ONCE, "the same, with a change that waits"),
     ],
     ids=lambda choice: choice if isinstance(choice, str) else choice[0],

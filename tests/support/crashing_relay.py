@@ -29,7 +29,7 @@ async def _main(url: str, namespace: str, file: str, moment: str) -> None:
     await durable.open()
     faulty = FaultyDurable(durable)
     async with open_outbox_harness(connect, faulty, namespace, settings=Settings(redis_url=url)) as team:
-        await team.drainer.enrol(namespace)
+        await team.relay.enrol(namespace)
         for number in range(10):
             await team.append("list", str(number))
         sys.stdout.write(" ".join(map(str, range(10))))
@@ -40,7 +40,7 @@ async def _main(url: str, namespace: str, file: str, moment: str) -> None:
             faulty.stores = 0.5
         if moment in {"within put", "after put"}:
             faulty.after = _kill_self
-        team.drainer.start()
+        team.relay.start()
         await wait_until(team.is_empty, description="all is carried")
         _kill_self([])
 

@@ -257,7 +257,7 @@ async def install_broken_tier(hub: Hub, what: str) -> None:
     """Give a hub a tier that is broken in some way; as it is by default."""
     tier: Any = hub._require_open().tier  # a control reaches where no user can
     if what:
-        tier.drainer._carrier._durable = _BROKEN[what](tier.store)
+        tier.relay._delivery._durable = _BROKEN[what](tier.store)
 
 
 # -- their mother ---------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class OutboxHarness:
         namespace: where the keys of a test lie.
         through: kinds of which a change waits for the tier, as letters.
         limit: how many changes may wait.
-        pace: of the drainer.
+        pace: of the relay.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class OutboxHarness:
             scripts=self.keeping,
             durable=durable,
         )
-        self.drainer = OutboxRelay(self.shores, cache_ms=CACHE_MS, pace=pace, readmit=self.readmit)
+        self.relay = OutboxRelay(self.shores, cache_ms=CACHE_MS, limits=pace, readmit=self.readmit)
 
     # -- as the senders of scripts see the tier
 
@@ -91,7 +91,7 @@ class OutboxHarness:
         """Redis never loses anything here."""
 
     def note(self, namespace: str) -> None:
-        self.drainer.note(namespace)
+        self.relay.note(namespace)
 
     def is_joined(self, namespace: str) -> bool:
         return self._joined and namespace == self.namespace
@@ -131,7 +131,7 @@ class OutboxHarness:
         raise InternalError(f"{namespace}: nobody remembers here, {again=}")
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int] | None = None) -> None:
-        await self.drainer.settle(namespace, entries, changed)
+        await self.relay.settle(namespace, entries, changed)
 
     # -- what a test does
 

@@ -53,8 +53,8 @@ class RecoveryHarness(OutboxHarness):
     ) -> None:
         super().__init__(line, durable, clock, namespace, through="", limit=limit, pace=RelayLimits())
         self.nudges: list[str] = []
-        self.joiner = DataLossGuard(self.shores, kind_of=kinds.get, imagers={}, nudge=self.nudge, limits=limits)
-        self.loader = KeyLoader(self.shores, imagers={}, drain=self.let_drain, join=self.join, times=times)
+        self.joiner = DataLossGuard(self.shores, kind_of=kinds.get, restorers={}, nudge=self.nudge, limits=limits)
+        self.loader = KeyLoader(self.shores, restorers={}, drain=self.let_drain, join=self.join, times=times)
         gatherer = RecordRecovery(
             self.shores,
             RecordRestoreScripts(self.sender),
@@ -116,7 +116,7 @@ class RecoveryHarness(OutboxHarness):
         await self.line.call("DEL", self.target(key).physical)
 
     async def drain(self) -> None:
-        await self.drainer.drain(self.namespace, timeout=20)
+        await self.relay.drain(self.namespace, timeout=20)
 
     def drain_soon(self, _namespace: str) -> None:
         self.background.start("drain", self.drain())

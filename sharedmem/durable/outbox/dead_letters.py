@@ -27,7 +27,7 @@ class DeadLetters:
         self._stream_of = stream_of
 
     async def list(self, namespace: str, *, limit: int = 100) -> list[DeadLetter]:
-        """The oldest ones. One round trip.
+        """Return the oldest ones. One round trip.
 
         Args:
             namespace: whose.
@@ -36,13 +36,13 @@ class DeadLetters:
         Raises:
             UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
         """
-        return [_parse_letter(namespace, entry) for entry in await self._stream_of(namespace).letters(limit)]
+        return [_parse_letter(namespace, entry) for entry in await self._stream_of(namespace).dead_letters(limit)]
 
     async def replay(self, namespace: str) -> int:
         """Put all of them back into the outbox, oldest first, each at most once; returns how many.
 
         Raises:
-            UnavailableError, AccessDeniedError: as `list`; what has not gone back stays.
+            UnavailableError, AccessDeniedError: as `list`; letters that were not put back stay.
         """
         stream = self._stream_of(namespace)
         moved = 0
@@ -51,14 +51,14 @@ class DeadLetters:
         return moved
 
     async def discard(self, namespace: str, ids: Sequence[str] | None = None) -> int:
-        """Give letters up for good: the durable tier never gets them. Returns how many were there.
+        """Delete dead letters, so that the store never gets them; returns how many there were.
 
         Args:
             namespace: whose.
             ids: which; None for all.
 
         Raises:
-            InvalidError: an id that is none.
+            InvalidError: an id is invalid.
             UnavailableError, AccessDeniedError: as `list`.
         """
         stream = self._stream_of(namespace)
@@ -66,15 +66,15 @@ class DeadLetters:
         gone = 0
         async for page in _pages(stream):
             chosen = [entry for entry in page if wanted is None or entry.id.decode() in wanted]
-            gone += await stream.settle_letters([_discarded_entry(namespace, entry) for entry in chosen])
+            gone += await stream.settle_dead_letters([_discarded_entry(namespace, entry) for entry in chosen])
         return gone
 
 
 async def _pages(stream: OutboxStream) -> AsyncIterator[list[OutboxEntry]]:
-    """The letters that are there now, page by page; those that come back meanwhile are not among them."""
+    """Yield the present dead letters page by page, without those that are refused meanwhile."""
     left = await stream.dead_length()
     after = "-"
-    while left > 0 and (page := await stream.letters(min(_PAGE, left), after=after)):
+    while left > 0 and (page := await stream.dead_letters(min(_PAGE, left), after=after)):
         left -= len(page)
         after = f"({page[-1].id.decode()}"
         yield page
@@ -103,7 +103,7 @@ def _parse_letter(namespace: str, entry: OutboxEntry) -> DeadLetter:
 
 
 def _discarded_entry(namespace: str, entry: OutboxEntry) -> SettledEntry:
-    """A letter whose document counts as settled: its key need not wait for it any more."""
+    """Return a dead letter as settled, so that its key does not wait for it any more."""
     named = _fields_of(entry)
     record = parse_documents([named.get(b"name", b""), named.get(b"body", b"")], namespace)[0].record
     return SettledEntry(entry.id, [record] if record else [], [])

@@ -46,12 +46,12 @@ _logger = get_logger("durable")
 
 
 class TierOutage:
-    """What a hub knows of the tier being away; shared by all who work for one.
+    """Tracks an outage of the durable store; all tasks of a hub share it.
 
     Args:
-        clock: paces them.
-        counters: told of each outage.
-        url: where the tier is.
+        clock: measures the pauses.
+        counters: count each outage.
+        url: of the durable store.
     """
 
     def __init__(self, clock: Clock, counters: Counters, url: str) -> None:
@@ -62,15 +62,15 @@ class TierOutage:
         self._pause_s = _FIRST_PAUSE_S
         self._until = 0.0
         self.why = ""
-        """What it said last; empty while it is there."""
+        """Its last error; empty while it is available."""
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until it should be asked again."""
+        """Seconds until the next attempt."""
         return max(0.0, self._until - self._clock.monotonic()) if self._since is not None else 0.0
 
     def failed(self, error: Exception) -> None:
-        """It could not take something: all leave it alone for a while, longer each time."""
+        """Record a failure: every task pauses, longer each time."""
         now = self._clock.monotonic()
         self.why = str(error)
         if self._since is None:
@@ -78,14 +78,14 @@ class TierOutage:
             self._counters.increment(OUTAGES)
             _logger.warning("the durable tier takes nothing; changes wait in Redis until it does: %s", error)
         if now < self._until:
-            return  # another one has just found out the same
+            return  # another task has just recorded it
         spread = random.uniform(self._pause_s / 2, self._pause_s)  # noqa: S311  # spreads retries; guards no secret
         wished = getattr(error, "retry_after", 0.0)
         self._until = now + max(spread, min(wished, _LONGEST_PAUSE_S))
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
 
     def over(self) -> None:
-        """It has taken something."""
+        """Record a success: the outage is over."""
         if self._since is not None:
             _logger.warning("%s takes changes again, after %.1f s", self._url, self._clock.monotonic() - self._since)
             self._since, self.why = None, ""
@@ -105,21 +105,21 @@ Refusals = Mapping[tuple[str, str], str]
 
 
 class Readmit(Protocol):
-    """Lets Redis hear of keys that the tier has although Redis lost the entries: `Joiner.readmit`."""
+    """Updates keys in Redis whose entries it lost, but which the durable store has: `DataLossGuard.readmit`."""
 
     async def __call__(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
-        """Where entries that were left at that time, in milliseconds since 1970, are older than the present data."""
+        """Update them if entries of that time (milliseconds since 1970) are older than the data in Redis."""
 
 
 class OutboxDelivery:
-    """Carries entries from outboxes to the durable tier.
+    """Delivers entries of outboxes to the durable store.
 
     Args:
-        durable: the tier.
-        outage: told when the tier cannot take something, and when it can again.
-        counters: told of what was refused.
-        readmit: called with keys whose entries were gone from Redis when the tier had them.
-        put_s: seconds that the tier gets for a few hundred documents.
+        durable: the store.
+        outage: records failures and successes.
+        counters: count entries and refusals.
+        readmit: called with keys whose entries had gone from Redis when the store had them.
+        put_s: timeout of one put of a few hundred documents.
     """
 
     def __init__(
@@ -131,42 +131,42 @@ class OutboxDelivery:
         self.readmit = readmit
         self.outage = outage
 
-    async def carry(self, stream: OutboxStream, entries: Sequence[OutboxEntry]) -> dict[bytes, str]:
-        """Put what entries hold, then remove them; what the tier refuses for good becomes a dead letter.
+    async def deliver(self, stream: OutboxStream, entries: Sequence[OutboxEntry]) -> dict[bytes, str]:
+        """Put the documents of entries, then acknowledge the entries; refused documents become dead letters.
 
-        Returns why, by the id of each entry of which something was refused.
+        Returns the reasons, by the id of each entry with a refused document.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: the tier, or Redis, cannot be had; nothing is lost.
+            UnavailableError, LimitedError, AccessDeniedError: the store or Redis is unavailable; nothing is lost.
         """
         held = [parse_documents(entry.fields, stream.namespace) for entry in entries]
-        # Other tasks go on between the steps, of which each may take milliseconds.
+        # Each step may take milliseconds: let other tasks run between them.
         await asyncio.sleep(0)
         records = newest_of_each(left.record for lefts in held for left in lefts if left.record is not None)
         refusals = await self.put(records)
         last = {(record.key, record.element): record.stamp for record in records}
         done = [_settled_entry(entry, lefts, refusals, last) for entry, lefts in zip(entries, held, strict=True)]
         if await stream.settle(done) < len(done):
-            # Others have settled them, or Redis has lost them, and whoever restored it may have missed them.
+            # Another worker settled them, or Redis lost them and the hub that restored it may have missed them.
             keys = {record.key for record in records}
             await self.readmit(stream.namespace, keys, left_ms=min(entry.at_ms for entry in entries))
         self._tell(stream.namespace, done)
         return {one.id: one.refused[0][1] for one in done if one.refused}
 
     async def has(self, key: str, stamp: int) -> bool:
-        """Whether the tier has a change of a key, or a later one.
+        """Return whether the store has a change of a key, or a later one.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: it cannot be asked.
+            UnavailableError, LimitedError, AccessDeniedError: the store is unavailable.
         """
         head = await self._durable.get(key) if stamp else None
         return not stamp or (head is not None and head.stamp >= stamp)
 
     async def put(self, records: Sequence[DurableRecord]) -> Refusals:
-        """Put documents; returns what the tier will never take.
+        """Put documents, and return those that the store refuses for good.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: it cannot take them now.
+            UnavailableError, LimitedError, AccessDeniedError: the store is unavailable.
         """
         refusals: dict[tuple[str, str], str] = {}
         for part in _split(records):
@@ -182,7 +182,7 @@ class OutboxDelivery:
         return refusals
 
     async def _put(self, records: Sequence[DurableRecord]) -> list[Put]:
-        """One answer a document, also where some of them make the tier fail: these are found by halving."""
+        """Return one outcome a document; documents that make the whole put fail are found by bisection."""
         try:
             async with asyncio.timeout(self._put_s):
                 return await self._durable.put(records)
@@ -207,7 +207,7 @@ class OutboxDelivery:
 
 
 def _is_store_failure(error: Exception) -> bool:
-    """Whether it says something of the tier, and nothing of the documents."""
+    """Whether the store failed, rather than rejected a document."""
     if isinstance(error, InvalidError | InternalError):
         return False
     return isinstance(error, SharedMemoryError | OSError)
@@ -229,7 +229,7 @@ def _settled_entry(
             refused.append((field, left.problem[:_REASON_LENGTH]))
             continue
         place = record.key, record.element
-        # What something newer has overtaken is not missed, whatever became of that.
+        # A document that a newer one superseded counts as stored, whatever became of the newer one.
         if place in refusals and record.stamp == last[place]:
             refused.append((field, refusals[place]))
         else:
@@ -241,24 +241,24 @@ _AT_ONCE = 4
 _FIRST_COUNT = 32
 _MOST_FIELDS = 2_000
 _MOST_BYTES = 4 << 20
-# While changes come in, those who make them go first: batches grow, and many changes of a key become one document.
+# While changes come in, their callers go first: batches grow, and many changes of a key become one document.
 _SHORTEST_GATHER_S, _LONGEST_GATHER_S = 0.05, 0.9
 _GATHER_PER_WORK = 8
 _REST_S = 1.0
 _DISCOVER_EVERY_S = 5.0
 _REGISTER_AGAIN_S = 60.0
-# Much longer than the time after which whoever still changes something enrols again.
+# Much longer than the time after which a hub that still writes enrols again.
 _FORGET_AFTER_S = 600.0
 _NAMESPACES_AT_ONCE = 100
-# What says something of the tier or of Redis; others' keys under the name of an outbox among it.
+# Failures of the store or of Redis, among them a foreign key under the name of an outbox.
 _TRANSIENT_ERRORS = (SharedMemoryError, OSError)
 
 
 class BatchSizer:
-    """How many entries to ask for next, so that a batch is neither long to carry nor too small to pay.
+    """Chooses how many entries to read next, so that a batch is neither slow nor too small to pay off.
 
     Args:
-        most: entries at most.
+        most: upper limit.
     """
 
     def __init__(self, most: int) -> None:
@@ -266,7 +266,7 @@ class BatchSizer:
         self.count = min(_FIRST_COUNT, most)
 
     def adapt(self, entries: list[OutboxEntry]) -> None:
-        """Learn from a batch."""
+        """Adapt the count to the size of a batch."""
         fields = sum(len(entry.fields) for entry in entries) // 2
         size = sum(entry.size for entry in entries)
         if fields > _MOST_FIELDS or size > _MOST_BYTES:
@@ -276,16 +276,16 @@ class BatchSizer:
 
 
 class NamespaceRegistry:
-    """The set of namespaces that may have something for the tier, so that other hubs take over when one dies.
+    """The set of namespaces whose outbox may hold entries, so that other hubs take over when one dies.
 
     Args:
-        line: the way to the server.
+        client: of the server.
         outboxes: the set's key.
-        clock: says when to enrol again.
+        clock: decides when to enrol again.
     """
 
-    def __init__(self, line: RedisClient, outboxes: bytes, clock: Clock) -> None:
-        self._client = line
+    def __init__(self, client: RedisClient, outboxes: bytes, clock: Clock) -> None:
+        self._client = client
         self._outboxes = outboxes
         self._clock = clock
         self.enrolled_until: dict[str, float] = {}
@@ -293,9 +293,9 @@ class NamespaceRegistry:
         self._empty_since: dict[str, float] = {}
 
     async def enrol(self, namespace: str, *, again: bool = False) -> None:
-        """Make sure that other hubs look after a namespace; one round trip a minute at most, unless it is `again`.
+        """Add a namespace to the set; at most one round trip a minute, unless `again`.
 
-        A user whom the server does not let do that goes without: its own hubs look after it.
+        A user whose ACL forbids it does without: only its own hubs deliver the namespace.
 
         Raises:
             UnavailableError: the server stayed away.
@@ -312,7 +312,7 @@ class NamespaceRegistry:
             raise
 
     async def all(self) -> list[str]:
-        """The namespaces of all hubs; those of this one where more may not be read. One round trip.
+        """Return the namespaces of all hubs, or of this hub where an ACL forbids reading the set. One round trip.
 
         Raises:
             UnavailableError: the server stayed away.
@@ -326,7 +326,7 @@ class NamespaceRegistry:
         return sorted(found | set(self.enrolled_until))
 
     async def note_visit(self, namespace: str, *, empty: bool) -> None:
-        """Strike a namespace out when nothing was left in it for long. Seldom a round trip.
+        """Remove a namespace from the set when its outbox has been empty for long. Seldom a round trip.
 
         Raises:
             UnavailableError: the server stayed away.
@@ -342,12 +342,12 @@ class NamespaceRegistry:
 
 
 class DeliveryWorker:
-    """Carries batches for as long as a hub is open.
+    """Delivers batches while a hub is open.
 
     Args:
-        carrier: carries them.
+        delivery: delivers them.
         stream_of: the outbox of a namespace.
-        enrolment: the namespaces of all hubs.
+        registry: the namespaces of all hubs.
         background: runs the work.
         clock: paces it.
         batch: entries carried at once, at most.
@@ -357,9 +357,9 @@ class DeliveryWorker:
 
     def __init__(
         self,
-        carrier: OutboxDelivery,
+        delivery: OutboxDelivery,
         stream_of: Callable[[str], OutboxStream],
-        enrolment: NamespaceRegistry,
+        registry: NamespaceRegistry,
         background: Background,
         clock: Clock,
         *,
@@ -367,9 +367,9 @@ class DeliveryWorker:
         idle_ms: int,
         hurry: int,
     ) -> None:
-        self._carrier = carrier
+        self._delivery = delivery
         self._stream_of = stream_of
-        self._enrolment = enrolment
+        self._registry = registry
         self._background = background
         self._clock = clock
         self._batch = batch
@@ -424,7 +424,7 @@ class DeliveryWorker:
         """Find the namespaces in which something lies, whoever left it there."""
         self._looked_at = self._clock.monotonic()
         try:
-            names = await self._enrolment.all()
+            names = await self._registry.all()
         except SharedMemoryError as error:
             _logger.info("the namespaces with changes cannot be listed: %s", error)
             return
@@ -434,7 +434,7 @@ class DeliveryWorker:
     async def _look(self, namespace: str) -> None:
         try:
             waiting = await self._stream_of(namespace).length()
-            await self._enrolment.note_visit(namespace, empty=not waiting)
+            await self._registry.note_visit(namespace, empty=not waiting)
         except _TRANSIENT_ERRORS as error:
             _logger.info("the outbox of %s cannot be looked at: %s", namespace, error)
             return
@@ -446,13 +446,13 @@ class DeliveryWorker:
         stream = self._stream_of(namespace)
         batches = BatchSizer(self._batch)
         try:
-            while (worked_s := await self._carry_next(stream, batches)) is not None:
+            while (worked_s := await self._deliver_next(stream, batches)) is not None:
                 await self._yield_to_writers(stream, worked_s)
         finally:
             del self._serving[namespace]
             self._woken.set()
 
-    async def _carry_next(self, stream: OutboxStream, batches: BatchSizer) -> float | None:
+    async def _deliver_next(self, stream: OutboxStream, batches: BatchSizer) -> float | None:
         """Carry one batch, in turn with other namespaces; the seconds that it took, or None when there is nothing."""
         async with self._places:
             began = self._clock.monotonic()
@@ -464,12 +464,12 @@ class DeliveryWorker:
                 return None
             if not entries:
                 return None
-            await self._carry(stream, entries)
+            await self._deliver(stream, entries)
             batches.adapt(entries)
             return self._clock.monotonic() - began
 
     async def _fetched(self, stream: OutboxStream, count: int) -> list[OutboxEntry]:
-        await self._enrolment.enrol(stream.namespace)
+        await self._registry.enrol(stream.namespace)
         return await stream.fresh(count) or await stream.claim_abandoned(count, idle_ms=self._idle_ms)
 
     async def _yield_to_writers(self, stream: OutboxStream, worked_s: float) -> None:
@@ -482,16 +482,16 @@ class DeliveryWorker:
                 pause_s = max(_SHORTEST_GATHER_S, min(worked_s * _GATHER_PER_WORK, _LONGEST_GATHER_S))
                 await self._clock.sleep(pause_s)
 
-    async def _carry(self, stream: OutboxStream, entries: list[OutboxEntry]) -> None:
+    async def _deliver(self, stream: OutboxStream, entries: list[OutboxEntry]) -> None:
         """Carry a batch, however long that takes."""
         while True:
-            await self._clock.sleep(self._carrier.outage.remaining_s)
+            await self._clock.sleep(self._delivery.outage.remaining_s)
             try:
-                await self._carrier.carry(stream, entries)
+                await self._delivery.deliver(stream, entries)
             except _TRANSIENT_ERRORS as error:
                 # What is wrong with the tier is told by its outage.
                 _logger.info("%d changes of %s stay in Redis for now: %s", len(entries), stream.namespace, error)
-                await self._clock.sleep(0.0 if self._carrier.outage.remaining_s else _REST_S)
+                await self._clock.sleep(0.0 if self._delivery.outage.remaining_s else _REST_S)
             else:
                 return
 
@@ -501,7 +501,7 @@ _MOST_ENTRIES = 500
 
 @dataclass(frozen=True, eq=False)
 class WriteThroughWaiter:
-    """Somebody who waits."""
+    """One caller that waits for entries to be settled."""
 
     entries: Sequence[bytes]
     changed: Mapping[str, int]
@@ -512,60 +512,60 @@ _Waiters = list[WriteThroughWaiter]
 
 
 class WriteThrough:
-    """Settles single entries at once, many with one put.
+    """Settles the entries of waiting callers at once, many with one put.
 
     Args:
-        carrier: carries them.
+        delivery: delivers them.
         stream_of: the outbox of a namespace.
-        background: runs a shared put, which no single caller's cancellation may end.
+        background: runs the shared put, which no caller's cancellation ends.
     """
 
     def __init__(
-        self, carrier: OutboxDelivery, stream_of: Callable[[str], OutboxStream], background: Background
+        self, delivery: OutboxDelivery, stream_of: Callable[[str], OutboxStream], background: Background
     ) -> None:
-        self._carrier = carrier
+        self._delivery = delivery
         self._stream_of = stream_of
         self._background = background
         self._waiting: dict[str, _Waiters] = {}
-        self._carried: set[str] = set()
+        self._running: set[str] = set()
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:
-        """Return when the tier has what the entries hold; those that are gone were settled by others, or are lost.
+        """Return when the store has the entries; those that are gone were settled by another worker, or are lost.
 
-        Two round trips and a put, shared with the callers that came while the one before was under way.
+        Two round trips and a put, shared with the callers that arrived during the previous put.
 
         Raises:
-            ChangeLostError: one is gone, and the tier has not heard of the stamps that keys got by it.
-            UnavailableError: the tier cannot be had, or has refused a document for good.
+            ChangeLostError: an entry is gone, and the store lacks its stamps.
+            UnavailableError: the store is unavailable, or refuses a document for good.
             LimitedError, AccessDeniedError: as `Durable.put`.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(namespace, []).append(WriteThroughWaiter(entries, changed, future))
-        if namespace not in self._carried:
+        if namespace not in self._running:
             self._begin(namespace)
         await future
 
     def _begin(self, namespace: str) -> None:
         try:
-            work = self._background.start(f"settle {namespace}", self._carry(namespace))
+            work = self._background.start(f"settle {namespace}", self._deliver(namespace))
         except UsageError as error:
             _fail_waiters(self._waiting.pop(namespace, []), error)
             return
-        self._carried.add(namespace)
+        self._running.add(namespace)
         work.when_done(lambda: self._ended(namespace))
 
     def _ended(self, namespace: str) -> None:
-        self._carried.discard(namespace)
+        self._running.discard(namespace)
         if namespace in self._waiting:
-            # They came after its last look, or it was stopped before its first.
+            # They arrived after its last look, or it was stopped before its first.
             self._begin(namespace)
 
-    async def _carry(self, namespace: str) -> None:
+    async def _deliver(self, namespace: str) -> None:
         while waiting := self._next(namespace):
-            await self._carry_some(self._stream_of(namespace), waiting)
+            await self._deliver_to_waiters(self._stream_of(namespace), waiting)
 
     def _next(self, namespace: str) -> _Waiters:
-        """Those who wait, as many as go together."""
+        """Take the next waiters that share a put."""
         waiting = self._waiting.pop(namespace, [])
         count = size = 0
         for waiter in waiting:
@@ -576,10 +576,10 @@ class WriteThrough:
             count += 1
         return waiting[:count]
 
-    async def _carry_some(self, stream: OutboxStream, waiting: _Waiters) -> None:
+    async def _deliver_to_waiters(self, stream: OutboxStream, waiting: _Waiters) -> None:
         try:
             found = await stream.read([one for waiter in waiting for one in waiter.entries])
-            refused = await self._carrier.carry(stream, found) if found else {}
+            refused = await self._delivery.deliver(stream, found) if found else {}
             lost = await self._lost(stream.namespace, waiting, {entry.id for entry in found})
         except asyncio.CancelledError:
             _fail_waiters(waiting, UsageError("a change under way to the durable tier", "its hub was closed"))
@@ -600,17 +600,17 @@ class WriteThrough:
                 waiter.future.set_result(None)
 
     async def _lost(self, namespace: str, waiting: _Waiters, found: Container[bytes]) -> dict[WriteThroughWaiter, str]:
-        """A key of each whose entries are gone without anybody having settled them: Redis was flushed, or set back."""
+        """Return a key of each waiter whose entries are gone but not settled: Redis was flushed or rolled back."""
         lost = {}
         for waiter in waiting:
             gone = [entry_time_ms(one) for one in waiter.entries if one not in found]
             if not gone:
                 continue
             for key, stamp in waiter.changed.items():
-                if not await self._carrier.has(key, stamp):
+                if not await self._delivery.has(key, stamp):
                     lost[waiter] = key
             if waiter not in lost:
-                await self._carrier.readmit(namespace, waiter.changed, left_ms=min(gone))
+                await self._delivery.readmit(namespace, waiter.changed, left_ms=min(gone))
         return lost
 
 

@@ -1,7 +1,7 @@
-"""The way from Redis into the durable tier: what a hub's changes leave in the outboxes gets there.
+"""The outbox relay of one hub: it delivers the entries of outboxes in Redis to the durable store.
 
-Redis holds each change until the tier has it: nothing is lost by a hub that dies, a tier that is away, or a batch that
-is carried twice.
+Redis holds each change until the store has it, so a dead hub, an outage of the store or a batch that is delivered twice
+loses nothing.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ _logger = get_logger("durable")
 
 
 class RelayLimits(NamedTuple):
-    """How changes are carried."""
+    """Batch sizes and timeouts of a relay."""
 
     absent_ms: int = 30_000
-    """How long a deleted key is known to be nowhere, once the tier knows it."""
+    """How long Redis remembers that a key is deleted, once the store has the tombstone."""
     batch: int = 500
-    """Entries carried at once, at most."""
+    """Most entries of one batch."""
     idle_ms: int = 30_000
-    """Entries that another worker has held for so long are taken over."""
+    """Idle time after which entries of another worker are claimed."""
     hurry: int = 10_000
-    """While fewer entries wait, callers that change something go first."""
+    """Below this many waiting entries the worker yields to callers."""
     settle_s: float = 10.0
-    """Seconds that a caller waits for the tier."""
+    """Seconds that a write-through caller waits for the store."""
 
 
 _DEFAULT_LIMITS = RelayLimits()
 
 
 class OutboxRelay:
-    """Carries the changes of namespaces into the durable tier.
+    """Delivers the changes of namespaces to the durable store.
 
     Args:
         context: the server and the durable store.
-        cache_ms: how long a copy of knowledge stays in Redis once the tier has it.
-        pace: how it goes about it.
-        readmit: called with keys whose entries were gone from Redis when the tier had them.
+        cache_ms: how long a copy of knowledge stays in Redis once the store has it.
+        limits: batch sizes and timeouts.
+        readmit: called with keys whose entries had gone from Redis when the store had them.
     """
 
     def __init__(
@@ -65,65 +65,65 @@ class OutboxRelay:
         context: DurableContext,
         *,
         cache_ms: int,
-        pace: RelayLimits = _DEFAULT_LIMITS,
+        limits: RelayLimits = _DEFAULT_LIMITS,
         readmit: Readmit,
     ) -> None:
-        line, keyspace, durable = context.client, context.keyspace, context.durable
+        client, keyspace, durable = context.client, context.keyspace, context.durable
         clock, background, counters = context.clock, context.background, context.counters
-        self._client = line
+        self._client = client
         self._clock = clock
-        self._settle_s = pace.settle_s
+        self._settle_s = limits.settle_s
         self._durable = durable
-        self._context, self._cache_ms, self._absent_ms = context, cache_ms, pace.absent_ms
+        self._context, self._cache_ms, self._absent_ms = context, cache_ms, limits.absent_ms
         self._streams: dict[str, OutboxStream] = {}
         self._noted: set[str] = set()
         self._outage = TierOutage(clock, counters, durable.url)
-        self._carrier = OutboxDelivery(durable, self._outage, counters, readmit=readmit)
-        self._enrolment = NamespaceRegistry(line, keyspace.outboxes, clock)
-        self.enrolled_until: Mapping[str, float] = self._enrolment.enrolled_until
+        self._delivery = OutboxDelivery(durable, self._outage, counters, readmit=readmit)
+        self._registry = NamespaceRegistry(client, keyspace.outboxes, clock)
+        self.enrolled_until: Mapping[str, float] = self._registry.enrolled_until
         """By namespace: until when `enrol` has nothing to do, on the monotonic clock."""
-        self._urgent = WriteThrough(self._carrier, self._stream, background)
-        self._letters = DeadLetters(self._stream)
-        self._purger = TierPurger(line, keyspace, durable, background, clock)
+        self._write_through = WriteThrough(self._delivery, self._stream, background)
+        self._dead_letters = DeadLetters(self._stream)
+        self._purger = TierPurger(client, keyspace, durable, background, clock)
         self._worker = DeliveryWorker(
-            self._carrier,
+            self._delivery,
             self._stream,
-            self._enrolment,
+            self._registry,
             background,
             clock,
-            batch=pace.batch,
-            idle_ms=pace.idle_ms,
-            hurry=pace.hurry,
+            batch=limits.batch,
+            idle_ms=limits.idle_ms,
+            hurry=limits.hurry,
         )
 
     # -- the worker -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to carry, and to purge now and then."""
+        """Start the delivery worker and the hourly purge."""
         self._worker.start()
         self._purger.start()
 
     def note(self, namespace: str) -> None:
-        """A change was kept in a namespace: it is carried soon. No round trip."""
+        """Wake the worker for a namespace that has a new entry. No round trip."""
         self._noted.add(namespace)
         self._worker.note(namespace)
 
     async def enrol(self, namespace: str, *, again: bool = False) -> None:
-        """Make sure that other hubs carry what this one leaves, should it die; once a minute a round trip.
+        """Register a namespace, so that other hubs deliver its entries if this one dies; one round trip a minute.
 
         Args:
-            namespace: where it is about to change something.
-            again: at once, since Redis has lost what it held.
+            namespace: which is about to be changed.
+            again: register at once, since Redis has lost its data.
 
         Raises:
             UnavailableError: Redis stayed away.
         """
-        await self._enrolment.enrol(namespace, again=again)
+        await self._registry.enrol(namespace, again=again)
 
     async def close(self, patience_s: float = _CLOSE_TIMEOUT_S) -> int:
-        """Carry what this hub has left, for a few seconds at most, and end; returns how many changes stay in Redis.
+        """Deliver this hub's entries for a few seconds at most, and stop; returns how many entries stay in Redis.
 
-        They are carried by another hub, or by the next one that is opened.
+        Another hub delivers them, or the next one that opens.
         """
         await self._purger.stop()
         await self._worker.stop()
@@ -135,10 +135,10 @@ class OutboxRelay:
             _logger.warning("%d changes wait in Redis for the durable tier: %s", stay, error)
         return stay
 
-    # -- for those who wait -----------------------------------------------------------------------
+    # -- waiting -----------------------------------------------------------------------------------
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int] | None = None) -> None:
-        """Return when the tier has what these entries hold; callers of the same moment share a put.
+        """Return when the store has these entries; concurrent callers share a put.
 
         Args:
             namespace: whose outbox.
@@ -153,7 +153,7 @@ class OutboxRelay:
         """
         try:
             async with asyncio.timeout(self._settle_s):
-                await self._urgent.settle(namespace, entries, changed or {})
+                await self._write_through.settle(namespace, entries, changed or {})
         except TimeoutError as error:
             self.note(namespace)
             raise UnavailableError(self._durable.url, f"it did not take this within {self._settle_s:g} s") from error
@@ -162,35 +162,35 @@ class OutboxRelay:
             raise
 
     async def drain(self, namespace: str | None = None, *, timeout: float = 60.0) -> None:  # noqa: ASYNC109  # as `drain` of queues
-        """Return when all that has been left by now is in the tier, whoever left it.
+        """Return when the store has all entries that exist now, of every hub.
 
         Args:
-            namespace: whose changes; None for those of all.
+            namespace: whose entries; None for all.
             timeout: seconds.
 
         Raises:
-            UnavailableError: it could not be done in that time; the rest stays in Redis and is carried later.
+            UnavailableError: it took longer; the rest stays in Redis and is delivered later.
         """
-        names = {*await self._enrolment.all(), *self._noted} if namespace is None else {namespace}
+        names = {*await self._registry.all(), *self._noted} if namespace is None else {namespace}
         await self._drain(sorted(names), timeout, retry=True)
 
-    # -- looking at it ----------------------------------------------------------------------------
+    # -- inspection ------------------------------------------------------------------------------
 
     @property
     def failure_reason(self) -> str:
-        """Why the tier takes nothing just now, as far as this hub knows; empty when it does."""
+        """The last error of the store in an outage; empty when it is available."""
         return self._outage.why
 
     async def namespaces(self) -> list[str]:
-        """The namespaces in which something may wait, of all hubs. One round trip.
+        """Return the namespaces of all hubs whose outbox may hold entries. One round trip.
 
         Raises:
             UnavailableError: Redis stayed away.
         """
-        return await self._enrolment.all()
+        return await self._registry.all()
 
     async def lag(self, namespace: str) -> DurableLag:
-        """How far the tier is behind in a namespace, and whether Redis is behind the tier. Six round trips.
+        """Return how far the store is behind in a namespace, and whether Redis is behind the store. Six round trips.
 
         Raises:
             UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
@@ -207,37 +207,37 @@ class OutboxRelay:
         )
 
     async def dead_letters(self, namespace: str, *, limit: int = 100) -> list[DeadLetter]:
-        """What the tier has refused for good, oldest first. One round trip.
+        """Return the documents that the store refused for good, oldest first. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
         """
-        return await self._letters.list(namespace, limit=limit)
+        return await self._dead_letters.list(namespace, limit=limit)
 
     async def replay(self, namespace: str) -> int:
-        """Try all dead letters of a namespace again, oldest first, each once; returns how many.
+        """Deliver all dead letters of a namespace once more, oldest first; returns how many.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
         """
-        moved = await self._letters.replay(namespace)
+        moved = await self._dead_letters.replay(namespace)
         if moved:
-            await self._enrolment.enrol(namespace)
+            await self._registry.enrol(namespace)
             self.note(namespace)
         return moved
 
     async def discard(self, namespace: str, ids: Sequence[str] | None = None) -> int:
-        """Give dead letters up for good; returns how many were there. The tier keeps what it had before.
+        """Delete dead letters; returns how many there were. The store keeps what it had before.
 
         Args:
             namespace: whose.
             ids: which; None for all.
 
         Raises:
-            InvalidError: an id that is none.
+            InvalidError: an id is invalid.
             UnavailableError, AccessDeniedError: as `lag`.
         """
-        return await self._letters.discard(namespace, ids)
+        return await self._dead_letters.discard(namespace, ids)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -260,11 +260,11 @@ class OutboxRelay:
             raise UnavailableError(self._durable.url, why) from error
 
     async def _drain_one(self, stream: OutboxStream, *, retry: bool) -> None:
-        """Carry all that is there now; who has been given it does not matter, since twice does no harm."""
+        """Deliver all present entries, also those that another worker has claimed: twice does no harm."""
         newest = await stream.newest()
         while newest is not None and (page := await stream.oldest(_PAGE, upto=newest.id)):
             try:
-                await self._carrier.carry(stream, page)
+                await self._delivery.deliver(stream, page)
             except (SharedMemoryError, OSError):
                 if not retry or not self._outage.why:
                     raise

@@ -27,29 +27,29 @@ _TEXT = b"text"
 
 
 class OutboxDocument(NamedTuple):
-    """One field of an entry: a document, or why it is none."""
+    """One field of an entry: a document, or the reason why it is invalid."""
 
     record: DurableRecord | None
     problem: str = ""
 
 
 def parse_documents(fields: Sequence[bytes], namespace: str) -> list[OutboxDocument]:
-    """What an entry holds, field by field; what cannot be understood says why instead of failing.
+    """Parse an entry field by field; an invalid field gives a reason instead of an error.
 
     Args:
         fields: names and bodies in turn.
-        namespace: whose outbox it is: nothing in it speaks for another.
+        namespace: whose outbox it is; documents of other namespaces are invalid.
     """
     return [_parse_field(fields[i], fields[i + 1], namespace) for i in range(0, len(fields) - 1, 2)]
 
 
 def parse_records(fields: Sequence[bytes], namespace: str) -> list[DurableRecord]:
-    """The documents of an entry that can be understood; arguments as `parse_documents`."""
+    """Return the valid documents of an entry; arguments as `parse_documents`."""
     return [left.record for left in parse_documents(fields, namespace) if left.record is not None]
 
 
 def parse_record(name: bytes, body: bytes) -> DurableRecord:
-    """The document of one field.
+    """Parse the document of one field.
 
     Raises:
         InvalidError, ValueError: it is spelled otherwise.
@@ -81,7 +81,7 @@ def parse_record(name: bytes, body: bytes) -> DurableRecord:
 
 
 def newest_of_each(records: Iterable[DurableRecord]) -> list[DurableRecord]:
-    """Of each document only what was left last; what lay under a key before a head stays forgotten (`floor`)."""
+    """Return the newest version of each document; elements older than a head stay deleted (`floor`)."""
     found: dict[tuple[str, str], DurableRecord] = {}
     for record in records:
         place = record.key, record.element
@@ -101,7 +101,7 @@ def _parse_field(name: bytes, body: bytes, namespace: str) -> OutboxDocument:
 
 
 def _body_text(type_: bytes, codec: bytes, body: bytes) -> tuple[str, str]:
-    """(codec, text) of the document's body."""
+    """Return (codec, text) of the document's body."""
     if codec == _GONE:
         return JSON.decode(), ""
     if codec in {_MEMBER, _TEXT}:
@@ -120,17 +120,17 @@ Recovery = Literal["complete", "running", "tier away", "not begun"]
 _RECOVERY: dict[bytes, Recovery] = {b"joined": "complete", b"recovering": "running", b"provisional": "tier away"}
 GROUP = "tier"
 _CONSUMER = "hubs"
-# One call of a script holds the server up for all: some hundred keys take it a millisecond.
+# A script blocks the server for all clients: a few hundred keys take a millisecond.
 _MOST_KEYS = 250
 
 
 def entry_time_ms(entry_id: bytes) -> int:
-    """When the entry of that id was left, in milliseconds since 1970, by the server's clock."""
+    """Return when the entry of that id was written, in milliseconds since 1970, by the server's clock."""
     return int(entry_id.partition(b"-")[0])
 
 
 class OutboxEntry(NamedTuple):
-    """One entry of the outbox: what one step has left."""
+    """One entry of the outbox: the documents of one script call."""
 
     id: bytes
     fields: list[bytes]
@@ -142,7 +142,7 @@ class OutboxEntry(NamedTuple):
 
     @property
     def at_ms(self) -> int:
-        """When it was left, in milliseconds since 1970, by the server's clock."""
+        """When it was written, in milliseconds since 1970, by the server's clock."""
         return entry_time_ms(self.id)
 
     @property
@@ -152,22 +152,22 @@ class OutboxEntry(NamedTuple):
 
 
 class SettledEntry(NamedTuple):
-    """An entry of which the tier has all that it will ever take."""
+    """An entry that is delivered: the store has each document, or refuses it for good."""
 
     id: bytes
     stored: list[DurableRecord]
-    """What it has, or something newer."""
+    """Documents that the store has, in this version or a newer one."""
     refused: list[tuple[int, str]]
-    """(which field, from 1 on; why) of what it will not take."""
+    """(number of the field, from 1 on; reason) of each refused document."""
 
 
-async def server_time_us(line: RedisClient) -> int:
-    """The server's time since 1970. One round trip.
+async def server_time_us(client: RedisClient) -> int:
+    """Return the server's time in microseconds since 1970. One round trip.
 
     Raises:
         UnavailableError: the server stayed away.
     """
-    seconds, rest = map(text_of, as_list(await line.call("TIME")))
+    seconds, rest = map(text_of, as_list(await client.call("TIME")))
     return int(seconds) * 1_000_000 + int(rest)
 
 
@@ -177,8 +177,8 @@ class OutboxStream:
     Args:
         context: the server and the durable store.
         namespace: whose.
-        cache_ms: how long a copy of knowledge stays in Redis once the tier has it.
-        absent_ms: how long Redis remembers that the tier does not have a key.
+        cache_ms: how long a copy of knowledge stays in Redis once the store has it.
+        absent_ms: how long Redis remembers that the store lacks a key.
     """
 
     def __init__(self, context: DurableContext, namespace: str, *, cache_ms: int, absent_ms: int) -> None:
@@ -189,14 +189,14 @@ class OutboxStream:
         self.dead = context.keyspace.dead_outbox(namespace)
 
     async def fresh(self, count: int) -> list[OutboxEntry]:
-        """Entries that nobody was given so far, now ours. One round trip.
+        """Claim entries that no worker has claimed yet. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: the server stayed away, or does not allow it.
         """
         command = ("XREADGROUP", "GROUP", GROUP, _CONSUMER, "COUNT", count, "STREAMS", self.key, ">")
         try:
-            # Repeated after a lost reply, it gives the next ones: those that were lost on the way come as abandoned.
+            # Repeated after a lost reply, it claims the next ones; `abandoned` finds those of the lost reply.
             reply = await self._client.call_aside(*command)
         except ServerError as error:
             if "NOGROUP" not in error.text:
@@ -207,7 +207,7 @@ class OutboxStream:
         return _parse_entries(as_list(streams[0])[1]) if streams else []
 
     async def claim_abandoned(self, count: int, *, idle_ms: int) -> list[OutboxEntry]:
-        """Entries whose worker has been silent for so long, now ours. Two round trips, one where there are none.
+        """Claim entries whose worker has been idle for so long. Two round trips, one where there are none.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
@@ -226,7 +226,7 @@ class OutboxStream:
         return _parse_entries(await self._client.call_aside("XCLAIM", self.key, GROUP, _CONSUMER, idle_ms, *ids))
 
     async def read(self, ids: Sequence[bytes]) -> list[OutboxEntry]:
-        """The entries of these ids that are still there. One round trip.
+        """Return the entries of these ids that still exist. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
@@ -238,7 +238,7 @@ class OutboxStream:
         return [entry for page in pages for entry in _parse_entries(page)]
 
     async def oldest(self, count: int, *, upto: bytes = b"+") -> list[OutboxEntry]:
-        """The first entries, whoever was given them. One round trip.
+        """Return the oldest entries, claimed or not. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
@@ -246,7 +246,7 @@ class OutboxStream:
         return _parse_entries(await self._told(self._client.call_aside("XRANGE", self.key, "-", upto, "COUNT", count)))
 
     async def newest(self) -> OutboxEntry | None:
-        """The last entry. One round trip.
+        """Return the newest entry. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
@@ -255,7 +255,7 @@ class OutboxStream:
         return found[0] if found else None
 
     async def length(self) -> int:
-        """How many entries wait. One round trip.
+        """Return how many entries wait. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
@@ -263,7 +263,7 @@ class OutboxStream:
         return cast("int", await self._told(self._client.call("XLEN", self.key)))
 
     async def delivered(self) -> int:
-        """How many entries were given to a worker and are not settled. One round trip.
+        """Return how many entries are claimed and not acknowledged. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
@@ -277,7 +277,7 @@ class OutboxStream:
         return summary[0] if summary and isinstance(summary[0], int) else 0
 
     async def recovery(self) -> Recovery:
-        """Whether Redis has all that the tier has (see `lua/namespace_join.lua`). One round trip.
+        """Return whether Redis has all that the store has (see `lua/namespace_join.lua`). One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
@@ -285,8 +285,8 @@ class OutboxStream:
         mark = await self._told(self._client.call("HGET", self._keyspace.kept(self.namespace), "$joined"))
         return _RECOVERY.get(mark.split(b" ")[0], "not begun") if isinstance(mark, bytes) else "not begun"
 
-    async def letters(self, count: int, *, after: str = "-") -> list[OutboxEntry]:
-        """Dead letters, oldest first, from an id on. One round trip.
+    async def dead_letters(self, count: int, *, after: str = "-") -> list[OutboxEntry]:
+        """Return dead letters, oldest first, from an id on. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
@@ -296,7 +296,7 @@ class OutboxStream:
         )
 
     async def dead_length(self) -> int:
-        """How many dead letters there are. One round trip.
+        """Return how many dead letters there are. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
@@ -312,17 +312,17 @@ class OutboxStream:
         return await self._told(self._scripts.outbox_replay(self.dead, self.key, ids=ids))
 
     async def settle(self, done: Sequence[SettledEntry]) -> int:
-        """Remove entries that the tier has, and let the states of their keys move on; returns how many were there.
+        """Remove delivered entries, and update the states of their keys; returns how many entries there were.
 
         One round trip for each 250 keys.
 
         Raises:
-            UnavailableError, AccessDeniedError: as `fresh`; what is not removed yet comes again.
+            UnavailableError, AccessDeniedError: as `fresh`; the remaining entries are delivered again.
         """
         return await self._settle(self.key, done)
 
-    async def settle_letters(self, done: Sequence[SettledEntry]) -> int:
-        """Remove dead letters whose documents are not missed any more; returns how many were there.
+    async def settle_dead_letters(self, done: Sequence[SettledEntry]) -> int:
+        """Remove dead letters, and update the states of their keys; returns how many there were.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
@@ -355,7 +355,7 @@ class OutboxStream:
         return gone
 
     def _counted(self, stored: Sequence[DurableRecord], numbers: dict[DurableKey, int]) -> dict[int, int]:
-        """How many documents of each key there are, by the number the key gets."""
+        """Count the documents of each key, by the number of the key."""
         counts: dict[int, int] = {}
         for record in stored:
             target = self._keyspace.target(record.key)
@@ -365,7 +365,7 @@ class OutboxStream:
         return counts
 
     async def _told(self, call: Awaitable[T]) -> T:
-        """The call's result; what the server refuses is told as people read it."""
+        """Return the call's reply, and raise what the server refuses as a public error."""
         try:
             return await call
         except ServerError as error:
@@ -383,7 +383,7 @@ def _parse_entries(reply: Reply) -> list[OutboxEntry]:
     found = []
     for row in filter(as_list, as_list(reply)):
         id_, fields = as_list(row)
-        # An entry that is gone may still be named, without fields.
+        # A deleted entry may still be listed, without fields.
         if isinstance(id_, bytes) and isinstance(fields, list):
             found.append(OutboxEntry(id_, cast("list[bytes]", fields)))
     return found

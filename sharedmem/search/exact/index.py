@@ -44,14 +44,14 @@ class ExactIndex:
     there is more than one namespace; those not searched for longest give way.
 
     Args:
-        line: the way to the server.
+        client: of the server.
         keyspace: spells keys.
         family: what is indexed.
         clock: by which records end.
     """
 
-    def __init__(self, line: RedisClient, keyspace: KeySpace, family: RecordFamily, clock: Clock) -> None:
-        self._client = line
+    def __init__(self, client: RedisClient, keyspace: KeySpace, family: RecordFamily, clock: Clock) -> None:
+        self._client = client
         self._keyspace = keyspace
         self._family = family
         self._clock = clock

@@ -41,7 +41,7 @@ class MirrorReplicator:
     cleared or put back is compared as a whole.
 
     Args:
-        line: the way to the server.
+        client: of the server.
         keyspace: spells keys.
         family: what the records are.
         namespace: whose.
@@ -49,11 +49,11 @@ class MirrorReplicator:
     """
 
     def __init__(
-        self, line: RedisClient, keyspace: KeySpace, family: RecordFamily, namespace: str, clock: Clock
+        self, client: RedisClient, keyspace: KeySpace, family: RecordFamily, namespace: str, clock: Clock
     ) -> None:
         self.mirror = Mirror(family)
         self.version = 0
-        self._client = line
+        self._client = client
         self._keyspace = keyspace
         self._family = family
         self._namespace = namespace

@@ -108,7 +108,7 @@ class RediSearchIndex:
     """An `Index` on a server with a query engine.
 
     Args:
-        line: the way to the server.
+        client: of the server.
         keyspace: spells keys.
         family: what is indexed.
         settings: how long a search may take, and from when on an index is approximate.
@@ -116,9 +116,9 @@ class RediSearchIndex:
     """
 
     def __init__(
-        self, line: RedisClient, keyspace: KeySpace, family: RecordFamily, settings: Settings, *, on_cluster: bool
+        self, client: RedisClient, keyspace: KeySpace, family: RecordFamily, settings: Settings, *, on_cluster: bool
     ) -> None:
-        self._client = line
+        self._client = client
         self._keyspace = keyspace
         self._family = family
         self._timeout = ("TIMEOUT", settings.search_timeout_ms)
@@ -126,13 +126,13 @@ class RediSearchIndex:
         self._on_cluster = on_cluster
         self._layout = IndexLayout(keyspace, family)
         self._server = IndexServer(
-            line, self._layout, patience_s=_TIMEOUT_FACTOR * self._timeout_s, on_cluster=on_cluster
+            client, self._layout, patience_s=_TIMEOUT_FACTOR * self._timeout_s, on_cluster=on_cluster
         )
         self._placement = IndexRouter(
-            line, keyspace, family, settings, server=self._server, layout=self._layout, on_cluster=on_cluster
+            client, keyspace, family, settings, server=self._server, layout=self._layout, on_cluster=on_cluster
         )
         self._overview = IndexOverview(
-            line, keyspace, family, server=self._server, layout=self._layout, on_cluster=on_cluster
+            client, keyspace, family, server=self._server, layout=self._layout, on_cluster=on_cluster
         )
         self._worn = OverflowGuard()
         self._holders = DocumentFrequencyCache()

@@ -38,7 +38,7 @@ class IndexRouter:
     """Where the namespaces are searched, as far as is known, and how they move.
 
     Args:
-        line: the way to the server.
+        client: of the server.
         keyspace: spells keys.
         family: of the records.
         settings: from how many records on an index is approximate.
@@ -49,7 +49,7 @@ class IndexRouter:
 
     def __init__(
         self,
-        line: RedisClient,
+        client: RedisClient,
         keyspace: KeySpace,
         family: RecordFamily,
         settings: Settings,
@@ -58,7 +58,7 @@ class IndexRouter:
         layout: IndexLayout,
         on_cluster: bool,
     ) -> None:
-        self._client = line
+        self._client = client
         self._keyspace = keyspace
         self._family = family
         self._hnsw_above = settings.hnsw_above

@@ -31,14 +31,14 @@ class IndexServer:
     """The server's indexes.
 
     Args:
-        line: the way there.
+        client: of the server.
         layout: how indexes are made.
         patience_s: how long a caller waits for an index that is being built.
         on_cluster: whether there are several servers, whose settings are left alone.
     """
 
-    def __init__(self, line: RedisClient, layout: IndexLayout, *, patience_s: float, on_cluster: bool) -> None:
-        self._client = line
+    def __init__(self, client: RedisClient, layout: IndexLayout, *, patience_s: float, on_cluster: bool) -> None:
+        self._client = client
         self._layout = layout
         self._patience_s = patience_s
         self._on_cluster = on_cluster
@@ -179,7 +179,7 @@ class IndexOverview:
     """Looks at all indexes of a family.
 
     Args:
-        line: the way to the server.
+        client: of the server.
         keyspace: spells keys.
         family: of the records.
         server: its indexes.
@@ -189,7 +189,7 @@ class IndexOverview:
 
     def __init__(
         self,
-        line: RedisClient,
+        client: RedisClient,
         keyspace: KeySpace,
         family: RecordFamily,
         *,
@@ -197,7 +197,7 @@ class IndexOverview:
         layout: IndexLayout,
         on_cluster: bool,
     ) -> None:
-        self._client = line
+        self._client = client
         self._keyspace = keyspace
         self._family = family
         self._server = server

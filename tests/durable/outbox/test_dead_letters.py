@@ -23,22 +23,22 @@ async def test_what_the_tier_refuses_becomes_a_dead_letter_and_the_rest_goes_on(
     faulty.answer = reject_key(team, "huge")
     await team.write_many({"note": "1", "huge": "2", "other": "3"})
 
-    await team.drainer.drain(team.namespace)
+    await team.relay.drain(team.namespace)
 
-    (letter,) = await team.drainer.dead_letters(team.namespace)
+    (letter,) = await team.relay.dead_letters(team.namespace)
     assert (letter.key, letter.reason, letter.size) == (team.target("huge").key, "too large", 1)
     assert await team.kept("note") is not None
     assert await team.kept("other") is not None
     assert await team.is_empty()
     assert team.counters.read(REFUSED) == 1
-    assert (await team.drainer.lag(team.namespace)).dead == 1
+    assert (await team.relay.lag(team.namespace)).dead == 1
 
 
 async def test_a_key_of_which_a_document_was_refused_stays_in_redis(team: OutboxHarness, faulty: FaultyDurable) -> None:
     faulty.answer = reject_key(team, "huge")
     await team.write("huge", "1")
 
-    await team.drainer.drain(team.namespace)
+    await team.relay.drain(team.namespace)
 
     assert await team.state("huge") == "pending"
     assert await team.line.call("PTTL", team.target("huge").physical) == -1
@@ -48,56 +48,56 @@ async def test_dead_letters_are_replayed_once_each(team: OutboxHarness, faulty: 
     faulty.answer = reject_key(team, "huge")
     for number in range(3):
         await team.write("huge", str(number))
-        await team.drainer.drain(team.namespace)
+        await team.relay.drain(team.namespace)
     faulty.answer = lambda _: None
 
-    assert await team.drainer.replay(team.namespace) == 3
-    assert await team.drainer.replay(team.namespace) == 0
-    await team.drainer.drain(team.namespace)
+    assert await team.relay.replay(team.namespace) == 3
+    assert await team.relay.replay(team.namespace) == 0
+    await team.relay.drain(team.namespace)
 
     head = await team.kept("huge")
     assert head is not None
     assert head.body == "2"
     assert await team.state("huge") == "cached"
-    assert await team.drainer.dead_letters(team.namespace) == []
+    assert await team.relay.dead_letters(team.namespace) == []
 
 
 async def test_a_replay_of_what_is_refused_again_ends(team: OutboxHarness, faulty: FaultyDurable) -> None:
     faulty.answer = reject_key(team, "huge")
-    team.drainer.start()
+    team.relay.start()
     await team.write("huge", "1")
     await wait_until(team.is_empty, description="it was refused")
 
-    assert await team.drainer.replay(team.namespace) == 1
+    assert await team.relay.replay(team.namespace) == 1
     await wait_until(team.is_empty, description="it was refused again")
 
-    assert len(await team.drainer.dead_letters(team.namespace)) == 1
+    assert len(await team.relay.dead_letters(team.namespace)) == 1
 
 
 async def test_dead_letters_are_discarded_by_id_or_all(team: OutboxHarness, faulty: FaultyDurable) -> None:
     faulty.answer = reject_key(team, "huge")
     for number in range(3):
         await team.write("huge", str(number))
-        await team.drainer.drain(team.namespace)
-    first, *_ = await team.drainer.dead_letters(team.namespace)
+        await team.relay.drain(team.namespace)
+    first, *_ = await team.relay.dead_letters(team.namespace)
 
-    assert await team.drainer.discard(team.namespace, [first.id]) == 1
+    assert await team.relay.discard(team.namespace, [first.id]) == 1
     assert await team.state("huge") == "pending"
-    assert await team.drainer.discard(team.namespace) == 2
+    assert await team.relay.discard(team.namespace) == 2
     assert await team.state("huge") == "cached"
     with pytest.raises(InvalidError, match="give the id of a dead letter"):
-        await team.drainer.discard(team.namespace, ["*"])
+        await team.relay.discard(team.namespace, ["*"])
 
 
 async def test_what_nobody_understands_becomes_a_dead_letter(team: OutboxHarness) -> None:
     await team.leave_junk()
     await team.leave_junk(b"value k 1 1 1 0 0 1 json ada elsewhere:shared:x", b"1")
     await team.write("note", "1")
-    team.drainer.start()
+    team.relay.start()
 
     await wait_until(team.is_empty, description="the outbox is empty")
 
-    junk, forged = await team.drainer.dead_letters(team.namespace)
+    junk, forged = await team.relay.dead_letters(team.namespace)
     assert (junk.key, junk.name) == ("", "no document at all")
     assert "of namespace 'elsewhere'" in forged.reason
     assert await team.kept("note") is not None
@@ -110,8 +110,8 @@ async def test_a_document_on_which_the_tier_stumbles_holds_no_other_up(
     for number in range(20):
         await team.write(f"note-{number}", str(number))
 
-    await team.drainer.drain(team.namespace)
+    await team.relay.drain(team.namespace)
 
-    (letter,) = await team.drainer.dead_letters(team.namespace)
+    (letter,) = await team.relay.dead_letters(team.namespace)
     assert (letter.key, letter.reason) == (team.target("note-13").key, "ZeroDivisionError: oops")
     assert await team.kept("note-19") is not None

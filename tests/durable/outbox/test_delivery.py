@@ -38,7 +38,7 @@ _TESTS = Path(__file__).resolve().parents[2]
 
 
 async def test_a_worker_carries_what_changes_leave(team: OutboxHarness) -> None:
-    team.drainer.start()
+    team.relay.start()
 
     version = await team.write("note", '{"a": 1}')
     await wait_until(team.is_empty, description="the outbox is empty")
@@ -51,7 +51,7 @@ async def test_a_worker_carries_what_changes_leave(team: OutboxHarness) -> None:
 async def test_what_was_left_before_a_worker_began_is_carried_too(team: OutboxHarness) -> None:
     await team.write("note", "1")
 
-    team.drainer.start()
+    team.relay.start()
 
     await wait_until(team.is_empty, description="the outbox is empty")
     assert await team.kept("note") is not None
@@ -63,7 +63,7 @@ async def test_of_what_waits_only_the_newest_of_each_document_is_put(
     for number in range(20):
         await team.write("note", str(number))
 
-    await team.drainer.drain(team.namespace)
+    await team.relay.drain(team.namespace)
 
     (put,) = faulty.puts
     assert [record.body for record in put] == ["19"]
@@ -73,7 +73,7 @@ async def test_a_list_gets_there_with_all_its_items(team: OutboxHarness, durable
     for number in range(5):
         await team.append("list", str(number))
 
-    await team.drainer.drain(team.namespace)
+    await team.relay.drain(team.namespace)
 
     head, *items = living_documents(await durable.records(team.target("list").key), now_ms=0)
     assert head.size == 5
@@ -84,7 +84,7 @@ async def test_knowledge_that_is_kept_stays_in_redis_for_the_time_of_its_copy(te
     await team.write("note", "1")
     assert await team.line.call("PTTL", team.target("note").physical) == -1
 
-    await team.drainer.drain(team.namespace)
+    await team.relay.drain(team.namespace)
 
     left = await team.line.call("PTTL", team.target("note").physical)
     assert isinstance(left, int)
@@ -95,7 +95,7 @@ async def test_knowledge_that_is_kept_stays_in_redis_for_the_time_of_its_copy(te
 async def test_a_session_keeps_its_own_expiry_when_it_is_kept(team: OutboxHarness) -> None:
     await team.write("note", "1", mode="s", ttl_ms=90_000_000)
 
-    await team.drainer.drain(team.namespace)
+    await team.relay.drain(team.namespace)
 
     left = await team.line.call("PTTL", team.target("note").physical)
     assert isinstance(left, int)
@@ -108,10 +108,10 @@ async def test_a_change_that_was_made_meanwhile_keeps_its_key_from_becoming_a_me
 ) -> None:
     faulty.gate.clear()
     await team.write("note", "1")
-    team.drainer.start()
+    team.relay.start()
     await wait_until(lambda: bool(faulty.puts), description="the first change is on its way")
     await team.write("note", "2")
-    late = asyncio.create_task(team.drainer.drain(team.namespace))
+    late = asyncio.create_task(team.relay.drain(team.namespace))
     faulty.fault = lambda records: unavailable_error() if records[0].body == "2" else None
     faulty.gate.set()
 
@@ -130,7 +130,7 @@ async def test_a_key_is_a_mere_copy_only_when_nobody_holds_an_older_change_of_it
     first, second = await open_shore(), await open_shore()
     await first.append("list", "1")
     faulty.gate.clear()
-    slow = asyncio.create_task(first.drainer.drain(first.namespace))
+    slow = asyncio.create_task(first.relay.drain(first.namespace))
     await wait_until(lambda: bool(faulty.puts), description="the first hub has an item in hand")
     await second.append("list", "2")
     faulty.fault = lambda records: unavailable_error() if any(record.body == "1" for record in records) else None
@@ -154,12 +154,12 @@ async def test_a_deletion_is_a_tombstone_that_an_older_write_does_not_pass(
     team: OutboxHarness, durable: SqliteDurable
 ) -> None:
     await team.write("note", "1")
-    await team.drainer.drain(team.namespace)
+    await team.relay.drain(team.namespace)
     written = await team.kept("note")
     assert written is not None
 
     stamp = await team.delete("note")
-    await team.drainer.drain(team.namespace)
+    await team.relay.drain(team.namespace)
     late = await durable.put([written])
 
     head = await team.kept("note")
@@ -173,19 +173,19 @@ async def test_what_is_deleted_and_made_again_in_one_batch_has_nothing_of_before
     team: OutboxHarness, durable: SqliteDurable
 ) -> None:
     await team.append("list", "1")
-    await team.drainer.drain(team.namespace)
+    await team.relay.drain(team.namespace)
     await team.append("list", "2")
     await team.delete("list")
     await team.append("list", "3")
 
-    await team.drainer.drain(team.namespace)
+    await team.relay.drain(team.namespace)
 
     _, *items = living_documents(await durable.records(team.target("list").key), now_ms=0)
     assert [item.body for item in items] == ["3"]
 
 
 async def test_changes_of_a_busy_hub_arrive_in_batches(team: OutboxHarness, faulty: FaultyDurable) -> None:
-    team.drainer.start()
+    team.relay.start()
 
     await asyncio.gather(*(team.write(f"note-{number}", "1") for number in range(300)))
     await wait_until(team.is_empty, description="the outbox is empty")
@@ -199,7 +199,7 @@ async def test_two_hubs_share_the_work_and_nothing_is_lost(
 ) -> None:
     hubs = [await open_shore(), await open_shore()]
     for hub in hubs:
-        hub.drainer.start()
+        hub.relay.start()
 
     for round_ in range(20):
         await asyncio.gather(*(hub.append(f"list-{round_ % 3}", f"{round_}{n}") for n, hub in enumerate(hubs)))
@@ -220,12 +220,12 @@ async def test_a_hub_takes_over_from_one_that_has_died(
         open_outbox_harness(connect, faulty, "elsewhere", settings=settings, clock=clock) as heir,
     ):
         await dead.write("note", "1")
-        await dead.drainer.enrol(namespace)
+        await dead.relay.enrol(namespace)
         outbox = dead.keyspace.outbox(namespace)
         await dead.line.call("XGROUP", "CREATE", outbox, GROUP, "0")
         await dead.line.call("XREADGROUP", "GROUP", GROUP, "hubs", "COUNT", 10, "STREAMS", outbox, ">")
 
-        heir.drainer.start()
+        heir.relay.start()
         for _ in range(4):
             await asyncio.sleep(0.01)
             clock.advance(7)
@@ -244,19 +244,19 @@ async def test_a_namespace_that_stays_empty_is_not_looked_after_for_ever(
     clock = ManualClock()
     connect = connect_to_fake(fakeredis.FakeServer())
     async with open_outbox_harness(connect, faulty, namespace, settings=settings, clock=clock) as team:
-        team.drainer.start()
+        team.relay.start()
         await team.write("note", "1")
         await wait_until(team.is_empty, description="the outbox is empty")
-        assert await team.drainer.namespaces() == [namespace]
+        assert await team.relay.namespaces() == [namespace]
 
         for _ in range(100):
             clock.advance(7)
             await asyncio.sleep(0.001)
-        assert await team.drainer.namespaces() == []
+        assert await team.relay.namespaces() == []
 
         await team.write("note", "2")
         await wait_until(team.is_empty, description="the outbox is empty")
-        assert await team.drainer.namespaces() == [namespace]
+        assert await team.relay.namespaces() == [namespace]
 
 
 async def test_a_flush_in_between_loses_what_waited_and_nothing_else(
@@ -266,7 +266,7 @@ async def test_a_flush_in_between_loses_what_waited_and_nothing_else(
         pytest.skip("the server is shared")
     faulty.gate.clear()
     await team.write("before", "1")
-    team.drainer.start()
+    team.relay.start()
     await wait_until(lambda: bool(faulty.puts), description="a change is on its way")
 
     await team.line.call("FLUSHALL")
@@ -282,8 +282,8 @@ async def test_a_flush_in_between_loses_what_waited_and_nothing_else(
 async def test_an_outbox_that_is_none_holds_no_other_up(team: OutboxHarness) -> None:
     await team.line.call("SET", team.keyspace.outbox("broken"), "no stream", "PX", 60_000)
     await team.line.call("SADD", team.keyspace.outboxes, "broken")
-    team.drainer.start()
-    team.drainer.note("broken")
+    team.relay.start()
+    team.relay.note("broken")
 
     await team.write("note", "1")
 
@@ -300,7 +300,7 @@ async def test_many_busy_namespaces_take_turns(
             open_outbox_harness(connect, faulty, f"{namespace}-{number}", settings=settings) for number in range(10)
         ]
         hubs = [await stack.enter_async_context(way) for way in ways]
-        worker = hubs[0].drainer
+        worker = hubs[0].relay
         worker.start()
         for hub in hubs:
             await hub.write("note", "1")
@@ -320,8 +320,8 @@ async def test_what_nobody_can_see_any_more_is_purged_in_time(
         await team.delete("gone")
         await team.write("over", "1", mode="s", ttl_ms=60_000)
         await team.write("here", "1")
-        await team.drainer.drain(namespace)
-        team.drainer.start()
+        await team.relay.drain(namespace)
+        team.relay.start()
 
         async def settled(days: int) -> list[str]:
             for _ in range(days * 24):
@@ -335,19 +335,19 @@ async def test_what_nobody_can_see_any_more_is_purged_in_time(
 
 async def test_closing_carries_what_is_there(team: OutboxHarness) -> None:
     await team.write("note", "1")
-    team.drainer.note(team.namespace)
+    team.relay.note(team.namespace)
 
-    assert await team.drainer.close() == 0
+    assert await team.relay.close() == 0
     assert await team.kept("note") is not None
 
 
 async def test_closing_while_the_tier_is_away_tells_how_much_stays(team: OutboxHarness, faulty: FaultyDurable) -> None:
-    team.drainer.start()
+    team.relay.start()
     faulty.fault = lambda _: unavailable_error()
     for number in range(3):
         await team.write(f"note-{number}", "1")
 
-    assert await team.drainer.close(0.5) == 3
+    assert await team.relay.close(0.5) == 3
     assert await team.waiting() == 3
 
 
@@ -355,11 +355,11 @@ async def test_closing_while_the_tier_is_away_tells_how_much_stays(team: OutboxH
 
 
 async def test_the_lag_tells_how_much_waits_and_for_how_long(team: OutboxHarness) -> None:
-    quiet = await team.drainer.lag(team.namespace)
+    quiet = await team.relay.lag(team.namespace)
     await team.write("note", "1")
     await team.write("note", "2")
 
-    busy = await team.drainer.lag(team.namespace)
+    busy = await team.relay.lag(team.namespace)
 
     assert (quiet.waiting, quiet.oldest, quiet.delivered, quiet.dead) == (0, 0.0, 0, 0)
     assert (busy.waiting, busy.delivered) == (2, 0)
@@ -384,7 +384,7 @@ async def test_a_worker_that_is_killed_loses_nothing(
     async with open_outbox_harness(
         connect_to_server, durable, namespace, settings=chosen, pace=RelayLimits(idle_ms=1)
     ) as heir:
-        heir.drainer.start()
+        heir.relay.start()
         await wait_until(heir.is_empty, description="the heir has carried what was left")
         await heir.line.call("SREM", heir.keyspace.outboxes, namespace)
 

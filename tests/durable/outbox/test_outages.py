@@ -35,12 +35,12 @@ async def test_changes_wait_while_the_tier_is_away_and_follow_when_it_is_back(
 ) -> None:
     caplog.set_level(logging.WARNING, "sharedmem.durable")
     faulty.fault = lambda _: unavailable_error()
-    team.drainer.start()
+    team.relay.start()
     for number in range(3):
         await team.write("note", str(number))
     await wait_until(lambda: len(faulty.puts) >= 3, description="it was tried again")
     assert await team.state("note") == "pending"
-    assert "it is away" in team.drainer.failure_reason
+    assert "it is away" in team.relay.failure_reason
 
     faulty.fault = lambda _: None
     await wait_until(team.is_empty, description="the outbox is empty")
@@ -48,7 +48,7 @@ async def test_changes_wait_while_the_tier_is_away_and_follow_when_it_is_back(
     head = await team.kept("note")
     assert head is not None
     assert head.body == "2"
-    assert team.drainer.failure_reason == ""
+    assert team.relay.failure_reason == ""
     assert team.counters.read(OUTAGES) == 1
     told = [record.getMessage() for record in caplog.records]
     assert [told[0].partition(";")[0], told[1].partition(", after")[0]] == [
@@ -63,7 +63,7 @@ async def test_a_tier_that_asks_for_time_gets_it(faulty: FaultyDurable, namespac
     connect = connect_to_fake(fakeredis.FakeServer())
     faulty.fault = lambda _: LimitedError("too many requests", 9)
     async with open_outbox_harness(connect, faulty, namespace, settings=settings, clock=clock) as team:
-        team.drainer.start()
+        team.relay.start()
         await team.write("note", "1")
         await wait_until(lambda: bool(faulty.puts), description="it was tried")
         for _ in range(8):
@@ -80,7 +80,7 @@ async def test_a_reply_of_the_tier_that_was_lost_does_no_harm(team: OutboxHarnes
     faulty.after = lambda _: unavailable_error() if len(faulty.puts) == 1 else None
     await team.append("list", "1")
 
-    await team.drainer.drain(team.namespace)
+    await team.relay.drain(team.namespace)
 
     assert len(faulty.puts) == 2
     assert await team.is_empty()
@@ -91,7 +91,7 @@ async def test_draining_ends_when_its_time_is_over(team: OutboxHarness, faulty: 
     await team.write("note", "1")
 
     with pytest.raises(UnavailableError, match="it is away"):
-        await team.drainer.drain(team.namespace, timeout=0.2)
+        await team.relay.drain(team.namespace, timeout=0.2)
 
     assert await team.waiting() == 1
 
@@ -101,7 +101,7 @@ async def test_wrong_credentials_keep_changes_waiting(team: OutboxHarness, fault
     await team.write("note", "1")
 
     with pytest.raises(UnavailableError, match="give it the right key"):
-        await team.drainer.drain(team.namespace, timeout=0.2)
+        await team.relay.drain(team.namespace, timeout=0.2)
 
     assert await team.waiting() == 1
 
@@ -120,7 +120,7 @@ async def test_too_much_that_waits_refuses_changes_before_anything_is_written(
     assert await team.line.call("EXISTS", team.target("note-3").physical) == 0
     assert await team.waiting() == 3
     faulty.fault = lambda _: None
-    await team.drainer.drain(team.namespace)
+    await team.relay.drain(team.namespace)
     await team.write("note-3", "1")
 
 
@@ -152,7 +152,7 @@ async def test_a_change_through_fails_clearly_while_the_tier_is_away_and_is_kept
     open_shore: OpenOutboxHarness, faulty: FaultyDurable
 ) -> None:
     team = await open_shore(through="k")
-    team.drainer.start()
+    team.relay.start()
     faulty.fault = lambda _: unavailable_error()
 
     with pytest.raises(Exception, match="it is away") as failed:

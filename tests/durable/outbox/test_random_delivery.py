@@ -45,7 +45,7 @@ async def carry(team: OutboxHarness, dice: random.Random) -> None:
     chosen = [as_list(entry)[0] for entry in entries if dice.random() < 0.4]
     try:
         if dice.random() < 0.3:
-            await team.drainer.drain(team.namespace, timeout=0.2)
+            await team.relay.drain(team.namespace, timeout=0.2)
         elif chosen:
             await team.settle(team.namespace, [one for one in chosen if isinstance(one, bytes)])
     except SharedMemoryError:
@@ -102,8 +102,8 @@ async def test_both_sides_agree_when_all_is_carried(seed: int, tmp_path: Path, s
 
         faulty.fault = faulty.after = lambda _: None
         faulty.answer = lambda _: None
-        while await one.drainer.replay("team") or await one.waiting():
-            await one.drainer.drain("team")
+        while await one.relay.replay("team") or await one.waiting():
+            await one.relay.drain("team")
 
         for key in _LISTS + _VALUES:
             assert await kept(one, key) == await held(one, key), key
