@@ -4241,19 +4241,19 @@ class DurableAdmin(Face[AsyncDurableAdmin]):
     """The public side of `hub.durable`.
 
     Args:
-        staff: who does what is asked for.
+        staff: the parts that do the work.
     """
 
     def namespaces(self) -> list[str]:
-        """The namespaces that the tier has something of, in order. One request to it.
+        """Return the namespaces that have documents in the store, in order. One request to the store.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: the tier cannot be asked.
+            UnavailableError, LimitedError, AccessDeniedError: the store is unavailable.
         """
         return self._portal.run(self._async.namespaces())
 
     def records(self, key: str) -> list[DurableRecord]:
-        """All documents of a key as the tier has them, its head first, tombstones included. One request.
+        """Return all documents of a key in the store, its head first, tombstones included. One request.
 
         Args:
             key: absolute.
@@ -4266,7 +4266,7 @@ class DurableAdmin(Face[AsyncDurableAdmin]):
     def query(
         self, namespace: str, *, of_type: str, where: Mapping[str, Scalar] | None = None, limit: int = 100
     ) -> list[DurableRecord]:
-        """Documents of a namespace that are not deleted, newest first. One query.
+        """Return documents of a namespace that are not deleted, newest first. One query.
 
         Args:
             namespace: whose.
@@ -4281,7 +4281,7 @@ class DurableAdmin(Face[AsyncDurableAdmin]):
         return self._portal.run(self._async.query(namespace, of_type=of_type, where=where, limit=limit))
 
     def status(self) -> DurableStatus:
-        """How the tier is, and how far it is behind; an answer also when it is away.
+        """Return the state of the store and its lag; it returns also in an outage of the store.
 
         Two requests to the tier, and six round trips to Redis for each namespace with changes.
 
@@ -4291,7 +4291,7 @@ class DurableAdmin(Face[AsyncDurableAdmin]):
         return self._portal.run(self._async.status())
 
     def lag(self, namespace: str) -> DurableLag:
-        """How far the tier is behind in a namespace, and whether Redis is behind the tier. Six round trips.
+        """Return how far the store is behind in a namespace, and whether Redis is behind the store. Six round trips.
 
         Raises:
             UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
@@ -4299,7 +4299,7 @@ class DurableAdmin(Face[AsyncDurableAdmin]):
         return self._portal.run(self._async.lag(namespace))
 
     def lags(self) -> list[DurableLag]:
-        """The same for each namespace that was changed lately, by whatever hub.
+        """Return the lag of each namespace that any hub changed lately.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
@@ -4307,19 +4307,19 @@ class DurableAdmin(Face[AsyncDurableAdmin]):
         return self._portal.run(self._async.lags())
 
     def drain(self, namespace: str | None = None, *, timeout: float = 60.0) -> None:
-        """Return when all that has been changed by now is in the tier, whoever changed it.
+        """Return when the store has all changes that were made until now, by any hub.
 
         Args:
             namespace: whose changes; None for those of all that were changed lately.
             timeout: seconds.
 
         Raises:
-            UnavailableError: it could not be done in that time; the rest stays in Redis and is carried later.
+            UnavailableError: it took longer; the rest stays in Redis and is delivered later.
         """
         return self._portal.run(self._async.drain(namespace, timeout=timeout))
 
     def dead_letters(self, namespace: str, *, limit: int = 100) -> list[DeadLetter]:
-        """What the tier has refused for good, oldest first. One round trip.
+        """Return the dead letters: documents that the store refused for good, oldest first. One round trip.
 
         Args:
             namespace: whose.
@@ -4331,7 +4331,7 @@ class DurableAdmin(Face[AsyncDurableAdmin]):
         return self._portal.run(self._async.dead_letters(namespace, limit=limit))
 
     def replay(self, namespace: str) -> int:
-        """Try all dead letters of a namespace again, oldest first, each once; returns how many.
+        """Deliver all dead letters of a namespace once more, oldest first; returns how many.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
@@ -4339,20 +4339,20 @@ class DurableAdmin(Face[AsyncDurableAdmin]):
         return self._portal.run(self._async.replay(namespace))
 
     def discard(self, namespace: str, ids: Sequence[str] | None = None) -> int:
-        """Give dead letters up for good; returns how many were there. The tier keeps what it had before.
+        """Delete dead letters; returns how many there were. The store keeps what it had before.
 
         Args:
             namespace: whose.
             ids: which; None for all.
 
         Raises:
-            InvalidError: an id that is none.
+            InvalidError: an id is invalid.
             UnavailableError, AccessDeniedError: as `lag`.
         """
         return self._portal.run(self._async.discard(namespace, ids))
 
     def verify(self, namespace: str, progress: Callable[[int], None] | None = None) -> Verification:
-        """Compare what Redis holds of the keys that last with what the tier holds of them.
+        """Compare the durable keys in Redis with the store.
 
         What is in the tier alone is as it should be; what still waits for it is counted, and not compared. A request
         to the tier for some hundred documents, and a few round trips a key, many at once.
@@ -4362,12 +4362,12 @@ class DurableAdmin(Face[AsyncDurableAdmin]):
             progress: called with the number of keys looked at so far.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: either side cannot be had.
+            UnavailableError, LimitedError, AccessDeniedError: Redis or the store is unavailable.
         """
         return self._portal.run(self._async.verify(namespace, progress))
 
     def restore(self, namespace: str, progress: Callable[[int], None] | None = None) -> int:
-        """Load into Redis what the tier has of a namespace; returns how many keys are there then.
+        """Restore a namespace in Redis from the store; returns how many of its keys Redis has then.
 
         It need not be done: a key that is asked for comes back by itself. Keys that are in Redis stay as they are.
 
@@ -4376,62 +4376,62 @@ class DurableAdmin(Face[AsyncDurableAdmin]):
             progress: called with the number of keys looked at so far.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: either side cannot be had; what is back stays.
+            UnavailableError, LimitedError, AccessDeniedError: Redis or the store is unavailable; restored keys stay.
         """
         return self._portal.run(self._async.restore(namespace, progress))
 
 
 class Archives(Face[AsyncArchives]):
-    """Namespaces as files and back.
+    """Exports, imports and copies namespaces.
 
     Args:
-        parts: where they are.
-        version: of this sharedmem, which archives name.
+        endpoint: the server and its store.
+        version: of this sharedmem, for the headers of archives.
     """
 
     @property
     def url(self) -> str:
-        """What the place is called in archives."""
+        """The name of this endpoint in archives."""
         return self._async.url
 
     def namespaces(self) -> list[str]:
-        """The namespaces that can be exported or copied, in order. Pages of the server's scan.
+        """Return the namespaces that can be exported or copied, in order. One scan of the server.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: a side stayed away, or does not allow it.
+            UnavailableError, LimitedError, AccessDeniedError: an endpoint is unavailable, or forbids it.
         """
         return self._portal.run(self._async.namespaces())
 
     def export(
         self, namespace: str, file: Path | str, *, replace: bool = False, progress: Progress | None = None
     ) -> Exported:
-        """Write a namespace into an archive; the same call goes on after it was stopped.
+        """Write a namespace to an archive; after an interruption the same call continues it.
 
         Args:
             namespace: which.
-            file: where to; `.zst` at the end of its name compresses it.
-            replace: whether a file of that name gives way, once the new one is whole.
-            progress: told from time to time.
+            file: the archive; a name that ends in `.zst` compresses it.
+            replace: whether to replace an existing file, once the new one is complete.
+            progress: called from time to time.
 
         Raises:
-            NotFoundError: nothing was ever written to the namespace.
+            NotFoundError: the namespace was never written.
             ConflictError: the file exists, or another process is writing it.
-            UnavailableError: a side stayed away, or the file cannot be written.
-            UnsupportedError: the library that compresses is not installed.
+            UnavailableError: an endpoint is unavailable, or the file cannot be written.
+            UnsupportedError: the compression library is not installed.
         """
         return self._portal.run(self._async.export(namespace, file, replace=replace, progress=progress))
 
     def stream(self, namespace: str, *, compressed: bool = True) -> Iterator[bytes]:
-        """The bytes of an archive of a namespace, as they are made; a few MiB of memory. What is left out is not told.
+        """Stream an archive of a namespace, in a few MiB of memory. Left-out documents are not reported.
 
         Args:
             namespace: which.
             compressed: zstd, as a file that ends in `.zst`; else text.
 
         Raises:
-            NotFoundError: nothing was ever written to the namespace.
-            UnavailableError: a side stayed away; without its last line an archive is known to be cut.
-            UnsupportedError: the library that compresses is not installed.
+            NotFoundError: the namespace was never written.
+            UnavailableError: an endpoint is unavailable; an archive without its last line is rejected by an import.
+            UnsupportedError: the compression library is not installed.
         """
         return self._portal.iterate(self._async.stream(namespace, compressed=compressed))
 
@@ -4444,19 +4444,19 @@ class Archives(Face[AsyncArchives]):
         progress: Progress | None = None,
         limits: UnpackLimits | None = None,
     ) -> Imported:
-        """Put an archive back into its namespace; nothing older replaces anything newer.
+        """Import an archive into its namespace; older documents never replace newer ones.
 
         Args:
-            file: the archive. A damaged or cut one changes nothing.
-            namespace: refuse the archive of another one; None takes any.
-            replace: let structures, counters and other clients' strings in Redis, which have no version, give way.
-            progress: told from time to time.
-            limits: how much text a compressed archive may stand for; None for one that you trust.
+            file: the archive. A damaged or truncated one changes nothing.
+            namespace: reject the archive of another one; None accepts any.
+            replace: overwrite structures, counters and foreign strings in Redis, which have no version.
+            progress: called from time to time.
+            limits: the largest unpacked size; None for a trusted archive.
 
         Raises:
-            InvalidError: the file is no archive, cut, damaged, of another namespace, or larger unpacked than allowed.
-            UnsupportedError: a newer sharedmem has written it, or the library to unpack it is not installed.
-            NotFoundError, UnavailableError: it cannot be read, or a side cannot take it now.
+            InvalidError: the file is no archive, truncated, damaged, of another namespace, or too large unpacked.
+            UnsupportedError: a newer sharedmem wrote it, or the compression library is not installed.
+            NotFoundError, UnavailableError: it cannot be read, or an endpoint is unavailable.
         """
         return self._portal.run(
             self._async.import_(file, namespace=namespace, replace=replace, progress=progress, limits=limits)
@@ -4472,20 +4472,20 @@ class Archives(Face[AsyncArchives]):
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Backfilled:
-        """Take foreign records into shared memory, a JSON object a line; what is there already is left as it is.
+        """Import foreign records, one JSON object a line; existing keys stay unchanged.
 
         Args:
             file: JSON lines; `.zst` at the end of the name means compressed.
-            mapping: what becomes of a record.
-            namespace: whose plain keys are, those without a colon.
-            rejects: a file for the lines that cannot be used, each with its number and the reason.
-            dry_run: only say what would happen.
-            progress: told from time to time.
+            mapping: from records to keys and values.
+            namespace: of keys without a colon.
+            rejects: a file for rejected lines, each with its number and the reason.
+            dry_run: report what would happen, and write nothing.
+            progress: called from time to time.
 
         Raises:
-            InvalidError: the mapping is none, or a compressed file is damaged.
-            NotFoundError, UnavailableError: a file cannot be read or written, or a side stayed away.
-            UnsupportedError: the library to unpack it is not installed.
+            InvalidError: the mapping is invalid, or a compressed file is damaged.
+            NotFoundError, UnavailableError: a file cannot be read or written, or an endpoint is unavailable.
+            UnsupportedError: the compression library is not installed.
         """
         return self._portal.run(
             self._async.backfill(
