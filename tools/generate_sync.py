@@ -91,6 +91,7 @@ LEFT_OUT = {
     "Subscription": {"hear", "missed"},
     "Consumer": {"join"},
     "ClaimedTask": {"renew", "lose"},
+    "Graph": {"backend", "rules"},
 }
 ATTRIBUTES = {"Consumer": {"group": "Who shares the work.", "name": "Which consumer it is, unique in the group."}}
 

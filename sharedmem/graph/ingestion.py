@@ -67,7 +67,7 @@ class IngestResult:
 
 
 class Ingestion:
-    """Takes tales into the graphs of a namespace.
+    """Ingests episodes into the graphs of a namespace, one atomic step at a time.
 
     Args:
         context: what the hub shares with its stores.
@@ -91,7 +91,7 @@ class Ingestion:
         self._backend = backend
         self._vocabulary = vocabulary
         self._meanings = TextEmbeddings(context, namespace)
-        self._resolver = NameResolver(backend, self._meanings.of, clock=context.clock, judge=open_judge(context))
+        self._context = context
         self._turns = CommitRetries.of(context, namespace)
 
     async def take_in(
@@ -110,17 +110,20 @@ class Ingestion:
             NotFoundError, InvalidError: as `apply_stored_state`.
             UnavailableError: the server cannot be reached.
         """
-        return await self._turns.until_written(group, lambda: self._attempt(group, tales, permit))
+        # One judge for all attempts of a step: it decides a doubt that comes again as before.
+        judge = open_judge(self._context)
+        resolver = NameResolver(self._backend, self._meanings.of, clock=self._clock, judge=judge)
+        return await self._turns.until_written(group, lambda: self._attempt(group, tales, permit, resolver))
 
     async def _attempt(
-        self, group: str, tales: Sequence[EpisodeInput], permit: FactGuard | None
+        self, group: str, tales: Sequence[EpisodeInput], permit: FactGuard | None, resolver: NameResolver
     ) -> IngestResult | StaleGroup:
         ids = tuple(tale.episode.id for tale in tales)
         covered = tuple(id_ for tale in tales for id_ in tale.episode.covers)
         contradicted = tuple(id_ for tale in tales for id_ in tale.extraction.contradicted)
         seen, resolution = await asyncio.gather(
             self._backend.look(group, LookupRequest(episodes=(*ids, *covered), facts=contradicted)),
-            self._resolver.resolve(group, required_mentions(tales)),
+            resolver.resolve(group, required_mentions(tales)),
         )
         if permit is not None:
             await permit(seen)

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import Literal
 
-from sharedmem.graph.base import GraphBase
+from sharedmem.graph.access import GraphAccess, IngestRules
 from sharedmem.graph.bitemporal.changes import ProjectionInputs, claim_timelines, read_dependencies
 from sharedmem.graph.bitemporal.projection import dependent_timelines, project
 from sharedmem.graph.bitemporal.relations import Vocabulary
@@ -27,8 +27,8 @@ from sharedmem.graph.records import (
 )
 from sharedmem.graph.resolution.names import entity_id, normalize_name
 from sharedmem.graph.resolution.resolver import entity_text
+from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import GraphCheck, GraphProblem
-from sharedmem.runtime import measured
 
 ProblemKind = Literal["missing_fact", "superfluous_fact", "wrong_interval", "wrong_superseded", "wrong_fact"]
 
@@ -133,32 +133,33 @@ class _Region:
         return [(kind, id_, stored.get(id_), right.get(id_)) for kind, id_ in each if kind is not None]
 
 
-class Integrity:
+class GraphIntegrity:
     """Checks and repairs the groups of a namespace.
 
     Args:
-        backend: keeps them.
-        turns: among the tasks of one hub.
-        vocabulary: how relations behave.
-        meanings: vectors for what is repaired.
+        context: what the hub shares with its stores.
+        access: the rights.
+        backend: keeps the graphs.
+        rules: with the relation types.
     """
 
     def __init__(
-        self, backend: GraphBackend, turns: CommitRetries, vocabulary: Vocabulary, meanings: TextEmbeddings
+        self, context: KnowledgeContext, access: GraphAccess, backend: GraphBackend, rules: IngestRules
     ) -> None:
+        self._access = access
         self._backend = backend
-        self._turns = turns
-        self._vocabulary = vocabulary
-        self._meanings = meanings
-        self._rewrites = BatchedCommits(backend, meanings)
+        self._turns = CommitRetries.of(context, access.namespace)
+        self._vocabulary = rules.vocabulary
+        self._meanings = TextEmbeddings(context, access.namespace)
+        self._rewrites = BatchedCommits(backend, self._meanings)
 
-    async def check(self, group: str, *, repair: bool, progress: GraphProgress | None = None) -> GraphCheck:
-        """Compare everything that a group holds with its episodes, and repair it if told so.
+    async def check(self, group_id: str, *, repair: bool, progress: GraphProgress | None = None) -> GraphCheck:
+        """Compare everything that a group holds with its episodes, and repair it where `repair` is set.
 
         Raises:
-            ConflictError: the group is being deleted, or others change the same all the time.
-            UnavailableError: the server cannot be reached.
+            ConflictError, AccessDeniedError, UnavailableError: as `Graph.check`.
         """
+        group = await self._access.enter(group_id, "write" if repair else "read")
         problems, nameless = await self._index(group, repair=repair)
         reading = await self._read(group, progress)
         referred = reading.referred()
@@ -468,39 +469,3 @@ def _union(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
 
 def _sorted_timelines(lines: Sequence[str]) -> str:
     return " and ".join(map(repr, lines)) or "no line"
-
-
-class GraphChecks(GraphBase):
-    """Compares graphs with the episodes from which they follow."""
-
-    @measured("graph.check")
-    async def check(self, *, group_id: str, repair: bool = False, progress: GraphProgress | None = None) -> GraphCheck:
-        """Recompute every fact of a group from its claims, and report each difference.
-
-        Also reports claims in the wrong lines, entities without a record, and index entries that are missing or belong
-        to no record. Reads all episodes and facts of the group, 500 in a round trip, and holds its claims in memory.
-        Others may write meanwhile: only what is wrong at one moment is reported. While a merge moves claims, and after
-        one that was cut off, what is not moved yet counts as misplaced. A repair changes no episode's content; it
-        writes in steps of about 100 lines of facts, each atomic and guarded like any other step.
-
-        Use the same relations (`using`) as the processes that tell the group something: facts depend on them.
-
-        Args:
-            group_id: whose graph.
-            repair: whether to write what should be there, and remove what should not.
-            progress: called with (episodes read, episodes known so far).
-
-        Returns:
-            What was read, and every problem; `is_clean` when none is left.
-
-        Raises:
-            InvalidError: the group is invalid.
-            ConflictError: the group is being deleted, or others change the same entities without end.
-            AccessDeniedError: this actor may not read the namespace's graphs; to repair, may not write them.
-            UnavailableError: the server stayed away; call it again to go on.
-        """
-        group = await self._enter(group_id, "write" if repair else "read")
-        meanings = TextEmbeddings(self._context, self._namespace)
-        turns = CommitRetries.of(self._context, self._namespace)
-        integrity = Integrity(self._backend, turns, self._ways.vocabulary, meanings)
-        return await integrity.check(group, repair=repair, progress=progress)

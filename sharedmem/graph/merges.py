@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain, product
 
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError
-from sharedmem.graph.base import EntityLookup, Page, check_limit
+from sharedmem.graph.access import EntityLookup, GraphAccess, IngestRules, Page, check_limit
 from sharedmem.graph.bitemporal.changes import ProjectionInputs, claim_timelines, read_dependencies
 from sharedmem.graph.bitemporal.projection import dependent_timelines, fact_id, project
 from sharedmem.graph.bitemporal.relations import Vocabulary
@@ -28,8 +28,8 @@ from sharedmem.graph.records import (
 )
 from sharedmem.graph.resolution.names import check_encodable, check_entity_name, normalize_name
 from sharedmem.graph.resolution.resolver import ALIASES_AT_ONCE, entity_text, with_alias
+from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Entity, EntityMerge
-from sharedmem.runtime import measured
 
 LINES_AT_ONCE = 100
 """Lines that one step moves, besides those that depend on them."""
@@ -277,103 +277,56 @@ class _NamedEntity:
     """What it was merged into in the end; itself when it was not."""
 
 
-class EntityMerges(EntityLookup):
-    """Says of entities that they are one, and takes that back."""
+class EntityMerges:
+    """Merges entities, undoes merges, and gives entities further names.
 
-    @measured("graph.merge")
+    Args:
+        context: what the hub shares with its stores.
+        access: the rights.
+        backend: keeps the graphs.
+        rules: with the relation types.
+    """
+
+    def __init__(
+        self, context: KnowledgeContext, access: GraphAccess, backend: GraphBackend, rules: IngestRules
+    ) -> None:
+        self._access = access
+        self._backend = backend
+        self._clock = context.clock
+        self._lookup = EntityLookup(backend)
+        self._embeddings = TextEmbeddings(context, access.namespace)
+        self._turns = CommitRetries.of(context, access.namespace)
+        self._relocation = ClaimRelocation(backend, self._turns, rules.vocabulary, self._embeddings)
+
     async def merge(
-        self, source: str, into: str, *, group_id: str, reason: str = "", progress: GraphProgress | None = None
+        self, group_id: str, source: str, into: str, *, reason: str, progress: GraphProgress | None
     ) -> EntityMerge:
-        """Say that two entities are one: all that is and will be said of the first holds of the second.
-
-        Its names lead to the other one at once, in one atomic step; then its facts move there, in steps of 100 lines of
-        facts, each atomic. When that was cut off, the same call goes on with it; make it before you merge or unmerge
-        these entities otherwise. Nothing is lost: `unmerge` takes the two apart again. Five round trips, and about
-        four for each step.
-
-        Args:
-            source: name or id of the entity that is the other one.
-            into: name or id of the one that stays; what that was merged into itself counts.
-            group_id: whose graph.
-            reason: why, for the log.
-            progress: called with (lines done, lines known so far).
-
-        Returns:
-            The merge; the one of before when both were merged already.
-
-        Raises:
-            InvalidError: both are the same, or the second was merged into the first.
-            NotFoundError: the group knows nobody of that name or id.
-            ConflictError: the first was merged into a third one, or others merge the same entities meanwhile.
-            AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away.
-        """
-        group = await self._enter(group_id, "write")
-        self._check_everyone(source)
-        turns = CommitRetries.of(self._context, self._namespace)
-        merge = await turns.until_written(group, lambda: self._redirect(group, source, into, reason))
+        """Merge one entity into another; see `Graph.merge`."""
+        group = await self._access.enter(group_id, "write")
+        self._access.check_everyone(source)
+        merge = await self._turns.until_written(group, lambda: self._redirect(group, source, into, reason))
         logged = await self._logged(group)
         said = (merge.source_id, *_merged_into(merge.source_id, logged))
         new = await self._end(group, merge.source_id)
         move = ClaimMove(said, old=merge.source_id, new=new, between=_chain(merge.into_id, logged))
-        await self._relocation(turns).move(group, move, progress)
+        await self._relocation.move(group, move, progress)
         return merge
 
-    @measured("graph.unmerge")
-    async def unmerge(self, entity: str, *, group_id: str, progress: GraphProgress | None = None) -> EntityMerge:
-        """Take a merge back: the entity's names lead to itself again, and what was said with them is said of it.
-
-        What was said with the names of the other one stays there. As with `merge`, the same call goes on with what was
-        cut off. Five round trips, and about four for each step of 100 lines of facts.
-
-        Args:
-            entity: name or id of the one that was merged, by a call of `merge` or because of its name.
-            group_id: whose graph.
-            progress: called with (lines done, lines known so far).
-
-        Returns:
-            The merge, with `undone_at`; the one of before when it was taken back already.
-
-        Raises:
-            InvalidError: it was merged into nothing.
-            NotFoundError: the group knows nobody of that name or id.
-            ConflictError: others merge the same entities meanwhile.
-            AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away.
-        """
-        group = await self._enter(group_id, "write")
-        self._check_everyone(entity)
-        turns = CommitRetries.of(self._context, self._namespace)
-        merge = await turns.until_written(group, lambda: self._parted(group, entity))
+    async def unmerge(self, group_id: str, entity: str, *, progress: GraphProgress | None) -> EntityMerge:
+        """Undo the merge of an entity; see `Graph.unmerge`."""
+        group = await self._access.enter(group_id, "write")
+        self._access.check_everyone(entity)
+        merge = await self._turns.until_written(group, lambda: self._parted(group, entity))
         logged = await self._logged(group)
         said = (merge.source_id, *_merged_into(merge.source_id, logged))
         old = await self._end(group, merge.into_id)
         move = ClaimMove(said, old=old, new=merge.source_id, between=_chain(merge.into_id, logged))
-        await self._relocation(turns).move(group, move, progress)
+        await self._relocation.move(group, move, progress)
         return merge
 
-    @measured("graph.aliases")
-    async def aliases(self, entity: str, *, group_id: str, after: str = "", limit: int = 1000) -> Page[str]:
-        """A page of all names that lead to an entity, those of entities that were merged into it too.
-
-        Two round trips, and one for each of the entities whose names are on the page.
-
-        Args:
-            entity: its name or id.
-            group_id: whose graph.
-            after: the `cursor` of the page before.
-            limit: names at most, up to 10,000.
-
-        Returns:
-            Names as they are compared: in small letters, without punctuation around them.
-
-        Raises:
-            InvalidError: the limit is none.
-            NotFoundError: the group knows nobody of that name or id.
-            AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server stayed away.
-        """
-        group = await self._enter(group_id, "read")
+    async def aliases(self, group_id: str, entity: str, *, after: str, limit: int) -> Page[str]:
+        """A page of the names that lead to an entity; see `Graph.aliases`."""
+        group = await self._access.enter(group_id, "read")
         check_limit(limit, _MOST_ALIASES)
         meant = _find_named(entity, group, await self._seen(group, entity))
         entities = [meant.end, *_merged_into(meant.end, await self._logged(group))]
@@ -386,29 +339,14 @@ class EntityMerges(EntityLookup):
                 return Page(found, cursor=_cursor(entities, id_, last))
         return Page(found, cursor="")
 
-    @measured("graph.add_alias")
-    async def add_alias(self, entity: str, alias: str | Sequence[str], *, group_id: str) -> Entity:
-        """Another name that leads to an entity, or several. Five round trips, and two for each 300 names more.
-
-        Args:
-            entity: its name or id.
-            alias: the other name, as people write it; or any number of them.
-            group_id: whose graph.
-
-        Raises:
-            InvalidError: it can be no name.
-            NotFoundError: the group knows nobody of the entity's name or id.
-            ConflictError: the alias is the name of another entity; of several, those before it lead here now.
-            AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away.
-        """
-        group = await self._enter(group_id, "write")
+    async def add_alias(self, group_id: str, entity: str, alias: str | Sequence[str]) -> Entity:
+        """Add names that lead to an entity; see `Graph.add_alias`."""
+        group = await self._access.enter(group_id, "write")
         spelled = [check_entity_name("alias", each) for each in ([alias] if isinstance(alias, str) else alias)]
-        turns = CommitRetries.of(self._context, self._namespace)
         for first in range(0, max(1, len(spelled)), ALIASES_AT_ONCE):
             some = spelled[first : first + ALIASES_AT_ONCE]
-            row = await turns.until_written(group, partial(self._called, group, entity, some))
-        return (await self._entities(group, [row], self._when(None, None)))[0]
+            row = await self._turns.until_written(group, partial(self._called, group, entity, some))
+        return (await self._lookup.entities(group, [row], self._access.point_in_time(None, None)))[0]
 
     async def _redirect(self, group: str, source: str, into: str, reason: str) -> EntityMerge | StaleGroup:
         """Let one entity's names lead to another one."""
@@ -417,9 +355,9 @@ class EntityMerges(EntityLookup):
         if first.row.merged_into and first.row.id != second.row.id and first.end == second.end:
             return EntityMerge.model_validate_json(first.row.merge)
         _check_merge(first, second)
-        now = self._context.clock.now()
+        now = self._clock.now()
         merge = EntityMerge(
-            source_id=first.row.id, into_id=second.end, at=now, by=self._actor, reason=reason or "told so"
+            source_id=first.row.id, into_id=second.end, at=now, by=self._access.signature, reason=reason or "told so"
         )
         return await self._written(group, seen, first, merge)
 
@@ -432,7 +370,7 @@ class EntityMerges(EntityLookup):
         logged = EntityMerge.model_validate_json(meant.row.merge)
         if not meant.row.merged_into:
             return logged
-        undone = logged.model_copy(update={"undone_at": self._context.clock.now()})
+        undone = logged.model_copy(update={"undone_at": self._clock.now()})
         return await self._written(group, seen, meant, undone)
 
     async def _written(
@@ -465,7 +403,7 @@ class EntityMerges(EntityLookup):
                 row = with_alias(row, normal, alias)
         if not names:
             return row
-        halves = await TextEmbeddings(self._context, self._namespace).halves([entity_text(row)])
+        halves = await self._embeddings.halves([entity_text(row)])
         row = replace(row, vector=halves.get(entity_text(row)))
         guards = (f"@{row.id}", *(f"={name}" for name in names))
         changes = CommitRequest(guards=guards, entities=(row,), former=(meant.row,), names=tuple(names.items()))
@@ -494,10 +432,6 @@ class EntityMerges(EntityLookup):
         """The newest merge of each entity that was ever merged."""
         merges = map(EntityMerge.model_validate_json, await self._backend.merges(group))
         return {merge.source_id: merge for merge in merges}
-
-    def _relocation(self, turns: CommitRetries) -> ClaimRelocation:
-        meanings = TextEmbeddings(self._context, self._namespace)
-        return ClaimRelocation(self._backend, turns, self._ways.vocabulary, meanings)
 
 
 def _find_named(named: str, group: str, seen: LookupResult) -> _NamedEntity:

@@ -47,8 +47,14 @@ class GraphBackend(Protocol):
             UnavailableError: the server cannot be reached.
         """
 
-    async def search(self, group: str, searches: Sequence[RecordSearch]) -> list[RecordHits]:
+    async def search(self, group: str, searches: Sequence[RecordSearch], *, seen: int = 0) -> list[RecordHits]:
         """The hits of each search. One round trip for all.
+
+        Args:
+            group: whose graph.
+            searches: words and vectors, and among which records.
+            seen: the version of the group that the caller has just read, and which its commit verifies; then a search
+                without hits needs no second look at whether the server has lost the group.
 
         Raises:
             InvalidError: a vector has another dimension.

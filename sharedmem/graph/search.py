@@ -1,4 +1,4 @@
-"""Search episodes, entities and facts by words and vectors, and retrieve the context for a question."""
+"""Search episodes, entities and facts of a group by words or by vectors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from sharedmem.errors import InvalidError, UnavailableError, UnsupportedError
-from sharedmem.graph.base import EntityLookup, check_limit
+from sharedmem.graph.access import EntityLookup
+from sharedmem.graph.protocol import GraphBackend
 from sharedmem.graph.records import (
     KINDS,
-    OPEN,
     BitemporalPoint,
     EntityRow,
     EpisodeRow,
@@ -24,17 +24,14 @@ from sharedmem.graph.records import (
     to_stamp,
     version_at,
 )
-from sharedmem.graph.retrieval.ranking import Weights
-from sharedmem.graph.retrieval.retriever import GraphRetriever, RetrievalQuery
+from sharedmem.graph.retrieval.retriever import embed_question
+from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.search_types import check_query
-from sharedmem.models import ContextSet, Entity, Episode, Fact, GraphHit, GraphKind
-from sharedmem.providers.embedding import QueryEmbedding, embed_query
+from sharedmem.models import Entity, Episode, Fact, GraphHit, GraphKind
 from sharedmem.redis.vectors import Vector, check_vector
-from sharedmem.runtime import measured
 from sharedmem.text.analysis import query_terms
 
 MOST_HITS = 100
-DEEPEST = 6
 _MOST_CANDIDATES = 1_000
 _OVERFETCH = 4
 """How many times more hits are asked for, when too many of them hold at another time."""
@@ -42,154 +39,41 @@ _KIND_CODES: dict[str, tuple[KindCode, ...]] = {"episode": ("e",), "summary": ("
 _PAST_CODES: tuple[KindCode, ...] = ("p",)
 
 
-class GraphSearch(EntityLookup):
-    """Finds what graphs hold."""
+class GraphSearch:
+    """Finds records by words or by vectors.
 
-    @measured("graph.vector_search")
-    async def vector_search(
-        self,
-        query: str | Sequence[float],
-        *,
-        group_id: str,
-        limit: int = 10,
-        kinds: Sequence[GraphKind] = ("episode",),
-        as_of: datetime | None = None,
-        known_at: datetime | None = None,
+    Args:
+        context: what the hub shares with its stores.
+        namespace: whose graphs.
+        backend: keeps them.
+    """
+
+    def __init__(self, context: KnowledgeContext, namespace: str, backend: GraphBackend) -> None:
+        self._embedder = context.embedder_of(namespace)
+        self._counters = context.counters
+        self._backend = backend
+        self._lookup = EntityLookup(backend)
+
+    async def by_vector(
+        self, group: str, query: str | Sequence[float], search: RecordSearch, when: BitemporalPoint, limit: int
     ) -> list[GraphHit]:
-        """What is near in meaning, nearest first; a score is the cosine similarity.
+        """The hits nearest in meaning; see `GraphQueries.vector_search`."""
+        return await self._hits(group, replace(search, vector=await self._vector(query)), when, limit)
 
-        Two round trips; two more where entities are found, and where many hits hold at another time.
-
-        Args:
-            query: a text, or a vector as long as the embedder's.
-            group_id: whose graph.
-            limit: at most so many, 1 to 100.
-            kinds: of what: `episode`, `summary`, `entity`, `fact`; what was told directly is found as a fact.
-            as_of: facts that were true then, episodes until then; None for now.
-            known_at: what was known then; None for now.
-
-        Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
-            UnsupportedError: there is no embedder.
-            UnavailableError: the embedder or the server cannot be reached.
-            AccessDeniedError: this actor may not read the namespace's graphs.
-        """
-        group = await self._enter(group_id, "read")
-        search = _search_request(kinds, check_limit(limit, MOST_HITS), as_of, known_at)
-        search = replace(search, vector=await self._vector(query))
-        return await self._hits(group, search, self._when(as_of, known_at), limit)
-
-    @measured("graph.text_search")
-    async def text_search(
-        self,
-        query: str,
-        *,
-        group_id: str,
-        limit: int = 10,
-        kinds: Sequence[GraphKind] = ("episode",),
-        as_of: datetime | None = None,
-        known_at: datetime | None = None,
+    async def by_words(
+        self, group: str, query: str, search: RecordSearch, when: BitemporalPoint, limit: int
     ) -> list[GraphHit]:
-        """What holds any of the words of a text, best first; a score is that of BM25. Round trips as `vector_search`.
-
-        Args:
-            query: the words; inflected forms count as the same, and nothing in it has a meaning of its own.
-            group_id, limit, kinds, as_of, known_at: as `vector_search` takes them.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `vector_search`.
-        """
-        group = await self._enter(group_id, "read")
-        search = _search_request(kinds, check_limit(limit, MOST_HITS), as_of, known_at)
+        """The best hits by BM25; see `GraphQueries.text_search`."""
         terms = query_terms(check_query("query", query))
-        if not terms:
-            return []
-        return await self._hits(group, replace(search, terms=terms), self._when(as_of, known_at), limit)
-
-    @measured("graph.retrieve")
-    async def retrieve(  # noqa: PLR0913  # each narrows the question
-        self,
-        query: str,
-        *,
-        group_id: str,
-        k: int = 20,
-        as_of: datetime | None = None,
-        known_at: datetime | None = None,
-        depth: int = 2,
-        session: str | None = None,
-        include_past: bool = False,
-        explain: bool = False,
-        weights: Weights | None = None,
-    ) -> ContextSet:
-        """The context for a question: facts, episodes and summaries that help to answer it, best first.
-
-        Found by words, by meaning, and along the facts of the entities that the question names; without a language
-        model. At most three round trips. Without an embedder, or while it is down, words and graph decide, and
-        `degraded` says why.
-
-        Args:
-            query: the question, in everyday language.
-            group_id: whose graph.
-            k: items at most, 1 to 100.
-            as_of: facts that were true then, and episodes until then; None for now.
-            known_at: what was known then, whatever has been learned since; None for now.
-            depth: steps from the entities that the question names, 1 to 6.
-            session: episodes of this one only; facts are those of the group.
-            include_past: facts that have ended too, as far as they were not found to be wrong.
-            explain: whether each item tells what every signal added to its score.
-            weights: other ones than the usual.
-
-        Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
-            AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server cannot be reached, or could not finish in time.
-        """
-        group = await self._enter(group_id, "read")
-        began = self._context.clock.monotonic()
-        when, text = self._when(as_of, known_at), check_query("query", query)
-        if not isinstance(depth, int) or not 1 <= depth <= DEEPEST:
-            raise InvalidError("depth", depth, f"give 1 to {DEEPEST}")
-        meaning = await self._meaning(text)
-        sought = RetrievalQuery(
-            query=text,
-            group=group,
-            when=when,
-            until=OPEN if as_of is None else when.world,
-            vector=meaning.vector,
-            k=check_limit(k, MOST_HITS),
-            depth=depth,
-            session=session,
-            is_past=include_past or as_of is not None or known_at is not None,
-            include_past=include_past,
-            explain=explain,
-        )
-        retrieval = GraphRetriever(self._backend, self._ways.vocabulary, weights or Weights())
-        items, entities, round_trips = await retrieval.context(sought)
-        return ContextSet(
-            query=text,
-            group_id=group,
-            items=tuple(items),
-            entities=entities,
-            as_of=as_of,
-            known_at=known_at,
-            round_trips=round_trips,
-            milliseconds=round((self._context.clock.monotonic() - began) * 1000, 3),
-            degraded=meaning.missing,
-        )
-
-    async def _meaning(self, text: str) -> QueryEmbedding:
-        meaning = await embed_query(self._context.embedder_of(self._namespace), text)
-        if meaning.missing is not None:
-            self._counters.increment("graph_degraded", reason=meaning.reason)
-        return meaning
+        return await self._hits(group, replace(search, terms=terms), when, limit) if terms else []
 
     async def _vector(self, query: str | Sequence[float]) -> Vector | None:
-        embedder = self._context.embedder_of(self._namespace)
+        embedder = self._embedder
         if embedder is None:
             raise UnsupportedError("a search by meaning", "set an embedder, or install the extra `local`")
         if not isinstance(query, str):
             return check_vector("query", query, embedder.dimension)
-        meaning = await self._meaning(check_query("query", query))
+        meaning = await embed_question(embedder, check_query("query", query), self._counters)
         if meaning.vector is None and meaning.reason != "zero":
             raise UnavailableError("the embedder", meaning.missing or "it gave no vector")
         return meaning.vector
@@ -211,7 +95,7 @@ class GraphSearch(EntityLookup):
         self, group: str, hits: Sequence[ScoredRecord], seen: LookupResult, when: BitemporalPoint
     ) -> list[GraphHit]:
         rows = [seen.entities[hit.id] for hit in hits if hit.letter == "n"]
-        entities = {entity.id: entity for entity in await self._entities(group, rows, when)} if rows else {}
+        entities = {entity.id: entity for entity in await self._lookup.entities(group, rows, when)} if rows else {}
         items = [_item(hit, seen, entities, when, group) for hit in hits]
         return [
             GraphHit(kind=KINDS[hit.letter], item=item, score=hit.score)
@@ -220,9 +104,14 @@ class GraphSearch(EntityLookup):
         ]
 
 
-def _search_request(
+def search_request(
     kinds: Sequence[GraphKind], limit: int, as_of: datetime | None, known_at: datetime | None
 ) -> RecordSearch:
+    """The search of a call, without its words or vector.
+
+    Raises:
+        InvalidError: a kind or a moment is invalid.
+    """
     if isinstance(kinds, str) or not kinds or not all(kind in _KIND_CODES for kind in kinds):
         raise InvalidError("kinds", kinds, f"give a list of {', '.join(_KIND_CODES)}")
     letters = tuple(letter for kind in dict.fromkeys(kinds) for letter in _KIND_CODES[kind])

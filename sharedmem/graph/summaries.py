@@ -9,15 +9,19 @@ from typing import Any, NamedTuple
 
 from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
 from sharedmem.errors import AccessDeniedError, ConflictError, InvalidError, NotFoundError, SharedMemoryError
-from sharedmem.graph.base import EntityLookup
+from sharedmem.graph.access import GraphAccess, IngestRules
+from sharedmem.graph.backends import open_backend
 from sharedmem.graph.episode_input import LONGEST_CONTENT, complete_episode, content_text, make_input
 from sharedmem.graph.ingestion import Ingestion
+from sharedmem.graph.protocol import GraphBackend
 from sharedmem.graph.records import LookupRequest, to_episode, to_stamp
 from sharedmem.graph.resolution.names import check_group
+from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Episode
 from sharedmem.providers.protocol import ChatMessage
 from sharedmem.redis.keys import SHARED_SCOPE
-from sharedmem.runtime import get_logger, measured
+from sharedmem.redis.scope import Scope
+from sharedmem.runtime import get_logger
 from sharedmem.runtime.background import BackgroundTask
 
 MOST_LEVELS = 6
@@ -129,45 +133,42 @@ class SummaryWorker:
         self.work: BackgroundTask | None = None
 
 
-class ConversationSummaries(EntityLookup):
-    """Sums up what was told."""
+class ConversationSummaries:
+    """Summarises conversations: which summaries are due, and the model that writes them.
 
-    @property
-    def _ingestion(self) -> Ingestion:
-        return Ingestion(self._context, self._namespace, self._backend, self._ways.vocabulary, self._check_author)
+    Args:
+        context: what the hub shares with its stores.
+        scope: whose rights, and whose queue of tasks.
+        backend: keeps the graphs.
+        rules: with the relation types.
+    """
 
-    @measured("graph.summarize")
-    async def summarize(self, *, group_id: str, session: str | None = None) -> list[Episode]:
-        """Make the summaries that are due: of each N turns of a session, and of each N summaries of one level.
+    def __init__(self, context: KnowledgeContext, scope: Scope, backend: GraphBackend, rules: IngestRules) -> None:
+        self._context = context
+        self._scope = scope
+        self._backend = backend
+        self._rules = rules
+        self._clock = context.clock
+        self._access = GraphAccess(context, scope)
+        self._namespace = self._access.namespace
+        self._ingestion = Ingestion(context, self._namespace, backend, rules.vocabulary, self._access.check_author)
 
-        Nobody has to call this: it is done in the background when turns are added (setting `graph_summary_every`).
-        What was summed up is not touched; `retrieve` prefers summaries for what is long ago.
-
-        Args:
-            group_id: whose graph.
-            session: which conversation; None for the turns that belong to none.
-
-        Returns:
-            The new summaries, oldest first; none when none are due.
-
-        Raises:
-            InvalidError: the group is none, or summaries are switched off.
-            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be asked.
-            AccessDeniedError: this actor may not write the namespace's graphs.
-        """
-        group = await self._enter(group_id, "write")
+    async def summarize(self, group_id: str, session: str | None) -> list[Episode]:
+        """Make the summaries that are due; see `Graph.summarize`."""
+        group = await self._access.enter(group_id, "write")
         if not self._context.settings.graph_summary_every:
             raise InvalidError("graph_summary_every", 0, "summaries are switched off; set it to a number of turns")
-        return await self._summarized(group, session or "")
+        return await self.make_due(group, session or "")
 
-    async def _summarized(self, group: str, session: str) -> list[Episode]:
+    async def make_due(self, group: str, session: str) -> list[Episode]:
+        """As `summarize`, of a group that was entered already; an empty session for turns that belong to none."""
         made: list[Episode] = []
         # What is made on one level may be due on the next.
         while (due := await self._next_due(group, session)) is not None:
             text = (await self._context.model.write(summary_messages(due.covers))).strip()
             if not text:
                 raise InvalidError("summary", text, f"{self._context.model.name} has written nothing; ask it again")
-            summary = self._signed(complete_episode(build_summary(text, due), self._context.clock))
+            summary = self._access.sign(complete_episode(build_summary(text, due), self._clock))
             # The model takes its time: meanwhile another worker may have made it, or turns were told late.
             if await self._next_due(group, session) == due and await self._is_kept(group, summary):
                 made.append(summary)
@@ -208,7 +209,7 @@ class ConversationSummaries(EntityLookup):
             found += map(to_episode, (await self._backend.look(group, wanted)).episodes.values())
         return found
 
-    async def _note_turns(self, group: str, turns: Sequence[tuple[str, int]], added: int) -> None:
+    async def note_turns(self, group: str, turns: Sequence[tuple[str, int]], added: int) -> None:
         """Ask for summaries where turns have made them due; nothing that goes wrong with that is the teller's."""
         every = self._context.settings.graph_summary_every
         if not every or not turns:
@@ -227,9 +228,9 @@ class ConversationSummaries(EntityLookup):
         if summaries.work is None or summaries.work.done:
             own = self._acting_as(SHARED_SCOPE)
             with suppress(SharedMemoryError):  # the hub closes: the tasks stay for others
-                summaries.work = self._context.background.start(f"summarize {self._namespace}", own._work_off())  # noqa: SLF001  # its own
+                summaries.work = self._context.background.start(f"summarize {self._namespace}", own.work_off())
 
-    async def _work_off(self) -> None:
+    async def work_off(self) -> None:
         """Do the tasks that are there, and wait for those that others have or that are to be tried again."""
         try:
             while await self._is_worked_on(self._queue):
@@ -247,19 +248,20 @@ class ConversationSummaries(EntityLookup):
                 if hand is not None:
                     # A summary is its requester's, whoever happens to make it.
                     requester = self._acting_as(hand.task.put_by)
-                    made = await requester._summarized(**_parse_task(hand.payload))  # noqa: SLF001  # likewise
+                    made = await requester.make_due(**_parse_task(hand.payload))
                     hand.finish([episode.id for episode in made])
         except AccessDeniedError:
             raise
         except SharedMemoryError as error:
             _log.warning("a summary in %s could not be made: %s", self._namespace, error)
             self._context.counters.increment("graph_summary_failures", code=error.code)
-            await self._context.clock.sleep(_PAUSE_S)
+            await self._clock.sleep(_PAUSE_S)
         return True
 
     def _acting_as(self, actor: str) -> ConversationSummaries:
         """The same graphs, in the name of another actor of the namespace."""
-        raise NotImplementedError
+        scope = self._scope.acting_as(actor)
+        return ConversationSummaries(self._context, scope, open_backend(self._context, scope), self._rules)
 
     @property
     def _queue(self) -> TaskQueue:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from math import sqrt
 
 from sharedmem.errors import InvalidError
-from sharedmem.graph.base import EntityLookup, check_limit
+from sharedmem.graph.protocol import GraphBackend
 from sharedmem.graph.records import BitemporalPoint, Edge, EntityRow, FactRow, LookupRequest, LookupResult, to_fact
 from sharedmem.models import Reached, Step, Traversal
-from sharedmem.runtime import measured
 
 
 class ShortestPaths:
@@ -89,47 +87,21 @@ MOST_WALKED = 5_000
 MOST_STARTS = 100
 
 
-class GraphTraversal(EntityLookup):
-    """Walks along facts."""
+class GraphTraversal:
+    """Walks along facts.
 
-    @measured("graph.traverse")
-    async def traverse_from_entities(
-        self,
-        entities: Sequence[str],
-        *,
-        group_id: str,
-        depth: int = 2,
-        fan_out: int = 25,
-        limit: int = 200,
-        as_of: datetime | None = None,
-        known_at: datetime | None = None,
+    Args:
+        backend: keeps the graphs.
+    """
+
+    def __init__(self, backend: GraphBackend) -> None:
+        self._backend = backend
+
+    async def around(
+        self, group: str, starts: Sequence[str], when: BitemporalPoint, *, depth: int, fan_out: int, limit: int
     ) -> Traversal:
-        """What lies around some entities, nearest first, along facts that hold at a time. Three round trips.
-
-        Facts are walked along in both directions. Distances are those of the shortest ways, and one of these is told.
-
-        Args:
-            entities: names or ids, 1 to 100.
-            group_id: whose graph.
-            depth: steps at most, 1 to 6.
-            fan_out: how many facts of one entity are followed at most, 1 to 1,000: the newest.
-            limit: facts in all, 1 to 5,000.
-            as_of: along what was true then; None for now.
-            known_at: as it was known then; None for now.
-
-        Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
-            NotFoundError: the group knows nobody of one of the names.
-            AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server stayed away.
-        """
-        group = await self._enter(group_id, "read")
-        when = self._when(as_of, known_at)
-        _check_depth("depth", depth)
-        _check_fan_out(fan_out)
-        most = check_limit(limit, MOST_WALKED)
-        starts = list(dict.fromkeys(await self._find_entity_ids(group, _named(entities))))
-        walked = await self._backend.walk(group, starts, when=when, depth=depth, fan_out=fan_out, limit=most)
+        """What lies around some entities, nearest first; see `GraphQueries.traverse_from_entities`. Two round trips."""
+        walked = await self._backend.walk(group, starts, when=when, depth=depth, fan_out=fan_out, limit=limit)
         reach = ShortestPaths(starts, walked.edges)
         edges = [edge for _, edge in walked.edges if edge.other]
         seen = await self._backend.look(
@@ -138,43 +110,10 @@ class GraphTraversal(EntityLookup):
         )
         return _traversal(group, reach, edges, seen, truncated=walked.truncated)
 
-    @measured("graph.path")
-    async def path(
-        self,
-        a: str,
-        b: str,
-        *,
-        group_id: str,
-        max_depth: int = DEEPEST,
-        as_of: datetime | None = None,
-        known_at: datetime | None = None,
-    ) -> tuple[Step, ...]:
-        """A shortest way from one entity to another, along facts that hold at a time.
-
-        Walks from both ends, a step further each round trip: at most three of them, and two more. Of an entity with
-        more than 1,000 facts the newest are followed.
-
-        Args:
-            a, b: names or ids.
-            group_id: whose graph.
-            max_depth: steps at most, 1 to 6.
-            as_of: along what was true then; None for now.
-            known_at: as it was known then; None for now.
-
-        Returns:
-            The steps from `a` to `b`; none when there is no way, or both are the same.
-
-        Raises:
-            InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `traverse_from_entities`.
-        """
-        group = await self._enter(group_id, "read")
-        when = self._when(as_of, known_at)
-        _check_depth("max_depth", max_depth)
-        start, end = await self._find_entity_ids(group, [a, b])
-        way = await self._way(group, start, end, when, max_depth) if start != end else ()
-        return path_steps(way, await self._fact_rows(group, way), group)
-
-    async def _way(self, group: str, start: str, end: str, when: BitemporalPoint, max_depth: int) -> tuple[Edge, ...]:
+    async def shortest(
+        self, group: str, start: str, end: str, when: BitemporalPoint, max_depth: int
+    ) -> tuple[Edge, ...]:
+        """A shortest path between two entities; empty where there is none. At most three round trips."""
         # A way that is no longer than both walks together has an entity that both have reached.
         for far in range(1, max_depth + 1, 2):
             here, there = (far + 1) // 2, min(far + 1, max_depth) // 2
@@ -226,17 +165,32 @@ def _entity_names(edges: Sequence[Edge], seen: LookupResult) -> Mapping[str, str
     return names | {id_: row.name for id_, row in rows.items()}
 
 
-def _named(entities: Sequence[str]) -> Sequence[str]:
+def check_starts(entities: Sequence[str]) -> Sequence[str]:
+    """Return the entities from which a traversal begins.
+
+    Raises:
+        InvalidError: it is no list of 1 to 100.
+    """
     if isinstance(entities, str) or not 1 <= len(entities) <= MOST_STARTS:
         raise InvalidError("entities", entities, f"give a list of 1 to {MOST_STARTS} names or ids")
     return entities
 
 
-def _check_depth(field: str, depth: int) -> None:
+def check_depth(field: str, depth: int) -> None:
+    """Raise unless so many steps are allowed.
+
+    Raises:
+        InvalidError: it is no number from 1 to 6.
+    """
     if not isinstance(depth, int) or not 1 <= depth <= DEEPEST:
         raise InvalidError(field, depth, f"give 1 to {DEEPEST}")
 
 
-def _check_fan_out(fan_out: int) -> None:
+def check_fan_out(fan_out: int) -> None:
+    """Raise unless so many facts of one entity can be followed.
+
+    Raises:
+        InvalidError: it is no number from 1 to 1,000.
+    """
     if not isinstance(fan_out, int) or not 1 <= fan_out <= MOST_FAN_OUT:
         raise InvalidError("fan_out", fan_out, f"give 1 to {MOST_FAN_OUT}")

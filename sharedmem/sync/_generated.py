@@ -37,10 +37,10 @@ from sharedmem.decisions.plans import _DEFAULT_WINDOW_S
 from sharedmem.durable.admin import DurableAdmin as AsyncDurableAdmin
 from sharedmem.durable.protocol import Scalar
 from sharedmem.episodes.episodes import Episodes as AsyncEpisodes
-from sharedmem.graph.base import Page
+from sharedmem.graph.access import Page
 from sharedmem.graph.extraction.protocol import Extractor
 from sharedmem.graph.graph import Graph as AsyncGraph
-from sharedmem.graph.protocol import GraphProgress
+from sharedmem.graph.protocol import GraphBackend, GraphProgress
 from sharedmem.graph.retrieval.ranking import Weights
 from sharedmem.graph.traversal import DEEPEST
 from sharedmem.indexes import Indexes as AsyncIndexes
@@ -2090,21 +2090,6 @@ class Graph(Face[AsyncGraph]):
     namespaces. It is a `MemoryStore`, on any backend.
     """
 
-    def using(self, *, relations: Iterable[RelationType] = (), extractor: Extractor | None = None) -> Graph:
-        """The same graphs, with an application's own relations, or another way to find facts in episodes.
-
-        All processes that tell a group something should use the same relations: these decide what contradicts what.
-        No round trip.
-
-        Args:
-            relations: how relations behave; these come before the declared and the shipped ones.
-            extractor: who finds entities and facts; None leaves it as it is.
-
-        Raises:
-            InvalidError: the relations contradict each other.
-        """
-        return Graph(self._portal, self._async.using(relations=relations, extractor=extractor))
-
     def add_episode(
         self,
         content: str | Mapping[str, Any] | Episode,
@@ -2418,6 +2403,72 @@ class Graph(Face[AsyncGraph]):
         """
         return self._portal.run(self._async.add_alias(entity, alias, group_id=group_id))
 
+    def delete_by_group(self, group_id: str, *, progress: GraphProgress | None = None) -> int:
+        """Delete everything of a group. Its episodes, entities and facts are gone for good. Several round trips.
+
+        Args:
+            group_id: whose graph.
+            progress: called with (records deleted, records in all).
+
+        Returns:
+            How many records were deleted; 0 where there was nothing.
+
+        Raises:
+            InvalidError: the group is none.
+            AccessDeniedError: this actor may not write the namespace's graphs.
+            UnavailableError: the server stayed away; call it again to go on.
+        """
+        return self._portal.run(self._async.delete_by_group(group_id, progress=progress))
+
+    def check(self, *, group_id: str, repair: bool = False, progress: GraphProgress | None = None) -> GraphCheck:
+        """Recompute every fact of a group from its claims, and report each difference.
+
+        Also reports claims in the wrong lines, entities without a record, and index entries that are missing or belong
+        to no record. Reads all episodes and facts of the group, 500 in a round trip, and holds its claims in memory.
+        Others may write meanwhile: only what is wrong at one moment is reported. While a merge moves claims, and after
+        one that was cut off, what is not moved yet counts as misplaced. A repair changes no episode's content; it
+        writes in steps of about 100 lines of facts, each atomic and guarded like any other step.
+
+        Use the same relations (`using`) as the processes that tell the group something: facts depend on them.
+
+        Args:
+            group_id: whose graph.
+            repair: whether to write what should be there, and remove what should not.
+            progress: called with (episodes read, episodes known so far).
+
+        Returns:
+            What was read, and every problem; `is_clean` when none is left.
+
+        Raises:
+            InvalidError: the group is invalid.
+            ConflictError: the group is being deleted, or others change the same entities without end.
+            AccessDeniedError: this actor may not read the namespace's graphs; to repair, may not write them.
+            UnavailableError: the server stayed away; call it again to go on.
+        """
+        return self._portal.run(self._async.check(group_id=group_id, repair=repair, progress=progress))
+
+    def using(
+        self,
+        *,
+        relations: Iterable[RelationType] = (),
+        extractor: Extractor | None = None,
+        backend: GraphBackend | None = None,
+    ) -> Graph:
+        """The same graphs, with an application's own relations, or another way to find facts in episodes.
+
+        All processes that tell a group something should use the same relations: these decide what contradicts what.
+        No round trip.
+
+        Args:
+            relations: how relations behave; these come before the declared and the shipped ones.
+            extractor: finds entities and facts; None leaves it as it is.
+            backend: keeps the graphs, such as one that observes `backend`; None leaves it as it is.
+
+        Raises:
+            InvalidError: the relations contradict each other.
+        """
+        return Graph(self._portal, self._async.using(relations=relations, extractor=extractor, backend=backend))
+
     def get(self, id_: str, *, group_id: str) -> Episode | Entity | Fact:
         """A record by its id: a fact as it is known now, an entity with its attributes of now.
 
@@ -2590,23 +2641,6 @@ class Graph(Face[AsyncGraph]):
             AccessDeniedError, UnavailableError: as `get`.
         """
         return self._portal.run(self._async.groups())
-
-    def delete_by_group(self, group_id: str, *, progress: GraphProgress | None = None) -> int:
-        """Delete everything of a group. Its episodes, entities and facts are gone for good. Several round trips.
-
-        Args:
-            group_id: whose graph.
-            progress: called with (records deleted, records in all).
-
-        Returns:
-            How many records were deleted; 0 where there was nothing.
-
-        Raises:
-            InvalidError: the group is none.
-            AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away; call it again to go on.
-        """
-        return self._portal.run(self._async.delete_by_group(group_id, progress=progress))
 
     def relations(self) -> tuple[RelationType, ...]:
         """The vocabulary: every relation that is declared, with how it behaves. No round trip."""
@@ -2808,33 +2842,6 @@ class Graph(Face[AsyncGraph]):
             UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.drawing(group_id=group_id, entity=entity, depth=depth, limit=limit))
-
-    def check(self, *, group_id: str, repair: bool = False, progress: GraphProgress | None = None) -> GraphCheck:
-        """Recompute every fact of a group from its claims, and report each difference.
-
-        Also reports claims in the wrong lines, entities without a record, and index entries that are missing or belong
-        to no record. Reads all episodes and facts of the group, 500 in a round trip, and holds its claims in memory.
-        Others may write meanwhile: only what is wrong at one moment is reported. While a merge moves claims, and after
-        one that was cut off, what is not moved yet counts as misplaced. A repair changes no episode's content; it
-        writes in steps of about 100 lines of facts, each atomic and guarded like any other step.
-
-        Use the same relations (`using`) as the processes that tell the group something: facts depend on them.
-
-        Args:
-            group_id: whose graph.
-            repair: whether to write what should be there, and remove what should not.
-            progress: called with (episodes read, episodes known so far).
-
-        Returns:
-            What was read, and every problem; `is_clean` when none is left.
-
-        Raises:
-            InvalidError: the group is invalid.
-            ConflictError: the group is being deleted, or others change the same entities without end.
-            AccessDeniedError: this actor may not read the namespace's graphs; to repair, may not write them.
-            UnavailableError: the server stayed away; call it again to go on.
-        """
-        return self._portal.run(self._async.check(group_id=group_id, repair=repair, progress=progress))
 
 
 class Batcher(Face[AsyncBatcher]):

@@ -10,6 +10,7 @@ import asyncio
 import random
 import sys
 from contextlib import suppress
+from typing import Any
 
 from support.faulty_hubs import persistent_settings
 from support.graph_rows import day
@@ -75,8 +76,8 @@ async def _main(how: str, url: str, seed: str) -> None:
     async with Hub.open(settings=persistent_settings(url, **SETTINGS)) as hub:
         graph = hub.store(NAMESPACE, actor=f"agent-{seed}").graph
         if how == CARELESS:
-            backend = graph._backend
-            graph._backend = _UnguardedBackend(backend)  # type: ignore[assignment]  # it passes everything else on
+            unguarded: Any = _UnguardedBackend(graph.backend)
+            graph = graph.using(backend=unguarded)
         _print_line("ready")
         await asyncio.to_thread(sys.stdin.readline)
         await _state_facts(graph, random.Random(seed))

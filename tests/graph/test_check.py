@@ -50,22 +50,22 @@ async def in_redis(redis_graph: Graph) -> tuple[Graph, RedisBackend]:
     await graph.add_alias("Anna Berg", "Annie", group_id=GROUP)
     await graph.add_entity("Dora Dunn", group_id=GROUP, attributes={"tier": "gold"})
     await graph.merge("Dora Dunn", "Carl Cole", group_id=GROUP)
-    backend = graph._backend
+    backend = graph.backend
     assert isinstance(backend, RedisBackend)
     return graph, backend
 
 
 async def a_fact(graph: Graph) -> FactRow:
     """One that has been superseded, and is known to end."""
-    ids, _ = await graph._backend.listed(GROUP, "fact", limit=1000)
-    rows = (await graph._backend.look(GROUP, LookupRequest(facts=tuple(ids)))).facts
+    ids, _ = await graph.backend.listed(GROUP, "fact", limit=1000)
+    rows = (await graph.backend.look(GROUP, LookupRequest(facts=tuple(ids)))).facts
     return next(rows[id_] for id_ in sorted(rows) if len(rows[id_].versions) > 1 and rows[id_].target)
 
 
 async def written(graph: Graph, *facts: FactRow, former: tuple[FactRow, ...]) -> None:
     """Write facts that follow from nothing."""
-    seen = await graph._backend.look(GROUP, LookupRequest(entities=("none",)))
-    await graph._backend.commit(GROUP, CommitRequest(guards=(), facts=facts, former=former), seen=seen.version)
+    seen = await graph.backend.look(GROUP, LookupRequest(entities=("none",)))
+    await graph.backend.commit(GROUP, CommitRequest(guards=(), facts=facts, former=former), seen=seen.version)
 
 
 def ending_early(row: FactRow) -> FactRow:
@@ -164,7 +164,7 @@ async def test_what_others_write_meanwhile_is_not_reported(graph: Graph) -> None
 async def test_a_lost_index_is_reported_and_written_anew(in_redis: tuple[Graph, RedisBackend], part: str) -> None:
     graph, backend = in_redis
     right = await read_all_facts(graph)
-    await backend._client.call("DEL", backend._part(GROUP, part))
+    await backend.client.call("DEL", backend.keys.part(GROUP, part))
 
     found = await graph.check(group_id=GROUP)
     await graph.check(group_id=GROUP, repair=True)
@@ -189,7 +189,7 @@ async def test_an_index_entry_of_no_record_is_reported_and_removed(
     in_redis: tuple[Graph, RedisBackend], part: str, entry: str
 ) -> None:
     graph, backend = in_redis
-    await backend._client.call("ZADD", backend._part(GROUP, part), 0, entry.format("0" * 18))
+    await backend.client.call("ZADD", backend.keys.part(GROUP, part), 0, entry.format("0" * 18))
 
     found = await graph.check(group_id=GROUP)
     await graph.check(group_id=GROUP, repair=True)
@@ -203,7 +203,7 @@ async def test_an_entity_without_a_record_is_reported_and_has_one_again(
 ) -> None:
     graph, backend = in_redis
     anna = await graph.entity("Anna Berg", group_id=GROUP)
-    await backend._client.call("DEL", backend._record(f"{GROUP}/n/{anna.id}"))
+    await backend.client.call("DEL", backend.keys.record(f"{GROUP}/n/{anna.id}"))
 
     found = await graph.check(group_id=GROUP)
     await graph.check(group_id=GROUP, repair=True)

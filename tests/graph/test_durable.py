@@ -244,13 +244,13 @@ async def test_ingestion_while_a_graph_comes_back_loses_nothing(hub: Hub, graph:
 
 async def test_a_step_that_has_looked_before_a_loss_looks_again(hub: Hub, graph: Graph) -> None:
     await graph.add_relationship("Bob", "lives_in", "Paris", group_id=GROUP)
-    seen = await graph._backend.look(GROUP, LookupRequest(names=("bob",)))
+    seen = await graph.backend.look(GROUP, LookupRequest(names=("bob",)))
     await drain_and_flush(hub)
 
     changes = CommitRequest(guards=("=bob",), names=(("robert", "bob-0000000000"),))
 
-    assert isinstance(await graph._backend.commit(GROUP, changes, seen=seen.version), StaleGroup)
-    assert (await graph._backend.look(GROUP, LookupRequest(names=("robert",)))).names == {}
+    assert isinstance(await graph.backend.commit(GROUP, changes, seen=seen.version), StaleGroup)
+    assert (await graph.backend.look(GROUP, LookupRequest(names=("robert",)))).names == {}
 
 
 async def test_in_mode_through_a_tier_that_is_away_is_told_and_nothing_is_lost(

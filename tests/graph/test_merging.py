@@ -372,7 +372,7 @@ async def test_a_move_that_breaks_off_at_any_commit_goes_on_when_called_again(
 
 async def persistently(graph: Graph, monkeypatch: pytest.MonkeyPatch, call: Callable[[], Awaitable[object]]) -> None:
     """Make a call again and again, while each time the connection breaks after one commit more than before."""
-    backend, commit = type(graph._backend), type(graph._backend).commit
+    backend, commit = type(graph.backend), type(graph.backend).commit
     left = [0]
 
     async def breaking(*arguments: Any, **named: Any) -> Any:

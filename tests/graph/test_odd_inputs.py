@@ -86,10 +86,10 @@ async def grown(graph: Graph, count: int) -> None:
     for first in range(0, count, 1_900):
         claims = [_edge(number) for number in range(first, min(first + 1_900, count))]
         lines = {f"{HUB}>likes>{claim.target}": [claim] for claim in claims}
-        facts = project(lines, former={}, vocabulary=graph._ways.vocabulary, canonical=str)
-        seen = await graph._backend.look(GROUP, LookupRequest())
+        facts = project(lines, former={}, vocabulary=graph.rules.vocabulary, canonical=str)
+        seen = await graph.backend.look(GROUP, LookupRequest())
         changes = CommitRequest(guards=(), facts=tuple(facts))
-        assert isinstance(await graph._backend.commit(GROUP, changes, seen=seen.version), CommitReceipt)
+        assert isinstance(await graph.backend.commit(GROUP, changes, seen=seen.version), CommitReceipt)
 
 
 def _edge(number: int) -> Claim:

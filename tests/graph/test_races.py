@@ -71,7 +71,7 @@ async def is_whole(graph: Graph) -> list[str]:
     assert (await graph.check(group_id=GROUP)).problems == ()
     told = await graph.episodes(group_id=GROUP, limit=1000)
     lines = {story.id: str(story.content).count("\n") + 1 for story in random_episodes()}
-    seen = await graph._backend.look(GROUP, LookupRequest(episodes=tuple(one.id for one in told)))
+    seen = await graph.backend.look(GROUP, LookupRequest(episodes=tuple(one.id for one in told)))
     assert {row.id: len(row.claims) for row in seen.episodes.values()} == {one.id: lines[one.id] for one in told}
     return [one.id for one in told]
 
@@ -111,7 +111,7 @@ async def test_eight_processes_that_tell_undo_merge_and_part_leave_what_follows_
 
 async def gone_on_with(graph: Graph) -> None:
     """Call every merge and parting again: those that others came between tell their callers to do that."""
-    for told in await graph._backend.merges(GROUP):
+    for told in await graph.backend.merges(GROUP):
         merge = EntityMerge.model_validate_json(told)
         if merge.undone_at is None:
             await graph.merge(merge.source_id, merge.into_id, group_id=GROUP)

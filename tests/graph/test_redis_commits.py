@@ -212,14 +212,14 @@ async def test_who_adds_to_a_session_hears_how_many_turns_it_has(backend: RedisB
 
 
 async def test_the_stream_tells_of_what_was_written(any_hub: Hub, backend: RedisBackend) -> None:
-    store = any_hub.store(backend._namespace)
+    store = any_hub.store(backend.keys.namespace)
     told = (("graph.fact", "f1"), ("graph.entity", "ann"), ("graph.episode", "e1"))
 
     written = await write(backend, entity_row("Ann"), fact_row("f1", "Ann", "knows", "Bob"), told=told)
-    feed = store.watch(f"{backend._namespace}:*", since=0)
+    feed = store.watch(f"{backend.keys.namespace}:*", since=0)
     changes = [await anext(feed) for _ in told]
 
-    head = f"{backend._namespace}:$graph:acme:support%2F7%25"
+    head = f"{backend.keys.namespace}:$graph:acme:support%2F7%25"
     assert [change.operation for change in changes] == ["graph.fact", "graph.entity", "graph.episode"]
     assert [change.key for change in changes] == [f"{head}/f/f1", f"{head}/n/ann", f"{head}/e/e1"]
     assert {change.actor for change in changes} == {"tester"}

@@ -28,7 +28,7 @@ async def test_a_deleted_group_leaves_nothing_and_can_begin_anew(any_hub: Hub, b
     assert deleted == 302
     assert progress[-1] == (302, 302)
     assert await backend.groups() == ["other"]
-    left = [key for key in await keys_left(any_hub, backend._namespace) if b"acme" in key]
+    left = [key for key in await keys_left(any_hub, backend.keys.namespace) if b"acme" in key]
     assert left == []
     assert await backend.delete(GROUP) == 0
     (found,) = await backend.search(GROUP, [RecordSearch(letters=("n", "f"), terms=("ann",))])
@@ -41,12 +41,12 @@ async def test_a_deleted_group_leaves_nothing_and_can_begin_anew(any_hub: Hub, b
 async def test_an_ingestion_that_has_looked_before_a_deletion_begins_anew(backend: RedisBackend) -> None:
     await write(backend, entity_row("Ann"))
     before = await backend.look(GROUP, LookupRequest())
-    token, _ = await backend._close(GROUP) or ("", 0)
+    token, _ = await backend.deletion.close(GROUP) or ("", 0)
     during = await backend.look(GROUP, LookupRequest())
 
     with pytest.raises(ConflictError, match="being deleted"):
         await backend.commit(GROUP, changes_of(entity_row("Bob")), seen=during.version)
-    joined = await backend._close(GROUP)
+    joined = await backend.deletion.close(GROUP)
     await backend.delete(GROUP)
     late = [
         await backend.commit(GROUP, changes_of(entity_row("Bob")), seen=seen)
@@ -56,7 +56,7 @@ async def test_an_ingestion_that_has_looked_before_a_deletion_begins_anew(backen
     assert joined == (token, 1)
     assert late == [StaleGroup(), StaleGroup()]
     assert await backend.groups() == []
-    assert await backend._forget_page(GROUP, token) == ("over", 0)
+    assert await backend.deletion.delete_page(GROUP, token) == ("over", 0)
 
 
 async def test_whoever_writes_next_finishes_a_deletion_that_was_left_undone(
@@ -64,7 +64,7 @@ async def test_whoever_writes_next_finishes_a_deletion_that_was_left_undone(
 ) -> None:
     await write(backend, entity_row("Ann"), entity_row("Bob"))
     monkeypatch.setattr("sharedmem.graph.backends.redis.writer._LEASE_MS", 0)
-    await backend._close(GROUP)
+    await backend.deletion.close(GROUP)
     monkeypatch.undo()
 
     seen = await backend.look(GROUP, LookupRequest())
@@ -88,9 +88,9 @@ async def test_a_cleared_namespace_keeps_nothing_of_its_graphs(any_hub: Hub, bac
     await write(backend, entity_row("Ann"), fact_row("f1", "Ann", "knows", "Bob"), guards=("=ann",))
     seen = await backend.look(GROUP, LookupRequest())
 
-    await any_hub.store(backend._namespace).clear()
+    await any_hub.store(backend.keys.namespace).clear()
 
-    kept = [key for key in await keys_left(any_hub, backend._namespace) if b"graph" in key]
+    kept = [key for key in await keys_left(any_hub, backend.keys.namespace) if b"graph" in key]
     assert kept == []
     assert await backend.commit(GROUP, changes_of(entity_row("Bob")), seen=seen.version) == StaleGroup()
     assert await backend.groups() == []

@@ -388,7 +388,7 @@ def test_what_a_judge_says_is_a_merge() -> None:
 async def test_a_model_is_asked_once_and_only_where_names_leave_a_doubt(fake_graph: Graph) -> None:
     known = await fake_graph.add_entity("John Smith", group_id=GROUP, type="person")
     model = Told({"name": 1, "entity": 1})
-    resolver = NameResolver(fake_graph._backend, meaningless, judge=ModelJudge(model))
+    resolver = NameResolver(fake_graph.backend, meaningless, judge=ModelJudge(model))
 
     clear = await resolver.resolve(GROUP, [Mention("Jon Smith"), Mention("JOHN SMITH"), Mention("Order 17")])
     asked_before = len(model.asked)
@@ -489,8 +489,6 @@ async def test_names_that_share_a_word_are_one_when_they_mean_the_same(
         turned = {text: angle * ("Systems" in text) for text in texts}
         return {text: np.array([np.cos(by), np.sin(by)], np.float32) for text, by in turned.items()}
 
-    resolution = await NameResolver(fake_graph._backend, meanings).resolve(
-        GROUP, [Mention("Northern Light", "company")]
-    )
+    resolution = await NameResolver(fake_graph.backend, meanings).resolve(GROUP, [Mention("Northern Light", "company")])
 
     assert [merge.reason.startswith("meaning of") for merge in resolution.merged] == [True] * is_one

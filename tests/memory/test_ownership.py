@@ -283,16 +283,16 @@ async def test_a_fact_that_others_say_too_is_not_closed_also_when_they_say_it_me
 ) -> None:
     graph = owned.store(team, actor="eve").graph
     fact = await graph.add_relationship("Ada", "lives_in", "Lyon", group_id=GROUP, valid_from=day(1))
-    commit = graph._backend.commit
+    commit = graph.backend.commit
     async with open_hub(memory_rights="owner") as hub:
         bob = hub.store(team, actor="bob").graph
 
         async def told_first(*args: Any, **more: Any) -> Any:
-            graph._backend.commit = commit  # type: ignore[method-assign]  # once
+            graph.backend.commit = commit  # type: ignore[method-assign]  # once
             await bob.add_relationship("Ada", "lives_in", "Lyon", group_id=GROUP, valid_from=day(1))
             return await commit(*args, **more)
 
-        graph._backend.commit = told_first  # type: ignore[method-assign]  # what happens between a look and a write
+        graph.backend.commit = told_first  # type: ignore[method-assign]  # what happens between a look and a write
         with pytest.raises(AccessDeniedError):
             await graph.invalidate(fact.id, group_id=GROUP)
         (known,) = await bob.facts("Ada", group_id=GROUP)

@@ -43,8 +43,8 @@ class HeldBackend:
 
 def hold_backend(graph: Graph, at: int) -> tuple[Graph, HeldBackend]:
     """The same graph on a backend that waits before its call number `at`."""
-    backend: Any = HeldBackend(graph._backend, at)
-    return Graph(graph._context, graph._scope, backend, graph._ways), backend
+    backend: Any = HeldBackend(graph.backend, at)
+    return graph.using(backend=backend), backend
 
 
 async def run_interleaved(

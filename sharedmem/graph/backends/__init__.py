@@ -1,1 +1,24 @@
-"""Storage backends of the graph."""
+"""Storage backends of the graph: Redis itself, or the FalkorDB module."""
+
+from __future__ import annotations
+
+from sharedmem.graph.protocol import GraphBackend
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.redis.scope import Scope
+
+
+def open_backend(context: KnowledgeContext, scope: Scope) -> GraphBackend:
+    """The backend of a namespace's graphs, whose changes an actor signs. No round trip.
+
+    Raises:
+        UnsupportedError: the settings name a backend for which something is not installed.
+    """
+    namespace = scope.identity.namespace
+    if context.settings.graph_backend == "falkordb":
+        from sharedmem.graph.backends.falkordb import FalkorBackend  # noqa: PLC0415  # an extra
+
+        # FalkorDB keeps no change stream, so that nothing there is signed.
+        return context.shared(FalkorBackend, namespace, lambda: FalkorBackend(context, namespace))
+    from sharedmem.graph.backends.redis import RedisBackend  # noqa: PLC0415  # only where it is used
+
+    return RedisBackend(context, namespace, scope.signature)

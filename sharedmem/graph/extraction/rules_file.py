@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, InvalidError
-from sharedmem.graph.base import IngestRules
+from sharedmem.graph.access import IngestRules
 from sharedmem.graph.bitemporal.relations import Vocabulary
 from sharedmem.graph.extraction.entity_spans import GazetteerEntry, NamePattern, parse_name_pattern
 from sharedmem.graph.extraction.model_extractor import ModelExtractor

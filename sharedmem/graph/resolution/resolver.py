@@ -197,7 +197,7 @@ class NameResolver:
         seen = await self._backend.look(group, _names_to_look_up(mentions))
         unknown = [mention for mention in mentions if not _is_known(mention, seen)]
         # In an empty group there is nobody to be found.
-        hits = await self._search(group, unknown) if seen.version else {}
+        hits = await self._search(group, unknown, seen.version) if seen.version else {}
         rows = await self._rows(group, hits, _rows_to_load(mentions, seen))
         near = {normal: _similar_entities(normal, found, rows.entities) for normal, found in hits.items()}
         found = ResolutionInputs(_merge_lookups(seen, rows), await self._compared(unknown, near))
@@ -205,7 +205,7 @@ class NameResolver:
         recorded = to_stamp("now", self._clock.now())
         return plan_resolution(mentions, found._replace(decided=decided), recorded=recorded, by=self._by)
 
-    async def _search(self, group: str, unknown: Sequence[Mention]) -> dict[str, RecordHits]:
+    async def _search(self, group: str, unknown: Sequence[Mention], seen: int) -> dict[str, RecordHits]:
         """What is near to each name that nobody knows, by normalised name."""
         if not unknown:
             return {}
@@ -213,7 +213,7 @@ class NameResolver:
         searches = [
             RecordSearch(("n",), _sample_evenly(trigrams(normal)), candidates=_CANDIDATES) for normal in normals
         ]
-        return dict(zip(normals, await self._backend.search(group, searches), strict=True))
+        return dict(zip(normals, await self._backend.search(group, searches, seen=seen), strict=True))
 
     async def _compared(
         self, unknown: Sequence[Mention], near: Mapping[str, Sequence[EntityRow]]

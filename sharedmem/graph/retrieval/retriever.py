@@ -39,7 +39,10 @@ from sharedmem.graph.retrieval.ranking import (
 from sharedmem.graph.traversal import ShortestPaths, nearness_by_id, path_steps
 from sharedmem.models import ContextItem, Step
 from sharedmem.providers.chunks import count_tokens
+from sharedmem.providers.embedding import QueryEmbedding, embed_query
+from sharedmem.providers.protocol import Embedder
 from sharedmem.redis.vectors import Vector
+from sharedmem.runtime import Counters
 from sharedmem.search.scoring import reciprocal_rank_scores, sum_scores
 from sharedmem.text.analysis import STOP_WORDS, query_terms
 
@@ -247,6 +250,14 @@ class RetrievalResult(NamedTuple):
     entities: dict[str, str]
     """Ids of those that the question names, by name."""
     round_trips: int
+
+
+async def embed_question(embedder: Embedder | None, text: str, counters: Counters) -> QueryEmbedding:
+    """The vector of a question, or why there is none, which counts as `graph_degraded`."""
+    meaning = await embed_query(embedder, text)
+    if meaning.missing is not None:
+        counters.increment("graph_degraded", reason=meaning.reason)
+    return meaning
 
 
 class _FirstResults(NamedTuple):

@@ -176,7 +176,13 @@ class FalkorBackend:
         written = await self._asker.write(key, queries.COMMIT, {**parameters, "seen": seen})
         return _commit_receipt(*written[0]) if written else await self._verdict(group, token, parameters["turns"])
 
-    async def search(self, group: str, searches: Sequence[RecordSearch]) -> list[RecordHits]:
+    async def search(
+        self,
+        group: str,
+        searches: Sequence[RecordSearch],
+        *,
+        seen: int = 0,  # noqa: ARG002  # the protocol's; no durable tier stands behind this backend
+    ) -> list[RecordHits]:
         """See `GraphBackend.search`. One round trip for all; none where nothing is looked for."""
         asked = build_query(searches, self._dimension)
         rows = await self._read(group, asked.query, asked.parameters, patient=False) if asked is not None else []

@@ -17,6 +17,7 @@ from sharedmem.graph.backends.redis.layout import (
     decode_row,
     hash_fields,
     index_entries,
+    join_entries,
     name_body,
     name_record_id,
 )
@@ -108,8 +109,8 @@ def restore_arguments(
         words += (held.version, one.version if told else 0, int(one.kind != _NAME), len(told), *told)
     rows = [one.row for one, _ in pairs]
     gone_ones = [row for one, held in pairs if one.row is None and (row := _stored_row(one, held)) is not None]
-    before = _join_entries([*(_entries(_stored_row(one, held)) for one, held in pairs), _registered_names(gone_ones)])
-    after = _join_entries(_entries(row) for row in rows)
+    before = join_entries([*(_entries(_stored_row(one, held)) for one, held in pairs), _registered_names(gone_ones)])
+    after = join_entries(_entries(row) for row in rows)
     for gone, there in zip(before[:3], after[:3], strict=True):
         words += _block(sorted(gone - there))
         words += _block([word for member in sorted(there - gone) for word in (0, member)])
@@ -159,11 +160,6 @@ def _entries(row: Row | ExtraName | None) -> IndexEntries:
         if isinstance(row, ExtraName)
         else index_entries(row)
     )
-
-
-def _join_entries(parts: Iterable[IndexEntries]) -> IndexEntries:
-    every = [NO_ENTRIES, *parts]
-    return IndexEntries(*(frozenset().union(*column) for column in zip(*every, strict=True)))
 
 
 def _names(rows: Iterable[Row | ExtraName | None]) -> Iterable[tuple[str, str]]:

@@ -17,7 +17,9 @@ from sharedmem.graph.backends.redis.layout import (
 )
 from sharedmem.graph.records import EntityRow, IndexDiscrepancy
 from sharedmem.graph.resolution.names import encode_group
+from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError
+from sharedmem.redis.scripts.graphs import GraphScripts
 from sharedmem.redis.service_keys import decoding
 
 _SETS = ("edges", "claims", "told")
@@ -63,8 +65,20 @@ class _RecordState(NamedTuple):
     """What should lie beside it; None where there is no record."""
 
 
-class IndexCheck(GraphKeys):
-    """Compares the index of groups with their records."""
+class IndexCheck:
+    """Compares the index entries of groups with their records.
+
+    Args:
+        context: what the hub shares with its stores.
+        keys: of the namespace.
+        actor: who signs the changes.
+    """
+
+    def __init__(self, context: KnowledgeContext, keys: GraphKeys, actor: bytes) -> None:
+        self._client = context.client
+        self._scripts = GraphScripts(context.executor)
+        self._keys = keys
+        self._actor = actor
 
     async def strays(self, group: str) -> AsyncIterator[list[IndexDiscrepancy]]:
         """See `GraphBackend.strays`. Up to five round trips for every 500 entries."""
@@ -92,20 +106,24 @@ class IndexCheck(GraphKeys):
         records = list(by_record.items())
         for first in range(0, len(records), _RECORDS_AT_ONCE):
             some = records[first : first + _RECORDS_AT_ONCE]
-            keys = [self._record(make_record_id(group, kind, id_)) for (kind, id_, _), _ in some]
+            keys = [self._keys.record(make_record_id(group, kind, id_)) for (kind, id_, _), _ in some]
             try:
-                await self._graphing.graph_mend(
-                    self._space,
+                await self._scripts.graph_mend(
+                    self._keys.space,
                     self._actor,
-                    keys=[*keys, self._groups, *self._parts(group, "edges", "claims", *_HASHES, "changed", "told")],
+                    keys=[
+                        *keys,
+                        self._keys.groups,
+                        *self._keys.parts(group, "edges", "claims", *_HASHES, "changed", "told"),
+                    ],
                     group=encode_group(group),
                     words=[word for (*_, version), own in some for word in (version, *_mend_arguments(own))],
                 )
             except ServerError as error:
-                raise self._explained(error, group) from error
+                raise self._keys.public_error(error, group, self._client.address) from error
 
     async def _entries(self, group: str, part: str) -> AsyncIterator[list[_Entry]]:
-        key = self._part(group, part)
+        key = self._keys.part(group, part)
         if part in _SETS:
             low = b"-"
             while True:
@@ -127,12 +145,12 @@ class IndexCheck(GraphKeys):
     async def _held(self, group: str, records: Iterable[_Record]) -> dict[_Record, _RecordState]:
         asked = list(records)
         looks: list[Command] = [
-            ("HMGET", self._record(make_record_id(group, *one)), "version", "body") for one in asked
+            ("HMGET", self._keys.record(make_record_id(group, *one)), "version", "body") for one in asked
         ]
         replies = cast("list[list[bytes | None]]", await self._read(group, looks))
         held = {}
         for record, (version, body) in zip(asked, replies, strict=True):
-            with decoding(self._record(make_record_id(group, *record))):
+            with decoding(self._keys.record(make_record_id(group, *record))):
                 held[record] = _RecordState(_version(version), _expected_entries(record, body) if body else None)
         return held
 
@@ -168,10 +186,10 @@ class IndexCheck(GraphKeys):
         Raises:
             ConflictError: the group is being deleted, its index first.
         """
-        keys = [self._record(make_record_id(group, stray.kind, stray.id)) for stray in strays]
+        keys = [self._keys.record(make_record_id(group, stray.kind, stray.id)) for stray in strays]
         versions: list[Command] = [("HGET", key, "version") for key in keys]
         looks = [self._look(group, _Entry(stray.part, stray.entry, stray.value)) for stray in strays]
-        state: Command = ("HGET", self._groups, encode_group(group))
+        state: Command = ("HGET", self._keys.groups, encode_group(group))
         replies = await self._read(group, [state, *versions, *looks, *versions, state])
         count = len(strays)
         before, there, after = replies[1 : count + 1], replies[count + 1 : 2 * count + 1], replies[2 * count + 1 : -1]
@@ -185,7 +203,7 @@ class IndexCheck(GraphKeys):
 
     def _look(self, group: str, entry: _Entry) -> Command:
         command = "ZSCORE" if entry.part in _SETS else "HGET"
-        return (command, self._part(group, entry.part), entry.entry)
+        return (command, self._keys.part(group, entry.part), entry.entry)
 
     async def _read(self, group: str, commands: Sequence[Command]) -> list[Reply]:
         if not commands:
@@ -193,7 +211,7 @@ class IndexCheck(GraphKeys):
         try:
             return await self._client.read_many(commands)
         except ServerError as error:
-            raise self._explained(error, group) from error
+            raise self._keys.public_error(error, group, self._client.address) from error
 
 
 def _record_of(entry: _Entry) -> _Record:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -25,12 +25,10 @@ from sharedmem.graph.records import (
     descending_text,
 )
 from sharedmem.graph.resolution.names import encode_group, trigrams
-from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes
 from sharedmem.redis.errors import public_key_error
-from sharedmem.redis.keys import Target
+from sharedmem.redis.keys import KeySpace, Target
 from sharedmem.redis.replies import Argument, ServerError
-from sharedmem.redis.scripts.graphs import GraphScripts
 from sharedmem.search.filters import encode_tag
 from sharedmem.text.analysis import document_terms, namespace_term_prefix
 
@@ -219,6 +217,12 @@ def index_entries(row: Row) -> IndexEntries:
     return IndexEntries(claims=frozenset(_claims(row)), told=frozenset(_episode_register(row)))
 
 
+def join_entries(parts: Iterable[IndexEntries]) -> IndexEntries:
+    """All index entries of several rows."""
+    every = [NO_ENTRIES, *parts]
+    return IndexEntries(*(frozenset().union(*column) for column in zip(*every, strict=True)))
+
+
 def _edges(row: FactRow) -> Iterator[str]:
     kind = "r" if row.target else "a"
     for version in row.versions:
@@ -299,47 +303,48 @@ def _version(section: str, times: list[int]) -> Version:
 
 
 class GraphKeys:
-    """What every part of the backend stands on.
+    """The keys of the groups of one namespace.
 
     Args:
-        context: what the hub shares with its stores.
+        keyspace: how keys are spelled.
         namespace: whose groups.
-        actor: who changes them.
     """
 
-    def __init__(self, context: KnowledgeContext, namespace: str, actor: bytes) -> None:
-        self._context = context
-        self._namespace = namespace
-        self._actor = actor
-        self._client = context.client
-        self._keyspace = context.keyspace
-        self._space = context.keyspace.space(namespace)
-        self._graphing = GraphScripts(context.executor)
-        self._records = context.keyspace.records(GRAPH, namespace).encode()
+    def __init__(self, keyspace: KeySpace, namespace: str) -> None:
+        self.namespace = namespace
+        self.space = keyspace.space(namespace)
+        self.groups = keyspace.record_part(GRAPH, namespace, "groups")
+        """The hash with the state of each group."""
+        self._keyspace = keyspace
+        self._records = keyspace.records(GRAPH, namespace).encode()
 
-    @property
-    def _groups(self) -> bytes:
-        return self._keyspace.record_part(GRAPH, self._namespace, "groups")
+    def common(self, part: str) -> bytes:
+        """One of the keys that all groups of the namespace share."""
+        return self._keyspace.record_part(GRAPH, self.namespace, part)
 
-    def _part(self, group: str, part: str) -> bytes:
+    def part(self, group: str, part: str) -> bytes:
         """One of the keys beside the records of a group."""
-        return self._keyspace.record_item(GRAPH, self._namespace, part, encode_group(group))
+        return self._keyspace.record_item(GRAPH, self.namespace, part, encode_group(group))
 
-    def _parts(self, group: str, *parts: str) -> list[bytes]:
-        return [self._part(group, part) for part in parts]
+    def parts(self, group: str, *parts: str) -> list[bytes]:
+        """Several keys beside the records of a group."""
+        return [self.part(group, part) for part in parts]
 
-    def _record(self, named: str) -> bytes:
-        return self._records + named.encode()
+    def record(self, record_id: str) -> bytes:
+        """The key of a record (`make_record_id`)."""
+        return self._records + record_id.encode()
 
-    def _target(self, named: str) -> Target:
-        return self._keyspace.target(f"{self._namespace}:${GRAPH}:{named}")
+    def target(self, record_id: str) -> Target:
+        """A record as the durable tier addresses it."""
+        return self._keyspace.target(f"{self.namespace}:${GRAPH}:{record_id}")
 
-    def _keep(self, named: list[str]) -> DurabilityModes | None:
-        """How records last, where they do: as logs, which never leave Redis by themselves."""
-        if self._context.memory_tier is None or not named:
+    def log_modes(self, record_ids: Sequence[str]) -> DurabilityModes | None:
+        """How records go to the durable tier: as logs, which never leave Redis by themselves. None without records."""
+        if not record_ids:
             return None
-        return DurabilityModes(tuple(map(self._target, named)), LOG_MODE * len(named))
+        return DurabilityModes(tuple(map(self.target, record_ids)), LOG_MODE * len(record_ids))
 
-    def _explained(self, error: ServerError, group: str) -> SharedMemoryError:
-        key = f"{self._namespace}:${GRAPH}:{encode_group(group)}"
-        return public_key_error(error, self._client.address, key=key, held="foreign value", wanted="graph")
+    def public_error(self, error: ServerError, group: str, address: str) -> SharedMemoryError:
+        """The error of the server at an address as users see it, with the group as its key."""
+        key = f"{self.namespace}:${GRAPH}:{encode_group(group)}"
+        return public_key_error(error, address, key=key, held="foreign value", wanted="graph")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -12,13 +12,12 @@ from sharedmem.context import ServerContext
 from sharedmem.errors import ConflictError, DurabilityPendingError, InternalError, InvalidError, SharedMemoryError
 from sharedmem.graph.backends.redis.layout import (
     KIND_CODES,
-    NO_ENTRIES,
     GraphKeys,
-    IndexEntries,
     decode_row,
     encode_row,
     hash_fields,
     index_entries,
+    join_entries,
     listed_record,
     make_record_id,
     name_body,
@@ -26,15 +25,14 @@ from sharedmem.graph.backends.redis.layout import (
     row_record_id,
     session_prefix,
 )
-from sharedmem.graph.backends.redis.reader import RecordLookup
 from sharedmem.graph.protocol import GraphProgress
 from sharedmem.graph.records import (
-    GRAPH,
     CommitReceipt,
     CommitRequest,
     EntityRow,
     FactRow,
     LookupRequest,
+    LookupResult,
     Row,
     StaleGroup,
     to_stamp,
@@ -43,19 +41,35 @@ from sharedmem.graph.records import (
 from sharedmem.graph.resolution.names import encode_group
 from sharedmem.graph.resolution.resolver import entity_text
 from sharedmem.index_maintenance import IndexPromoter, VectorSource
+from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.redis.durability import UnsettledError
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError
 from sharedmem.redis.scripts.graphs import GraphCloseKeys, GraphScripts
 from sharedmem.redis.service_keys import corruption_error
 
+Look = Callable[[str, LookupRequest], Awaitable[LookupResult]]
+
 _LEASE_MS = 30_000
 _PAGE = 200
 _CLOSED_PARTS = ("edges", "claims", "names", "merges", "changed", "told")
 
 
-class GroupDeletion(GraphKeys):
-    """Deletes groups."""
+class GroupDeletion:
+    """Deletes groups page by page.
+
+    Args:
+        context: what the hub shares with its stores.
+        keys: of the namespace.
+        actor: who signs the changes.
+    """
+
+    def __init__(self, context: KnowledgeContext, keys: GraphKeys, actor: bytes) -> None:
+        self._client = context.client
+        self._scripts = GraphScripts(context.executor)
+        self._has_tier = context.memory_tier is not None
+        self._keys = keys
+        self._actor = actor
 
     async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
         """See `GraphBackend.delete`. Two round trips for every 200 records; whoever dies on the way is followed.
@@ -63,54 +77,62 @@ class GroupDeletion(GraphKeys):
         Writers are refused meanwhile; when nobody goes on for 30 s, the next writer finishes this first. What was
         looked at before the end can not be built upon any more: an ingestion under way begins anew.
         """
-        begun = await self._close(group)
+        begun = await self.close(group)
         if begun is None:
             return 0
         token, left = begun
         deleted = 0
         word = "more"
         while word == "more":
-            word, count = await self._forget_page(group, token)
+            word, count = await self.delete_page(group, token)
             deleted += count
             if progress is not None:
                 progress(min(deleted, left), left)
         return deleted
 
-    async def _close(self, group: str) -> tuple[str, int] | None:
-        keys = GraphCloseKeys(self._groups, *self._parts(group, *_CLOSED_PARTS))
+    async def close(self, group: str) -> tuple[str, int] | None:
+        """Refuse further writes to a group until it is deleted. One round trip.
+
+        Returns:
+            The token of the deletion and how many records are left, also of a deletion that is under way; None where
+            there is no such group.
+        """
+        keys = GraphCloseKeys(self._keys.groups, *self._keys.parts(group, *_CLOSED_PARTS))
         try:
-            return await self._graphing.graph_close(
-                self._space, keys, self._actor, group=encode_group(group), token=new_id(), lease_ms=_LEASE_MS
+            return await self._scripts.graph_close(
+                self._keys.space, keys, self._actor, group=encode_group(group), token=new_id(), lease_ms=_LEASE_MS
             )
         except ServerError as error:
-            raise self._explained(error, group) from error
+            raise self._keys.public_error(error, group, self._client.address) from error
 
-    async def _forget_page(self, group: str, token: str) -> tuple[str, int]:
-        told = self._part(group, "told")
+    async def delete_page(self, group: str, token: str) -> tuple[str, int]:
+        """Delete up to 200 records of a group that was closed. Two round trips.
+
+        Returns:
+            `more` while records are left, and how many were deleted now.
+        """
+        told = self._keys.part(group, "told")
         page = await self._client.call("ZRANGE", told, 0, _PAGE - 1)
         assert isinstance(page, list)
         members = [member for member in page if isinstance(member, bytes)]
         named = [name for member in members if (name := listed_record(group, member.decode()))]
         try:
-            return await self._graphing.graph_forget(
-                self._space,
+            return await self._scripts.graph_forget(
+                self._keys.space,
                 self._actor,
-                keys=[*map(self._record, named), self._common("log"), self._groups, told],
+                keys=[*map(self._keys.record, named), self._keys.common("log"), self._keys.groups, told],
                 group=encode_group(group),
                 token=token,
                 lease_ms=_LEASE_MS,
-                key=self._record(encode_group(group)),
+                key=self._keys.record(encode_group(group)),
                 members=members,
-                keep=self._keep(named),
+                keep=self._keys.log_modes(named) if self._has_tier else None,
             )
         except ServerError as error:
-            raise self._explained(error, group) from error
+            raise self._keys.public_error(error, group, self._client.address) from error
         except UnsettledError as error:
             word, _, count = error.reply.decode().partition(" ")
             return word, int(count or 0)
-
-    def _common(self, part: str) -> bytes:
-        return self._keyspace.record_part(GRAPH, self._namespace, part)
 
 
 MOST_AT_ONCE = 2_000
@@ -121,8 +143,28 @@ _DAMAGED = "DAMAGED"
 _ANY_VERSION = -1
 
 
-class CommitWriter(RecordLookup, GroupDeletion):
-    """Writes changes down."""
+class CommitWriter:
+    """Commits changes, each in one atomic step.
+
+    Args:
+        context: what the hub shares with its stores.
+        keys: of the namespace.
+        actor: who signs the changes.
+        look: reads records, for a commit whose facts were stored otherwise than it expects.
+        deletion: completes the deletion of a group that another process has left undone.
+    """
+
+    def __init__(
+        self, context: KnowledgeContext, keys: GraphKeys, actor: bytes, *, look: Look, deletion: GroupDeletion
+    ) -> None:
+        self._context = context
+        self._client = context.client
+        self._scripts = GraphScripts(context.executor)
+        self._has_tier = context.memory_tier is not None
+        self._keys = keys
+        self._actor = actor
+        self._look = look
+        self._deletion = deletion
 
     async def commit(self, group: str, changes: CommitRequest, *, seen: int) -> CommitReceipt | StaleGroup:
         """See `GraphBackend.commit`. One round trip; more when somebody has left the deletion of the group undone.
@@ -137,63 +179,63 @@ class CommitWriter(RecordLookup, GroupDeletion):
             DurabilityPendingError: it is written, but the durable tier, which is waited for, does not have it.
             UnavailableError: the server cannot be reached.
         """
-        step = _CommitArguments(group, changes, lasts=self._context.memory_tier is not None)
+        step = _CommitArguments(group, changes, lasts=self._has_tier)
         if step.size > MOST_AT_ONCE:
             raise InvalidError("changes", f"{step.size} records", f"commit at most {MOST_AT_ONCE} at once")
         step.vectors = await self._vectors(step)
         reply = await self._written(group, step, self._words(group, step), seen)
         if reply == b"UNFINISHED":
-            await self.delete(group)
+            await self._deletion.delete(group)
             return StaleGroup()
         if reply == b"BEHIND":
             return StaleGroup()
         if reply == b"OTHER":
             return await self.commit(group, await self._stored_form(group, step), seen=seen)
         version, *turns = map(int, reply.split())
-        IndexPromoter.of(self._context, self._context.graphs, self._namespace).count_writes(step.size)
+        IndexPromoter.of(self._context, self._context.graphs, self._keys.namespace).count_writes(step.size)
         return CommitReceipt(version, tuple(zip(step.sessions, turns, strict=True)))
 
     async def _stored_form(self, group: str, step: _CommitArguments) -> CommitRequest:
         """The same changes, with the facts that they replace as these are kept. One round trip."""
         facts = (*step.changes.facts, *step.gone)
-        lie = (await self.look(group, LookupRequest(facts=tuple(row.id for row in facts)))).facts
+        lie = (await self._look(group, LookupRequest(facts=tuple(row.id for row in facts)))).facts
         others = (row for row in step.changes.former if not isinstance(row, FactRow))
         return replace(step.changes, former=(*others, *lie.values()))
 
     async def _written(self, group: str, step: _CommitArguments, words: list[Argument], seen: int) -> bytes:
-        log, place = self._common("log"), self._common("place")
-        shared = [log, place, self._groups, *self._parts(group, *_SHARED)]
+        log, place = self._keys.common("log"), self._keys.common("place")
+        shared = [log, place, self._keys.groups, *self._keys.parts(group, *_SHARED)]
         try:
-            return await self._graphing.graph_commit(
-                self._space,
+            return await self._scripts.graph_commit(
+                self._keys.space,
                 self._actor,
-                keys=[*map(self._record, step.named), *shared],
+                keys=[*map(self._keys.record, step.named), *shared],
                 group=encode_group(group),
                 seen=seen,
                 words=words,
-                keep=self._keep(step.named),
+                keep=self._keys.log_modes(step.named) if self._has_tier else None,
             )
         except ServerError as error:
             raise await self._refused(error, group, step) from error
         except UnsettledError as error:
-            key = self._target(step.named[0]).key
+            key = self._keys.target(step.named[0]).key
             raise DurabilityPendingError(key, int(error.reply.split()[0]), str(error.cause)) from error.cause
 
     async def _refused(self, error: ServerError, group: str, step: _CommitArguments) -> SharedMemoryError:
         if error.code == _CLOSED:
             return ConflictError(f"group {group!r} is being deleted; try again when that is done")
         if error.code == _DAMAGED:
-            keys = [self._record(named) for named in step.named]
+            keys = [self._keys.record(named) for named in step.named]
             versions = await self._client.read_many([("HGET", key, "version") for key in keys])
             newest = max(zip(map(_number, versions), keys, strict=True))
             return corruption_error(newest[1], f"its version {newest[0]} was never given")
-        return self._explained(error, group)
+        return self._keys.public_error(error, group, self._client.address)
 
     def _words(self, group: str, step: _CommitArguments) -> list[Argument]:
         now = to_stamp("now", self._context.clock.now())
         words: list[Argument] = []
         for row in step.rows:
-            told = hash_fields(row, self._namespace, group, now=now)
+            told = hash_fields(row, self._keys.namespace, group, now=now)
             words += (step.expected(row), self._embedding(step, row), len(told), *told)
         for name, entity in step.spare:
             words += (_ANY_VERSION, "", 2, "body", name_body(name, entity))
@@ -202,13 +244,13 @@ class CommitWriter(RecordLookup, GroupDeletion):
         for block in step.blocks():
             words.append(len(block))
             words += block
-        spoken = [word for what, id_ in step.changes.told for word in (what, self._record(step.named_of(id_)))]
+        spoken = [word for what, id_ in step.changes.told for word in (what, self._keys.record(step.named_of(id_)))]
         heads = [session_prefix(session, "e") for session in step.sessions]
         return [*words, len(spoken), *spoken, len(heads), *heads]
 
     def _embedding(self, step: _CommitArguments, row: Row) -> bytes:
         """The vector as the durable tier has it: that which lies there when the row brings none."""
-        if self._context.memory_tier is None:
+        if not self._has_tier:
             return b""
         before = step.former.get((KIND_CODES[type(row)], row.id))
         vector = row.vector or (before.vector if before else None) or step.vectors.get(row.id)
@@ -216,11 +258,13 @@ class CommitWriter(RecordLookup, GroupDeletion):
 
     async def _vectors(self, step: _CommitArguments) -> dict[str, bytes]:
         """Those of facts that change and keep their vectors, which only the durable tier wants. One round trip."""
-        if self._context.memory_tier is None:
+        if not self._has_tier:
             return {}
         rows = [row for row in step.rows if isinstance(row, FactRow) and ("f", row.id) in step.former]
         lacking = [row for row in rows if not row.vector]
-        looks: list[Command] = [("HGET", self._record(row_record_id(step.group, row)), "vector") for row in lacking]
+        looks: list[Command] = [
+            ("HGET", self._keys.record(row_record_id(step.group, row)), "vector") for row in lacking
+        ]
         found = zip(lacking, await self._client.read_many(looks), strict=True) if looks else ()
         return {row.id: vector for row, vector in found if isinstance(vector, bytes)}
 
@@ -272,8 +316,8 @@ class _CommitArguments:
     def blocks(self) -> list[list[Argument]]:
         """What else is written, in the order in which the script takes it."""
         changes = self.changes
-        before = _join_entries(index_entries(row) for row in self._replaced())
-        after = _join_entries(index_entries(row) for row in self.rows)
+        before = join_entries(index_entries(row) for row in self._replaced())
+        after = join_entries(index_entries(row) for row in self.rows)
         after = after._replace(told=after.told | {f"x{name_record_id(name)}" for name, _ in self.spare})
         members = zip(before[:3], after[:3], strict=True)
         blocks: list[list[Argument]] = [list(changes.guards), list(changes.steady)]
@@ -297,11 +341,6 @@ def _extra_names(changes: CommitRequest) -> list[tuple[str, str]]:
     """Names of which the row of their entity does not tell: it has no room for more, or is not written."""
     told = {(name, row.id) for row in changes.entities for name in row.names}
     return [one for one in changes.names if one[1] and one not in told]
-
-
-def _join_entries(parts: Iterable[IndexEntries]) -> IndexEntries:
-    every = [NO_ENTRIES, *parts]
-    return IndexEntries(*(frozenset().union(*column) for column in zip(*every, strict=True)))
 
 
 def _embedding_text(id_: str, body: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Shared base of the graph facade: rights, backend, point in time, and lookup of entities by name or id."""
+"""With what every call on a graph begins: rights, the group, the point in time, and the entities that it names."""
 
 from __future__ import annotations
 
@@ -31,111 +31,108 @@ from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Entity, Episode, Fact
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.scope import EVERYONE, Need, Scope
-from sharedmem.runtime import Counters
-from sharedmem.runtime.process_bound import ProcessBound
+
+T = TypeVar("T")
+MOST_ATTRIBUTES = 1000
+"""Of one entity that are answered."""
 
 
 @dataclass(frozen=True)
 class IngestRules:
-    """By what rules a graph takes in what it is told."""
+    """How a graph ingests episodes: its relation types, and the extractor of entities and facts."""
 
     vocabulary: Vocabulary
     extractor: Extractor
 
 
-class GraphBase(ProcessBound):
-    """The graphs of one namespace, seen with the rights of one actor.
+class GraphAccess:
+    """The rights of one actor on the graphs of one namespace.
 
     Args:
         context: what the hub shares with its stores.
-        scope: hands out keys within the actor's rights.
-        backend: keeps the graphs.
-        ways: vocabulary and extractor.
+        scope: whose rights.
     """
 
-    def __init__(
-        self,
-        context: KnowledgeContext,
-        scope: Scope,
-        backend: GraphBackend,
-        ways: IngestRules,
-    ) -> None:
-        self._context = context
+    def __init__(self, context: KnowledgeContext, scope: Scope) -> None:
+        self.namespace = scope.identity.namespace
+        self.actor_name = scope.identity.name
+        """As logs and statements name the actor."""
+        self.signature = scope.signature
+        """With which the actor signs changes."""
         self._scope = scope
-        self._backend = backend
-        self._ways = ways
-        self._namespace = scope.identity.namespace
-        self._actor = scope.signature
+        self._tier = context.memory_tier
+        self._clock = context.clock
 
-    @property
-    def _counters(self) -> Counters:
-        return self._context.counters
+    async def enter(self, group_id: str, need: Need) -> str:
+        """Check that this actor may read or write the group, and that Redis has all records of the namespace.
 
-    def _signed(self, episode: Episode) -> Episode:
-        """An episode with its author; only the namespace itself may say that it was another one."""
-        actor = self._scope.identity.actor
-        return episode.model_copy(update={"created_by": actor or episode.created_by or SHARED_SCOPE})
-
-    def _check_author(self, episode: Episode) -> None:
-        """Refuse who may not change or take back what an episode says.
+        Where Redis was emptied, they are restored from the durable tier first.
 
         Raises:
-            AccessDeniedError: another actor has told it, and `memory_rights` is `owner`.
-        """
-        self._scope.check_author(episode.created_by, GRAPH, episode.id)
-
-    def _check_everyone(self, name: str) -> None:
-        """Refuse who may not change what anybody has told.
-
-        Raises:
-            AccessDeniedError: `memory_rights` is `owner`, and this actor owns its own alone.
-        """
-        self._scope.check_author(EVERYONE, GRAPH, name)
-
-    async def _enter(self, group_id: str, need: Need) -> str:
-        """The group, if it is one and this actor may read or write the namespace's graphs.
-
-        Then Redis has all graphs: where it was lost they come back from the durable tier first.
-
-        Raises:
-            InvalidError: it is no group.
-            AccessDeniedError: this actor.
-            UnavailableError: they are not all in Redis, and the tier cannot be asked.
+            InvalidError: the group is invalid.
+            AccessDeniedError: this actor lacks the right.
+            UnavailableError: records are missing, and the durable tier cannot be reached.
         """
         self._scope.common(GRAPH, need)
         group = check_group(group_id)
-        await self._gather()
+        if self._tier is not None:
+            await self._tier.gather(self.namespace)
         return group
 
-    async def _gather(self) -> None:
-        """Let all graphs be in Redis.
+    async def enter_namespace(self) -> None:
+        """As `enter`, to read what all groups share.
 
         Raises:
-            UnavailableError: they are not, and the tier cannot be asked.
+            AccessDeniedError, UnavailableError: as `enter`.
         """
-        if self._context.memory_tier is not None:
-            await self._context.memory_tier.gather(self._namespace)
+        self._scope.common(GRAPH, "read")
+        if self._tier is not None:
+            await self._tier.gather(self.namespace)
 
-    def _when(self, as_of: datetime | None, known_at: datetime | None) -> BitemporalPoint:
-        """Of which time is asked; now where nothing is said."""
-        world = to_stamp("as_of", as_of if as_of is not None else self._context.clock.now())
+    def sign(self, episode: Episode) -> Episode:
+        """Return an episode with its author; only the namespace itself may name another one."""
+        actor = self._scope.identity.actor
+        return episode.model_copy(update={"created_by": actor or episode.created_by or SHARED_SCOPE})
+
+    def check_author(self, episode: Episode) -> None:
+        """Raise unless this actor may change or undo what an episode says.
+
+        Raises:
+            AccessDeniedError: another actor is its author, and `memory_rights` is `owner`.
+        """
+        self._scope.check_author(episode.created_by, GRAPH, episode.id)
+
+    def check_everyone(self, name: str) -> None:
+        """Raise unless this actor may change what any actor has written.
+
+        Raises:
+            AccessDeniedError: `memory_rights` is `owner`, and this actor owns its own episodes alone.
+        """
+        self._scope.check_author(EVERYONE, GRAPH, name)
+
+    def may_change_everything(self) -> bool:
+        """Whether this actor may change what any actor has written."""
+        return self._scope.identity.may_change(EVERYONE, GRAPH)
+
+    def point_in_time(self, as_of: datetime | None, known_at: datetime | None) -> BitemporalPoint:
+        """The point in both times that a call asks about; now and as known now where it names none.
+
+        Raises:
+            InvalidError: a moment has no time zone.
+        """
+        world = to_stamp("as_of", as_of if as_of is not None else self._clock.now())
         return BitemporalPoint(world, LATEST if known_at is None else to_stamp("known_at", known_at))
 
 
 def check_limit(limit: int, most: int) -> int:
-    """How many are wanted.
+    """Return how many items are wanted.
 
     Raises:
-        InvalidError: none, or too many for one answer.
+        InvalidError: it is no number from 1 to the most that one answer holds.
     """
     if not isinstance(limit, int) or not 1 <= limit <= most:
         raise InvalidError("limit", limit, f"ask for 1 to {most}")
     return limit
-
-
-T = TypeVar("T")
-MOST_ATTRIBUTES = 1000
-"""Of one entity that are answered."""
 
 
 class Page(list[T], Generic[T]):
@@ -153,10 +150,17 @@ class Page(list[T], Generic[T]):
         return f"<{len(self)} of a page{', more behind it' if self.cursor else ''}>"
 
 
-class EntityLookup(GraphBase):
-    """Finds out what is meant, and fetches it."""
+class EntityLookup:
+    """Finds entities by name or id, and reads them with their attributes.
 
-    async def _find_entity_ids(self, group: str, named: Sequence[str]) -> list[str]:
+    Args:
+        backend: keeps the graphs.
+    """
+
+    def __init__(self, backend: GraphBackend) -> None:
+        self._backend = backend
+
+    async def find_ids(self, group: str, named: Sequence[str]) -> list[str]:
         """The ids of the entities that are meant by names or ids, followed to what they were merged into.
 
         One round trip.
@@ -177,15 +181,15 @@ class EntityLookup(GraphBase):
             found.append(id_)
         return found
 
-    async def _fact_rows(self, group: str, edges: Iterable[Edge]) -> dict[str, FactRow]:
+    async def fact_rows(self, group: str, edges: Iterable[Edge]) -> dict[str, FactRow]:
         """The facts of some edges. One round trip; none where there are no edges."""
         ids = tuple(dict.fromkeys(edge.fact for edge in edges))
         return (await self._backend.look(group, LookupRequest(facts=ids))).facts if ids else {}
 
-    async def _entities(self, group: str, rows: Sequence[EntityRow], when: BitemporalPoint) -> list[Entity]:
+    async def entities(self, group: str, rows: Sequence[EntityRow], when: BitemporalPoint) -> list[Entity]:
         """Entities with their attributes at a time. Two round trips for all of them together."""
         attributes = await asyncio.gather(*(self._attribute_edges(group, row.id, when) for row in rows))
-        facts = await self._fact_rows(group, [edge for edges in attributes for edge in edges])
+        facts = await self.fact_rows(group, [edge for edges in attributes for edge in edges])
         return [
             to_entity(row, group, attribute_values([facts[edge.fact] for edge in edges if edge.fact in facts], when))
             for row, edges in zip(rows, attributes, strict=True)
