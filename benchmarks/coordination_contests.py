@@ -24,8 +24,9 @@ from store_contests import DEFAULT, QUEUEING, VALUE, bare_client
 
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.clock import SystemClock, new_id
-from sharedmem.coordination.queues.base import KeysOf, QueueBase, QueueTerms
-from sharedmem.decisions.sessions import DecisionBase, SessionKeys
+from sharedmem.coordination.names import NameAccess
+from sharedmem.coordination.queues.queue_access import QueueAccess, QueueTerms
+from sharedmem.decisions.sessions import DecisionSessions
 from sharedmem.decisions.validation import plan_digest, plan_hash
 from sharedmem.models.coordination import Backoff
 from sharedmem.redis.codec import encode_member
@@ -72,12 +73,13 @@ class BareRedis:
         self._keyspace = KeySpace("sm", new_id())
         self._namespace = namespace
         self.space: Space = self._keyspace.space(namespace)
-        # A primitive wants no more of its ground than the sender, as long as it only names keys.
-        ground: Any = SimpleNamespace(sender=self.sender)
+        # As long as a primitive only names keys, it uses nothing else of its context.
+        context: Any = SimpleNamespace(executor=self.sender, settings=None, tier=None)
         scope = Scope(self._keyspace, Identity(namespace, "agent"))
-        self.sessions = _Sessions(ground, scope)
+        names = NameAccess(context, scope)
+        self.sessions = DecisionSessions(names)
         terms = QueueTerms(30.0, 30_000, 5, Backoff(), 0)
-        self.queue = _Queue(ground, scope, "work", scope.common("work", "write"), terms)
+        self.queue = QueueAccess(names, "work", scope.common("work", "write"), terms)
 
     def key(self, name: str) -> bytes:
         """Where a name lies."""
@@ -86,22 +88,6 @@ class BareRedis:
     def part(self, name: str, part: str) -> bytes:
         """A part beside it."""
         return self._keyspace.part(self._keyspace.target(f"{self._namespace}:shared:{name}"), part)
-
-
-class _Sessions(DecisionBase):
-    """Names the keys of sessions."""
-
-    def of(self, name: str) -> SessionKeys:
-        """The keys of one."""
-        return self._session(name, "write")
-
-
-class _Queue(QueueBase):
-    """Names the keys of a queue."""
-
-    def keys(self, kind: type[KeysOf]) -> KeysOf:
-        """Those of one script."""
-        return self._keys(kind)
 
 
 class _BareClient:
@@ -318,7 +304,7 @@ def _save_if_new(store: Store) -> Call:
 
 
 def _bare_save(bare: BareRedis) -> Callable[[int], Awaitable[bytes]]:
-    day, deciding, reasons = bare.sessions.of("day"), DecisionScripts(bare.sender), _reasons()
+    day, deciding, reasons = bare.sessions.keys("day", "write"), DecisionScripts(bare.sender), _reasons()
 
     async def call(_: int) -> bytes:
         reasoning = next(reasons)
@@ -346,7 +332,7 @@ def _begin_execution(store: Store) -> Call:
 
 
 def _bare_begin(bare: BareRedis) -> Call:
-    save, deciding, day = _bare_save(bare), DecisionScripts(bare.sender), bare.sessions.of("day")
+    save, deciding, day = _bare_save(bare), DecisionScripts(bare.sender), bare.sessions.keys("day", "write")
 
     async def call(number: int) -> None:
         plan = (await save(number)).split()[1].decode()

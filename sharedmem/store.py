@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from sharedmem.context import HubContext
 from sharedmem.coordination.barriers import Barriers
-from sharedmem.coordination.base import CoordinationBase
 from sharedmem.coordination.locks import Leases
+from sharedmem.coordination.names import NameAccess
 from sharedmem.coordination.once import Once
 from sharedmem.coordination.presence import Presences
 from sharedmem.coordination.queues.task_queue import Queues
@@ -19,13 +19,15 @@ from sharedmem.data.access import Access
 from sharedmem.data.change_feed import ChangeFeed
 from sharedmem.data.counters import IntegerCounters
 from sharedmem.data.hashes import Hashes
-from sharedmem.data.keys import Namespace
+from sharedmem.data.key_access import KeyAccess
+from sharedmem.data.keys import KeyOperations
 from sharedmem.data.lists import Lists
 from sharedmem.data.messages import Messages
 from sharedmem.data.sets import Sets
 from sharedmem.data.values import Values
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters
+from sharedmem.runtime.process_bound import ProcessBound
 
 if TYPE_CHECKING:
     from sharedmem.cache import SemanticCache
@@ -37,25 +39,50 @@ if TYPE_CHECKING:
     from sharedmem.synthesis.synthesis import Synthesis
 
 
-class DataOperations(Values, Lists, Hashes, Sets, IntegerCounters, Messages, ChangeFeed, Namespace):
-    """What agents share."""
-
-
-class CoordinationOperations(Leases, Queues, Once, RateLimits, Barriers, Presences):
-    """What agents agree by."""
-
-
-class SharedMemoryStore(DataOperations, CoordinationOperations):
+class SharedMemoryStore(
+    Values,
+    Lists,
+    Hashes,
+    Sets,
+    IntegerCounters,
+    Messages,
+    ChangeFeed,
+    KeyOperations,
+    Leases,
+    Queues,
+    Once,
+    RateLimits,
+    Barriers,
+    Presences,
+    ProcessBound,
+):
     """Shared memory of one namespace, with the rights of one actor. Made by `Hub.store`; immutable.
 
     A key without `:` lies in this store's own scope, `<namespace>:<actor>:<key>`. A key with `:` is absolute:
     its first part is the namespace.
     """
 
-    def __init__(self, context: HubContext, scope: Scope, thinking: Callable[[], KnowledgeContext]) -> None:
-        super().__init__(context, scope)
-        CoordinationBase.__init__(self, context, scope)
-        self._knowledge_context = thinking
+    def __init__(self, context: HubContext, scope: Scope, knowledge_context: Callable[[], KnowledgeContext]) -> None:
+        self._context = context
+        self._scope = scope
+        # The parts do not know each other: each has a constructor and attributes of its own.
+        keys = KeyAccess(context, scope)
+        Values.__init__(self, keys)
+        Lists.__init__(self, keys)
+        Hashes.__init__(self, keys)
+        Sets.__init__(self, keys)
+        IntegerCounters.__init__(self, keys)
+        Messages.__init__(self, keys)
+        KeyOperations.__init__(self, keys)
+        ChangeFeed.__init__(self, context.client, scope)
+        names = NameAccess(context, scope)
+        Leases.__init__(self, names)
+        Queues.__init__(self, names)
+        Once.__init__(self, names)
+        RateLimits.__init__(self, names)
+        Barriers.__init__(self, names)
+        Presences.__init__(self, names)
+        self._knowledge_context = knowledge_context
         self._access = Access(context, scope)
 
     @property

@@ -15,7 +15,7 @@ from sharedmem.cache.entries import (
     prompt_scope,
 )
 from sharedmem.cache.repository import CacheRepository
-from sharedmem.coordination.base import check_lease_ms, check_wait
+from sharedmem.coordination.names import NameAccess, check_lease_ms, check_wait
 from sharedmem.coordination.once import Once
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
@@ -43,7 +43,7 @@ class SemanticCache(ProcessBound):
     def __init__(self, context: KnowledgeContext, scope: Scope) -> None:
         self._counters: Counters = context.counters
         self._answers = CacheRepository(context, scope)
-        self._once = Once(context, scope)
+        self._once = Once(NameAccess(context, scope))
 
     # -- asking and answering
 

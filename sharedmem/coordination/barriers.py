@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from sharedmem.context import HubContext
-from sharedmem.coordination.base import CoordinationBase, check_lease_ms, check_wait
+from sharedmem.coordination.names import NameAccess, check_lease_ms, check_wait
 from sharedmem.errors import BarrierError, ConflictError, InvalidError
 from sharedmem.models.coordination import Arrival
 from sharedmem.redis.keys import Target
-from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.coordination import BarrierKeys, BarrierScripts
 from sharedmem.redis.wait_queue import Waiter
+from sharedmem.runtime.process_bound import ProcessBound
 
 MOST_PARTIES = 1000
 
 
-class Barriers(CoordinationBase):
+class Barriers:
     """Barriers: nobody goes on before all have come."""
+
+    def __init__(self, names: NameAccess) -> None:
+        self._barrier_names = names
 
     def barrier(self, name: str, parties: int, *, lease: float = 30.0) -> Barrier:
         """A place where so many wait for each other, again and again. No round trip.
@@ -32,20 +34,20 @@ class Barriers(CoordinationBase):
         """
         if isinstance(parties, bool) or not isinstance(parties, int) or not 1 <= parties <= MOST_PARTIES:
             raise InvalidError("parties", parties, f"give a whole number from 1 to {MOST_PARTIES}")
-        target = self._scope.common(name, "write")
-        return Barrier(self._context, self._scope, target, parties=parties, lease_ms=check_lease_ms(lease))
+        target = self._barrier_names.scope.common(name, "write")
+        return Barrier(self._barrier_names, target, parties=parties, lease_ms=check_lease_ms(lease))
 
 
-class Barrier(CoordinationBase):
+class Barrier(ProcessBound):
     """One barrier, shared by all who use its name. Made by `barrier`."""
 
-    def __init__(self, context: HubContext, scope: Scope, target: Target, *, parties: int, lease_ms: int) -> None:
-        super().__init__(context, scope)
+    def __init__(self, names: NameAccess, target: Target, *, parties: int, lease_ms: int) -> None:
+        self._names = names
         self._target = target
-        self._keys = BarrierKeys(self._part(target, "barrier"), self._part(target, "barrier.opened"))
+        self._keys = BarrierKeys(names.part(target, "barrier"), names.part(target, "barrier.opened"))
         self._parties = parties
         self._lease_ms = lease_ms
-        self._gathering = BarrierScripts(context.executor)
+        self._scripts = BarrierScripts(names.context.executor)
 
     @property
     def name(self) -> str:
@@ -75,8 +77,8 @@ class Barrier(CoordinationBase):
             InvalidError, UnavailableError: as `write`.
         """
         patience = check_wait(timeout)
-        deadline = float("inf") if patience is None else self._context.clock.monotonic() + patience
-        async with self._context.wait_notifier.waiter(self._target.space) as waiter:
+        deadline = float("inf") if patience is None else self._names.context.clock.monotonic() + patience
+        async with self._names.context.wait_notifier.waiter(self._target.space) as waiter:
             try:
                 return await self._wait_until_open(waiter, deadline)
             except BaseException as error:
@@ -90,12 +92,12 @@ class Barrier(CoordinationBase):
         Raises:
             UnavailableError: as `read`.
         """
-        return await self._translated(self._target, self._gathering.barrier_look(self._keys.barrier))
+        return await self._names.explained(self._target, self._scripts.barrier_look(self._keys.barrier))
 
     async def _wait_until_open(self, waiter: Waiter, deadline: float) -> Arrival:
         place = await self._arrive(waiter)
         while not isinstance(place, Arrival):
-            left = deadline - self._context.clock.monotonic()
+            left = deadline - self._names.context.clock.monotonic()
             if left <= 0:
                 return await self._leave(waiter)
             await waiter.wait(min(left, self._lease_ms / 3000))
@@ -104,15 +106,15 @@ class Barrier(CoordinationBase):
 
     async def _arrive(self, waiter: Waiter) -> Arrival | bytes:
         """Through it, or the entry under which it is there."""
-        call = self._gathering.barrier_arrive(
+        call = self._scripts.barrier_arrive(
             self._target.space,
             self._keys,
-            self._actor,
+            self._names.actor,
             waiter=waiter.name,
             parties=self._parties,
             lease_ms=self._lease_ms,
         )
-        word, rest = _split_reply(await self._translated(self._target, call))
+        word, rest = _split_reply(await self._names.explained(self._target, call))
         if word == b"parties":
             others = f"others wait there for {int(rest)} parties"
             advice = "give all the same number, or another name"
@@ -121,27 +123,32 @@ class Barrier(CoordinationBase):
 
     async def _stay(self, waiter: Waiter, entry: bytes) -> Arrival | bytes:
         """Renew the entry, or find that the barrier has opened; whose entry has lapsed comes anew."""
-        call = self._gathering.barrier_stay(
-            self._target.space, self._keys, self._actor, waiter=waiter.name, arrival=entry, lease_ms=self._lease_ms
+        call = self._scripts.barrier_stay(
+            self._target.space,
+            self._keys,
+            self._names.actor,
+            waiter=waiter.name,
+            arrival=entry,
+            lease_ms=self._lease_ms,
         )
-        word, rest = _split_reply(await self._translated(self._target, call))
+        word, rest = _split_reply(await self._names.explained(self._target, call))
         if word == b"gone":
             return await self._arrive(waiter)
         return _parse_arrival(rest) if word == b"opened" else rest
 
     async def _leave(self, waiter: Waiter) -> Arrival:
         """Go away, unless it has opened just now."""
-        call = self._gathering.barrier_leave(self._target.space, self._keys, self._actor, waiter=waiter.name)
-        word, rest = _split_reply(await self._translated(self._target, call))
+        call = self._scripts.barrier_leave(self._target.space, self._keys, self._names.actor, waiter=waiter.name)
+        word, rest = _split_reply(await self._names.explained(self._target, call))
         if word == b"opened":
             return _parse_arrival(rest)
         raise BarrierError(self.name, came=int(rest) + 1, parties=self._parties)
 
     def _leave_in_background(self, name: str) -> None:
         """Tell the server that this one is gone, without holding it up."""
-        self._context.release_in_background(
+        self._names.context.release_in_background(
             f"leave barrier {self.name}",
-            lambda: self._gathering.barrier_leave(self._target.space, self._keys, self._actor, waiter=name),
+            lambda: self._scripts.barrier_leave(self._target.space, self._keys, self._names.actor, waiter=name),
         )
 
     def __repr__(self) -> str:

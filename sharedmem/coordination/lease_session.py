@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import TracebackType
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from sharedmem.clock import new_id
-from sharedmem.context import HubContext
-from sharedmem.coordination.base import safe_deadline
 from sharedmem.coordination.lease_renewal import lease_renewer
+from sharedmem.coordination.names import NameAccess, safe_deadline
 from sharedmem.errors import InvalidError, LockHeldError, LockLostError, SharedMemoryError, UnavailableError
 from sharedmem.redis.keys import Target
 from sharedmem.redis.scripts.coordination import LeaseKeys, LeaseScripts, NamedLeaseKeys
@@ -20,19 +19,11 @@ from sharedmem.redis.wait_queue import Waiter
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.process_bound import ProcessBound
 
-T = TypeVar("T")
 _ENDED = float("-inf")
 # Who is not among the first in line is called in time, and looks by itself only in case the call was lost.
 _LONGEST_POLL_S = 45.0
 _POLL_GROWTH_RANKS = 16
 _logger = get_logger("leases")
-
-
-class TranslateErrors(Protocol):
-    """Tells what the server refuses with the name it was about."""
-
-    async def __call__(self, target: Target, call: Awaitable[T]) -> T:
-        """The call's result."""
 
 
 class LeaseResource(NamedTuple):
@@ -59,10 +50,8 @@ class LeaseTerms(NamedTuple):
 class LeaseEnvironment(NamedTuple):
     """What every hold of a store needs."""
 
-    context: HubContext
-    leasing: LeaseScripts
-    translate: TranslateErrors
-    actor: bytes
+    names: NameAccess
+    scripts: LeaseScripts
 
 
 class LeaseRefusal(NamedTuple):
@@ -91,18 +80,29 @@ class LeaseSession:
     """One place, from asking for it to giving it back.
 
     Args:
-        desk: what the store lends.
+        environment: the names of the store and the scripts of leases.
         place: which name.
         terms: how it is held.
         on_lost: called in the moment when it is held no longer against its holder's will.
     """
 
-    __slots__ = ("_asker", "_desk", "_holder", "_on_lost", "deadline", "is_gone", "place", "renew_at", "terms", "token")
+    __slots__ = (
+        "_asker",
+        "_environment",
+        "_holder",
+        "_on_lost",
+        "deadline",
+        "is_gone",
+        "place",
+        "renew_at",
+        "terms",
+        "token",
+    )
 
     def __init__(
-        self, desk: LeaseEnvironment, place: LeaseResource, terms: LeaseTerms, on_lost: Callable[[], None]
+        self, environment: LeaseEnvironment, place: LeaseResource, terms: LeaseTerms, on_lost: Callable[[], None]
     ) -> None:
-        self._desk = desk
+        self._environment = environment
         self._on_lost = on_lost
         self._asker = ""
         self._holder = b""
@@ -115,7 +115,7 @@ class LeaseSession:
     @property
     def actor(self) -> str:
         """Who holds it."""
-        return self._desk.actor.decode()
+        return self._environment.names.actor.decode()
 
     @property
     def id(self) -> str:
@@ -125,11 +125,11 @@ class LeaseSession:
     @property
     def remaining(self) -> float:
         """Seconds until it ends if it is not renewed, by the local clock."""
-        return max(0.0, self.deadline - self._desk.context.clock.monotonic())
+        return max(0.0, self.deadline - self._environment.names.context.clock.monotonic())
 
     def is_held(self) -> bool:
         """Whether it has not ended, by the local clock."""
-        return self._desk.context.clock.monotonic() < self.deadline
+        return self._environment.names.context.clock.monotonic() < self.deadline
 
     def lost(self) -> LockLostError:
         """The error that says that it is held no longer."""
@@ -147,17 +147,17 @@ class LeaseSession:
             LockHeldError: others hold it.
             SharedMemoryError: as the store.
         """
-        clock = self._desk.context.clock
+        clock = self._environment.names.context.clock
         give_up_at = None if wait is None else clock.monotonic() + wait
         refused = await self._ask(new_id(), stands=0)
         if refused is not None:
             if wait == 0:
                 raise self._lock_held_error(refused)
             await self._wait_for_turn(give_up_at)
-        lease_renewer(self._desk.context).keep(self)
+        lease_renewer(self._environment.names.context).keep(self)
 
     async def _wait_for_turn(self, give_up_at: float | None) -> None:
-        async with self._desk.context.wait_notifier.waiter(self.place.target.space) as waiter:
+        async with self._environment.names.context.wait_notifier.waiter(self.place.target.space) as waiter:
             while (refused := await self._ask(waiter.name, stands=1)) is not None:
                 try:
                     await self._wait_for_notification(waiter, refused, give_up_at)
@@ -168,7 +168,7 @@ class LeaseSession:
     async def _wait_for_notification(self, waiter: Waiter, refused: LeaseRefusal, give_up_at: float | None) -> None:
         pause = self._pause(refused)
         if give_up_at is not None:
-            left = give_up_at - self._desk.context.clock.monotonic()
+            left = give_up_at - self._environment.names.context.clock.monotonic()
             if left <= 0:
                 await self._leave(waiter.name)
                 raise self._lock_held_error(refused)
@@ -176,12 +176,12 @@ class LeaseSession:
         await waiter.wait(pause)
 
     async def _ask(self, asker: str, *, stands: int) -> LeaseRefusal | None:
-        desk, place, terms = self._desk, self.place, self.terms
-        asked_at = desk.context.clock.monotonic()
-        asking = desk.leasing.lease_acquire(
+        environment, place, terms = self._environment, self.place, self.terms
+        asked_at = environment.names.context.clock.monotonic()
+        asking = environment.scripts.lease_acquire(
             place.target.space,
             place.contest,
-            desk.actor,
+            environment.names.actor,
             capacity=terms.capacity,
             weight=terms.weight,
             lease_ms=terms.lease_ms,
@@ -190,7 +190,7 @@ class LeaseSession:
             gain=terms.gain,
         )
         try:
-            reply = await desk.translate(place.target, asking)
+            reply = await environment.names.explained(place.target, asking)
         except (asyncio.CancelledError, UnavailableError):
             # It may have been granted when nobody waited for the answer any more.
             self._leave_in_background(asker)
@@ -198,7 +198,7 @@ class LeaseSession:
         verdict, *words = reply.split()
         if verdict == b"got":
             self.token, self._asker = int(words[0]), asker
-            self._holder = b"%b %b %d %b" % (words[0], desk.actor, terms.weight, asker.encode())
+            self._holder = b"%b %b %d %b" % (words[0], environment.names.actor, terms.weight, asker.encode())
             self._set_deadlines(asked_at)
             return None
         return LeaseRefusal(int(words[0]), int(words[1]))
@@ -225,18 +225,18 @@ class LeaseSession:
 
     async def renew(self) -> bool:
         """Prolong it; False when it was lost. One round trip."""
-        desk, place = self._desk, self.place
-        clock = desk.context.clock
+        environment, place = self._environment, self.place
+        clock = environment.names.context.clock
         asked_at = clock.monotonic()
-        renewing = desk.leasing.lease_renew(
+        renewing = environment.scripts.lease_renew(
             place.target.space,
             place.places.holders,
-            desk.actor,
+            environment.names.actor,
             holder=self._holder,
             lease_ms=self.terms.lease_ms,
         )
         try:
-            self.is_gone = not await desk.translate(place.target, renewing)
+            self.is_gone = not await environment.names.explained(place.target, renewing)
         except SharedMemoryError as error:
             _logger.warning("%s %r could not be renewed and is tried again: %s", place.kind, place.name, error)
             self.renew_at = clock.monotonic() + self.terms.lease_ms / 1000 / 10
@@ -249,8 +249,8 @@ class LeaseSession:
     def lose(self) -> None:
         """Be held no longer, by the keeper's word."""
         self.deadline = _ENDED
-        desk = self._desk
-        desk.context.counters.increment("leases_lost", kind=self.place.kind)
+        environment = self._environment
+        environment.names.context.counters.increment("leases_lost", kind=self.place.kind)
         _logger.warning("%s %r of %s was lost (token %d)", self.place.kind, self.place.name, self.actor, self.token)
         self._on_lost()
 
@@ -264,29 +264,33 @@ class LeaseSession:
         Raises:
             SharedMemoryError: as the store; the place comes free when the lease ends.
         """
-        desk, place = self._desk, self.place
+        environment, place = self._environment, self.place
         was_held = self.is_held()
         self.deadline = _ENDED
-        lease_renewer(desk.context).stop_renewing(self)
+        lease_renewer(environment.names.context).stop_renewing(self)
         if not was_held:
             if not self.is_gone:
                 self._leave_in_background(self._asker)
             return False
-        releasing = desk.leasing.lease_release(place.target.space, place.places, desk.actor, holder=self._holder)
+        releasing = environment.scripts.lease_release(
+            place.target.space, place.places, environment.names.actor, holder=self._holder
+        )
         try:
-            return await desk.translate(place.target, releasing)
+            return await environment.names.explained(place.target, releasing)
         except asyncio.CancelledError:
             self._leave_in_background(self._asker)
             raise
 
     def _leave_in_background(self, asker: str) -> None:
-        self._desk.context.release_in_background("leave a line", lambda: self._leave(asker))
+        self._environment.names.context.release_in_background("leave a line", lambda: self._leave(asker))
 
     async def _leave(self, asker: str) -> None:
-        desk, place = self._desk, self.place
-        leaving = desk.leasing.lease_leave(place.target.space, place.places, desk.actor, asker=asker)
+        environment, place = self._environment, self.place
+        leaving = environment.scripts.lease_leave(
+            place.target.space, place.places, environment.names.actor, asker=asker
+        )
         try:
-            await desk.translate(place.target, leaving)
+            await environment.names.explained(place.target, leaving)
         except SharedMemoryError as error:
             _logger.warning("%s %r could not be left and waits for its lease: %s", place.kind, place.name, error)
 
@@ -341,14 +345,16 @@ class LeaseBlock:
     """Holds a place while a block runs, and cancels the block when the place is lost, as `asyncio.timeout` does.
 
     Args:
-        desk, place, terms: as `LeaseSession`.
+        environment, place, terms: as `LeaseSession`.
         wait: as `LeaseSession.take`.
     """
 
     __slots__ = ("_cancelling", "_hold", "_interrupted", "_task", "_wait")
 
-    def __init__(self, desk: LeaseEnvironment, place: LeaseResource, terms: LeaseTerms, wait: float | None) -> None:
-        self._hold = LeaseSession(desk, place, terms, self._interrupt)
+    def __init__(
+        self, environment: LeaseEnvironment, place: LeaseResource, terms: LeaseTerms, wait: float | None
+    ) -> None:
+        self._hold = LeaseSession(environment, place, terms, self._interrupt)
         self._wait = wait
         self._interrupted = False
         self._cancelling = 0

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Literal
 
-from sharedmem.coordination.base import CoordinationBase, check_lease_ms, check_wait
 from sharedmem.coordination.leader import Campaign, Candidacy
 from sharedmem.coordination.lease_renewal import lease_renewer
 from sharedmem.coordination.lease_session import (
@@ -19,6 +18,7 @@ from sharedmem.coordination.lease_session import (
     LeaseTerms,
     parse_grant_id,
 )
+from sharedmem.coordination.names import NameAccess, check_lease_ms, check_wait
 from sharedmem.errors import InvalidError, LockLostError
 from sharedmem.models.coordination import Holder, LeaseGrant, LeaseState
 from sharedmem.redis.change_stream import as_list
@@ -81,8 +81,11 @@ _CACHED_RESOURCES = 4096
 _GAIN = b"leader.gain"
 
 
-class Leases(CoordinationBase):
+class Leases:
     """Locks, semaphores, read/write locks and leaders: places that are held for a while."""
+
+    def __init__(self, names: NameAccess) -> None:
+        self._lease_names = names
 
     @asynccontextmanager
     async def lock(self, name: str, *, lease: float = 30.0, wait: float | None = None) -> AsyncIterator[Lease]:
@@ -144,10 +147,12 @@ class Leases(CoordinationBase):
         Raises:
             AccessDeniedError, InvalidError: as `lock`.
         """
-        desk, place = self._lease_environment, self._lease_resource("rwlock", name)
+        environment, place = self._lease_environment, self._lease_resource("rwlock", name)
 
         def enter(weight: int, lease: float, wait: float | None) -> LeaseBlock:
-            return LeaseBlock(desk, place, LeaseTerms(MOST_READERS, weight, check_lease_ms(lease)), check_wait(wait))
+            return LeaseBlock(
+                environment, place, LeaseTerms(MOST_READERS, weight, check_lease_ms(lease)), check_wait(wait)
+            )
 
         return ReadWriteLock(name, enter)
 
@@ -182,8 +187,8 @@ class Leases(CoordinationBase):
         def stand(on_lost: Callable[[], None]) -> LeaseSession:
             return LeaseSession(self._lease_environment, place, LeaseTerms(1, 1, lease_ms, _GAIN), on_lost)
 
-        campaign = Campaign(self._context, stand, on_gain, on_loss)
-        running = self._context.background.start(f"campaign for {name}", campaign.run())
+        campaign = Campaign(self._lease_names.context, stand, on_gain, on_loss)
+        running = self._lease_names.context.background.start(f"campaign for {name}", campaign.run())
         try:
             yield Candidacy(name, campaign)
         finally:
@@ -201,12 +206,13 @@ class Leases(CoordinationBase):
             AccessDeniedError: this actor may not read the name.
             InvalidError, UnavailableError: as `lock`.
         """
+        names = self._lease_names
         if kind not in _KINDS:
             raise InvalidError("kind", kind, f"use one of {', '.join(_KINDS)}")
-        target = self._scope.common(name, "read")
-        places = LeaseKeys(self._part(target, kind), self._part(target, f"{kind}.waiters"))
+        target = names.scope.common(name, "read")
+        places = LeaseKeys(names.part(target, kind), names.part(target, f"{kind}.waiters"))
         looks = (("TIME",), ("ZRANGE", places.holders, 0, -1, "WITHSCORES"), ("ZCARD", places.waiters))
-        now, held, waiting = await self._translated(target, self._context.client.read_many(looks))
+        now, held, waiting = await names.explained(target, names.context.client.read_many(looks))
         pairs = as_list(held)
         asked_at = _parse_microseconds(as_list(now))
         with decoding(places.holders):
@@ -236,7 +242,7 @@ class Leases(CoordinationBase):
             self._lease_environment, self._lease_resource("lock", name), LeaseTerms(1, 1, lease_ms), lambda: None
         )
         await hold.take(patience)
-        lease_renewer(self._context).stop_renewing(hold)
+        lease_renewer(self._lease_names.context).stop_renewing(hold)
         return LeaseGrant(name=name, token=hold.token, id=hold.id, remaining=hold.remaining)
 
     async def lease_renew(self, name: str, id: str, *, lease: float = 30.0) -> LeaseGrant:  # noqa: A002  its name
@@ -251,12 +257,16 @@ class Leases(CoordinationBase):
             LockLostError: the lease has ended, or was given back.
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
-        desk, place, lease_ms = self._lease_environment, self._lease_resource("lock", name), check_lease_ms(lease)
-        token, holder = parse_grant_id(id, desk.actor)
-        renewing = desk.leasing.lease_renew(
-            place.target.space, place.places.holders, desk.actor, holder=holder, lease_ms=lease_ms
+        environment, place, lease_ms = (
+            self._lease_environment,
+            self._lease_resource("lock", name),
+            check_lease_ms(lease),
         )
-        if not await desk.translate(place.target, renewing):
+        token, holder = parse_grant_id(id, environment.names.actor)
+        renewing = environment.scripts.lease_renew(
+            place.target.space, place.places.holders, environment.names.actor, holder=holder, lease_ms=lease_ms
+        )
+        if not await environment.names.explained(place.target, renewing):
             raise LockLostError("lock", name, token)
         return LeaseGrant(name=name, token=token, id=id, remaining=lease)
 
@@ -270,25 +280,28 @@ class Leases(CoordinationBase):
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
-        desk, place = self._lease_environment, self._lease_resource("lock", name)
-        _, holder = parse_grant_id(id, desk.actor)
-        releasing = desk.leasing.lease_release(place.target.space, place.places, desk.actor, holder=holder)
-        return await desk.translate(place.target, releasing)
+        environment, place = self._lease_environment, self._lease_resource("lock", name)
+        _, holder = parse_grant_id(id, environment.names.actor)
+        releasing = environment.scripts.lease_release(
+            place.target.space, place.places, environment.names.actor, holder=holder
+        )
+        return await environment.names.explained(place.target, releasing)
 
     @cached_property
     def _lease_environment(self) -> LeaseEnvironment:
-        return LeaseEnvironment(self._context, LeaseScripts(self._context.executor), self._translated, self._actor)
+        return LeaseEnvironment(self._lease_names, LeaseScripts(self._lease_names.context.executor))
 
     @cached_property
     def _lease_resources(self) -> dict[tuple[str, str], LeaseResource]:
         return {}
 
     def _lease_resource(self, kind: LeaseKind, name: str) -> LeaseResource:
+        names = self._lease_names
         known = self._lease_resources.get((kind, name))
         if known is not None:
             return known
-        target = self._scope.common(name, "write")
-        places = LeaseKeys(self._part(target, kind), self._part(target, f"{kind}.waiters"))
+        target = names.scope.common(name, "write")
+        places = LeaseKeys(names.part(target, kind), names.part(target, f"{kind}.waiters"))
         if len(self._lease_resources) >= _CACHED_RESOURCES:
             self._lease_resources.clear()
         place = LeaseResource(kind, name, target, NamedLeaseKeys(*places, target.physical), places)

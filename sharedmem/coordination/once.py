@@ -15,9 +15,8 @@ from pydantic import ValidationError
 
 from sharedmem.blobs.blobs import BlobReference
 from sharedmem.clock import Clock
-from sharedmem.context import HubContext
-from sharedmem.coordination.base import CoordinationBase, check_lease_ms, check_seconds, check_wait, safe_deadline
 from sharedmem.coordination.lease_renewal import lease_renewer
+from sharedmem.coordination.names import NameAccess, check_lease_ms, check_seconds, check_wait, safe_deadline
 from sharedmem.errors import (
     ClaimLostError,
     InvalidError,
@@ -31,7 +30,6 @@ from sharedmem.errors import (
 from sharedmem.models.coordination import OnceState
 from sharedmem.redis.codec import decode_member, encode_member
 from sharedmem.redis.keys import Target
-from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.coordination import OnceKeys, OnceScripts
 from sharedmem.redis.service_keys import decoding
 from sharedmem.redis.wait_queue import Waiter
@@ -83,8 +81,11 @@ class _OnceResult(NamedTuple):
     value: Any
 
 
-class Once(CoordinationBase):
+class Once:
     """Once: work that is done a single time, however many ask for it."""
+
+    def __init__(self, names: NameAccess) -> None:
+        self._once_names = names
 
     async def once(
         self,
@@ -123,14 +124,14 @@ class Once(CoordinationBase):
             Exception: what `fn` raises.
         """
         ttl_ms = check_seconds("ttl", ttl, least=SHORTEST_TTL_S, most=LONGEST_TTL_S)
-        work = self._runs.work(key, ttl_ms=ttl_ms, lease_ms=check_lease_ms(lease))
+        work = self._once_runner.work(key, ttl_ms=ttl_ms, lease_ms=check_lease_ms(lease))
         patience = check_wait(wait)
         if not callable(fn):
             raise InvalidError("fn", fn, "give a function or coroutine function without arguments")
-        found = await self._runs.begin(work)
+        found = await self._once_runner.begin(work)
         if isinstance(found, _RunningElsewhere):
-            found = await self._runs.follow(work, found, patience)
-        return found.value if isinstance(found, _OnceResult) else await self._runs.run(work, found, fn)
+            found = await self._once_runner.follow(work, found, patience)
+        return found.value if isinstance(found, _OnceResult) else await self._once_runner.run(work, found, fn)
 
     def once_token(self) -> int:
         """The fencing token of the work that is being done here; no round trip.
@@ -152,9 +153,10 @@ class Once(CoordinationBase):
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `read`.
         """
-        target = self._scope.common(key, "read")
-        reply = await self._translated(target, self._runs.settling.once_look(self._part(target, "once")))
-        with decoding(self._part(target, "once")):
+        names = self._once_names
+        target = names.scope.common(key, "read")
+        reply = await names.explained(target, self._once_runner.scripts.once_look(names.part(target, "once")))
+        with decoding(names.part(target, "once")):
             state, token, attempt, left_ms, actor = reply.split(b" ", 4) if reply else (b"none", b"0", b"0", b"0", b"")
             return OnceState(
                 key=target.key,
@@ -173,21 +175,22 @@ class Once(CoordinationBase):
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
         """
-        target = self._scope.common(key, "write")
-        call = self._runs.settling.once_forget(target.space, self._part(target, "once"), self._actor)
-        return await self._translated(target, call)
+        names = self._once_names
+        target = names.scope.common(key, "write")
+        call = self._once_runner.scripts.once_forget(target.space, names.part(target, "once"), names.actor)
+        return await names.explained(target, call)
 
     @cached_property
-    def _runs(self) -> _OnceRunner:
-        return _OnceRunner(self._context, self._scope)
+    def _once_runner(self) -> _OnceRunner:
+        return _OnceRunner(self._once_names)
 
 
-class _OnceRunner(CoordinationBase):
+class _OnceRunner:
     """How one actor takes work, waits for it, and does it."""
 
-    def __init__(self, context: HubContext, scope: Scope) -> None:
-        super().__init__(context, scope)
-        self.settling = OnceScripts(context.executor)
+    def __init__(self, names: NameAccess) -> None:
+        self._names = names
+        self.scripts = OnceScripts(names.context.executor)
 
     def work(self, key: str, *, ttl_ms: int, lease_ms: int) -> _OnceWork:
         """A piece of work.
@@ -195,8 +198,9 @@ class _OnceRunner(CoordinationBase):
         Raises:
             AccessDeniedError, InvalidError: the key is not for this actor, or is none.
         """
-        target = self._scope.common(key, "write")
-        keys = OnceKeys(self._part(target, "once"), self._part(target, "once.waiters"))
+        names = self._names
+        target = names.scope.common(key, "write")
+        keys = OnceKeys(names.part(target, "once"), names.part(target, "once.waiters"))
         return _OnceWork(target, keys, lease_ms, ttl_ms)
 
     # -- whose it is
@@ -204,21 +208,22 @@ class _OnceRunner(CoordinationBase):
     async def begin(self, work: _OnceWork) -> _RunningElsewhere | _OnceClaim | _OnceResult:
         """Take it if it is to be had, without standing in line."""
         # Below 0, so that it is no waiter's.
-        return await self._begin(work, self._scope.keyspace.waiter(-next(_runner_numbers)), waits=False)
+        return await self._begin(work, self._names.scope.keyspace.waiter(-next(_runner_numbers)), waits=False)
 
     async def _begin(self, work: _OnceWork, name: str, *, waits: bool) -> _RunningElsewhere | _OnceClaim | _OnceResult:
-        asked_at = self._context.clock.monotonic()
-        call = self.settling.once_begin(
+        names = self._names
+        asked_at = names.context.clock.monotonic()
+        call = self.scripts.once_begin(
             work.target.space,
             work.keys,
-            self._actor,
+            names.actor,
             name=name,
             waits=int(waits),
             lease_ms=work.lease_ms,
             ttl_ms=work.ttl_ms,
         )
         try:
-            reply = await self._translated(work.target, call)
+            reply = await names.explained(work.target, call)
         except BaseException:
             # The work may have become ours in this moment.
             self._leave_in_background(work, name)
@@ -237,17 +242,17 @@ class _OnceRunner(CoordinationBase):
         self, work: _OnceWork, found: _RunningElsewhere, patience: float | None
     ) -> _OnceClaim | _OnceResult:
         """Wait until somebody has done it, or until it is ours to do."""
-        deadline = float("inf") if patience is None else self._context.clock.monotonic() + patience
+        deadline = float("inf") if patience is None else self._names.context.clock.monotonic() + patience
         if patience == 0:
             raise LockHeldError("once", work.target.key, remaining=found.remaining)
-        async with self._context.wait_notifier.waiter(work.target.space) as waiter:
+        async with self._names.context.wait_notifier.waiter(work.target.space) as waiter:
             while isinstance(answer := await self._begin(work, waiter.name, waits=True), _RunningElsewhere):
                 await self._pause(work, waiter, answer, deadline)
             return answer
 
     async def _pause(self, work: _OnceWork, waiter: Waiter, found: _RunningElsewhere, deadline: float) -> None:
         """Wait for a call, or until it is worth a look."""
-        left = deadline - self._context.clock.monotonic()
+        left = deadline - self._names.context.clock.monotonic()
         try:
             if left > 0:
                 await waiter.wait(min(left, found.pause()))
@@ -260,28 +265,29 @@ class _OnceRunner(CoordinationBase):
 
     def _leave_in_background(self, work: _OnceWork, name: str) -> None:
         """Tell the server that this name neither waits nor runs, without holding up who leaves."""
-        self._context.release_in_background(f"leave once {work.target.key}", lambda: self._leave(work, name))
+        self._names.context.release_in_background(f"leave once {work.target.key}", lambda: self._leave(work, name))
 
     async def _leave(self, work: _OnceWork, name: str) -> None:
         with suppress(UnavailableError, UsageError):
-            await self.settling.once_leave(work.target.space, work.keys, self._actor, name=name)
+            await self.scripts.once_leave(work.target.space, work.keys, self._names.actor, name=name)
 
     # -- doing it
 
     async def run(self, work: _OnceWork, claim: _OnceClaim, fn: Callable[[], Awaitable[object] | object]) -> Any:
         """Do it, keep the lease meanwhile, and store the result."""
-        held = _OnceLease(self, work, claim, self._context.clock)
-        lease_renewer(self._context).keep(held)
+        names = self._names
+        held = _OnceLease(self, work, claim, names.context.clock)
+        lease_renewer(names.context).keep(held)
         try:
             coded = await self._result(work, claim.token, fn)
             stored = await self._stored(work.target, coded)
-            call = self.settling.once_finish(
-                work.target.space, work.keys, self._actor, token=claim.token, ttl_ms=work.ttl_ms, result=stored
+            call = self.scripts.once_finish(
+                work.target.space, work.keys, names.actor, token=claim.token, ttl_ms=work.ttl_ms, result=stored
             )
-            if not await self._translated(work.target, call):
+            if not await names.explained(work.target, call):
                 raise ClaimLostError("once", work.target.key, claim.token)
         finally:
-            lease_renewer(self._context).stop_renewing(held)
+            lease_renewer(names.context).stop_renewing(held)
         return decode_member(coded)
 
     async def _result(self, work: _OnceWork, token: int, fn: Callable[[], Awaitable[object] | object]) -> bytes:
@@ -296,28 +302,38 @@ class _OnceRunner(CoordinationBase):
             await self._give_back(work, token)
             raise
         except BaseException:
-            self._context.release_in_background(f"return once {work.target.key}", lambda: self._give_back(work, token))
+            self._names.context.release_in_background(
+                f"return once {work.target.key}", lambda: self._give_back(work, token)
+            )
             raise
 
     async def _give_back(self, work: _OnceWork, token: int) -> None:
         with suppress(UnavailableError, UsageError):  # the lease ends by itself
-            await self.settling.once_release(work.target.space, work.keys, self._actor, token=token, ttl_ms=work.ttl_ms)
+            await self.scripts.once_release(
+                work.target.space, work.keys, self._names.actor, token=token, ttl_ms=work.ttl_ms
+            )
 
     async def renew_lease(self, work: _OnceWork, token: int) -> bool:
         """Whether it is still ours, with its lease prolonged."""
-        return await self.settling.once_renew(
-            work.target.space, work.keys.once, self._actor, token=token, lease_ms=work.lease_ms, ttl_ms=work.ttl_ms
+        return await self.scripts.once_renew(
+            work.target.space,
+            work.keys.once,
+            self._names.actor,
+            token=token,
+            lease_ms=work.lease_ms,
+            ttl_ms=work.ttl_ms,
         )
 
     # -- results
 
     async def _stored(self, target: Target, coded: bytes) -> bytes:
         """What Redis keeps of a result. The work is done, whatever becomes of its result: it must not be done again."""
-        if len(coded) <= self._context.settings.blob_threshold_bytes:
+        names = self._names
+        if len(coded) <= names.context.settings.blob_threshold_bytes:
             return coded
         try:
-            reference = await self._context.blobs.put(target.key, b"member", coded)
-            self._context.blob_gc.watch(target.space.namespace)
+            reference = await names.context.blobs.put(target.key, b"member", coded)
+            names.context.blob_gc.watch(target.space.namespace)
         except SharedMemoryError as error:
             _logger.warning("once %s: its result of %d bytes is not kept: %s", target.key, len(coded), error)
             return _NOT_KEPT
@@ -335,7 +351,9 @@ class _OnceRunner(CoordinationBase):
         if stored[:1] != _IN_BLOB_STORE:
             return decode_member(stored)
         try:
-            return decode_member(await self._context.blobs.get(target.key, _blob_reference(target.key, stored[1:])))
+            return decode_member(
+                await self._names.context.blobs.get(target.key, _blob_reference(target.key, stored[1:]))
+            )
         except NotFoundError as error:
             raise ResultNotKeptError("once", target.key, str(error)) from error
 
@@ -347,7 +365,7 @@ class _OnceLease:
     """
 
     def __init__(self, runs: _OnceRunner, work: _OnceWork, claim: _OnceClaim, clock: Clock) -> None:
-        self._runs, self._work, self._claim, self._clock = runs, work, claim, clock
+        self._runner, self._work, self._claim, self._clock = runs, work, claim, clock
         self._lease_s = work.lease_ms / 1000
         self.deadline = safe_deadline(claim.asked_at, self._lease_s)
         self.renew_at = claim.asked_at + self._lease_s / 3
@@ -357,7 +375,7 @@ class _OnceLease:
         asked_at = self._clock.monotonic()
         self.renew_at = asked_at + self._lease_s / 3
         with suppress(UnavailableError):
-            if not await self._runs.renew_lease(self._work, self._claim.token):
+            if not await self._runner.renew_lease(self._work, self._claim.token):
                 return False
             self.deadline = safe_deadline(asked_at, self._lease_s)
         return True

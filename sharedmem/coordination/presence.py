@@ -7,40 +7,42 @@ from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 
 from sharedmem.clock import from_microseconds
-from sharedmem.context import HubContext
-from sharedmem.coordination.base import LONGEST_LEASE_S, CoordinationBase, check_seconds
+from sharedmem.coordination.names import LONGEST_LEASE_S, NameAccess, check_seconds
 from sharedmem.errors import InvalidError, UnavailableError, UsageError
 from sharedmem.models.coordination import Present
 from sharedmem.redis.codec import decode_member, encode_member
 from sharedmem.redis.keys import SHARED_SCOPE, Target
-from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.coordination import CALL_AGAIN, PresenceKeys, PresenceScripts, PresentActor
 from sharedmem.redis.service_keys import decoding
+from sharedmem.runtime.process_bound import ProcessBound
 
 SHORTEST_TTL_S = 0.3
 MOST_BYTES = 8192
 MOST_ROLE_BYTES = 128
 
 
-class Presences(CoordinationBase):
+class Presences:
     """Presence: who is there, in what role."""
+
+    def __init__(self, names: NameAccess) -> None:
+        self._presence_names = names
 
     @cached_property
     def presence(self) -> Presence:
         """Who is here, of the actors of this namespace."""
-        return Presence(self._context, self._scope)
+        return Presence(self._presence_names)
 
 
-class Presence(CoordinationBase):
+class Presence(ProcessBound):
     """The actors of a namespace who are here. The property `presence` of a store.
 
     Joining, leaving and lapsing go on the change stream as `presence.join`, `presence.leave` and `presence.lapse`, each
     with the key `<namespace>:$presence:<actor>`: `store.watch("<namespace>:$presence:*")` follows them.
     """
 
-    def __init__(self, context: HubContext, scope: Scope) -> None:
-        super().__init__(context, scope)
-        self._attending = PresenceScripts(context.executor)
+    def __init__(self, names: NameAccess) -> None:
+        self._names = names
+        self._scripts = PresenceScripts(names.context.executor)
 
     @asynccontextmanager
     async def here(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> AsyncIterator[Presence]:
@@ -63,7 +65,7 @@ class Presence(CoordinationBase):
             UnavailableError: as `write`.
         """
         await self.announce(role=role, info=info, ttl=ttl)
-        beats = self._context.background.start(
+        beats = self._names.context.background.start(
             f"heartbeat {self._require_actor()}", self._send_heartbeats(role, info, ttl)
         )
         try:
@@ -86,8 +88,8 @@ class Presence(CoordinationBase):
         ttl_ms = check_seconds("ttl", ttl, least=SHORTEST_TTL_S, most=LONGEST_LEASE_S)
         target, keys = self._target, self._keys
         while True:
-            beat = self._attending.presence_beat(target.space, keys, self._actor, ttl_ms=ttl_ms, about=about)
-            if await self._translated(target, beat) != CALL_AGAIN:
+            beat = self._scripts.presence_beat(target.space, keys, self._names.actor, ttl_ms=ttl_ms, about=about)
+            if await self._names.explained(target, beat) != CALL_AGAIN:
                 return
 
     async def leave(self) -> bool:
@@ -99,8 +101,8 @@ class Presence(CoordinationBase):
         """
         self._require_actor()
         while True:
-            call = self._attending.presence_leave(self._target.space, self._keys, self._actor)
-            reply = await self._translated(self._target, call)
+            call = self._scripts.presence_leave(self._target.space, self._keys, self._names.actor)
+            reply = await self._names.explained(self._target, call)
             if reply != CALL_AGAIN:
                 return reply == b"1"
 
@@ -113,35 +115,38 @@ class Presence(CoordinationBase):
         Raises:
             UnavailableError: as `read`.
         """
+        names = self._names
         target, keys = self._target, self._keys
-        lapsed, found = await self._translated(target, self._attending.presence_look(keys))
+        lapsed, found = await names.explained(target, self._scripts.presence_look(keys))
         while lapsed:
-            call = self._attending.presence_lapse(target.space, keys, self._actor)
-            lapsed = await self._translated(target, call) == CALL_AGAIN
+            call = self._scripts.presence_lapse(target.space, keys, names.actor)
+            lapsed = await names.explained(target, call) == CALL_AGAIN
         with decoding(keys.facts):
             everybody = sorted((_parse_present(sighting) for sighting in found), key=lambda present: present.since)
         return [present for present in everybody if role is None or present.role == role]
 
     def __repr__(self) -> str:
-        return f"<Presence in {self._scope.identity.namespace}>"
+        return f"<Presence in {self._names.scope.identity.namespace}>"
 
     @cached_property
     def _target(self) -> Target:
-        return self._scope.common(f"{self._scope.identity.namespace}:{SHARED_SCOPE}", "write")
+        return self._names.scope.common(f"{self._names.scope.identity.namespace}:{SHARED_SCOPE}", "write")
 
     @cached_property
     def _keys(self) -> PresenceKeys:
-        return PresenceKeys(self._part(self._target, "presence"), self._part(self._target, "presence.facts"))
+        return PresenceKeys(
+            self._names.part(self._target, "presence"), self._names.part(self._target, "presence.facts")
+        )
 
     def _require_actor(self) -> str:
-        actor = self._scope.identity.actor
+        actor = self._names.scope.identity.actor
         if actor is None:
             raise InvalidError("actor", actor, "open the store with actor=, so that there is somebody to be here")
         return actor
 
     async def _send_heartbeats(self, role: str, info: object, ttl: float) -> None:
         while True:
-            await self._context.clock.sleep(ttl / 3)
+            await self._names.context.clock.sleep(ttl / 3)
             with suppress(UnavailableError):  # it joins anew when the server is back
                 await self.announce(role=role, info=info, ttl=ttl)
 

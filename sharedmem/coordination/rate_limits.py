@@ -8,13 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from typing import Literal
 
-from sharedmem.context import HubContext
-from sharedmem.coordination.base import CoordinationBase, check_seconds, check_wait
+from sharedmem.coordination.names import NameAccess, check_seconds, check_wait
 from sharedmem.errors import InvalidError, LimitedError, WrongTypeError
 from sharedmem.models.coordination import LimitState, Permit
 from sharedmem.redis.keys import Space, Target
-from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.coordination import LimitDecision, RateLimitScripts
+from sharedmem.runtime.process_bound import ProcessBound
 
 Algorithm = Literal["sliding_window", "token_bucket"]
 
@@ -26,8 +25,11 @@ _MOST_PARTS = 1 << 53
 _OTHER = {"sliding_window": "token_bucket", "token_bucket": "sliding_window"}
 
 
-class RateLimits(CoordinationBase):
+class RateLimits:
     """Rate limits: how often a caller may do a thing."""
+
+    def __init__(self, names: NameAccess) -> None:
+        self._limit_names = names
 
     def rate_limit(
         self,
@@ -56,21 +58,21 @@ class RateLimits(CoordinationBase):
             InvalidError: an argument is out of bounds.
             AccessDeniedError: this actor may not take part.
         """
-        target = self._scope.common(name, "write")
+        target = self._limit_names.scope.common(name, "write")
         per_ms = check_seconds("per", per, least=SHORTEST_PER_S, most=LONGEST_PER_S)
         rule = _make_algorithm(algorithm, _check_count("limit", limit), per_ms * 1000, burst)
-        return RateLimit(self._context, self._scope, target, rule)
+        return RateLimit(self._limit_names, target, rule)
 
 
-class RateLimit(CoordinationBase):
+class RateLimit(ProcessBound):
     """One rate limit, shared by all who use its name. Made by `rate_limit`."""
 
-    def __init__(self, context: HubContext, scope: Scope, target: Target, rule: _LimitAlgorithm) -> None:
-        super().__init__(context, scope)
+    def __init__(self, names: NameAccess, target: Target, rule: _LimitAlgorithm) -> None:
+        self._names = names
         self._target = target
         self._rule = rule
-        self._where = self._part(target, "limit")
-        self._limiting = RateLimitScripts(context.executor)
+        self._where = names.part(target, "limit")
+        self._scripts = RateLimitScripts(names.context.executor)
 
     @property
     def name(self) -> str:
@@ -107,7 +109,7 @@ class RateLimit(CoordinationBase):
             InvalidError, UnavailableError: as `take`.
         """
         patience = check_wait(wait)
-        clock = self._context.clock
+        clock = self._names.context.clock
         deadline = math.inf if patience is None else clock.monotonic() + patience
         spread = self._rule.interval
         while not (permit := await self.take(cost)):
@@ -126,7 +128,7 @@ class RateLimit(CoordinationBase):
         Raises:
             InvalidError, UnavailableError: as `take`.
         """
-        seen = await self._read(self._rule.look(self._limiting, self._where))
+        seen = await self._read(self._rule.look(self._scripts, self._where))
         return LimitState(
             name=self.name,
             algorithm=self._rule.algorithm,
@@ -138,11 +140,13 @@ class RateLimit(CoordinationBase):
         )
 
     async def _judged(self, cost: int) -> LimitDecision:
-        return await self._read(self._rule.take(self._limiting, self._target.space, self._where, self._actor, cost))
+        return await self._read(
+            self._rule.take(self._scripts, self._target.space, self._where, self._names.actor, cost)
+        )
 
     async def _read(self, call: Awaitable[LimitDecision]) -> LimitDecision:
         try:
-            return await self._translated(self._target, call)
+            return await self._names.explained(self._target, call)
         except WrongTypeError as error:
             theirs = _OTHER[self._rule.algorithm]
             advice = f"others use {theirs} by the name {self.name!r}; agree on one, or take another name"
@@ -175,12 +179,12 @@ class _LimitAlgorithm(ABC):
 
     @abstractmethod
     async def take(
-        self, limiting: RateLimitScripts, space: Space, where: bytes, actor: bytes, cost: int
+        self, scripts: RateLimitScripts, space: Space, where: bytes, actor: bytes, cost: int
     ) -> LimitDecision:
         """Ask the server to admit a cost."""
 
     @abstractmethod
-    async def look(self, limiting: RateLimitScripts, where: bytes) -> LimitDecision:
+    async def look(self, scripts: RateLimitScripts, where: bytes) -> LimitDecision:
         """What a cost of one would be told."""
 
     def __str__(self) -> str:
@@ -197,14 +201,14 @@ class _SlidingWindow(_LimitAlgorithm):
         self._window_us = per_us
 
     async def take(
-        self, limiting: RateLimitScripts, space: Space, where: bytes, actor: bytes, cost: int
+        self, scripts: RateLimitScripts, space: Space, where: bytes, actor: bytes, cost: int
     ) -> LimitDecision:
-        return await limiting.limit_window_take(
+        return await scripts.limit_window_take(
             space, where, actor, limit=self.limit, window_us=self._window_us, cost=cost
         )
 
-    async def look(self, limiting: RateLimitScripts, where: bytes) -> LimitDecision:
-        return await limiting.limit_window_look(where, limit=self.limit, window_us=self._window_us)
+    async def look(self, scripts: RateLimitScripts, where: bytes) -> LimitDecision:
+        return await scripts.limit_window_look(where, limit=self.limit, window_us=self._window_us)
 
 
 class _TokenBucket(_LimitAlgorithm):
@@ -223,14 +227,14 @@ class _TokenBucket(_LimitAlgorithm):
             raise InvalidError("burst", burst, advice)
 
     async def take(
-        self, limiting: RateLimitScripts, space: Space, where: bytes, actor: bytes, cost: int
+        self, scripts: RateLimitScripts, space: Space, where: bytes, actor: bytes, cost: int
     ) -> LimitDecision:
-        return await limiting.limit_bucket_take(
+        return await scripts.limit_bucket_take(
             space, where, actor, burst=self.burst, unit=self._unit, rate=self._rate, cost=cost
         )
 
-    async def look(self, limiting: RateLimitScripts, where: bytes) -> LimitDecision:
-        return await limiting.limit_bucket_look(where, burst=self.burst, unit=self._unit, rate=self._rate)
+    async def look(self, scripts: RateLimitScripts, where: bytes) -> LimitDecision:
+        return await scripts.limit_bucket_look(where, burst=self.burst, unit=self._unit, rate=self._rate)
 
 
 def _make_algorithm(algorithm: str, limit: int, per_us: int, burst: int | None) -> _LimitAlgorithm:

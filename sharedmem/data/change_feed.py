@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sharedmem.data.component import StoreComponent, check_integer
+from sharedmem.data.key_access import check_integer
 from sharedmem.errors import InvalidError
 from sharedmem.models import Change, Gap
 from sharedmem.redis.change_stream import START, as_list, newest_cursor, parse_change, read_changes, text_of
@@ -15,6 +15,7 @@ from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import Space, check_name
 from sharedmem.redis.lifetimes import LONGEST_TTL_S
 from sharedmem.redis.replies import Argument, LostError, Reply, ServerError
+from sharedmem.redis.scope import Scope
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.process_bound import ProcessBound
 
@@ -34,7 +35,7 @@ class Consumer(ProcessBound):
 
     def __init__(
         self,
-        line: RedisClient,
+        client: RedisClient,
         space: Space,
         dead_letters: bytes,
         *,
@@ -43,7 +44,7 @@ class Consumer(ProcessBound):
         idle_ms: int,
         max_deliveries: int,
     ) -> None:
-        self._client = line
+        self._client = client
         self._space = space
         self.group = group
         self.name = name
@@ -179,8 +180,12 @@ _CURSOR = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
 _logger = get_logger("feed")
 
 
-class ChangeFeed(StoreComponent):
+class ChangeFeed:
     """Follows the change stream."""
+
+    def __init__(self, client: RedisClient, scope: Scope) -> None:
+        self._feed_client = client
+        self._feed_scope = scope
 
     async def watch(self, pattern: str = "*", *, since: str | int | None = None) -> AsyncIterator[Change]:
         """Yield every change of the keys that match, in order, for ever; two round trips a wake-up.
@@ -200,18 +205,18 @@ class ChangeFeed(StoreComponent):
             ConfigError: the server refuses this user.
             UnavailableError: the server stayed away for longer than the retry time; go on from the last cursor.
         """
-        namespace, matches = self._scope.matcher(pattern)
-        space = self._scope.keyspace.space(namespace)
-        may_read_all = self._scope.may_read_all(namespace)
-        cursor = await newest_cursor(self._client, space) if since is None else parse_cursor(since)
+        namespace, matches = self._feed_scope.matcher(pattern)
+        space = self._feed_scope.keyspace.space(namespace)
+        may_read_all = self._feed_scope.may_read_all(namespace)
+        cursor = await newest_cursor(self._feed_client, space) if since is None else parse_cursor(since)
         while True:
-            gap, changes = await read_changes(self._client, space, cursor)
+            gap, changes = await read_changes(self._feed_client, space, cursor)
             if gap:
                 yield _make_gap(space, cursor, changes)
             for change in changes:
                 cursor = change.cursor
                 wanted = matches(change.key) or change.operation == "clear"
-                if wanted and (may_read_all or self._scope.identity.may("read", change.key)):
+                if wanted and (may_read_all or self._feed_scope.identity.may("read", change.key)):
                     yield change
             if not changes:
                 await self._wait(space, cursor)
@@ -225,8 +230,8 @@ class ChangeFeed(StoreComponent):
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `watch`.
         """
-        namespace, _ = self._scope.matcher(pattern)
-        return await newest_cursor(self._client, self._scope.keyspace.space(namespace))
+        namespace, _ = self._feed_scope.matcher(pattern)
+        return await newest_cursor(self._feed_client, self._feed_scope.keyspace.space(namespace))
 
     @asynccontextmanager
     async def consumer(
@@ -254,7 +259,7 @@ class ChangeFeed(StoreComponent):
             AccessDeniedError: this actor may not write to the whole namespace.
             InvalidError, UnavailableError: as `read`.
         """
-        space = self._scope.home
+        space = self._feed_scope.home
         check_name("group", group)
         check_name("name", name)
         if not isinstance(idle, int | float) or not _SHORTEST_IDLE_S <= idle <= LONGEST_TTL_S:
@@ -262,9 +267,15 @@ class ChangeFeed(StoreComponent):
         if check_integer("max_deliveries", max_deliveries) < 1:
             raise InvalidError("max_deliveries", max_deliveries, "give at least one")
         start = "$" if since is None else parse_cursor(since)
-        dead = self._scope.keyspace.service(space.namespace, f"dead:{group}")
+        dead = self._feed_scope.keyspace.service(space.namespace, f"dead:{group}")
         consumer = Consumer(
-            self._client, space, dead, group=group, name=name, idle_ms=round(idle * 1000), max_deliveries=max_deliveries
+            self._feed_client,
+            space,
+            dead,
+            group=group,
+            name=name,
+            idle_ms=round(idle * 1000),
+            max_deliveries=max_deliveries,
         )
         await consumer.join(start)
         yield consumer
@@ -273,14 +284,14 @@ class ChangeFeed(StoreComponent):
         """Return when there may be news."""
         wait_ms = int(_WAIT_S * 1000)
         try:
-            await self._client.block(
+            await self._feed_client.block(
                 "XREAD", "BLOCK", wait_ms, "COUNT", 1, "STREAMS", space.changes, cursor, wait_s=_WAIT_S
             )
         except LostError as error:
             # The next read finds out whether the server is back.
             _logger.warning("watching %s: %s", space.namespace, error)
         except ServerError as error:
-            raise public_error(error, self._client.address) from error
+            raise public_error(error, self._feed_client.address) from error
 
 
 def parse_cursor(since: str | int) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from sharedmem.config import Kind
-from sharedmem.data.component import StoreComponent, check_integer
+from sharedmem.data.key_access import KeyAccess, check_integer
 
 
-class IntegerCounters(StoreComponent):
+class IntegerCounters:
     """Counts up and down. A counter is a bare number in Redis; `read` reads it too."""
+
+    def __init__(self, keys: KeyAccess) -> None:
+        self._counter_keys = keys
 
     async def incr(self, key: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None) -> int:
         """Add to a counter, which starts at 0. One round trip; a repeat after a lost reply counts once.
@@ -25,13 +28,14 @@ class IntegerCounters(StoreComponent):
             InvalidError: the key holds no whole number, or the result would leave 64 bits.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
-        target = self._scope.to_write(key)
-        ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
-        keep = self._keep(target, kind=kind)
-        call = self._mutations.counter_increment(
-            target, self._actor, by=check_integer("by", by), ttl_ms=ttl_ms, keep=keep
+        access = self._counter_keys
+        target = access.scope.to_write(key)
+        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
+        keep = access.durability(target, kind=kind)
+        call = access.scripts.counter_increment(
+            target, access.actor, by=check_integer("by", by), ttl_ms=ttl_ms, keep=keep
         )
-        _, number = await self._explained(target, "counter", call)
+        _, number = await access.explained(target, "counter", call)
         return int(number)
 
     async def decr(self, key: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None) -> int:

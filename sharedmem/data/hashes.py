@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sharedmem.config import Kind
-from sharedmem.data.component import StoreComponent, check_integer, check_member
+from sharedmem.data.key_access import KeyAccess, check_integer, check_member
 from sharedmem.errors import InvalidError
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.codec import decode_member, encode_member
@@ -17,8 +17,11 @@ _PAGE = 1000
 _UNSET: Any = object()
 
 
-class Hashes(StoreComponent):
+class Hashes:
     """Reads and writes fields of hashes."""
+
+    def __init__(self, keys: KeyAccess) -> None:
+        self._hash_keys = keys
 
     async def hset(
         self,
@@ -46,16 +49,17 @@ class Hashes(StoreComponent):
             WrongTypeError: the key holds something else.
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
-        target = self._scope.to_write(key)
-        most = self._context.settings.blob_threshold_bytes
+        access = self._hash_keys
+        target = access.scope.to_write(key)
+        most = access.context.settings.blob_threshold_bytes
         pairs: list[Argument] = []
         for name, item in _merge_fields(field, value, mapping).items():
             pairs += (_check_field(name), check_member(f"field {name}", encode_member(item), most))
-        ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
-        call = self._mutations.hash_set(
-            target, self._actor, ttl_ms=ttl_ms, pairs=pairs, keep=self._keep(target, kind=kind)
+        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
+        call = access.scripts.hash_set(
+            target, access.actor, ttl_ms=ttl_ms, pairs=pairs, keep=access.durability(target, kind=kind)
         )
-        _, added = await self._explained(target, _HASH, call)
+        _, added = await access.explained(target, _HASH, call)
         return int(added)
 
     async def hget(self, key: str, field: str, default: Any = None) -> Any:
@@ -64,8 +68,9 @@ class Hashes(StoreComponent):
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        target = self._scope.to_read(key)
-        member = await self._asked(target, _HASH, "HGET", target.physical, _check_field(field))
+        access = self._hash_keys
+        target = access.scope.to_read(key)
+        member = await access.ask(target, _HASH, "HGET", target.physical, _check_field(field))
         return decode_member(member) if isinstance(member, bytes) else default
 
     async def hgetall(self, key: str) -> dict[str, Any]:
@@ -76,11 +81,12 @@ class Hashes(StoreComponent):
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        target = self._scope.to_read(key)
+        access = self._hash_keys
+        target = access.scope.to_read(key)
         cursor: Any = b"0"
         found: dict[str, Any] = {}
         while True:
-            reply = await self._asked(target, _HASH, "HSCAN", target.physical, cursor, "COUNT", _PAGE)
+            reply = await access.ask(target, _HASH, "HSCAN", target.physical, cursor, "COUNT", _PAGE)
             cursor, page = as_list(reply)
             members = as_list(page)
             for name, member in zip(members[::2], members[1::2], strict=True):
@@ -95,12 +101,13 @@ class Hashes(StoreComponent):
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
-        target = self._scope.to_write(key)
+        access = self._hash_keys
+        target = access.scope.to_write(key)
         if not fields:
             raise InvalidError("fields", fields, "name at least one")
         names = [_check_field(field) for field in fields]
-        call = self._mutations.hash_delete(target, self._actor, fields=names, keep=self._keep(target))
-        _, removed = await self._explained(target, _HASH, call)
+        call = access.scripts.hash_delete(target, access.actor, fields=names, keep=access.durability(target))
+        _, removed = await access.explained(target, _HASH, call)
         return int(removed)
 
     async def hincrby(
@@ -112,17 +119,18 @@ class Hashes(StoreComponent):
             InvalidError: the field holds no whole number, or the result would leave 64 bits.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
-        target = self._scope.to_write(key)
-        ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
-        call = self._mutations.hash_increment(
+        access = self._hash_keys
+        target = access.scope.to_write(key)
+        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
+        call = access.scripts.hash_increment(
             target,
-            self._actor,
+            access.actor,
             field=_check_field(field),
             by=check_integer("by", by),
             ttl_ms=ttl_ms,
-            keep=self._keep(target, kind=kind),
+            keep=access.durability(target, kind=kind),
         )
-        _, number = await self._explained(target, _HASH, call)
+        _, number = await access.explained(target, _HASH, call)
         return int(number)
 
 

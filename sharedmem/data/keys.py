@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 
-from sharedmem.data.component import StoreComponent
+from sharedmem.data.key_access import KeyAccess
 from sharedmem.models import TypeUsage, Usage
 from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.keys import Target
@@ -14,10 +14,14 @@ from sharedmem.redis.service_keys import find_damage
 
 _ANY_TYPE = "value"
 _PTTL_MISSING = -2
+_CLOSED_FOR_MS = 30_000
 
 
-class KeyOperations(StoreComponent):
-    """Calls that do not care what a key holds."""
+class KeyOperations:
+    """Operations on keys of any type, one by one or all of the own namespace."""
+
+    def __init__(self, keys: KeyAccess) -> None:
+        self._any_keys = keys
 
     async def exists(self, key: str) -> bool:
         """Whether the key holds anything. One round trip.
@@ -25,8 +29,9 @@ class KeyOperations(StoreComponent):
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        target = self._scope.to_read(key)
-        return await self._asked(target, _ANY_TYPE, "EXISTS", target.physical) == 1
+        access = self._any_keys
+        target = access.scope.to_read(key)
+        return await access.ask(target, _ANY_TYPE, "EXISTS", target.physical) == 1
 
     async def delete(self, key: str) -> bool:
         """Remove a key with whatever it holds; False when there was nothing. One round trip.
@@ -34,7 +39,7 @@ class KeyOperations(StoreComponent):
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
-        return await self._delete(self._scope.to_write(key))
+        return await self._delete(self._any_keys.scope.to_write(key))
 
     async def expire(self, key: str, ttl: float) -> bool:
         """Let a key expire in `ttl` seconds; False when there is no such key. One round trip.
@@ -42,9 +47,10 @@ class KeyOperations(StoreComponent):
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
-        target = self._scope.to_write(key)
-        call = self._mutations.key_expire(target, self._actor, ttl_ms=check_ttl_ms(ttl), keep=self._keep(target))
-        version, _ = await self._explained(target, _ANY_TYPE, call)
+        access = self._any_keys
+        target = access.scope.to_write(key)
+        call = access.scripts.key_expire(target, access.actor, ttl_ms=check_ttl_ms(ttl), keep=access.durability(target))
+        version, _ = await access.explained(target, _ANY_TYPE, call)
         return version > 0
 
     async def persist(self, key: str) -> bool:
@@ -53,9 +59,10 @@ class KeyOperations(StoreComponent):
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
-        target = self._scope.to_write(key)
-        call = self._mutations.key_expire(target, self._actor, ttl_ms=NO_EXPIRY, keep=self._keep(target))
-        version, _ = await self._explained(target, _ANY_TYPE, call)
+        access = self._any_keys
+        target = access.scope.to_write(key)
+        call = access.scripts.key_expire(target, access.actor, ttl_ms=NO_EXPIRY, keep=access.durability(target))
+        version, _ = await access.explained(target, _ANY_TYPE, call)
         return version > 0
 
     async def ttl(self, key: str) -> float | None:
@@ -64,13 +71,14 @@ class KeyOperations(StoreComponent):
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        target = self._scope.to_read(key)
-        asking = self._expiry_commands(target)
-        await self._joined(target)
-        replies = await self._explained(target, _ANY_TYPE, self._client.read_many(asking))
-        if replies[0] == _PTTL_MISSING and await self._recalled(target):
-            replies = await self._explained(target, _ANY_TYPE, self._client.read_many(asking))
-        left_ms = self._remaining_ms(target, replies)
+        access = self._any_keys
+        target = access.scope.to_read(key)
+        asking = access.expiry_commands(target)
+        await access.ensure_joined(target)
+        replies = await access.explained(target, _ANY_TYPE, access.client.read_many(asking))
+        if replies[0] == _PTTL_MISSING and await access.restore(target):
+            replies = await access.explained(target, _ANY_TYPE, access.client.read_many(asking))
+        left_ms = access.remaining_ms(target, replies)
         return None if left_ms is None else left_ms / 1000
 
     async def keys(self, pattern: str = "*") -> AsyncIterator[str]:
@@ -84,50 +92,22 @@ class KeyOperations(StoreComponent):
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        namespace, matches = self._scope.matcher(pattern)
+        access = self._any_keys
+        namespace, matches = access.scope.matcher(pattern)
         seen: set[str] = set()
         async for page in self._pages(namespace):
             for physical in page:
-                key = self._scope.keyspace.logical(physical)
-                if matches(key) and key not in seen and self._scope.identity.may("read", key):
+                key = access.scope.keyspace.logical(physical)
+                if matches(key) and key not in seen and access.scope.identity.may("read", key):
                     seen.add(key)
                     yield key
-        if self._tier is not None:
-            async for absent in self._tier.absent(namespace, seen):
+        if access.tier is not None:
+            async for absent in access.tier.absent(namespace, seen):
                 for key in filter(matches, absent):
-                    if self._scope.identity.may("read", key):
+                    if access.scope.identity.may("read", key):
                         yield key
 
-    async def _delete(self, target: Target) -> bool:
-        call = self._mutations.key_delete(target, self._actor, keep=self._keep(target))
-        version, blob = await self._explained(target, _ANY_TYPE, call)
-        if blob:
-            await self._let_go(target, blob)
-        return version > 0
-
-    async def _pages(self, namespace: str) -> AsyncIterator[list[bytes]]:
-        """The users' physical keys of a namespace, page by page; a key may come twice."""
-        keyspace = self._scope.keyspace
-        near = keyspace.space(namespace).clock
-        async for page in self._client.scan(keyspace.pattern(namespace), near=near):
-            if keys := [key for key in page if not keyspace.is_service(key)]:
-                yield keys
-
-    async def _owned_key_pages(self, namespace: str) -> AsyncIterator[list[bytes]]:
-        """As `_pages`, with what agents agree by (locks, queues, decisions) and what they remember."""
-        keyspace = self._scope.keyspace
-        near = keyspace.space(namespace).clock
-        async for page in self._client.scan(keyspace.namespace_glob(namespace), near=near):
-            own = [key for key in page if keyspace.is_in_namespace(key, namespace)]
-            if keys := [key for key in own if not keyspace.is_service(key) or keyspace.is_part(key)]:
-                yield keys
-
-
-_CLOSED_FOR_MS = 30_000
-
-
-class Namespace(KeyOperations):
-    """Measures and empties the own namespace."""
+    # -- the own namespace
 
     async def usage(self, progress: Callable[[int], None] | None = None) -> Usage:
         """Count the keys and bytes of the namespace, by type; paced so that nobody else waits long.
@@ -140,13 +120,14 @@ class Namespace(KeyOperations):
         Raises:
             UnavailableError: the server stayed away.
         """
+        access = self._any_keys
         keys: defaultdict[str, int] = defaultdict(int)
         sizes: defaultdict[str, int] = defaultdict(int)
-        keyspace = self._scope.keyspace
-        async for belongings in self._owned_key_pages(self._scope.identity.namespace):
+        keyspace = access.scope.keyspace
+        async for belongings in self._owned_key_pages(access.scope.identity.namespace):
             page = [key for key in belongings if not keyspace.is_state(key)]
             commands = [part for key in page for part in (("TYPE", key), ("MEMORY", "USAGE", key))]
-            replies = await self._client.read_many(commands, aside=True)
+            replies = await access.client.read_many(commands, aside=True)
             for kind, size in zip(replies[::2], replies[1::2], strict=True):
                 if isinstance(size, int):
                     keys[text_of(kind)] += 1
@@ -154,7 +135,7 @@ class Namespace(KeyOperations):
             if progress is not None:
                 progress(sum(keys.values()))
         return Usage(
-            namespace=self._scope.identity.namespace,
+            namespace=access.scope.identity.namespace,
             keys=sum(keys.values()),
             bytes=sum(sizes.values()),
             types={kind: TypeUsage(keys=keys[kind], bytes=sizes[kind]) for kind in sorted(keys)},
@@ -175,13 +156,14 @@ class Namespace(KeyOperations):
         Raises:
             UnavailableError: the server stayed away; call it again to go on.
         """
-        if self._scope.identity.actor is None:
+        access = self._any_keys
+        if access.scope.identity.actor is None:
             return await self._clear_all(progress)
         removed = 0
         async for keys in self._list_all_keys():
             for key in keys:
-                if self._scope.identity.may("write", key):
-                    removed += await self._delete(self._scope.keyspace.target(key))
+                if access.scope.identity.may("write", key):
+                    removed += await self._delete(access.scope.keyspace.target(key))
             if progress is not None:
                 progress(removed)
         return removed
@@ -198,9 +180,10 @@ class Namespace(KeyOperations):
         Raises:
             UnavailableError: the server stayed away.
         """
-        namespace = self._scope.identity.namespace
-        found = await self._context.blob_gc.sweep(namespace, remove=remove)
-        for sweep in self._context.sweep_hooks:
+        access = self._any_keys
+        namespace = access.scope.identity.namespace
+        found = await access.context.blob_gc.sweep(namespace, remove=remove)
+        for sweep in access.context.sweep_hooks:
             found += await sweep(namespace, remove)
         return found
 
@@ -215,40 +198,70 @@ class Namespace(KeyOperations):
         Raises:
             UnavailableError: the server stayed away.
         """
-        space, keyspace = self._scope.home, self._scope.keyspace
+        access = self._any_keys
+        space, keyspace = access.scope.home, access.scope.keyspace
         found: dict[str, str] = {}
-        async for page in self._client.scan(keyspace.namespace_glob(space.namespace), near=space.clock):
+        async for page in access.client.scan(keyspace.namespace_glob(space.namespace), near=space.clock):
             own = [key for key in page if keyspace.is_in_namespace(key, space.namespace)]
-            async for damage in find_damage(self._client.read_many, own):
+            async for damage in find_damage(access.client.read_many, own):
                 found[damage.key] = str(damage)
         return found
 
+    async def _delete(self, target: Target) -> bool:
+        access = self._any_keys
+        call = access.scripts.key_delete(target, access.actor, keep=access.durability(target))
+        version, blob = await access.explained(target, _ANY_TYPE, call)
+        if blob:
+            await access.remove_blob(target, blob)
+        return version > 0
+
+    async def _pages(self, namespace: str) -> AsyncIterator[list[bytes]]:
+        """The users' physical keys of a namespace, page by page; a key may come twice."""
+        access = self._any_keys
+        keyspace = access.scope.keyspace
+        near = keyspace.space(namespace).clock
+        async for page in access.client.scan(keyspace.pattern(namespace), near=near):
+            if keys := [key for key in page if not keyspace.is_service(key)]:
+                yield keys
+
+    async def _owned_key_pages(self, namespace: str) -> AsyncIterator[list[bytes]]:
+        """As `_pages`, with what agents agree by (locks, queues, decisions) and what they remember."""
+        access = self._any_keys
+        keyspace = access.scope.keyspace
+        near = keyspace.space(namespace).clock
+        async for page in access.client.scan(keyspace.namespace_glob(namespace), near=near):
+            own = [key for key in page if keyspace.is_in_namespace(key, namespace)]
+            if keys := [key for key in own if not keyspace.is_service(key) or keyspace.is_part(key)]:
+                yield keys
+
     async def _list_all_keys(self) -> AsyncIterator[list[str]]:
         """The absolute keys of the namespace, page by page: those in Redis, then those that the tier has alone."""
-        namespace = self._scope.identity.namespace
+        access = self._any_keys
+        namespace = access.scope.identity.namespace
         async for page in self._pages(namespace):
-            yield [self._scope.keyspace.logical(physical) for physical in page]
-        if self._tier is not None:
-            async for keys in self._tier.absent(namespace, ()):
+            yield [access.scope.keyspace.logical(physical) for physical in page]
+        if access.tier is not None:
+            async for keys in access.tier.absent(namespace, ()):
                 yield keys
 
     async def _clear_all(self, progress: Callable[[int], None] | None) -> int:
-        space = self._scope.home
+        access = self._any_keys
+        space = access.scope.home
         removed = 0
-        stamp = await self._mutations.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
-        if self._tier is not None:
+        stamp = await access.scripts.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
+        if access.tier is not None:
             # First there: whatever is still in Redis can be cleared once more.
-            await self._tier.clear(space.namespace, stamp)
+            await access.tier.clear(space.namespace, stamp)
         async for page in self._owned_key_pages(space.namespace):
-            count = await self._client.call_aside("UNLINK", *page)
+            count = await access.client.call_aside("UNLINK", *page)
             # How keys stood between Redis and the tier is nothing that anybody has made.
-            states = sum(map(self._scope.keyspace.is_state, page))
+            states = sum(map(access.scope.keyspace.is_state, page))
             removed += max(0, count - states) if isinstance(count, int) else 0
-            await self._mutations.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
+            await access.scripts.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
             if progress is not None:
                 progress(removed)
-        await self._context.blobs.clear(space.namespace)
-        for told in self._context.clear_hooks:
+        await access.context.blobs.clear(space.namespace)
+        for told in access.context.clear_hooks:
             await told(space.namespace)
-        await self._mutations.namespace_cleared(space, self._actor, logical=space.namespace)
+        await access.scripts.namespace_cleared(space, access.actor, logical=space.namespace)
         return removed

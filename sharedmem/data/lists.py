@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sharedmem.config import Kind
-from sharedmem.data.component import StoreComponent, check_integer, check_member
+from sharedmem.data.key_access import KeyAccess, check_integer, check_member
 from sharedmem.errors import InvalidError
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.codec import decode_member, encode_member
@@ -14,8 +14,11 @@ _LIST = "list"
 _PAGE = 1000
 
 
-class Lists(StoreComponent):
+class Lists:
     """Appends to lists and reads them."""
+
+    def __init__(self, keys: KeyAccess) -> None:
+        self._list_keys = keys
 
     async def append(
         self,
@@ -42,20 +45,21 @@ class Lists(StoreComponent):
             WrongTypeError: the key holds something else.
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
-        target = self._scope.to_write(key)
+        access = self._list_keys
+        target = access.scope.to_write(key)
         if max_length is not None and check_integer("max_length", max_length) < 1:
             raise InvalidError("max_length", max_length, "keep at least one; leave it out to keep all")
-        member = check_member("value", encode_member(value), self._context.settings.blob_threshold_bytes)
-        ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
-        call = self._mutations.list_append(
+        member = check_member("value", encode_member(value), access.context.settings.blob_threshold_bytes)
+        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
+        call = access.scripts.list_append(
             target,
-            self._actor,
+            access.actor,
             member=member,
             max_length=max_length or 0,
             ttl_ms=ttl_ms,
-            keep=self._keep(target, kind=kind),
+            keep=access.durability(target, kind=kind),
         )
-        _, length = await self._explained(target, _LIST, call)
+        _, length = await access.explained(target, _LIST, call)
         return int(length)
 
     async def read_list(self, key: str, start: int = 0, end: int = -1) -> list[Any]:
@@ -67,7 +71,8 @@ class Lists(StoreComponent):
             WrongTypeError: the key holds something else.
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        target = self._scope.to_read(key)
+        access = self._list_keys
+        target = access.scope.to_read(key)
         check_integer("start", start)
         check_integer("end", end)
         if start < 0 or end < 0 or end - start >= _PAGE:
@@ -80,7 +85,7 @@ class Lists(StoreComponent):
         # At least one page, even of an empty range: the server tells when the key holds something else.
         for first in range(start, max(start, end) + 1, _PAGE):
             last = min(first + _PAGE - 1, end)
-            members = as_list(await self._asked(target, _LIST, "LRANGE", target.physical, first, last))
+            members = as_list(await access.ask(target, _LIST, "LRANGE", target.physical, first, last))
             values += [decode_member(member) for member in members if isinstance(member, bytes)]
         return values
 
@@ -91,6 +96,7 @@ class Lists(StoreComponent):
             WrongTypeError: the key holds something else.
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        target = self._scope.to_read(key)
-        length = await self._asked(target, _LIST, "LLEN", target.physical)
+        access = self._list_keys
+        target = access.scope.to_read(key)
+        length = await access.ask(target, _LIST, "LLEN", target.physical)
         return length if isinstance(length, int) else 0

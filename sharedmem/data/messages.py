@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sharedmem.data.component import StoreComponent
+from sharedmem.data.key_access import KeyAccess
 from sharedmem.models import Message, Missed
 from sharedmem.redis.codec import decode_member, encode_member
 from sharedmem.redis.pubsub import Channel
@@ -60,8 +60,11 @@ class Subscription(ProcessBound):
         self._arrived.set()
 
 
-class Messages(StoreComponent):
+class Messages:
     """Publishes and subscribes. What must not be missed belongs into a list or is watched on the change feed."""
+
+    def __init__(self, keys: KeyAccess) -> None:
+        self._message_keys = keys
 
     async def publish(self, channel: str, message: object) -> int:
         """Send a message to whoever subscribes now. One round trip; a repeat after a lost reply sends once.
@@ -77,11 +80,12 @@ class Messages(StoreComponent):
             AccessDeniedError: this actor may not write there.
             InvalidError, UnavailableError: as `write`.
         """
-        target = self._scope.common(channel, "write")
-        call = self._mutations.message_publish(
+        access = self._message_keys
+        target = access.scope.common(channel, "write")
+        call = access.scripts.message_publish(
             target.space.operations, channel=target.physical, message=encode_member(message)
         )
-        return await self._explained(target, "channel", call)
+        return await access.explained(target, "channel", call)
 
     async def subscribe(
         self, channel: str, callback: Callback, *, on_missed: Callable[[Missed], Awaitable[None] | None] | None = None
@@ -102,10 +106,11 @@ class Messages(StoreComponent):
             AccessDeniedError: this actor may not read there.
             InvalidError, UnavailableError: as `read`.
         """
+        access = self._message_keys
         subscription, topic = await self._listen(channel)
-        listener = self._context.listener
+        listener = access.context.listener
         calls = self._call_each(subscription, callback, on_missed)
-        work = self._context.background.start("deliver messages", calls)
+        work = access.context.background.start("deliver messages", calls)
 
         async def unsubscribe() -> None:
             await listener.remove(topic, subscription)
@@ -126,7 +131,7 @@ class Messages(StoreComponent):
         """
         subscription = self._subscription()
         topics = [self._topic(channel) for channel in channels]
-        listener = self._context.listener
+        listener = self._message_keys.context.listener
         try:
             for topic in topics:
                 await listener.add(topic, subscription)
@@ -137,17 +142,19 @@ class Messages(StoreComponent):
 
     async def _listen(self, channel: str) -> tuple[Subscription, Channel]:
         subscription, topic = self._subscription(), self._topic(channel)
-        await self._context.listener.add(topic, subscription)
+        await self._message_keys.context.listener.add(topic, subscription)
         return subscription, topic
 
     def _subscription(self) -> Subscription:
-        return Subscription(self._scope, longest_queue=self._context.settings.subscriber_queue_length)
+        access = self._message_keys
+        return Subscription(access.scope, longest_queue=access.context.settings.subscriber_queue_length)
 
     def _topic(self, channel: str) -> Channel:
-        target = self._scope.common(channel, "read")
+        access = self._message_keys
+        target = access.scope.common(channel, "read")
         if "*" not in channel and "?" not in channel:
             return Channel(target.physical)
-        return Channel(self._scope.keyspace.target_glob(target.key).physical, pattern=True)
+        return Channel(access.scope.keyspace.target_glob(target.key).physical, pattern=True)
 
     async def _call_each(
         self,
@@ -155,12 +162,13 @@ class Messages(StoreComponent):
         callback: Callback,
         on_missed: Callable[[Missed], Awaitable[None] | None] | None,
     ) -> None:
+        access = self._message_keys
         async for message in subscription:
             if isinstance(message, Missed):
                 if on_missed is not None:
-                    await _run_callback(on_missed, message, self._context.counters)
+                    await _run_callback(on_missed, message, access.context.counters)
             else:
-                await _run_callback(callback, message.value, self._context.counters)
+                await _run_callback(callback, message.value, access.context.counters)
 
 
 async def _run_callback(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sharedmem.config import Kind
-from sharedmem.data.component import StoreComponent, check_member, durability_pending_error
+from sharedmem.data.key_access import KeyAccess, check_member, durability_pending_error
 from sharedmem.errors import InvalidError
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.codec import decode_member, encode_set_member
@@ -17,8 +17,11 @@ _PAGE = 1000
 _HASHABLE = frozenset({str, int, float, bool, bytes, type(None)})
 
 
-class Sets(StoreComponent):
+class Sets:
     """Adds to, takes from and reads sets. Members are hashable, as in Python; lists come back as tuples."""
+
+    def __init__(self, keys: KeyAccess) -> None:
+        self._set_keys = keys
 
     async def sadd(self, key: str, *values: object, ttl: float | None = None, kind: Kind | str | None = None) -> int:
         """Add members; returns how many are new. One round trip.
@@ -33,11 +36,12 @@ class Sets(StoreComponent):
             InvalidError: a member that cannot be coded or hashed, or none at all.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
-        target = self._scope.to_write(key)
-        ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
-        members, keep = self._coded(values), self._keep(target, kind=kind)
-        call = self._mutations.set_add(target, self._actor, ttl_ms=ttl_ms, members=members, keep=keep)
-        _, added = await self._explained(target, _SET, call)
+        access = self._set_keys
+        target = access.scope.to_write(key)
+        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
+        members, keep = self._coded(values), access.durability(target, kind=kind)
+        call = access.scripts.set_add(target, access.actor, ttl_ms=ttl_ms, members=members, keep=keep)
+        _, added = await access.explained(target, _SET, call)
         return int(added)
 
     async def srem(self, key: str, *values: object) -> int:
@@ -46,9 +50,12 @@ class Sets(StoreComponent):
         Raises:
             InvalidError, WrongTypeError, AccessDeniedError, UnavailableError: as `sadd`.
         """
-        target = self._scope.to_write(key)
-        call = self._mutations.set_remove(target, self._actor, members=self._coded(values), keep=self._keep(target))
-        _, removed = await self._explained(target, _SET, call)
+        access = self._set_keys
+        target = access.scope.to_write(key)
+        call = access.scripts.set_remove(
+            target, access.actor, members=self._coded(values), keep=access.durability(target)
+        )
+        _, removed = await access.explained(target, _SET, call)
         return int(removed)
 
     async def smembers(self, key: str) -> set[Any]:
@@ -59,11 +66,12 @@ class Sets(StoreComponent):
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        target = self._scope.to_read(key)
+        access = self._set_keys
+        target = access.scope.to_read(key)
         cursor: Any = b"0"
         found: set[Any] = set()
         while True:
-            reply = await self._asked(target, _SET, "SSCAN", target.physical, cursor, "COUNT", _PAGE)
+            reply = await access.ask(target, _SET, "SSCAN", target.physical, cursor, "COUNT", _PAGE)
             cursor, page = as_list(reply)
             found |= {_decode_member(member) for member in as_list(page) if isinstance(member, bytes)}
             if cursor in {b"0", 0}:
@@ -75,8 +83,9 @@ class Sets(StoreComponent):
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        target = self._scope.to_read(key)
-        return await self._asked(target, _SET, "SISMEMBER", target.physical, *self._coded((value,))) == 1
+        access = self._set_keys
+        target = access.scope.to_read(key)
+        return await access.ask(target, _SET, "SISMEMBER", target.physical, *self._coded((value,))) == 1
 
     async def scard(self, key: str) -> int:
         """How many members a set has; 0 when there is none. One round trip.
@@ -84,8 +93,9 @@ class Sets(StoreComponent):
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
-        target = self._scope.to_read(key)
-        count = await self._asked(target, _SET, "SCARD", target.physical)
+        access = self._set_keys
+        target = access.scope.to_read(key)
+        count = await access.ask(target, _SET, "SCARD", target.physical)
         return count if isinstance(count, int) else 0
 
     async def spop(self, key: str) -> Any:
@@ -96,9 +106,10 @@ class Sets(StoreComponent):
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
-        target = self._scope.to_write(key)
-        call = self._mutations.set_pop(target, self._actor, keep=self._keep(target))
-        version, member = await self._explained(target, _SET, call)
+        access = self._set_keys
+        target = access.scope.to_write(key)
+        call = access.scripts.set_pop(target, access.actor, keep=access.durability(target))
+        version, member = await access.explained(target, _SET, call)
         return _decode_member(member) if version else None
 
     async def smove(self, source: str, destination: str, value: object) -> bool:
@@ -108,16 +119,17 @@ class Sets(StoreComponent):
             InvalidError: the sets are of different namespaces, or the value cannot be a member.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
-        here, there = self._scope.to_write(source), self._scope.to_write(destination)
+        access = self._set_keys
+        here, there = access.scope.to_write(source), access.scope.to_write(destination)
         if here.space != there.space:
             raise InvalidError("destination", destination, f"a move stays within the namespace of {source!r}")
         member = self._coded((value,))[0]
         try:
-            keep = self._keep(here, there)
-            version, _ = await self._mutations.set_move(here, there, self._actor, member=member, keep=keep)
+            keep = access.durability(here, there)
+            version, _ = await access.scripts.set_move(here, there, access.actor, member=member, keep=keep)
         except ServerError as error:
-            source_is_fine = await self._client.call("TYPE", here.physical) in {b"set", b"none"}
-            raise await self._explain_error(error, there if source_is_fine else here, _SET) from error
+            source_is_fine = await access.client.call("TYPE", here.physical) in {b"set", b"none"}
+            raise await access.key_error(error, there if source_is_fine else here, _SET) from error
         except UnsettledError as error:
             raise durability_pending_error(here, error) from error.cause
         return version > 0
@@ -125,7 +137,7 @@ class Sets(StoreComponent):
     def _coded(self, values: tuple[object, ...]) -> list[bytes]:
         if not values:
             raise InvalidError("values", values, "give at least one member")
-        most = self._context.settings.blob_threshold_bytes
+        most = self._set_keys.context.settings.blob_threshold_bytes
         return [check_member("member", _encode_member(value), most) for value in values]
 
 

@@ -11,8 +11,7 @@ from typing import Any
 from sharedmem.blobs.blobs import BlobReference
 from sharedmem.clock import from_microseconds
 from sharedmem.config import Kind
-from sharedmem.context import HubContext
-from sharedmem.data.component import StoreComponent, durability_pending_error
+from sharedmem.data.key_access import KeyAccess, durability_pending_error
 from sharedmem.errors import (
     CorruptionError,
     InternalError,
@@ -29,7 +28,6 @@ from sharedmem.redis.durability import KindUnknownError, UnsettledError
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.lifetimes import KEEP_EXPIRY
 from sharedmem.redis.replies import Reply, ServerError
-from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.values import KeyWrite, ValueScripts, WriteBatcher
 from sharedmem.redis.value_record import FOREIGN, StoredValue, decode_json_record, parse_record
 
@@ -37,15 +35,28 @@ _READ_AT_ONCE = 200
 _RESTORE_AT_ONCE = 32
 MOST_TRIES = 20
 VALUE = "value"
+_ANY = "*"
+_ABSENT = ""
+_WRITE_AT_ONCE = 1000
+_REPLY_COLD = b"L"
+_REPLY_UNKNOWN = b"U"
 
 
-class ValueReader(StoreComponent):
-    """Reads of whole values."""
+class BlobReplacedError(VersionConflictError):
+    """A large value was replaced while it was read."""
 
-    def __init__(self, context: HubContext, scope: Scope) -> None:
-        super().__init__(context, scope)
+
+class Values:
+    """Reads and writes of whole values."""
+
+    def __init__(self, keys: KeyAccess) -> None:
+        context = keys.context
+        self._value_keys = keys
         self._call = context.client.call
         self._blobs = context.blobs
+        self._largest = context.settings.blob_threshold_bytes
+        self._value_scripts = ValueScripts(context.executor)
+        self._writer = WriteBatcher(self._value_scripts, keys.actor, context.background)
 
     async def read(self, key: str, default: Any = None) -> Any:
         """The value of a key, or `default` when there is none. One round trip.
@@ -54,13 +65,14 @@ class ValueReader(StoreComponent):
             WrongTypeError: the key holds a list, hash or set.
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
         """
-        target = self._scope.to_read(key)
-        if self._tier is not None and not self._tier.is_joined(target.space.namespace):
-            await self._tier.join(target.space.namespace)
+        access = self._value_keys
+        target = access.scope.to_read(key)
+        if access.tier is not None and not access.tier.is_joined(target.space.namespace):
+            await access.tier.join(target.space.namespace)
         try:
             raw = await self._call(b"GET", target.physical)
         except ServerError as error:
-            raise await self._explain_error(error, target, VALUE) from error
+            raise await access.key_error(error, target, VALUE) from error
         if not isinstance(raw, bytes):
             raw = await self._restore_value(target)
             if raw is None:
@@ -79,7 +91,7 @@ class ValueReader(StoreComponent):
         Raises:
             WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `read`.
         """
-        target = self._scope.to_read(key)
+        target = self._value_keys.scope.to_read(key)
         raw, left_ms = await self._read_with_expiry(target)
         if raw is None:
             return None
@@ -106,7 +118,7 @@ class ValueReader(StoreComponent):
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
         """
-        asked = [(key, self._scope.to_read(key)) for key in dict.fromkeys(keys)]
+        asked = [(key, self._value_keys.scope.to_read(key)) for key in dict.fromkeys(keys)]
         by_space: defaultdict[Space, list[tuple[str, Target]]] = defaultdict(list)
         for item in asked:
             by_space[item[1].space].append(item)
@@ -115,105 +127,6 @@ class ValueReader(StoreComponent):
             for start in range(0, len(items), _READ_AT_ONCE):
                 found |= await self._read_page(items[start : start + _READ_AT_ONCE])
         return {key: found[key] for key, _ in asked if key in found}
-
-    async def _restore_value(self, target: Target) -> bytes | None:
-        """What a key holds that was not in Redis but lasts; None when it is nowhere."""
-        for _ in range(MOST_TRIES):
-            if not await self._recalled(target):
-                return None
-            raw = await self._explained(target, VALUE, self._client.call("GET", target.physical))
-            if isinstance(raw, bytes):
-                return raw
-        return None
-
-    async def _read_with_expiry(self, target: Target) -> tuple[bytes | None, int | None]:
-        """(what a key holds, milliseconds until it expires)."""
-        commands = [("GET", target.physical), *self._expiry_commands(target)]
-        await self._joined(target)
-        for _ in range(MOST_TRIES):
-            raw, *life = await self._explained(target, VALUE, self._client.read_many(commands))
-            if isinstance(raw, bytes):
-                return raw, self._remaining_ms(target, life)
-            if not await self._recalled(target):
-                break
-        return None, None
-
-    async def _resolved(self, target: Target, stored: StoredValue) -> Any:
-        if stored.codec != BLOB:
-            return stored.value(target.key)
-        try:
-            reference = BlobReference.model_validate_json(stored.body)
-        except ValueError as error:
-            problem = "the reference to its large value cannot be read"
-            raise CorruptionError(target.key, problem, "write() it anew, or delete it") from error
-        try:
-            body = await self._blobs.get(target.key, reference)
-        except NotFoundError:
-            await self._check_unchanged(target, stored)
-            raise
-        return decode(reference.codec.encode(), body, key=target.key)
-
-    async def _check_unchanged(self, target: Target, stored: StoredValue) -> None:
-        """Whoever replaced a value meanwhile has removed its blob: then there is another one to read."""
-        raw = await self._explained(target, VALUE, self._client.call("GET", target.physical))
-        current = parse_record(raw).version if isinstance(raw, bytes) else 0
-        if current != stored.version:
-            raise BlobReplacedError(target.key, stored.version, current)
-
-    async def _read_page(self, items: list[tuple[str, Target]]) -> dict[str, Any]:
-        replies = await self._read_raw([target for _, target in items])
-        found: dict[str, Any] = {}
-        for (key, target), raw in zip(items, replies, strict=True):
-            if not isinstance(raw, bytes):
-                continue
-            value = decode_json_record(raw)
-            try:
-                found[key] = await self._resolved(target, parse_record(raw)) if value is NotImplemented else value
-            except BlobReplacedError:
-                found |= await self._read_page([(key, target)])
-        return found
-
-    async def _read_raw(self, targets: list[Target]) -> list[Reply]:
-        """What keys of one namespace hold; those that are not in Redis but last are brought back, some at a time."""
-        await self._joined(targets[0])
-        call = self._client.call("MGET", *(target.physical for target in targets))
-        replies = as_list(await self._explained(targets[0], VALUE, call))
-        absent = [at for at, raw in enumerate(replies) if raw is None] if self._tier else []
-        for first in range(0, len(absent), _RESTORE_AT_ONCE):
-            page = absent[first : first + _RESTORE_AT_ONCE]
-            for at, raw in zip(page, await self._restore_values([targets[at] for at in page]), strict=True):
-                replies[at] = raw
-        return replies
-
-    async def _restore_values(self, targets: list[Target]) -> list[bytes | None]:
-        return await asyncio.gather(*(self._restore_unless_wrong_type(target) for target in targets))
-
-    async def _restore_unless_wrong_type(self, target: Target) -> bytes | None:
-        try:
-            return await self._restore_value(target)
-        except WrongTypeError:
-            return None
-
-
-class BlobReplacedError(VersionConflictError):
-    """A large value was replaced while it was read."""
-
-
-_ANY = "*"
-_ABSENT = ""
-_WRITE_AT_ONCE = 1000
-_REPLY_COLD = b"L"
-_REPLY_UNKNOWN = b"U"
-
-
-class Values(ValueReader):
-    """Reads and writes of whole values."""
-
-    def __init__(self, context: HubContext, scope: Scope) -> None:
-        super().__init__(context, scope)
-        self._largest = context.settings.blob_threshold_bytes
-        self._value_scripts = ValueScripts(context.executor)
-        self._writer = WriteBatcher(self._value_scripts, scope.signature, context.background)
 
     async def write(
         self,
@@ -243,9 +156,10 @@ class Values(ValueReader):
             AccessDeniedError: this actor may not write there.
             UnavailableError: the server stayed away; the write may or may not have happened.
         """
-        target = self._scope.to_write(key)
+        access = self._value_keys
+        target = access.scope.to_write(key)
         expect = _ANY if if_version is None else _expected_version(if_version)
-        ttl_ms = self._lifetimes.ttl_ms(target.key, ttl, kind)
+        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
         return await self._put(target, value, expect, ttl_ms, self._mode(target, kind))
 
     async def update(
@@ -275,15 +189,16 @@ class Values(ValueReader):
             VersionConflictError: others were faster for the whole patience.
             WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `write`.
         """
-        target = self._scope.to_write(key)
-        deadline = self._context.clock.monotonic() + patience
-        for pause in self._client.pauses():
+        access = self._value_keys
+        target = access.scope.to_write(key)
+        deadline = access.context.clock.monotonic() + patience
+        for pause in access.client.pauses():
             try:
                 return await self._update_once(target, fn, default, (ttl, kind))
             except VersionConflictError:
-                if self._context.clock.monotonic() + pause > deadline:
+                if access.context.clock.monotonic() + pause > deadline:
                     raise
-            await self._context.clock.sleep(pause)
+            await access.context.clock.sleep(pause)
         raise AssertionError  # the pauses never end
 
     async def write_many(
@@ -303,9 +218,10 @@ class Values(ValueReader):
             WrongTypeError: a key holds a list, hash or set; nothing was written to its namespace.
             AccessDeniedError, UnavailableError: as `write`.
         """
+        access = self._value_keys
         by_space: defaultdict[Space, dict[str, Target]] = defaultdict(dict)
         for key in mapping:
-            target = self._scope.to_write(key)
+            target = access.scope.to_write(key)
             by_space[target.space][key] = target
         for space, targets in by_space.items():
             if len(targets) > _WRITE_AT_ONCE:
@@ -318,18 +234,101 @@ class Values(ValueReader):
         for space, targets in by_space.items():
             records = [
                 await self._record(
-                    target, coded[key], _ANY, self._lifetimes.ttl_ms(target.key, ttl, kind), self._mode(target, kind)
+                    target, coded[key], _ANY, access.lifetimes.ttl_ms(target.key, ttl, kind), self._mode(target, kind)
                 )
                 for key, target in targets.items()
             ]
-            call = self._value_scripts.value_write(space, self._actor, records, together=True)
-            replies = await self._explained(records[0].target, VALUE, call)
+            call = self._value_scripts.value_write(space, access.actor, records, together=True)
+            replies = await access.explained(records[0].target, VALUE, call)
             for (key, target), reply in sorted(zip(targets.items(), replies, strict=True), key=_refusals_first):
                 versions[key] = await self._outcome(target, reply, _ANY)
         return {key: versions[key] for key in mapping}
 
+    async def _restore_value(self, target: Target) -> bytes | None:
+        """What a key holds that was not in Redis but lasts; None when it is nowhere."""
+        access = self._value_keys
+        for _ in range(MOST_TRIES):
+            if not await access.restore(target):
+                return None
+            raw = await access.explained(target, VALUE, access.client.call("GET", target.physical))
+            if isinstance(raw, bytes):
+                return raw
+        return None
+
+    async def _read_with_expiry(self, target: Target) -> tuple[bytes | None, int | None]:
+        """(what a key holds, milliseconds until it expires)."""
+        access = self._value_keys
+        commands = [("GET", target.physical), *access.expiry_commands(target)]
+        await access.ensure_joined(target)
+        for _ in range(MOST_TRIES):
+            raw, *life = await access.explained(target, VALUE, access.client.read_many(commands))
+            if isinstance(raw, bytes):
+                return raw, access.remaining_ms(target, life)
+            if not await access.restore(target):
+                break
+        return None, None
+
+    async def _resolved(self, target: Target, stored: StoredValue) -> Any:
+        if stored.codec != BLOB:
+            return stored.value(target.key)
+        try:
+            reference = BlobReference.model_validate_json(stored.body)
+        except ValueError as error:
+            problem = "the reference to its large value cannot be read"
+            raise CorruptionError(target.key, problem, "write() it anew, or delete it") from error
+        try:
+            body = await self._blobs.get(target.key, reference)
+        except NotFoundError:
+            await self._check_unchanged(target, stored)
+            raise
+        return decode(reference.codec.encode(), body, key=target.key)
+
+    async def _check_unchanged(self, target: Target, stored: StoredValue) -> None:
+        """Whoever replaced a value meanwhile has removed its blob: then there is another one to read."""
+        access = self._value_keys
+        raw = await access.explained(target, VALUE, access.client.call("GET", target.physical))
+        current = parse_record(raw).version if isinstance(raw, bytes) else 0
+        if current != stored.version:
+            raise BlobReplacedError(target.key, stored.version, current)
+
+    async def _read_page(self, items: list[tuple[str, Target]]) -> dict[str, Any]:
+        replies = await self._read_raw([target for _, target in items])
+        found: dict[str, Any] = {}
+        for (key, target), raw in zip(items, replies, strict=True):
+            if not isinstance(raw, bytes):
+                continue
+            value = decode_json_record(raw)
+            try:
+                found[key] = await self._resolved(target, parse_record(raw)) if value is NotImplemented else value
+            except BlobReplacedError:
+                found |= await self._read_page([(key, target)])
+        return found
+
+    async def _read_raw(self, targets: list[Target]) -> list[Reply]:
+        """What keys of one namespace hold; those that are not in Redis but last are brought back, some at a time."""
+        access = self._value_keys
+        await access.ensure_joined(targets[0])
+        call = access.client.call("MGET", *(target.physical for target in targets))
+        replies = as_list(await access.explained(targets[0], VALUE, call))
+        absent = [at for at, raw in enumerate(replies) if raw is None] if access.tier else []
+        for first in range(0, len(absent), _RESTORE_AT_ONCE):
+            page = absent[first : first + _RESTORE_AT_ONCE]
+            for at, raw in zip(page, await self._restore_values([targets[at] for at in page]), strict=True):
+                replies[at] = raw
+        return replies
+
+    async def _restore_values(self, targets: list[Target]) -> list[bytes | None]:
+        return await asyncio.gather(*(self._restore_unless_wrong_type(target) for target in targets))
+
+    async def _restore_unless_wrong_type(self, target: Target) -> bytes | None:
+        try:
+            return await self._restore_value(target)
+        except WrongTypeError:
+            return None
+
     def _mode(self, target: Target, kind: Kind | str | None) -> str:
-        return "" if self._tier is None else self._lifetimes.mode(target.key, kind)
+        access = self._value_keys
+        return "" if access.tier is None else access.lifetimes.mode(target.key, kind)
 
     async def _put(self, target: Target, value: object, expect: str, ttl_ms: int, mode: str) -> int:
         coded = encode(value)
@@ -338,25 +337,26 @@ class Values(ValueReader):
         return await self._put_record(KeyWrite(target, expect, ttl_ms, *coded, mode))
 
     async def _put_record(self, record: KeyWrite) -> int:
+        access = self._value_keys
         target, was_unknown = record.target, False
         for _ in range(MOST_TRIES):
             try:
                 reply = await self._writer.put(record)
             except ServerError as error:
-                raise await self._explain_error(error, target, VALUE) from error
+                raise await access.key_error(error, target, VALUE) from error
             except UnsettledError as error:
                 raise durability_pending_error(target, error) from error.cause
             if reply.isdigit():
                 return int(reply)
-            if reply not in {_REPLY_COLD, _REPLY_UNKNOWN} or self._tier is None:
+            if reply not in {_REPLY_COLD, _REPLY_UNKNOWN} or access.tier is None:
                 return await self._outcome(target, reply, record.expect)
             if reply == _REPLY_COLD:
-                await self._tier.recall(target, record.mode)
+                await access.tier.recall(target, record.mode)
                 continue
             if was_unknown:
                 raise KindUnknownError(target.key)
             was_unknown = True
-            await self._tier.join(target.space.namespace, again=True)
+            await access.tier.join(target.space.namespace, again=True)
         raise UnavailableError(f"key {target.key!r}", "it goes as often as it is brought back; try again")
 
     async def _put_blob(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int, mode: str) -> int:
@@ -373,16 +373,17 @@ class Values(ValueReader):
         codec, body = coded
         if len(body) > self._largest:
             reference = await self._blobs.put(target.key, codec, body)
-            self._context.blob_gc.watch(target.space.namespace)
+            self._value_keys.context.blob_gc.watch(target.space.namespace)
             codec, body = BLOB, reference.model_dump_json().encode()
         return KeyWrite(target, expect, ttl_ms, codec, body, mode)
 
     async def _outcome(self, target: Target, reply: bytes, expect: str) -> int:
         """The version that a reply line tells, or the error."""
+        access = self._value_keys
         word, _, rest = reply.partition(b" ")
         if word.isdigit():
             if rest:
-                await self._let_go(target, rest)
+                await access.remove_blob(target, rest)
             return int(word)
         text = rest.decode()
         if word == b"C":
@@ -392,7 +393,7 @@ class Values(ValueReader):
             raise WrongTypeError(target.key, text, VALUE)
         if word == b"E" and "OOM" in text:
             why = "it is out of memory (maxmemory); delete keys, give them a ttl, or raise maxmemory"
-            raise UnavailableError(f"Redis at {self._client.address}", why)
+            raise UnavailableError(f"Redis at {access.client.address}", why)
         raise InternalError(f"writing {target.key!r} answered {reply!r}")
 
     async def _update_once(
@@ -402,13 +403,14 @@ class Values(ValueReader):
         default: Any,
         life: tuple[float | None, Kind | str | None],
     ) -> Any:
-        raw = await self._asked(target, VALUE, "GET", target.physical)
+        access = self._value_keys
+        raw = await access.ask(target, VALUE, "GET", target.physical)
         stored = parse_record(raw) if isinstance(raw, bytes) else None
         value = fn(default if stored is None else await self._resolved(target, stored))
         if inspect.isawaitable(value):
             value = await value
         stays = stored is not None and life == (None, None)
-        ttl_ms = KEEP_EXPIRY if stays else self._lifetimes.ttl_ms(target.key, *life)
+        ttl_ms = KEEP_EXPIRY if stays else access.lifetimes.ttl_ms(target.key, *life)
         mode = self._mode(target, life[1])
         await self._put(target, value, stored.expectation if stored else _ABSENT, ttl_ms, mode)
         return value

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sharedmem.clock import Clock
-from sharedmem.decisions.executions import ExecutionLog, TakeoverPolicy
+from sharedmem.decisions.executions import TakeoverPolicy
 from sharedmem.errors import ClaimLostError, DurabilityPendingError, NotFoundError, SharedMemoryError, UnavailableError
 from sharedmem.models import ExecutionClaim, ExecutionRecord
 from sharedmem.runtime import get_logger
@@ -132,33 +132,6 @@ class Execution(ProcessBound):
     def __repr__(self) -> str:
         state = self.record.state if self.record else self._claim.state
         return f"<Execution of plan {self._claim.plan_id}, {state}, attempt {self._claim.attempt}>"
-
-
-class ExecutionClaims(ExecutionLog):
-    """Executes in a block."""
-
-    @asynccontextmanager
-    async def executing(
-        self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
-    ) -> AsyncIterator[Execution]:
-        """Claim an execution for the length of the block, and renew the claim at a third of its lease.
-
-        A block that ends without `finish`, by an error or not, leaves the execution `unknown`: an order may
-        have been placed. Two round trips, and one a renewal.
-
-        Args:
-            session: whose plan.
-            plan_hash: as `begin_execution`.
-            lease: seconds after which the claim of an executor that died is over.
-            policy: as `begin_execution`.
-
-        Raises:
-            NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
-        """
-        context = self._context
-        block = hold_execution(self, context.clock, context.background, session, plan_hash, lease=lease, policy=policy)
-        async with block as execution:
-            yield execution
 
 
 @asynccontextmanager

@@ -7,8 +7,8 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from sharedmem.coordination.base import check_lease_ms
-from sharedmem.decisions.sessions import DecisionBase, SessionKeys
+from sharedmem.coordination.names import check_lease_ms
+from sharedmem.decisions.sessions import DecisionSessions, SessionKeys
 from sharedmem.decisions.validation import (
     check_confidence,
     check_fence,
@@ -47,65 +47,39 @@ _UNFINISHED_FIELDS: dict[str, object] = {
 }
 
 
-class ExecutionLog(DecisionBase):
+class ExecutionLog:
     """Claims, records and counts executions."""
+
+    def __init__(self, sessions: DecisionSessions) -> None:
+        self._sessions = sessions
 
     async def begin_execution(
         self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
     ) -> ExecutionClaim:
-        """Claim the execution of a plan before doing it; of racing executors exactly one gets it. One round trip.
-
-        Args:
-            session: whose plan.
-            plan_hash: eight digits for the newest such plan of the session, or a `plan_id`.
-            lease: seconds after which the claim is over unless it is renewed, 0.05 to 86,400.
-            policy: what to do when another's claim is over without a result. `never`: it is `orphaned`, and a
-                person or a probe says by `resolve` how it ended. `takeover`: begin it anew, for what may happen
-                twice.
-
-        Returns:
-            A claim. Unless `started`, do not execute: `state` and `execution` say who is at it or how it ended.
-
-        Raises:
-            NotFoundError: the session has no such plan (any more).
-            InvalidError: a lease or policy that is none.
-            AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is claimed, by the fence that is the error's `version`, but the durable tier
-                does not know: place no order. Only where `log_durability` is `through`.
-        """
-        found = self._session(session, "write")
+        """As `Decisions.begin_execution`."""
+        sessions = self._sessions
+        found = sessions.keys(session, "write")
         if policy not in _POLICIES:
             raise InvalidError("policy", policy, "say 'never' or 'takeover'")
-        call = self._deciding.execution_begin(
+        call = sessions.scripts.execution_begin(
             found.space,
             found.claim,
-            self._actor,
+            sessions.actor,
             plan=check_plan(plan_hash),
             lease_ms=check_lease_ms(lease),
             policy=policy,
             events=found.events,
             keep=found.keep,
         )
-        return _parse_claim(await self._changed(found, call), found, session, plan_hash)
+        return _parse_claim(await sessions.changed(found, call), found, session, plan_hash)
 
     async def renew(self, session: str, plan_hash: str, fence: int, *, lease: float = 30.0) -> ExecutionClaim:
-        """Prolong a claim while the work goes on. One round trip.
-
-        Args:
-            session: whose plan.
-            plan_hash: as `begin_execution`; a `plan_id` is safer, since a newer plan may bear the hash by now.
-            fence: of the claim.
-            lease: seconds from now on, 0.05 to 86,400.
-
-        Raises:
-            ClaimLostError: the lease is over, or the execution is another's or has ended.
-            NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
-        """
-        found = self._session(session, "write")
+        """As `Decisions.renew`."""
+        found = self._sessions.keys(session, "write")
         claim = check_plan(plan_hash), check_fence(fence), check_lease_ms(lease)
         reply = await self._renewed(found, *claim)
         # A lease is no history, so the tier is not told; but the execution may have to come back from there.
-        if reply == b"absent" and await self._recalled(found):
+        if reply == b"absent" and await self._sessions.restore(found):
             reply = await self._renewed(found, *claim)
         if reply == b"lost":
             raise ClaimLostError("plan", plan_hash, fence)
@@ -123,29 +97,7 @@ class ExecutionLog(DecisionBase):
         order_size_usdt: float = 0.0,
         error: str = "",
     ) -> ExecutionRecord:
-        """Record how a claimed execution ended. One round trip.
-
-        Args:
-            session: whose plan.
-            plan_hash: as `renew`.
-            fence: of the claim. One whose lease is over still counts while nobody took over or resolved.
-            status: `success`; `error` or `failed` when it certainly did not happen; `unknown` or `timeout` when
-                nobody knows whether it did.
-            executed: whether an order was placed; None: if it was a success.
-            order_id: what the exchange calls it.
-            order_size_usdt: 0 or more.
-            error: what went wrong; over 4000 characters it is cut.
-
-        Returns:
-            The record; that of before when it was finished so already.
-
-        Raises:
-            ClaimLostError: the execution is another's by now.
-            AlreadyExecutedError: it ended already, and differently.
-            DurabilityPendingError: it is recorded, and waits in Redis for the durable tier; only where
-                `log_durability` is `through`.
-            NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
-        """
+        """As `Decisions.finish`."""
         outcome = check_outcome(status, executed, order_id, order_size_usdt, error)
         ending = ExecutionEnd(
             "finish", check_plan(plan_hash), str(check_fence(fence)), outcome.state, b"", *outcome[1:], b""
@@ -167,33 +119,7 @@ class ExecutionLog(DecisionBase):
         *,
         fence: int | None = None,
     ) -> ExecutionRecord:
-        """Record the one execution of a plan, also without a claim: the first to mark it wins. One round trip.
-
-        Two executors that both checked, executed and then mark have executed twice: claim with
-        `begin_execution` first where that must not happen.
-
-        Args:
-            session: whose plan.
-            plan_hash: as `begin_execution`.
-            symbol: what was dealt in.
-            action: what was done.
-            confidence: from 0 to 1.
-            status: as `finish`, like all up to `error`.
-            executed: whether an order was placed.
-            order_id: see there.
-            order_size_usdt: see there.
-            error: see there.
-            fence: of the claim, if there is one.
-
-        Returns:
-            The record; that of before when it was marked with the same status and order id already.
-
-        Raises:
-            AlreadyExecutedError: it was recorded already, and differently.
-            ClaimLostError: somebody else has a claim on it.
-            DurabilityPendingError: as `finish`.
-            NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
-        """
+        """As `Decisions.mark_executed`."""
         done = {
             "symbol": check_word("symbol", symbol),
             "action": check_word("action", action),
@@ -217,52 +143,19 @@ class ExecutionLog(DecisionBase):
         order_size_usdt: float = 0.0,
         error: str = "",
     ) -> ExecutionRecord:
-        """Say how an orphaned or unknown execution ended, after looking at the exchange. One round trip.
-
-        Whoever held the claim cannot finish it any more.
-
-        Args:
-            session: whose plan.
-            plan_hash: as `renew`.
-            status: as `finish`, like all that follow.
-            executed: see there.
-            order_id: see there.
-            order_size_usdt: see there.
-            error: see there.
-
-        Returns:
-            The record; that of before when it was recorded so already.
-
-        Raises:
-            ConflictError: somebody is still at it.
-            AlreadyExecutedError: it is known already how it ended, and differently.
-            NotFoundError: no such plan, or it was never begun.
-            DurabilityPendingError: as `finish`.
-            InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
-        """
+        """As `Decisions.resolve`."""
         outcome = check_outcome(status, executed, order_id, order_size_usdt, error)
         ending = ExecutionEnd("resolve", check_plan(plan_hash), "", outcome.state, b"", *outcome[1:], b"")
         return await self._record(session, ending, 0)
 
     async def check_executed(self, session: str, plan_hash: str) -> tuple[bool, ExecutionRecord | None]:
-        """Whether a plan was executed, or is being executed, in whatever state that is. One round trip.
-
-        Args:
-            session: whose plan.
-            plan_hash: as `begin_execution`.
-
-        Returns:
-            (True, the record): do not execute. (False, None): nobody has begun.
-
-        Raises:
-            NotFoundError: the session has no such plan (any more).
-            InvalidError, AccessDeniedError, UnavailableError: as `read`.
-        """
-        found, plan = self._session(session, "read"), check_plan(plan_hash)
+        """As `Decisions.check_executed`."""
+        sessions = self._sessions
+        found, plan = sessions.keys(session, "read"), check_plan(plan_hash)
         reply = cast(
             "bytes",
-            await self._seen(
-                found, lambda cold: self._deciding.execution_check(found.executions, plan=plan, cold=cold)
+            await sessions.look(
+                found, lambda cold: sessions.scripts.execution_check(found.executions, plan=plan, cold=cold)
             ),
         )
         if reply == b"absent":
@@ -273,24 +166,17 @@ class ExecutionLog(DecisionBase):
         return True, parse_execution(found.executions.executions, text, state)
 
     async def get_execution_stats(self, session: str, symbol: str | None = None) -> ExecutionStats:
-        """How the executions of a session went. One round trip; counted as they happen, not when asked.
-
-        Args:
-            session: whose executions; one that never had any has zeros.
-            symbol: only executions of it; None for all.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `read`.
-        """
-        found = self._session(session, "read")
+        """As `Decisions.get_execution_stats`."""
+        sessions = self._sessions
+        found = sessions.keys(session, "read")
         if symbol is not None:
             check_word("symbol", symbol)
         wanted = encode_json_text(symbol)
 
         def look(cold: int) -> Awaitable[Reply]:
-            return self._deciding.execution_stats(found.stats, symbol=wanted, limit=_RECENT, cold=cold)
+            return sessions.scripts.execution_stats(found.stats, symbol=wanted, limit=_RECENT, cold=cold)
 
-        reply = as_list(await self._seen(found, look))
+        reply = as_list(await sessions.look(found, look))
         with decoding(found.stats.stats):
             succeeded, failed, unknown, prevented = (int(cast("bytes", number)) for number in reply[:4])
         total = succeeded + failed + unknown
@@ -306,25 +192,17 @@ class ExecutionLog(DecisionBase):
         )
 
     async def get_open_executions(self, session: str) -> list[ExecutionRecord]:
-        """The executions that wait for an end: running, orphaned and unknown ones, oldest plan first.
-
-        One round trip 500 executions of the session.
-
-        Args:
-            session: whose executions.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `read`.
-        """
-        found = self._session(session, "read")
+        """As `Decisions.get_open_executions`."""
+        sessions = self._sessions
+        found = sessions.keys(session, "read")
         records: dict[str, ExecutionRecord] = {}
         cursor = b"0"
 
         def look(cold: int) -> Awaitable[Reply]:
-            return self._deciding.execution_open(found.executions, cursor=cursor, limit=_PAGE, cold=cold)
+            return sessions.scripts.execution_open(found.executions, cursor=cursor, limit=_PAGE, cold=cold)
 
         while True:
-            position, *page = cast("list[bytes]", await self._seen(found, look))
+            position, *page = cast("list[bytes]", await sessions.look(found, look))
             for state, _, text in (entry.partition(b" ") for entry in page):
                 record = parse_execution(found.executions.executions, text, state)
                 records[record.plan_id] = record
@@ -333,16 +211,18 @@ class ExecutionLog(DecisionBase):
                 return sorted(records.values(), key=lambda record: record.plan_id)
 
     async def _renewed(self, session: SessionKeys, plan: str, fence: int, lease_ms: int) -> bytes:
-        call = self._deciding.execution_renew(
-            session.space, session.executions, self._actor, plan=plan, fence=fence, lease_ms=lease_ms
+        sessions = self._sessions
+        call = sessions.scripts.execution_renew(
+            session.space, session.executions, sessions.actor, plan=plan, fence=fence, lease_ms=lease_ms
         )
-        return await self._translated(session.target, call)
+        return await sessions.names.explained(session.target, call)
 
     async def _record(self, session: str, ending: ExecutionEnd, fence: int) -> ExecutionRecord:
-        found = self._session(session, "write")
+        sessions = self._sessions
+        found = sessions.keys(session, "write")
         ending = ending._replace(events=found.events)
-        call = self._deciding.execution_record(found.space, found.claim, self._actor, ending, keep=found.keep)
-        word, _, rest = (await self._changed(found, call)).partition(b" ")
+        call = sessions.scripts.execution_record(found.space, found.claim, sessions.actor, ending, keep=found.keep)
+        word, _, rest = (await sessions.changed(found, call)).partition(b" ")
         if word in {b"recorded", b"same"}:
             return parse_execution(found.executions.executions, rest)
         raise _ending_error(word.decode(), rest.decode(), session, ending.plan, fence)

@@ -6,7 +6,7 @@ from typing import cast
 
 import orjson
 
-from sharedmem.decisions.sessions import DecisionBase
+from sharedmem.decisions.sessions import DecisionSessions
 from sharedmem.decisions.validation import (
     PlanDraft,
     check_decision,
@@ -25,34 +25,19 @@ from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.scripts.decisions import PlanWrite
 from sharedmem.redis.service_keys import decoding
 
-_DEFAULT_WINDOW_S = 300.0
+DEFAULT_WINDOW_S = 300.0
 
 
-class Plans(DecisionBase):
+class Plans:
     """Saves plans, finds them again, and tells which were decided before."""
+
+    def __init__(self, sessions: DecisionSessions) -> None:
+        self._sessions = sessions
 
     async def save_plan(
         self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
     ) -> str:
-        """Save a plan, also when the same one was saved before. One round trip.
-
-        Args:
-            session: whose plan it is: a name without blanks, colons and braces.
-            symbol: what it is about, up to 256 bytes.
-            action: what to do, up to 256 bytes.
-            confidence: from 0 to 1.
-            reasoning: why, up to 1 MiB.
-            method: how it was decided.
-
-        Returns:
-            Its `plan_hash`, which names the newest such plan of the session.
-
-        Raises:
-            InvalidError: a field that cannot stand in a plan.
-            AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is saved, its id is the error's `version`, and it waits in Redis for the durable
-                tier; only where `log_durability` is `through`.
-        """
+        """As `Decisions.save_plan`."""
         plan = prepare_plan(session, symbol, action, confidence, reasoning, method)
         await self._save(plan, 0)
         return plan.plan_hash
@@ -65,45 +50,22 @@ class Plans(DecisionBase):
         confidence: float,
         reasoning: str,
         method: str = "",
-        time_window_sec: float = _DEFAULT_WINDOW_S,
+        time_window_sec: float = DEFAULT_WINDOW_S,
     ) -> SaveResult:
-        """Save a plan unless the same one was saved in the time window; of racing planners exactly one saves.
-
-        One round trip.
-
-        Args:
-            session: as `save_plan`, like all up to `method`.
-            symbol: with `action` and `reasoning` it makes two plans the same.
-            action: see there.
-            confidence: not compared.
-            reasoning: compared to the letter.
-            method: not compared.
-            time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError, DurabilityPendingError: as `save_plan`.
-        """
+        """As `Decisions.save_if_new`."""
         plan = prepare_plan(session, symbol, action, confidence, reasoning, method)
         return await self._save(plan, check_window_ms(time_window_sec))
 
     async def get_recent_plans(self, session: str, symbol: str | None = None, limit: int = 10) -> list[PlanRecord]:
-        """The newest plans of a session, newest first. One round trip.
-
-        Args:
-            session: whose plans.
-            symbol: only plans for it; None for all.
-            limit: how many at most, 1 to 1000. A session keeps `plans_per_session` of them (100).
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `read`.
-        """
-        found = self._session(session, "read")
+        """As `Decisions.get_recent_plans`."""
+        sessions = self._sessions
+        found = sessions.keys(session, "read")
         if symbol is not None:
             check_word("symbol", symbol)
         wanted, most = encode_json_text(symbol), check_limit(limit)
         bodies = as_list(
-            await self._seen(
-                found, lambda cold: self._deciding.plan_list(found.plans, symbol=wanted, limit=most, cold=cold)
+            await sessions.look(
+                found, lambda cold: sessions.scripts.plan_list(found.plans, symbol=wanted, limit=most, cold=cold)
             )
         )
         with decoding(found.plans.plans):
@@ -115,32 +77,19 @@ class Plans(DecisionBase):
         symbol: str,
         action: str,
         reasoning: str,
-        time_window_sec: float = _DEFAULT_WINDOW_S,
+        time_window_sec: float = DEFAULT_WINDOW_S,
     ) -> tuple[bool, PlanRecord | None]:
-        """Whether the same plan was saved in the time window, and that plan. One round trip.
-
-        Another planner may save it right after: `save_if_new` checks and saves in one step.
-
-        Args:
-            session: whose plans.
-            symbol: as in the plan, like `action` and `reasoning`.
-            action: see there.
-            reasoning: compared to the letter.
-            time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
-
-        Returns:
-            (True, the newest such plan with its `time_since_ms`), or (False, None).
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `read`.
-        """
-        found = self._session(session, "read")
+        """As `Decisions.check_duplicate`."""
+        sessions = self._sessions
+        found = sessions.keys(session, "read")
         check_decision(symbol, action, reasoning)
         window_ms = check_window_ms(time_window_sec)
         full = plan_digest(symbol, action, reasoning)
         reply = cast(
             "bytes",
-            await self._seen(found, lambda cold: self._deciding.plan_check(found.duplicates, digest=full, cold=cold)),
+            await sessions.look(
+                found, lambda cold: sessions.scripts.plan_check(found.duplicates, digest=full, cold=cold)
+            ),
         )
         since, _, known = reply.partition(b" ")
         if not known or int(since) >= window_ms:
@@ -150,7 +99,8 @@ class Plans(DecisionBase):
         return True, _parse_duplicate(same, known, int(since))
 
     async def _save(self, plan: PlanDraft, window_ms: int) -> SaveResult:
-        session = self._session(plan.session, "write")
+        sessions = self._sessions
+        session = sessions.keys(plan.session, "write")
         saving = PlanWrite(
             window_ms,
             plan.digest,
@@ -158,11 +108,11 @@ class Plans(DecisionBase):
             encode_json_text(plan.symbol),
             encode_duplicate_entry(plan.confidence, plan.method),
             _encode_plan(plan),
-            self._context.settings.plans_per_session,
+            sessions.settings.plans_per_session,
             session.events,
         )
-        call = self._deciding.plan_save(session.space, session.saving, self._actor, saving, keep=session.keep)
-        word, _, rest = (await self._changed(session, call)).partition(b" ")
+        call = sessions.scripts.plan_save(session.space, session.saving, sessions.actor, saving, keep=session.keep)
+        word, _, rest = (await sessions.changed(session, call)).partition(b" ")
         if word == b"saved":
             return SaveResult.model_construct(saved=True, plan=_plan_record(plan, rest.decode(), None), time_since_ms=0)
         since, _, known = rest.partition(b" ")

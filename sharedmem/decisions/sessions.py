@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sharedmem.context import HubContext
-from sharedmem.coordination.base import CoordinationBase
+from sharedmem.coordination.names import NameAccess
 from sharedmem.errors import DurabilityPendingError, UnavailableError
+from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes, UnsettledError
 from sharedmem.redis.keys import SHARED_SCOPE, Space, Target, check_name
 from sharedmem.redis.replies import Reply
-from sharedmem.redis.scope import Need, Scope
+from sharedmem.redis.scope import Need
 from sharedmem.redis.scripts.decisions import (
     COLD,
     DecisionScripts,
@@ -29,6 +29,8 @@ from sharedmem.redis.scripts.decisions import (
 T = TypeVar("T")
 _REMEMBERED = 4096
 _MOST_TRIES = 20
+_PAGE = 1000
+_SESSIONS = "$plan"
 _SAVED = "plan.saved"
 # Of a plan its id, of an execution its fence, else the version itself.
 _VERSION = re.compile(rb'^(?:saved )?(\d+)|"fence":(\d+)')
@@ -54,16 +56,23 @@ class SessionKeys:
     forget: SessionForgetKeys
 
 
-class DecisionBase(CoordinationBase):
-    """What plans and executions share: their sessions, and the scripts."""
+class DecisionSessions:
+    """The sessions of one namespace: their keys, their scripts and the restore from the durable tier.
 
-    def __init__(self, context: HubContext, scope: Scope) -> None:
-        super().__init__(context, scope)
-        self._deciding = DecisionScripts(context.executor)
+    Args:
+        names: the names within the actor's rights.
+    """
+
+    def __init__(self, names: NameAccess) -> None:
+        self.names = names
+        self.actor = names.actor
+        self.settings = names.context.settings
+        self.scripts = DecisionScripts(names.context.executor)
+        self._tier = names.context.tier
         self._known: dict[tuple[str, Need], SessionKeys] = {}
 
-    def _session(self, name: str, need: Need) -> SessionKeys:
-        """A session's keys.
+    def keys(self, name: str, need: Need) -> SessionKeys:
+        """Return the keys of a session.
 
         Raises:
             InvalidError: the name is none.
@@ -72,71 +81,105 @@ class DecisionBase(CoordinationBase):
         try:
             return self._known[name, need]
         except (KeyError, TypeError):
-            session = self._found(check_name("session", name), need)
+            session = self._find_keys(check_name("session", name), need)
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
         self._known[name, need] = session
         return session
 
-    async def _changed(self, session: SessionKeys, call: Awaitable[T]) -> T:
-        """The result of a change of a session.
+    async def changed(self, session: SessionKeys, call: Awaitable[T]) -> T:
+        """Return the result of a change of a session.
 
         Raises:
             DurabilityPendingError: it is made, but the durable tier, which it waits for, does not have it yet.
-            SharedMemoryError: as `_translated`.
+            SharedMemoryError: the public error for the server's refusal.
         """
         try:
-            return await self._translated(session.target, call)
+            return await self.names.explained(session.target, call)
         except UnsettledError as error:
             found = _VERSION.search(error.reply)
             version = int(found[1] or found[2]) if found else 0
             raise DurabilityPendingError(session.target.key, version, str(error)) from error.cause
 
-    async def _seen(self, session: SessionKeys, look: Callable[[int], Awaitable[Reply]]) -> Reply:
-        """What a look at a session answers; one that only the durable tier has is brought back first.
+    async def look(self, session: SessionKeys, call: Callable[[int], Awaitable[Reply]]) -> Reply:
+        """Return the reply of a script that reads a session; one that only the durable tier has is restored first.
 
         Args:
             session: which one.
-            look: the call; with 1 it answers `COLD` where nothing was found and the session is not in Redis.
+            call: runs the script; with 1 it returns `COLD` if it found nothing and the session is not in Redis.
 
         Raises:
             UnavailableError: it is not in Redis, and the tier cannot be asked.
-            SharedMemoryError: as `_translated`.
+            SharedMemoryError: the public error for the server's refusal.
         """
-        tier = self._context.tier
-        if tier is None:
-            return await self._translated(session.target, look(0))
-        await tier.join(session.space.namespace)
+        if self._tier is None:
+            return await self.names.explained(session.target, call(0))
+        await self._tier.join(session.space.namespace)
         for _ in range(_MOST_TRIES):
-            reply = await self._translated(session.target, look(1))
+            reply = await self.names.explained(session.target, call(1))
             if reply != COLD:
                 return reply
-            if not await self._recalled(session):
-                return await self._translated(session.target, look(0))
+            if not await self.restore(session):
+                return await self.names.explained(session.target, call(0))
         raise UnavailableError(f"session {session.name!r}", "it goes as often as it is brought back; try again")
 
-    async def _recalled(self, session: SessionKeys) -> bool:
-        """Bring a session back that may lie in the durable tier alone; whether it is in Redis now."""
-        tier = self._context.tier
-        return tier is not None and await tier.recall(session.keep.targets[0], LOG_MODE)
+    async def restore(self, session: SessionKeys) -> bool:
+        """Restore a session that only the durable tier may have; return whether it is in Redis now."""
+        return self._tier is not None and await self._tier.recall(session.keep.targets[0], LOG_MODE)
+
+    async def session_names(self) -> list[str]:
+        """Return the sessions that have plans, sorted; those of the durable tier too."""
+        registry = self._registry("read")
+        if self._tier is None:
+            return sorted(await self._registered(registry))
+        namespace = registry.space.namespace
+        await self._tier.join(namespace)
+        names = await self._still_here(sorted(await self._registered(registry)))
+        async for page in self._tier.logs(namespace, _SESSIONS):
+            keyspace = self.names.scope.keyspace
+            owners = (keyspace.owner(keyspace.target(key)) for key in page)
+            names |= {owner.key.rpartition(":")[2] for owner in owners}
+        return sorted(names)
+
+    async def _registered(self, registry: Target) -> set[str]:
+        names, cursor = set[str](), "0"
+        while True:
+            call = self.names.context.client.call(
+                "SSCAN", self.names.part(registry, "plan.sessions"), cursor, "COUNT", _PAGE
+            )
+            position, page = as_list(await self.names.explained(registry, call))
+            names |= {text_of(name) for name in as_list(page)}
+            cursor = text_of(position)
+            if cursor == "0":
+                return names
+
+    async def _still_here(self, names: Sequence[str]) -> set[str]:
+        """Those that are in Redis: a server that was set back in time may list what was forgotten."""
+        found = set[str]()
+        for first in range(0, len(names), _PAGE):
+            some = names[first : first + _PAGE]
+            looks = [("EXISTS", self.keys(name, "read").plans.plans) for name in some]
+            replies = await self.names.context.client.read_many(looks)
+            found |= {name for name, reply in zip(some, replies, strict=True) if reply == 1}
+        return found
 
     def _registry(self, need: Need) -> Target:
         """The key beside which the names of all sessions lie."""
-        return self._scope.common(f"{self._scope.identity.namespace}:{SHARED_SCOPE}", need)
+        return self.names.scope.common(f"{self.names.scope.identity.namespace}:{SHARED_SCOPE}", need)
 
-    def _found(self, name: str, need: Need) -> SessionKeys:
-        target = self._scope.common(name, need)
-        channel = self._scope.common(f"memory.{name}.{_SAVED}", need).physical
-        key, sessions = target.physical, self._part(self._registry(need), "plan.sessions")
-        plans, order = self._part(target, "plan"), self._part(target, "plan.order")
-        duplicates, ages = self._part(target, "plan.duplicates"), self._part(target, "plan.ages")
-        executions, finished = self._part(target, "execution"), self._part(target, "execution.finished")
-        stats = self._part(target, "execution.stats")
+    def _find_keys(self, name: str, need: Need) -> SessionKeys:
+        target = self.names.scope.common(name, need)
+        channel = self.names.scope.common(f"memory.{name}.{_SAVED}", need).physical
+        key, sessions = target.physical, self.names.part(self._registry(need), "plan.sessions")
+        plans, order = self.names.part(target, "plan"), self.names.part(target, "plan.order")
+        duplicates, ages = self.names.part(target, "plan.duplicates"), self.names.part(target, "plan.ages")
+        executions, finished = self.names.part(target, "execution"), self.names.part(target, "execution.finished")
+        stats = self.names.part(target, "execution.stats")
         return SessionKeys(
             name=name,
             target=target,
             space=target.space,
-            keep=DurabilityModes((self._scope.keyspace.beside(target, "plan"),), LOG_MODE),
+            keep=DurabilityModes((self.names.scope.keyspace.beside(target, "plan"),), LOG_MODE),
             events=channel.removesuffix(_SAVED.encode()),
             saving=PlanSaveKeys(plans, key, order, duplicates, ages, executions, finished, stats, sessions),
             plans=PlanKeys(plans, order),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import orjson
 
-from sharedmem.coordination.base import check_seconds
+from sharedmem.coordination.names import check_seconds
 from sharedmem.errors import InvalidError
 
 _LENGTH_BYTES = 8

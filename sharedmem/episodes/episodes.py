@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from sharedmem.context import HubContext
-from sharedmem.coordination.base import CoordinationBase
+from sharedmem.coordination.names import NameAccess
 from sharedmem.episodes.event_log import EVENTS_PER_PAGE, EpisodeLog, format_event, version_of
 from sharedmem.episodes.finder import Finder, SubstringFinder, check_filters, check_moment
 from sharedmem.errors import InvalidError
@@ -15,10 +15,11 @@ from sharedmem.models import EpisodeEvent
 from sharedmem.redis.codec import encode_member
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.episodes import EpisodeKeys, EpisodeScripts
+from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.text.summary import MOST_CHARACTERS_READ, MOST_SENTENCES_READ, summarize
 
 
-class Episodes(CoordinationBase):
+class Episodes(ProcessBound):
     """Episodes of one namespace: every actor of it may append to each session, and read all.
 
     A session is forgotten when nothing was appended for `session_ttl_s`.
@@ -30,8 +31,8 @@ class Episodes(CoordinationBase):
     """
 
     def __init__(self, context: HubContext, scope: Scope, *, finder: Finder | None = None) -> None:
-        super().__init__(context, scope)
-        self._recalling = EpisodeScripts(context.executor)
+        self._names = NameAccess(context, scope)
+        self._scripts = EpisodeScripts(context.executor)
         self._log = EpisodeLog(context.client, scope)
         self._finder = finder or SubstringFinder(self._log)
 
@@ -52,23 +53,23 @@ class Episodes(CoordinationBase):
         """
         target, keys = self._log.place(session, "write")
         coded = encode_member(event)
-        settings = self._context.settings
+        settings = self._names.context.settings
         if len(coded) > settings.blob_threshold_bytes:
             advice = (
                 f"it takes {len(coded)} bytes, events may take {settings.blob_threshold_bytes}; store what is large as"
                 " a value and put its key here"
             )
             raise InvalidError("event", "...", advice)
-        call = self._recalling.episode_append(
+        call = self._scripts.episode_append(
             target.space,
             keys,
-            self._actor,
+            self._names.actor,
             session=session,
             event=coded,
             most=settings.episode_events,
             ttl_ms=settings.session_ttl_s * 1000,
         )
-        return (await self._translated(target, call))[1]
+        return (await self._names.explained(target, call))[1]
 
     async def events(
         self, session: str, *, since: datetime | str | int | None = None, limit: int = 1000
@@ -88,7 +89,7 @@ class Episodes(CoordinationBase):
         target, keys = self._log.place(session, "read")
         after = 0 if since is None else check_moment("since", since)
         call = self._log.following(keys, since=after, limit=_check_count("limit", limit))
-        return await self._translated(target, call)
+        return await self._names.explained(target, call)
 
     async def sessions(self) -> list[str]:
         """The sessions that have events, the one with the newest event first. Two round trips five hundred.
@@ -113,25 +114,25 @@ class Episodes(CoordinationBase):
             AccessDeniedError, UnavailableError: as `write`, since the summary is kept.
         """
         target, keys = self._log.place(session, "write")
-        kept, last = await self._translated(target, self._log.state(keys))
+        kept, last = await self._names.explained(target, self._log.state(keys))
         if not last:
             return None
         if kept is not None and kept.upto == last:
             return kept.text
-        events = await self._translated(target, self._newest(keys))
+        events = await self._names.explained(target, self._newest(keys))
         if not events:
             return None
         # Hundreds of thousands of characters take a while, in which other tasks go on.
         summary = await asyncio.to_thread(summarize, [format_event(event.event) for event in events])
-        call = self._recalling.episode_summarize(
+        call = self._scripts.episode_summarize(
             target.space,
             keys.episode,
             keys.summary,
-            self._actor,
+            self._names.actor,
             upto=version_of(events[-1]),
             text=summary.encode(errors="replace"),
         )
-        await self._translated(target, call)
+        await self._names.explained(target, call)
         return summary
 
     async def retrieve(self, query: str, k: int = 5, filters: Mapping[str, object] | None = None) -> list[str]:
@@ -167,7 +168,7 @@ class Episodes(CoordinationBase):
         return newest[::-1]
 
     def __repr__(self) -> str:
-        return f"<Episodes of {self._scope.identity.namespace}>"
+        return f"<Episodes of {self._names.scope.identity.namespace}>"
 
 
 def _count_characters(events: list[EpisodeEvent]) -> int:

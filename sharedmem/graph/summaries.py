@@ -7,6 +7,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from sharedmem.coordination.names import NameAccess
 from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
 from sharedmem.errors import AccessDeniedError, ConflictError, InvalidError, NotFoundError, SharedMemoryError
 from sharedmem.graph.access import GraphAccess, IngestRules
@@ -265,7 +266,9 @@ class ConversationSummaries:
 
     @property
     def _queue(self) -> TaskQueue:
-        return Queues(self._context, self._scope).queue(QUEUE, visibility=_VISIBILITY_S, max_attempts=_MOST_ATTEMPTS)
+        return Queues(NameAccess(self._context, self._scope)).queue(
+            QUEUE, visibility=_VISIBILITY_S, max_attempts=_MOST_ATTEMPTS
+        )
 
 
 def _parse_task(payload: Any) -> dict[str, str]:

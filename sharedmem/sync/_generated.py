@@ -33,7 +33,7 @@ from sharedmem.data.messages import Subscription as AsyncSubscription
 from sharedmem.decisions.decisions import Decisions as AsyncDecisions
 from sharedmem.decisions.execution_claims import Execution as AsyncExecution
 from sharedmem.decisions.executions import TakeoverPolicy
-from sharedmem.decisions.plans import _DEFAULT_WINDOW_S
+from sharedmem.decisions.plans import DEFAULT_WINDOW_S
 from sharedmem.durable.admin import DurableAdmin as AsyncDurableAdmin
 from sharedmem.durable.protocol import Scalar
 from sharedmem.episodes.episodes import Episodes as AsyncEpisodes
@@ -424,31 +424,6 @@ class Decisions(Face[AsyncDecisions]):
     and on the change feed.
     """
 
-    def sessions(self) -> list[str]:
-        """The sessions that have plans, sorted. One round trip a thousand of them; a durable tier is asked as well.
-
-        Raises:
-            AccessDeniedError, UnavailableError: as `read`; also when the durable tier cannot be asked.
-        """
-        return self._portal.run(self._async.sessions())
-
-    def forget(self, session: str) -> int:
-        """Remove all that a session has decided, executions and counts too. One round trip.
-
-        The same plans can then be saved and executed again.
-
-        Args:
-            session: whose decisions.
-
-        Returns:
-            How many plans it had.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is forgotten in Redis, and the durable tier is told as soon as it can be.
-        """
-        return self._portal.run(self._async.forget(session))
-
     def save_plan(
         self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
     ) -> str:
@@ -481,7 +456,7 @@ class Decisions(Face[AsyncDecisions]):
         confidence: float,
         reasoning: str,
         method: str = "",
-        time_window_sec: float = _DEFAULT_WINDOW_S,
+        time_window_sec: float = DEFAULT_WINDOW_S,
     ) -> SaveResult:
         """Save a plan unless the same one was saved in the time window; of racing planners exactly one saves.
 
@@ -517,7 +492,7 @@ class Decisions(Face[AsyncDecisions]):
         return self._portal.run(self._async.get_recent_plans(session, symbol, limit))
 
     def check_duplicate(
-        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = _DEFAULT_WINDOW_S
+        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = DEFAULT_WINDOW_S
     ) -> tuple[bool, PlanRecord | None]:
         """Whether the same plan was saved in the time window, and that plan. One round trip.
 
@@ -537,26 +512,6 @@ class Decisions(Face[AsyncDecisions]):
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.run(self._async.check_duplicate(session, symbol, action, reasoning, time_window_sec))
-
-    @contextmanager
-    def executing(
-        self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
-    ) -> Iterator[Execution]:
-        """Claim an execution for the length of the block, and renew the claim at a third of its lease.
-
-        A block that ends without `finish`, by an error or not, leaves the execution `unknown`: an order may
-        have been placed. Two round trips, and one a renewal.
-
-        Args:
-            session: whose plan.
-            plan_hash: as `begin_execution`.
-            lease: seconds after which the claim of an executor that died is over.
-            policy: as `begin_execution`.
-
-        Raises:
-            NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
-        """
-        yield from self._entered(self._async.executing(session, plan_hash, lease=lease, policy=policy), Execution)
 
     def begin_execution(
         self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
@@ -790,6 +745,51 @@ class Decisions(Face[AsyncDecisions]):
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.run(self._async.get_open_executions(session))
+
+    @contextmanager
+    def executing(
+        self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
+    ) -> Iterator[Execution]:
+        """Claim an execution for the length of the block, and renew the claim at a third of its lease.
+
+        A block that ends without `finish`, by an error or not, leaves the execution `unknown`: an order may
+        have been placed. Two round trips, and one a renewal.
+
+        Args:
+            session: whose plan.
+            plan_hash: as `begin_execution`.
+            lease: seconds after which the claim of an executor that died is over.
+            policy: as `begin_execution`.
+
+        Raises:
+            NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
+        """
+        yield from self._entered(self._async.executing(session, plan_hash, lease=lease, policy=policy), Execution)
+
+    def sessions(self) -> list[str]:
+        """The sessions that have plans, sorted. One round trip a thousand of them; a durable tier is asked as well.
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `read`; also when the durable tier cannot be asked.
+        """
+        return self._portal.run(self._async.sessions())
+
+    def forget(self, session: str) -> int:
+        """Remove all that a session has decided, executions and counts too. One round trip.
+
+        The same plans can then be saved and executed again.
+
+        Args:
+            session: whose decisions.
+
+        Returns:
+            How many plans it had.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `write`.
+            DurabilityPendingError: it is forgotten in Redis, and the durable tier is told as soon as it can be.
+        """
+        return self._portal.run(self._async.forget(session))
 
 
 class Episodes(Face[AsyncEpisodes]):
@@ -1074,6 +1074,11 @@ class TaskQueue(Face[AsyncTaskQueue]):
     became of it; else somebody else gets it. After the last attempt it lies with the dead letters.
     """
 
+    @property
+    def name(self) -> str:
+        """What the queue is called, as it was asked for."""
+        return self._async.name
+
     def put(
         self,
         payload: object,
@@ -1123,46 +1128,6 @@ class TaskQueue(Face[AsyncTaskQueue]):
         return self._portal.run(
             self._async.put_many(payloads, priority=priority, delay=delay, max_attempts=max_attempts)
         )
-
-    @contextmanager
-    def claimed(self, *, wait: float | None = 0.0) -> Iterator[ClaimedTask | None]:
-        """Claim a task for the time of a block: it is renewed meanwhile, and acknowledged at the end.
-
-        Yields None when there is no task. A block that raises, or is cancelled, leaves the task to be retried.
-
-        Args:
-            wait: as `claim`.
-
-        Raises:
-            ClaimLostError: at the end of the block: somebody else has the task by now.
-            InvalidError: `wait` is refused; or the result cannot be coded, and the task is a dead letter.
-            AccessDeniedError, UnavailableError: as `claim`.
-        """
-        yield from self._entered_if_any(self._async.claimed(wait=wait), ClaimedTask)
-
-    def tasks(self) -> Iterator[Task]:
-        """Claimed tasks, one by one, for ever; the loop says itself what became of each (`ack`, `retry`, `fail`).
-
-        Raises:
-            AccessDeniedError, UnavailableError: as `claim`.
-        """
-        return self._portal.iterate(self._async.tasks())
-
-    def work(self, handler: Callable[[Task], object], *, concurrency: int = 1) -> None:
-        """Do tasks for ever: what the handler returns is the result; when it raises, the task is retried.
-
-        It ends when it is cancelled: tasks that were not begun are given back, those under way are cancelled and
-        may be tried again at once. While the server is away it waits.
-
-        Args:
-            handler: gets the task; runs in a thread of its own and may be called again for the same task.
-            concurrency: how many tasks at a time, up to 1000.
-
-        Raises:
-            InvalidError: `concurrency` is refused.
-            AccessDeniedError: as `claim`.
-        """
-        return self._portal.run(self._async.work(threaded(handler), concurrency=concurrency))
 
     def claim(self, *, wait: float | None = 0.0) -> Task | None:
         """Take the next task; for the time of its visibility nobody else gets it. One round trip.
@@ -1262,6 +1227,46 @@ class TaskQueue(Face[AsyncTaskQueue]):
             ClaimLostError, UnavailableError: as `retry`.
         """
         return self._portal.run(self._async.release(task))
+
+    @contextmanager
+    def claimed(self, *, wait: float | None = 0.0) -> Iterator[ClaimedTask | None]:
+        """Claim a task for the time of a block: it is renewed meanwhile, and acknowledged at the end.
+
+        Yields None when there is no task. A block that raises, or is cancelled, leaves the task to be retried.
+
+        Args:
+            wait: as `claim`.
+
+        Raises:
+            ClaimLostError: at the end of the block: somebody else has the task by now.
+            InvalidError: `wait` is refused; or the result cannot be coded, and the task is a dead letter.
+            AccessDeniedError, UnavailableError: as `claim`.
+        """
+        yield from self._entered_if_any(self._async.claimed(wait=wait), ClaimedTask)
+
+    def tasks(self) -> Iterator[Task]:
+        """Claimed tasks, one by one, for ever; the loop says itself what became of each (`ack`, `retry`, `fail`).
+
+        Raises:
+            AccessDeniedError, UnavailableError: as `claim`.
+        """
+        return self._portal.iterate(self._async.tasks())
+
+    def work(self, handler: Callable[[Task], object], *, concurrency: int = 1) -> None:
+        """Do tasks for ever: what the handler returns is the result; when it raises, the task is retried.
+
+        It ends when it is cancelled: tasks that were not begun are given back, those under way are cancelled and
+        may be tried again at once. While the server is away it waits.
+
+        Args:
+            handler: gets the task; runs in a thread of its own and may be called again for the same task.
+            concurrency: how many tasks at a time, up to 1000.
+
+        Raises:
+            InvalidError: `concurrency` is refused.
+            AccessDeniedError: as `claim`.
+        """
+        return self._portal.run(self._async.work(threaded(handler), concurrency=concurrency))
 
     def result(self, task_id: str, *, wait: float | None = 0.0) -> TaskOutcome:
         """What became of a task. One round trip; whoever waits is called when there is an outcome.
@@ -1363,11 +1368,6 @@ class TaskQueue(Face[AsyncTaskQueue]):
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.resume())
-
-    @property
-    def name(self) -> str:
-        """What the queue is called, as it was asked for."""
-        return self._async.name
 
 
 class StandingQuery(Face[AsyncStandingQuery]):
@@ -3435,6 +3435,33 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         """The same store seen on the scope that all actors of the namespace share."""
         return SharedMemoryStore(self._portal, self._async.shared)
 
+    def read(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or `default` when there is none. One round trip.
+
+        Raises:
+            WrongTypeError: the key holds a list, hash or set.
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.read(key, default))
+
+    def entry(self, key: str) -> Entry | None:
+        """The value of a key with its version, actor, times and ttl, or None. One round trip.
+
+        Raises:
+            WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.entry(key))
+
+    def read_many(self, keys: Iterable[str]) -> dict[str, Any]:
+        """The values of those keys that have one, by the names they were asked for under.
+
+        One round trip for 200 keys of a namespace. Keys that hold lists, hashes or sets are left out.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.read_many(keys))
+
     def write(
         self,
         key: str,
@@ -3514,33 +3541,6 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.write_many(mapping, ttl=ttl, kind=kind))
-
-    def read(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or `default` when there is none. One round trip.
-
-        Raises:
-            WrongTypeError: the key holds a list, hash or set.
-            AccessDeniedError, InvalidError, UnavailableError: as `write`.
-        """
-        return self._portal.run(self._async.read(key, default))
-
-    def entry(self, key: str) -> Entry | None:
-        """The value of a key with its version, actor, times and ttl, or None. One round trip.
-
-        Raises:
-            WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `read`.
-        """
-        return self._portal.run(self._async.entry(key))
-
-    def read_many(self, keys: Iterable[str]) -> dict[str, Any]:
-        """The values of those keys that have one, by the names they were asked for under.
-
-        One round trip for 200 keys of a namespace. Keys that hold lists, hashes or sets are left out.
-
-        Raises:
-            AccessDeniedError, InvalidError, UnavailableError: as `write`.
-        """
-        return self._portal.run(self._async.read_many(keys))
 
     def append(
         self,
@@ -3851,6 +3851,59 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
             self._async.consumer(group, name, since=since, idle=idle, max_deliveries=max_deliveries), Consumer
         )
 
+    def exists(self, key: str) -> bool:
+        """Whether the key holds anything. One round trip.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.exists(key))
+
+    def delete(self, key: str) -> bool:
+        """Remove a key with whatever it holds; False when there was nothing. One round trip.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.delete(key))
+
+    def expire(self, key: str, ttl: float) -> bool:
+        """Let a key expire in `ttl` seconds; False when there is no such key. One round trip.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.expire(key, ttl))
+
+    def persist(self, key: str) -> bool:
+        """Take a key's expiry away; False when it has none or is not there. One round trip.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.persist(key))
+
+    def ttl(self, key: str) -> float | None:
+        """Seconds until the key expires; None when it never does or is not there. One round trip.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.ttl(key))
+
+    def keys(self, pattern: str = "*") -> Iterator[str]:
+        """The absolute keys that match, in no order, each once; pages of the server's scan, then of the durable tier.
+
+        Args:
+            pattern: with `*` and `?` as wild cards. Without `:` it is matched against the identifier in every
+                scope of the own namespace (`*`: all its keys); with `:` it is absolute and begins with a
+                literal namespace.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.iterate(self._async.keys(pattern))
+
     def usage(self, progress: Callable[[int], None] | None = None) -> Usage:
         """Count the keys and bytes of the namespace, by type; paced so that nobody else waits long.
 
@@ -3907,59 +3960,6 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
             UnavailableError: the server stayed away.
         """
         return self._portal.run(self._async.damaged_keys())
-
-    def exists(self, key: str) -> bool:
-        """Whether the key holds anything. One round trip.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `read`.
-        """
-        return self._portal.run(self._async.exists(key))
-
-    def delete(self, key: str) -> bool:
-        """Remove a key with whatever it holds; False when there was nothing. One round trip.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `write`.
-        """
-        return self._portal.run(self._async.delete(key))
-
-    def expire(self, key: str, ttl: float) -> bool:
-        """Let a key expire in `ttl` seconds; False when there is no such key. One round trip.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `write`.
-        """
-        return self._portal.run(self._async.expire(key, ttl))
-
-    def persist(self, key: str) -> bool:
-        """Take a key's expiry away; False when it has none or is not there. One round trip.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `write`.
-        """
-        return self._portal.run(self._async.persist(key))
-
-    def ttl(self, key: str) -> float | None:
-        """Seconds until the key expires; None when it never does or is not there. One round trip.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `read`.
-        """
-        return self._portal.run(self._async.ttl(key))
-
-    def keys(self, pattern: str = "*") -> Iterator[str]:
-        """The absolute keys that match, in no order, each once; pages of the server's scan, then of the durable tier.
-
-        Args:
-            pattern: with `*` and `?` as wild cards. Without `:` it is matched against the identifier in every
-                scope of the own namespace (`*`: all its keys); with `:` it is absolute and begins with a
-                literal namespace.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `read`.
-        """
-        return self._portal.iterate(self._async.keys(pattern))
 
     @contextmanager
     def lock(self, name: str, *, lease: float = 30.0, wait: float | None = None) -> Iterator[Lease]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sharedmem.context import HubContext
 from sharedmem.coordination.locks import Leases
+from sharedmem.coordination.names import NameAccess
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models import Note
 from sharedmem.models.notes import ChainDirection, sort_by_succession
@@ -124,7 +125,7 @@ class ChainLocks:
     """
 
     def __init__(self, scope: Scope, context: HubContext, *, lease_s: float = _LEASE_S) -> None:
-        self._leases = Leases(context, scope)
+        self._leases = Leases(NameAccess(context, scope))
         self._lease_s = lease_s
 
     @asynccontextmanager

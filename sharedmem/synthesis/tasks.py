@@ -11,7 +11,8 @@ import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
 from sharedmem.config import Settings
-from sharedmem.coordination.queues.base import check_dedup_id
+from sharedmem.coordination.names import NameAccess
+from sharedmem.coordination.queues.queue_access import check_dedup_id
 from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
@@ -226,7 +227,7 @@ class TaskIntake:
         self._mutations = DataScripts(context.executor)
 
         def queue_of(scope: Scope) -> TaskQueue:
-            return Queues(context, scope).queue(
+            return Queues(NameAccess(context, scope)).queue(
                 QUEUE,
                 visibility=visibility,
                 max_attempts=context.settings.synthesis_attempts,

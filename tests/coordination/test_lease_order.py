@@ -22,13 +22,13 @@ async def ask(clock: ManualClock) -> AsyncIterator[Ask]:
     """Asks for a lock in the name of a waiter `<hub>/<number>`: `got` or `wait`."""
     async with fake_hub(clock=clock) as hub:
         store = hub.store("team")
-        desk, place = store._lease_environment, store._lease_resource("lock", "it")
+        environment, place = store._lease_environment, store._lease_resource("lock", "it")
 
         async def ask(waiter: str) -> str:
-            reply = await desk.leasing.lease_acquire(
+            reply = await environment.scripts.lease_acquire(
                 place.target.space,
                 place.contest,
-                desk.actor,
+                environment.names.actor,
                 capacity=1,
                 weight=1,
                 lease_ms=int(_LEASE_S * 1000),

@@ -20,6 +20,7 @@ from sharedmem.archive import files as archive_files
 from sharedmem.archive import transfer as archives
 from sharedmem.archive.files import verify_archive
 from sharedmem.archive.transfer import ProgressStep
+from sharedmem.redis.scripts.data import DataScripts
 from sharedmem.testing import fake_hub
 
 KEYS = 2000
@@ -217,12 +218,13 @@ async def test_an_import_that_meets_a_clearing_can_be_run_again(tmp_path: Path) 
         await store.write("plan", 1)
         await hub.archive.export("research", tmp_path / "a.jsonl")
         await store.delete("plan")
-        clock = store._scope.home.clock
-        await store._mutations.namespace_close(clock, lease_ms=60_000)
+        context = store._context
+        clock, scripts = context.keyspace.space("research").clock, DataScripts(context.executor)
+        await scripts.namespace_close(clock, lease_ms=60_000)
 
         with pytest.raises(UnavailableError, match="being cleared"):
             await hub.archive.import_(tmp_path / "a.jsonl")
-        await store._mutations.namespace_close(clock, lease_ms=0)
+        await scripts.namespace_close(clock, lease_ms=0)
         await hub.archive.import_(tmp_path / "a.jsonl")
 
         assert await store.read("plan") == 1

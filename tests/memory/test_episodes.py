@@ -156,7 +156,7 @@ async def test_an_older_summary_never_replaces_a_newer_one(store: SharedMemorySt
     await episodes.append_event("s1", "Second.")
     newest = await episodes.summarize_episode("s1")
 
-    kept = await episodes._recalling.episode_summarize(
+    kept = await episodes._scripts.episode_summarize(
         target.space, keys.episode, keys.summary, b"late", upto=first, text=b"First."
     )
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from sharedmem.coordination.lease_renewal import lease_renewer
-from sharedmem.coordination.queues.base import check_count
 from sharedmem.coordination.queues.consumer import QueueConsumer
+from sharedmem.coordination.queues.queue_access import QueueAccess, check_count
 from sharedmem.errors import ClaimLostError, InvalidError, SharedMemoryError, UnavailableError
 from sharedmem.models.coordination import Task
 from sharedmem.runtime import get_logger
@@ -92,55 +92,30 @@ class ClaimedTask(ProcessBound):
         return f"<ClaimedTask {self.id}, attempt {self.attempt}, token {self.token}>"
 
 
-class QueueWorker(QueueConsumer):
-    """The calls of those who do tasks one after the other."""
+class QueueWorker:
+    """Runs handlers for claimed tasks.
+
+    Args:
+        queue: whose tasks.
+        consumer: claims them and reports what became of them.
+    """
+
+    def __init__(self, queue: QueueAccess, consumer: QueueConsumer) -> None:
+        self._queue = queue
+        self._consumer = consumer
 
     @asynccontextmanager
     async def claimed(self, *, wait: float | None = 0.0) -> AsyncIterator[ClaimedTask | None]:
-        """Claim a task for the time of a block: it is renewed meanwhile, and acknowledged at the end.
-
-        Yields None when there is no task. A block that raises, or is cancelled, leaves the task to be retried.
-
-        Args:
-            wait: as `claim`.
-
-        Raises:
-            ClaimLostError: at the end of the block: somebody else has the task by now.
-            InvalidError: `wait` is refused; or the result cannot be coded, and the task is a dead letter.
-            AccessDeniedError, UnavailableError: as `claim`.
-        """
-        task = await self.claim(wait=wait)
+        """As `TaskQueue.claimed`."""
+        task = await self._consumer.claim(wait=wait)
         if task is None:
             yield None
             return
         async with self._renewed_task(task) as hand:
             yield hand
 
-    async def tasks(self) -> AsyncIterator[Task]:
-        """Claimed tasks, one by one, for ever; the loop says itself what became of each (`ack`, `retry`, `fail`).
-
-        Raises:
-            AccessDeniedError, UnavailableError: as `claim`.
-        """
-        while True:
-            task = await self.claim(wait=None)
-            if task is not None:
-                yield task
-
     async def work(self, handler: Callable[[Task], Awaitable[object] | object], *, concurrency: int = 1) -> None:
-        """Do tasks for ever: what the handler returns is the result; when it raises, the task is retried.
-
-        It ends when it is cancelled: tasks that were not begun are given back, those under way are cancelled and
-        may be tried again at once. While the server is away it waits.
-
-        Args:
-            handler: gets the task; may be a coroutine function; may be called again for the same task.
-            concurrency: how many tasks at a time, up to 1000.
-
-        Raises:
-            InvalidError: `concurrency` is refused.
-            AccessDeniedError: as `claim`.
-        """
+        """As `TaskQueue.work`."""
         hands = [self._work_on(handler) for _ in range(check_count("concurrency", concurrency, most=_MOST_AT_ONCE))]
         workers = [asyncio.ensure_future(hand) for hand in hands]
         try:
@@ -153,10 +128,10 @@ class QueueWorker(QueueConsumer):
     async def _work_on(self, handler: Callable[[Task], Awaitable[object] | object]) -> None:
         while True:
             try:
-                task = await self.claim(wait=None)
+                task = await self._consumer.claim(wait=None)
             except UnavailableError as error:
-                _logger.warning("queue %s: no tasks just now: %s", self._name, error)
-                await self._context.clock.sleep(error.retry_after)
+                _logger.warning("queue %s: no tasks just now: %s", self._queue.name, error)
+                await self._queue.context.clock.sleep(error.retry_after)
                 continue
             if task is not None:
                 await self._run_handler(handler, task)
@@ -167,14 +142,15 @@ class QueueWorker(QueueConsumer):
                 answer = handler(task)
                 hand.finish(await answer if inspect.isawaitable(answer) else answer)
         except Exception as error:  # a worker outlives what its tasks do
-            self._context.counters.increment(FAILURES, error=type(error).__name__)
-            _logger.warning("task %s of queue %s, attempt %d", task.id, self._name, task.attempt, exc_info=error)
+            self._queue.context.counters.increment(FAILURES, error=type(error).__name__)
+            _logger.warning("task %s of queue %s, attempt %d", task.id, self._queue.name, task.attempt, exc_info=error)
 
     @asynccontextmanager
     async def _renewed_task(self, task: Task) -> AsyncIterator[ClaimedTask]:
-        every_s = self._terms.visibility_s / _RENEWALS_A_VISIBILITY
-        hand = ClaimedTask(self, task, renew_every_s=every_s, now=self._context.clock.monotonic())
-        keeper = lease_renewer(self._context)
+        queue = self._queue
+        every_s = queue.terms.visibility_s / _RENEWALS_A_VISIBILITY
+        hand = ClaimedTask(self._consumer, task, renew_every_s=every_s, now=queue.context.clock.monotonic())
+        keeper = lease_renewer(queue.context)
         keeper.keep(hand)
         try:
             yield hand
@@ -182,13 +158,15 @@ class QueueWorker(QueueConsumer):
             keeper.stop_renewing(hand)
             # The visibility ends without us as well.
             with suppress(SharedMemoryError):
-                await self.retry(task, error=_format_error(error), delay=None if isinstance(error, Exception) else 0)
+                await self._consumer.retry(
+                    task, error=_format_error(error), delay=None if isinstance(error, Exception) else 0
+                )
             raise
         try:
-            await self.ack(task, hand.result)
+            await self._consumer.ack(task, hand.result)
         except InvalidError as error:
             # It would be no other the next time.
-            await self.fail(task, _format_error(error))
+            await self._consumer.fail(task, _format_error(error))
             raise
         finally:
             keeper.stop_renewing(hand)

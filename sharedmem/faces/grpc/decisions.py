@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from google.protobuf.message import Message
 
 from sharedmem.clock import Clock
-from sharedmem.coordination.base import check_lease_ms
+from sharedmem.coordination.names import check_lease_ms
 from sharedmem.decisions.execution_claims import Execution, hold_execution
 from sharedmem.decisions.executions import TakeoverPolicy
 from sharedmem.decisions.validation import (

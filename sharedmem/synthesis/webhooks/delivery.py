@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import orjson
 from pydantic import ValidationError
 
-from sharedmem.coordination.queues.base import check_count
+from sharedmem.coordination.names import NameAccess
+from sharedmem.coordination.queues.queue_access import check_count
 from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
 from sharedmem.errors import AccessDeniedError, InvalidError, SharedMemoryError, UnsupportedError
 from sharedmem.knowledge_context import KnowledgeContext
@@ -116,7 +117,7 @@ class Webhooks:
     @property
     def queue(self) -> TaskQueue:
         """Where calls wait to be made; those that failed are its dead letters."""
-        queues = Queues(self._context, self._scope)
+        queues = Queues(NameAccess(self._context, self._scope))
         return queues.queue(QUEUE, visibility=_VISIBILITY_S, max_attempts=_MOST_CLAIMS, result_ttl=_DEDUP_WINDOW_S)
 
     async def check(self, callback_url: str) -> None:

@@ -105,7 +105,7 @@ async def test_a_gap_is_one_here_too(memory: MemoryClient, fake: Hub) -> None:
     store = fake.store("desk")
     await store.write("k", 1)
     await store.write("k", 2)
-    await store._client.call("XTRIM", store._scope.home.changes, "MAXLEN", 1)
+    await store._context.client.call("XTRIM", store._scope.home.changes, "MAXLEN", 1)
 
     async with changes_of(memory, since=1) as changes:
         gap = await anext(changes)

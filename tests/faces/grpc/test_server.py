@@ -315,7 +315,7 @@ async def test_a_watcher_is_told_of_a_gap(call: GrpcCaller, fake: Hub) -> None:
     for number in range(4):
         await store.write(f"k{number}", number)
     space = store._scope.home
-    await store._client.call("XTRIM", space.changes, "MAXLEN", 1)
+    await store._context.client.call("XTRIM", space.changes, "MAXLEN", 1)
 
     stream = call("Watch", pb.WatchRequest(cursor="1"))
     _, gap, last = await stream.read(), await stream.read(), await stream.read()

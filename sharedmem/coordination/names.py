@@ -1,4 +1,4 @@
-"""Base class of the coordination primitives, and the checks of their arguments."""
+"""The names that agents coordinate by, with the rights of one actor, and the checks of lease and wait times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from sharedmem.redis.errors import public_key_error
 from sharedmem.redis.keys import Target
 from sharedmem.redis.replies import ServerError
 from sharedmem.redis.scope import Scope
-from sharedmem.runtime.process_bound import ProcessBound
 
 T = TypeVar("T")
 LONGEST_LEASE_S = 86_400.0
@@ -20,8 +19,8 @@ SHORTEST_LEASE_S = 0.05
 _LONGEST_MARGIN_S = 1.0
 
 
-class CoordinationBase(ProcessBound):
-    """One way to agree, seen with the rights of one actor.
+class NameAccess:
+    """The names that one actor may coordinate by, and the services that every primitive needs.
 
     Args:
         context: what the hub shares with its stores.
@@ -29,29 +28,30 @@ class CoordinationBase(ProcessBound):
     """
 
     def __init__(self, context: HubContext, scope: Scope) -> None:
-        self._context = context
-        self._scope = scope
-        self._actor = scope.signature
+        self.context = context
+        self.scope = scope
+        self.actor = scope.signature
 
-    def _part(self, target: Target, part: str) -> bytes:
-        return self._scope.keyspace.part(target, part)
+    def part(self, target: Target, part: str) -> bytes:
+        """Return the service key of a name that holds one part of its state."""
+        return self.scope.keyspace.part(target, part)
 
-    async def _translated(self, target: Target, call: Awaitable[T]) -> T:
-        """The call's result; what the server refuses is told with the name it was about.
+    async def explained(self, target: Target, call: Awaitable[T]) -> T:
+        """Return the call's result; raise what the server refuses with the name that it was about.
 
         Raises:
-            SharedMemoryError: the server's refusal, as people read it.
+            SharedMemoryError: the public error for the server's refusal.
         """
         try:
             return await call
         except ServerError as error:
-            held = text_of(await self._context.client.call("TYPE", target.physical))
-            address = self._context.client.address
+            held = text_of(await self.context.client.call("TYPE", target.physical))
+            address = self.context.client.address
             raise public_key_error(error, address, key=target.key, held=held, wanted="name to agree by") from error
 
 
 def safe_deadline(asked_at: float, lease_s: float) -> float:
-    """Up to when a lease surely lasts, on the local clock: whoever holds it steps down before it ends at the server.
+    """Return until when a lease surely lasts, on the local clock: its holder stops before it ends at the server.
 
     Args:
         asked_at: when it was asked for, which is before the server began to count.
@@ -61,7 +61,7 @@ def safe_deadline(asked_at: float, lease_s: float) -> float:
 
 
 def check_seconds(field: str, value: float, *, least: float, most: float) -> int:
-    """A time in seconds as whole milliseconds, rounded up.
+    """Return a time in seconds as whole milliseconds, rounded up.
 
     Raises:
         InvalidError: not a number, or out of bounds.
@@ -72,7 +72,7 @@ def check_seconds(field: str, value: float, *, least: float, most: float) -> int
 
 
 def check_lease_ms(lease: float) -> int:
-    """A lease in seconds as whole milliseconds.
+    """Return a lease in seconds as whole milliseconds.
 
     Raises:
         InvalidError: under 0.05 s, or over a day.
@@ -81,10 +81,10 @@ def check_lease_ms(lease: float) -> int:
 
 
 def check_wait(wait: float | None) -> float | None:
-    """How many seconds a caller would wait; None for as long as it takes.
+    """Return how many seconds a caller waits; None without a limit.
 
     Raises:
-        InvalidError: it is no number, or negative.
+        InvalidError: it is not a number, or negative.
     """
     if wait is None:
         return None

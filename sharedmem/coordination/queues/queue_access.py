@@ -1,19 +1,17 @@
-"""What all calls of a task queue share: settings, keys, backoff, argument checks, and parsing of tasks."""
+"""Access to one task queue: its keys, settings and backoff, argument checks, and parsing of tasks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from sharedmem.clock import from_microseconds
-from sharedmem.context import HubContext
-from sharedmem.coordination.base import CoordinationBase, check_seconds
+from sharedmem.coordination.names import NameAccess, check_seconds
 from sharedmem.errors import InvalidError
 from sharedmem.models.coordination import Backoff, QueuedTask, Receipt, Task, TaskState
 from sharedmem.redis.codec import decode_member, encode_member
 from sharedmem.redis.keys import Target
-from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.queues import QueueScripts
 
 LONGEST_PAUSE_S = 31 * 86_400.0
@@ -47,6 +45,7 @@ def check_backoff(backoff: Backoff | tuple[float, float]) -> Backoff:
     return backoff
 
 
+T = TypeVar("T")
 KeysOf = TypeVar("KeysOf", bound=tuple[Any, ...])
 LONGEST_DELAY_S = 366 * 86_400.0
 # A worker in line looks again by itself after this, in case a call was lost (lua/include/queue.lua relies on it).
@@ -71,55 +70,63 @@ class QueueTerms(NamedTuple):
     result_ms: int
 
 
-class QueueBase(CoordinationBase):
-    """One queue, seen with the rights of one actor.
+class QueueAccess:
+    """One queue as one actor uses it: its keys, its scripts and its settings.
 
     Args:
-        context: what the hub shares with its stores.
-        scope: hands out names within the actor's rights.
+        names: the names within the actor's rights.
         name: the queue, as its users spell it.
-        target: where it lies.
-        terms: how it treats its tasks.
+        target: the key that the name stands for.
+        terms: how the queue treats its tasks.
     """
 
-    def __init__(self, context: HubContext, scope: Scope, name: str, target: Target, terms: QueueTerms) -> None:
-        super().__init__(context, scope)
-        self._name = name
-        self._target = target
-        self._space = target.space
-        self._terms = terms
-        self._queueing = QueueScripts(context.executor)
+    def __init__(self, names: NameAccess, name: str, target: Target, terms: QueueTerms) -> None:
+        self.names = names
+        self.context = names.context
+        self.actor = names.actor
+        self.name = name
+        self.target = target
+        self.space = target.space
+        self.terms = terms
+        self.scripts = QueueScripts(names.context.executor)
         self._spelled: dict[type, Any] = {}
 
-    @property
-    def name(self) -> str:
-        """What the queue is called, as it was asked for."""
-        return self._name
-
-    def _keys(self, kind: type[KeysOf]) -> KeysOf:
-        """The keys of one script, found by the names of its fields."""
+    def keys(self, kind: type[KeysOf]) -> KeysOf:
+        """Return the keys of one script, found by the names of its fields."""
         if kind not in self._spelled:
             fields: tuple[str, ...] = vars(kind)["_fields"]
-            self._spelled[kind] = kind(*(self._key(field) for field in fields))
+            self._spelled[kind] = kind(*(self.key(field) for field in fields))
         keys: KeysOf = self._spelled[kind]
         return keys
 
-    def _key(self, field: str) -> bytes:
-        return self._target.physical if field == "queue" else self._part(self._target, f"queue.{field}")
+    def key(self, field: str) -> bytes:
+        """Return the key of one part of the queue."""
+        return self.target.physical if field == "queue" else self.names.part(self.target, f"queue.{field}")
 
-    def _item(self, part: str, name: str) -> bytes:
-        return self._scope.keyspace.item(self._target, part, name)
+    def item(self, part: str, name: str) -> bytes:
+        """Return the key of one item of a part, such as the result of a task."""
+        return self.names.scope.keyspace.item(self.target, part, name)
 
-    def _coded(self, field: str, value: object) -> bytes:
+    def encoded(self, field: str, value: object) -> bytes:
+        """Return an encoded payload or result.
+
+        Raises:
+            InvalidError: it cannot be encoded, or is larger than the blob threshold.
+        """
         member = encode_member(value)
-        most = self._context.settings.blob_threshold_bytes
+        most = self.context.settings.blob_threshold_bytes
         if len(member) > most:
             advice = f"it takes {len(member)} bytes, tasks may take {most}; store it as a value and put its key here"
             raise InvalidError(field, "...", advice)
         return member
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._target.key}>"
+    async def explained(self, call: Awaitable[T]) -> T:
+        """Return the call's result; raise what the server refuses with the name of the queue.
+
+        Raises:
+            SharedMemoryError: the public error for the server's refusal.
+        """
+        return await self.names.explained(self.target, call)
 
 
 # -- what is refused before anything is sent ------------------------------------------------------

@@ -1,0 +1,162 @@
+"""Access to the keys of a store with the rights of one actor, and the errors for what the server refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+from sharedmem.config import Kind
+from sharedmem.context import HubContext
+from sharedmem.errors import DurabilityPendingError, InvalidError, SharedMemoryError
+from sharedmem.redis import durability
+from sharedmem.redis.change_stream import text_of
+from sharedmem.redis.durability import DurabilityModes, UnsettledError
+from sharedmem.redis.errors import public_key_error
+from sharedmem.redis.keys import Target
+from sharedmem.redis.replies import Argument, Command, Reply, ServerError
+from sharedmem.redis.scope import Scope
+from sharedmem.redis.scripts.data import DataScripts
+
+T = TypeVar("T")
+_KNOWLEDGE_MARK = b"k"
+_UNSETTLED_STATES = (b"pending", b"deleted")
+_LARGEST_INTEGER = (1 << 63) - 1
+# Replies of commands about a key that is absent, and sometimes about one that is present.
+_ABSENT_REPLIES: tuple[Reply, ...] = (None, 0, -2, [], [b"0", []])
+
+
+class KeyAccess:
+    """The keys that one actor may use, and the services that every operation on them needs.
+
+    Args:
+        context: what the hub shares with its stores.
+        scope: hands out keys within the actor's rights.
+    """
+
+    def __init__(self, context: HubContext, scope: Scope) -> None:
+        self.context = context
+        self.scope = scope
+        self.actor = scope.signature
+        self.client = context.client
+        self.lifetimes = context.lifetimes
+        self.tier = context.tier
+        self.scripts = DataScripts(context.executor)
+
+    async def explained(self, target: Target, wanted: str, call: Awaitable[T]) -> T:
+        """Return the call's result; raise what the server refuses with the key and the type that it holds.
+
+        Raises:
+            WrongTypeError: the key holds something else than `wanted`.
+            InvalidError: what it holds cannot be counted.
+            DurabilityPendingError: the change is made, but the durable tier does not have it yet.
+        """
+        try:
+            return await call
+        except ServerError as error:
+            raise await self.key_error(error, target, wanted) from error
+        except UnsettledError as error:
+            raise durability_pending_error(target, error) from error.cause
+
+    async def key_error(self, error: ServerError, target: Target, wanted: str) -> SharedMemoryError:
+        """Return the public error for a refused call on a key. One round trip, for the type that it holds."""
+        held = text_of(await self.client.call("TYPE", target.physical))
+        return public_key_error(error, self.client.address, key=target.key, held=held, wanted=wanted)
+
+    async def ask(self, target: Target, wanted: str, *command: Argument) -> Reply:
+        """Return the reply to a command that reads a key; a key that lasts and is not in Redis is restored first.
+
+        Raises:
+            UnavailableError: it is not in Redis, and the durable tier cannot be asked.
+            WrongTypeError: as `explained`.
+        """
+        if self.tier is None:
+            return await self.explained(target, wanted, self.client.call(*command))
+        await self.ensure_joined(target)
+        reply = await self.explained(target, wanted, self.client.call(*command))
+        if reply in _ABSENT_REPLIES and await self.restore(target):
+            reply = await self.explained(target, wanted, self.client.call(*command))
+        return reply
+
+    # -- the durable tier
+
+    def durability(self, *targets: Target, kind: Kind | str | None = None) -> DurabilityModes | None:
+        """Return how a change of these keys is kept; None without a durable tier."""
+        if self.tier is None:
+            return None
+        return DurabilityModes(targets, "".join(self.lifetimes.mode(target.key, kind) for target in targets))
+
+    async def ensure_joined(self, target: Target) -> None:
+        """Return when Redis is known not to be behind the durable tier."""
+        if self.tier is not None and not self.tier.is_joined(target.space.namespace):
+            await self.tier.join(target.space.namespace)
+
+    async def restore(self, target: Target) -> bool:
+        """Restore a key that lasts and is not in Redis; return whether it is there now."""
+        return self.tier is not None and await self.tier.recall(target, self.lifetimes.mode(target.key))
+
+    async def remove_blob(self, target: Target, path: bytes) -> None:
+        """Remove the blob of a value that was replaced or deleted, unless the durable tier may still refer to it."""
+        if self.tier is not None:
+            state = await self.client.call("GET", self.scope.keyspace.state(target))
+            if isinstance(state, bytes) and state.startswith(_UNSETTLED_STATES):
+                return  # if Redis were lost now, the value before would be the newest: a sweep removes the blob later
+        await self.context.blobs.remove(target.key, path.decode())
+
+    # -- expiry
+
+    def expiry_commands(self, target: Target) -> list[Command]:
+        """Return the commands whose replies `remaining_ms` takes."""
+        keyspace, expiry = self.scope.keyspace, ("PTTL", target.physical)
+        if self.tier is None:
+            return [expiry]
+        return [expiry, ("GET", keyspace.state(target)), ("HGET", keyspace.kept(target.space.namespace), target.key)]
+
+    def remaining_ms(self, target: Target, replies: Sequence[Reply]) -> int | None:
+        """Return the milliseconds until a key expires; None when it never does, or only its copy in Redis does."""
+        left_ms, *told = replies
+        if not isinstance(left_ms, int) or left_ms < 0:
+            return None
+        if not told:
+            return left_ms
+        state, kept = told
+        if isinstance(state, bytes):
+            return None if state == durability.CACHED_STATE else left_ms
+        # As in lua/include/kept.lua: the state of knowledge may be evicted alone.
+        mode = self.lifetimes.mode(target.key)
+        is_knowledge = (
+            kept == _KNOWLEDGE_MARK
+            if mode == durability.UNCHANGED_MODE
+            else mode == durability.RULE_MODES[Kind.KNOWLEDGE]
+        )
+        return None if is_knowledge else left_ms
+
+
+def durability_pending_error(target: Target, error: UnsettledError) -> DurabilityPendingError:
+    """Return the error for a change that is made, but that the durable tier does not have yet."""
+    version = error.reply.partition(b"\n")[0].partition(b" ")[0]
+    return DurabilityPendingError(target.key, int(version) if version.isdigit() else 0, str(error))
+
+
+def check_integer(field: str, value: object) -> int:
+    """Return a whole number of 64 bits.
+
+    Raises:
+        InvalidError: the value is not a whole number, or takes more bits.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidError(field, value, "give a whole number")
+    if abs(value) > _LARGEST_INTEGER:
+        raise InvalidError(field, value, "keep it within 64 bits")
+    return value
+
+
+def check_member(field: str, member: bytes, most: int) -> bytes:
+    """Return an encoded member of a list, hash or set that is small enough for Redis.
+
+    Raises:
+        InvalidError: it is larger than the blob threshold.
+    """
+    if len(member) > most:
+        advice = f"it takes {len(member)} bytes, members may take {most}; store it as a value and put its key here"
+        raise InvalidError(field, "...", advice)
+    return member
