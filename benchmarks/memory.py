@@ -309,8 +309,8 @@ async def add(url: str, size: int, *, dedup: bool = True) -> AsyncIterator[Call]
 
         async def call(_: int) -> object:
             number = next(_numbers)
-            fields = {"user_id": f"user-{number % 10}", "thread_id": f"thread-{number % 100}", "category": "note"}
-            return await memory.add(f"{texts[number % 1_000]} n{number}", dedup=dedup, **fields)
+            text, user, thread = f"{texts[number % 1_000]} n{number}", f"user-{number % 10}", f"thread-{number % 100}"
+            return await memory.add(text, dedup=dedup, user_id=user, thread_id=thread, category="note")
 
         yield call
 

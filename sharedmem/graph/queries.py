@@ -39,7 +39,7 @@ from sharedmem.graph.traversal import (
     path_steps,
 )
 from sharedmem.knowledge_context import KnowledgeContext
-from sharedmem.memory.search_types import check_query
+from sharedmem.memory.search import check_query
 from sharedmem.models import (
     ContextSet,
     Direction,

@@ -26,7 +26,7 @@ from sharedmem.graph.records import (
 )
 from sharedmem.graph.retrieval.retriever import embed_question
 from sharedmem.knowledge_context import KnowledgeContext
-from sharedmem.memory.search_types import check_query
+from sharedmem.memory.search import check_query
 from sharedmem.models import Entity, Episode, Fact, GraphHit, GraphKind
 from sharedmem.redis.vectors import Vector, check_vector
 from sharedmem.text.analysis import query_terms

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sharedmem.knowledge_context import KnowledgeContext
-from sharedmem.memory.base import MEMORY
-from sharedmem.memory.filters import matches_filter, to_index_filter
+from sharedmem.memory.access import MEMORY, matches_filter, to_index_filter
 from sharedmem.memory.validation import LONGEST_TEXT_BYTES, NewMemory, more_important
 from sharedmem.models import MemoryItem, MemoryType
 from sharedmem.redis.vectors import Matrix, Vector, finite_half_or_none, from_half

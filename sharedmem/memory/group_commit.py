@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import orjson
 
-from sharedmem.errors import UnavailableError, UsageError, VersionConflictError
+from sharedmem.errors import InvalidError, UnavailableError, UsageError, VersionConflictError
 from sharedmem.index_maintenance import IndexPromoter
 from sharedmem.knowledge_context import KnowledgeContext
-from sharedmem.memory.base import MEMORY
+from sharedmem.memory.access import MEMORY, MemoryAccess
 from sharedmem.memory.dedup import NearMemoryFinder, StoredMemory, is_comparable, is_duplicate, merge_items
 from sharedmem.memory.embedding_queue import EmbeddingQueue, embed_drafts
 from sharedmem.memory.repository import (
@@ -24,7 +25,7 @@ from sharedmem.memory.repository import (
     MemoryWriteStatus,
 )
 from sharedmem.memory.serialization import encode_body, encode_change
-from sharedmem.memory.validation import NewMemory
+from sharedmem.memory.validation import MemoryScope, NewMemory, prepare_memory
 from sharedmem.models import AddResult, MemoryItem
 from sharedmem.redis.scripts.memories import MemoryWrite
 from sharedmem.redis.vectors import Vector, from_half, to_half
@@ -80,18 +81,18 @@ class DedupBatch:
     """Writes the drafts of one actor.
 
     Args:
-        desk: their namespace.
+        repository: of their namespace.
         neighbours: finds what is near in it.
         drafts: as many as one script may write.
     """
 
-    def __init__(self, desk: MemoryRepository, neighbours: NearMemoryFinder, drafts: Sequence[NewMemory]) -> None:
-        self._desk = desk
+    def __init__(self, repository: MemoryRepository, neighbours: NearMemoryFinder, drafts: Sequence[NewMemory]) -> None:
+        self._repository = repository
         self._neighbours = neighbours
-        self._context = desk.context
+        self._context = repository.context
         self._actor = drafts[0].actor
         self._told = encode_change("added", self._actor.decode())
-        self._threshold = desk.context.settings.dedup_similarity
+        self._threshold = repository.context.settings.dedup_similarity
         self._cases = [PendingMemory(draft, place) for place, draft in enumerate(drafts)]
         self._results: list[AddResult | Exception | None] = [None] * len(drafts)
         self._seen: int | None = None
@@ -133,12 +134,12 @@ class DedupBatch:
 
     async def _round(self, cases: list[PendingMemory]) -> list[PendingMemory]:
         """Write what can be written now; returns what is left."""
-        held = await self._desk.held(id_ for case in cases for id_ in case.candidates())
+        held = await self._repository.held(id_ for case in cases for id_ in case.candidates())
         now = self._context.clock.now()
         ready, later = self._judged(cases, held)
         depends = any(case.deduplicates_by_meaning and case.into is None for case in ready)
         writes = [self._write_of(case, now) for case in ready]
-        outcome = await self._desk.write(self._actor, writes, seen=self._seen if depends else None)
+        outcome = await self._repository.write(self._actor, writes, seen=self._seen if depends else None)
         if isinstance(outcome, MemoryWriteConflict):
             await self._catch_up(outcome, cases)
             return cases
@@ -213,7 +214,7 @@ class DedupBatch:
             self._neighbours.forget()
             await self._look_around(cases)
             return
-        held = (await self._desk.held(behind.ids)).values()
+        held = (await self._repository.held(behind.ids)).values()
         changed = [(one.item, from_half(one.vector)) for one in held if one.vector is not None]
         assert self._seen is not None
         self._neighbours.learn(self._seen, behind.version, changed)
@@ -234,7 +235,7 @@ class DedupBatch:
         vector = None if draft.vector is None else to_half(draft.vector)
         if case.into is None:
             turn = "" if item.turn_index is None else item.turn_index
-            return self._desk.write_of(
+            return self._repository.write_of(
                 "added",
                 item,
                 self._told,
@@ -249,7 +250,7 @@ class DedupBatch:
         told = encode_change(
             "merged", self._actor.decode(), similarity=similarity, merged=orjson.loads(encode_body(item))
         )
-        return self._desk.write_of(
+        return self._repository.write_of(
             "merged",
             merge_items(old.item, item, now),
             told,
@@ -275,7 +276,7 @@ class DedupBatch:
             case.near[rest[0]] = _EXACT_SIMILARITY
             return False
         if word == "here" and rest[2] != case.draft.digest:
-            key = f"{self._desk.namespace}:${MEMORY}:{id_}"
+            key = f"{self._repository.namespace}:${MEMORY}:{id_}"
             self._note(case, VersionConflictError(key, 0, int(rest[0])))
             return True
         version = int(rest[0])
@@ -340,6 +341,7 @@ def _too_many_conflicts() -> UnavailableError:
     return UnavailableError("memory", "others change the same memories as often as this one is written; try again")
 
 
+_PAGE = 512
 _BATCH_BYTES = 48_000
 _FIXED_BYTES = 400
 
@@ -347,7 +349,7 @@ WaitingMemory = tuple[NewMemory, "asyncio.Future[AddResult]"]
 
 
 class GroupCommit:
-    """What is added to one namespace, batch by batch; all stores of a hub share it.
+    """Writes what is added to one namespace, batch by batch; all stores of a hub share it.
 
     Args:
         context: what the hub shares with its stores.
@@ -356,7 +358,7 @@ class GroupCommit:
 
     def __init__(self, context: KnowledgeContext, namespace: str) -> None:
         self._context = context
-        self.desk = MemoryRepository.of(context, namespace)
+        self.repository = MemoryRepository.of(context, namespace)
         self.neighbours = NearMemoryFinder(context, namespace)
         self._pending = EmbeddingQueue.of(context, namespace)
         self._growth = IndexPromoter.of(context, context.memories, namespace)
@@ -367,10 +369,15 @@ class GroupCommit:
         """Set once the batch taken last is written."""
         self._written.set()
 
-    def put(self, drafts: Sequence[NewMemory]) -> list[asyncio.Future[AddResult]]:
-        """Have these written; a future for each, in their order.
+    @classmethod
+    def of(cls, context: KnowledgeContext, namespace: str) -> GroupCommit:
+        """Return the one that all stores of a namespace share in this hub."""
+        return context.shared(cls, namespace, lambda: cls(context, namespace))
 
-        Each gives its result, or raises what `Writing.add` raises.
+    def put(self, drafts: Sequence[NewMemory]) -> list[asyncio.Future[AddResult]]:
+        """Write these; returns a future for each, in their order.
+
+        Each gives its result, or raises what `Memories.add` raises.
         """
         loop = asyncio.get_running_loop()
         new: list[WaitingMemory] = [(draft, loop.create_future()) for draft in drafts]
@@ -426,24 +433,24 @@ class GroupCommit:
     async def _commit(self, batch: list[WaitingMemory], *, before: asyncio.Event, written: asyncio.Event) -> None:
         drafts = [draft for draft, _ in batch]
         futures = [future for _, future in batch]
-        bench = DedupBatch(self.desk, self.neighbours, drafts)
+        dedup_batch = DedupBatch(self.repository, self.neighbours, drafts)
         try:
             await embed_drafts(self._context, drafts)
             # The turns of a conversation stay in their order, and what one batch writes, the next has to look at.
             await before.wait()
-            await bench.settle()
+            await dedup_batch.settle()
         except Exception as error:  # noqa: BLE001  # an embedder of a user may raise anything: who adds is told what
-            bench.fail(error)
+            dedup_batch.fail(error)
         finally:
             written.set()
-        for future, result in zip(futures, bench.results, strict=True):
+        for future, result in zip(futures, dedup_batch.results, strict=True):
             if future.done():
                 continue
             if isinstance(result, AddResult):
                 future.set_result(result)
             else:
                 future.set_exception(result)
-        if bench.waiting:
+        if dedup_batch.waiting:
             self._pending.wake()
         self._growth.count_writes(len(batch))
 
@@ -453,3 +460,75 @@ def _fail_waiting(batch: list[WaitingMemory]) -> None:
         if not future.done():
             future.set_exception(UsageError("memory", "its hub was closed before this was written"))
     batch.clear()
+
+
+class MemoryAdder:
+    """Adds memories in one scope, in the name of one actor.
+
+    Args:
+        access: whose scope.
+    """
+
+    def __init__(self, access: MemoryAccess) -> None:
+        self._access = access
+        self._context = access.context
+        self._home = MemoryScope.of(access)
+
+    async def add(
+        self, memory: object, fields: Mapping[str, Any], *, dedup: bool, dedup_keys: Sequence[str] = ()
+    ) -> AddResult:
+        """Add one memory; see `Memories.add`."""
+        draft = self._draft(memory, fields, self._context.clock.now(), dedup=dedup, dedup_keys=dedup_keys)
+        (future,) = GroupCommit.of(self._context, self._access.namespace).put([draft])
+        return await future
+
+    async def add_many(
+        self,
+        items: Iterable[object],
+        *,
+        dedup: bool,
+        dedup_keys: Sequence[str],
+        on_progress: Callable[[int, int], None] | None,
+    ) -> list[AddResult]:
+        """Add many memories; see `Memories.add_many`."""
+        now = self._context.clock.now()
+        drafts = [self._draft(item, {}, now, dedup=dedup, dedup_keys=dedup_keys) for item in _check_items(items)]
+        commit = GroupCommit.of(self._context, self._access.namespace)
+        results: list[AddResult] = []
+        looking = sum(one.dedup and not one.is_exact for one in drafts)
+        async with commit.neighbours.expecting(looking):
+            for first in range(0, len(drafts), _PAGE):
+                page = drafts[first : first + _PAGE]
+                await embed_drafts(self._context, page)
+                results += await _gather_results(commit.put(page))
+                if on_progress is not None:
+                    on_progress(len(results), len(drafts))
+        return results
+
+    def _draft(
+        self, given: object, fields: Mapping[str, Any], now: datetime, *, dedup: bool, dedup_keys: Sequence[str]
+    ) -> NewMemory:
+        settings = self._context.settings
+        draft = prepare_memory(given, fields, self._home, settings, now, dedup=dedup, dedup_keys=dedup_keys)
+        draft.actor = self._access.actor
+        return draft
+
+
+async def _gather_results(futures: Sequence[asyncio.Future[AddResult]]) -> list[AddResult]:
+    """The results of all, once all are settled.
+
+    Raises:
+        SharedMemoryError: the first failure.
+    """
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if isinstance(result, AddResult)]
+
+
+def _check_items(items: Iterable[object]) -> Iterable[object]:
+    # A text would be read as its letters, a mapping as its names, an item as its fields.
+    if isinstance(items, str | bytes | Mapping | MemoryItem) or not isinstance(items, Iterable):
+        raise InvalidError("items", items, "give a list of texts, items or mappings; a single one goes to add()")
+    return items

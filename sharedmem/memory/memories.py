@@ -2,21 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal, Unpack
+
 from sharedmem.errors import AccessDeniedError, InvalidError
-from sharedmem.memory.base import SCOPE_FIELDS
-from sharedmem.memory.search import MemorySearcher
-from sharedmem.memory.stats import MemoryStatistics, MemoryUsageStats
-from sharedmem.memory.subscriptions import MemorySubscriptions
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.memory.access import SCOPE_FIELDS, MemoryAccess, check_filter
+from sharedmem.memory.group_commit import MemoryAdder
+from sharedmem.memory.ranking import RankingWeights
+from sharedmem.memory.reader import MemoryListing, MemoryReader
+from sharedmem.memory.search import (
+    MODES,
+    Filters,
+    MemorySearcher,
+    Rerank,
+    SearchHits,
+    SearchRequest,
+    check_choice,
+    check_limit,
+    check_query,
+    check_share,
+    check_threshold,
+)
+from sharedmem.memory.stats import MemoryStatistics
+from sharedmem.memory.subscriptions import (
+    DEFAULT_THRESHOLD,
+    EventCallback,
+    MemorySubscriptions,
+    StandingQuery,
+    check_cursor,
+)
 from sharedmem.memory.threads import MemoryThreads
-from sharedmem.memory.transfer import MemoryTransfer
-from sharedmem.memory.validation import check_label, check_thread
+from sharedmem.memory.transfer import ImportedItem, ImportProgress, MemoryTransfer
+from sharedmem.memory.validation import check_id, check_label, check_thread
+from sharedmem.memory.versions import MemoryHistory
+from sharedmem.memory.writer import MemoryRewriter, MemoryWriter
+from sharedmem.models import (
+    AddResult,
+    MemoryChanges,
+    MemoryFields,
+    MemoryFilter,
+    MemoryItem,
+    MemoryStats,
+    MemoryUse,
+    MemoryVersion,
+    SearchMode,
+    ThreadStats,
+)
+from sharedmem.providers.embedding import QueryEmbedding
+from sharedmem.redis.scope import Scope
+from sharedmem.redis.vectors import check_vector
+from sharedmem.runtime import Counters, measured
+from sharedmem.runtime.process_bound import ProcessBound
+
+_MOST_LISTED = 1000
+_MOST_TURNS = 1000
 
 
-class Memories(MemoryThreads, MemorySearcher, MemoryUsageStats, MemoryStatistics, MemorySubscriptions, MemoryTransfer):
-    """Semantic memory of one namespace, seen with the rights of one actor; perhaps of one user, agent, thread or run.
+class Memories(ProcessBound):
+    """Semantic memory of one namespace, with the rights of one actor; perhaps of one user, agent, thread or run.
 
     Nothing of another namespace can be read or written through it, and nothing outside of what it is narrowed to.
+
+    Args:
+        context: what the hub shares with its stores.
+        scope: hands out keys within the actor's rights.
+        within: what every call is narrowed to: of `user_id`, `agent_id`, `thread_id` and `run_id`, those that are set.
     """
+
+    def __init__(self, context: KnowledgeContext, scope: Scope, within: MemoryFilter | None = None) -> None:
+        self._counters: Counters = context.counters
+        self._access = access = MemoryAccess(context, scope, within)
+        rewriter = MemoryRewriter(access)
+        self._reader = reader = MemoryReader(access)
+        self._searcher = MemorySearcher(access, reader)
+        self._adder = MemoryAdder(access)
+        self._writer = MemoryWriter(access, rewriter)
+        self._history = MemoryHistory(access, rewriter)
+        self._threads = MemoryThreads(access, reader, self._adder, self._writer)
+        self._statistics = MemoryStatistics(access, reader)
+        self._subscriptions = MemorySubscriptions(access, reader)
+        self._transfer = MemoryTransfer(access, reader)
 
     def within(
         self,
@@ -26,30 +93,592 @@ class Memories(MemoryThreads, MemorySearcher, MemoryUsageStats, MemoryStatistics
         thread_id: str | None = None,
         run_id: str | None = None,
     ) -> Memories:
-        """The same memories, narrowed: every call sees and writes only those with these fields, by-id calls too.
+        """Return the same memories, narrowed: every call sees and writes only those with these fields.
 
-        What is added gets them. It can be narrowed further, never widened. No round trip.
+        That holds for calls by id too, and memories that are added get these fields. The result can be narrowed
+        further, never widened. No round trip.
 
         Args:
             user_id, agent_id, thread_id, run_id: exact values; None leaves the field as it is.
 
         Raises:
-            InvalidError: a value could not be that of a memory.
+            InvalidError: no memory could have such a value.
             AccessDeniedError: it is narrowed to another value already.
         """
+        access = self._access
         given = {"user_id": user_id, "agent_id": agent_id, "thread_id": thread_id, "run_id": run_id}
         chosen = {name: _check_scope_value(name, value) for name, value in given.items() if value is not None}
         for name, value in chosen.items():
-            held = getattr(self._within, name)
+            held = getattr(access.within, name)
             if held is not None and held != value:
                 advice = f"these memories are narrowed to {name} {held!r}; narrow store.memory instead"
-                raise AccessDeniedError(self._scope.identity.name, f"{name}={value}", "read", advice)
-        narrowed = self._within.model_copy(update=chosen)
-        return Memories(self._context, self._scope, narrowed)
+                raise AccessDeniedError(access.scope.identity.name, f"{name}={value}", "read", advice)
+        return Memories(access.context, access.scope, access.within.model_copy(update=chosen))
+
+    # -- add and change
+
+    @measured("memory.add")
+    async def add(
+        self,
+        memory: str | MemoryItem | Mapping[str, Any],
+        *,
+        dedup: bool = True,
+        dedup_keys: Sequence[str] = (),
+        **fields: Unpack[MemoryFields],
+    ) -> AddResult:
+        """Add a memory. Two round trips, and one more for each near memory; several adds share them.
+
+        A duplicate is merged into the memory that exists: one with the same text, or one near in meaning
+        (`dedup_similarity`) unless numbers, names or negations differ; of the same category and user, and of the same
+        agent, thread and run where this is narrowed to them. A turn of a conversation (`messages`) duplicates only
+        itself: same thread, author, text and, if given, time. When the embedding provider cannot be reached, the
+        memory is written at once, found by its words, and embedded later.
+
+        Args:
+            memory: the fact as text, or a whole item (up to 1 MiB of text).
+            dedup: False adds it beside any duplicate.
+            dedup_keys: names of metadata whose values a duplicate must share.
+            fields: further fields of `MemoryItem`.
+
+        Returns:
+            Its id, or that of the memory it was merged into. If an id is given that exists with the same text,
+            nothing changes.
+
+        Raises:
+            InvalidError: an argument is invalid; nothing is written.
+            VersionConflictError: the given id has another text already.
+            AccessDeniedError, UnavailableError: as `write`.
+            ConfigError: the embedding provider refuses the key or model.
+        """
+        self._access.permit("write")
+        return await self._adder.add(memory, fields, dedup=dedup, dedup_keys=dedup_keys)
+
+    @measured("memory.add_many")
+    async def add_many(
+        self,
+        items: Iterable[str | MemoryItem | Mapping[str, Any]],
+        *,
+        dedup: bool = True,
+        dedup_keys: Sequence[str] = (),
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> list[AddResult]:
+        """Add many memories, each as `add` does, in their order. A few round trips for every 64.
+
+        Where 500 or more may have duplicates, the vectors of the namespace are fetched once, unless it is far larger
+        or they take more than 128 MiB; that is quicker than to search for each.
+
+        Args:
+            items: texts, items or mappings of their fields; all are checked before anything is written.
+            dedup, dedup_keys: as `add`.
+            on_progress: called with (how many are written, how many there are).
+
+        Returns:
+            A result for each. If the call fails on the way, what was written stays: the same call again goes on.
+
+        Raises:
+            InvalidError, AccessDeniedError, ConfigError, UnavailableError, VersionConflictError: as `add`.
+        """
+        self._access.permit("write")
+        return await self._adder.add_many(items, dedup=dedup, dedup_keys=dedup_keys, on_progress=on_progress)
+
+    @measured("memory.update")
+    async def update(self, id_: str, *, if_version: int | None = None, **changes: Unpack[MemoryChanges]) -> MemoryItem:
+        """Change fields of a memory; another text gets another embedding and hash. Two round trips.
+
+        Args:
+            id_: of the memory.
+            if_version: change it only if it has this version; None changes any version.
+            changes: fields of `MemoryItem` with their new values. The thread, the turn and the fields that the store
+                assigns cannot change. `content` follows `memory` unless given.
+
+        Returns:
+            The memory as it is now.
+
+        Raises:
+            NotFoundError: there is no such memory.
+            InvalidError: a field cannot be changed, or not to that.
+            VersionConflictError: it has another version than `if_version`.
+            AccessDeniedError, UnavailableError, ConfigError: as `add`.
+        """
+        await self._access.enter("write")
+        return await self._writer.update(id_, changes, if_version=if_version, permit=self._access.check_author)
+
+    @measured("memory.delete")
+    async def delete(self, id_: str) -> bool:
+        """Delete a memory; `history` and `undo` know it for `memory_history_s` (30 days). Two round trips.
+
+        Args:
+            id_: of the memory.
+
+        Returns:
+            Whether it was there.
+
+        Raises:
+            InvalidError: the id is invalid.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        await self._access.enter("write")
+        return await self._writer.delete(check_id(id_))
+
+    @measured("memory.delete_all")
+    async def delete_all(self, filters: MemoryFilter | Mapping[str, Any]) -> int:
+        """Delete all memories that a filter lets through, each as `delete` does. Three round trips for every 64.
+
+        Args:
+            filters: which; an empty filter means all of the namespace, or of what this is narrowed to.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            InvalidError: the filter is invalid.
+            AccessDeniedError, UnavailableError: as `write`; what was deleted by then stays deleted.
+        """
+        await self._access.enter("write")
+        return await self._writer.delete_all(check_filter(filters))
+
+    # -- search
+
+    @measured("memory.search")
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        mode: SearchMode = "hybrid",
+        filters: Filters = None,
+        threshold: float | None = None,
+        explain: bool = False,
+        recipe: RankingWeights | None = None,
+        diversity: float | None = None,
+        rerank: Rerank | None = None,
+    ) -> SearchHits:
+        """Return the memories that answer a query, best first.
+
+        Two round trips; three where turns of a conversation are found. Hits that have expired, were deleted or have
+        left the scope by then are replaced by the next best, for one round trip more.
+
+        Args:
+            query: what to look for, in everyday language; the first 10,000 characters and 32 significant words count.
+            limit: at most so many, 1 to 100.
+            mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a score is the cosine
+                similarity; `keywords` by words alone, any of them.
+            filters: which memories to search, a `MemoryFilter` or a mapping with its fields.
+            threshold: cosine similarity, 0 to 1, that hits by meaning must reach. None takes the nearest.
+            explain: whether each hit has every signal's score, rank and weight, and the cost.
+            recipe: other weights of the ranking than the measured ones.
+            diversity: 0 to 1, how much variety among the hits counts against how well they match.
+            rerank: a coroutine function that takes the query and the best 20 memories and returns a score for each.
+
+        Returns:
+            A list of `Hit` with the `mode`, the `cost`, and in `degraded` why it was searched by words alone:
+            without an embedder, while the provider is down or slow, for a query without a meaning.
+
+        Raises:
+            InvalidError: the query is empty, or another argument is invalid.
+            AccessDeniedError: this actor may not read the namespace.
+            UnavailableError: the server cannot be reached, or could not finish in time.
+        """
+        check_choice("mode", mode, MODES)
+        text = check_query("query", query)
+        return await self._searcher.search(
+            SearchRequest(
+                query=text,
+                keywords=text,
+                mode=mode,
+                limit=check_limit(limit),
+                filters=check_filter(filters),
+                threshold=check_threshold(threshold, mode),
+                explain=explain,
+                recipe=recipe or RankingWeights(),
+                diversity=check_share("diversity", diversity),
+                rerank=rerank,
+            )
+        )
+
+    async def search_semantic(
+        self, query: str, *, threshold: float | None = None, limit: int = 10, filters: Filters = None
+    ) -> SearchHits:
+        """Return the memories that mean about the same as a query; `search` with mode `semantic`.
+
+        Args:
+            query, limit, filters: as `search` takes them.
+            threshold: least cosine similarity, 0 to 1.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `search`.
+        """
+        return await self.search(query, threshold=threshold, limit=limit, filters=filters, mode="semantic")
+
+    async def search_hybrid(
+        self, query: str, *, keywords: str | None = None, limit: int = 10, filters: Filters = None
+    ) -> SearchHits:
+        """Return the memories that mean about the same as a query or contain some words, which may differ from it.
+
+        Args:
+            query: what is meant.
+            keywords: the words to look for; those of the query when not given.
+            limit, filters: as `search` takes them.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `search`.
+        """
+        text = check_query("query", query)
+        words = text if keywords is None else check_query("keywords", keywords)
+        request = SearchRequest(text, words, "hybrid", check_limit(limit), check_filter(filters))
+        return await self._searcher.search(request)
+
+    async def search_keywords(
+        self,
+        phrase: str,
+        *,
+        order_by: Literal["relevance", "timestamp"] = "relevance",
+        limit: int = 10,
+        filters: Filters = None,
+    ) -> SearchHits:
+        """Return the memories that contain any of the words of a phrase.
+
+        Args:
+            phrase: the words; inflected forms count as the same.
+            order_by: `relevance` by BM25; `timestamp` puts the newest of the best matches (`search_candidates`) first.
+            limit, filters: as `search` takes them.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `search`.
+        """
+        check_choice("order_by", order_by, ("relevance", "timestamp"))
+        text = check_query("phrase", phrase)
+        by_time = order_by == "timestamp"
+        request = SearchRequest(text, text, "keywords", check_limit(limit), check_filter(filters), by_time=by_time)
+        return await self._searcher.search(request)
+
+    @measured("memory.find_similar")
+    async def find_similar(
+        self, embedding: Sequence[float], *, threshold: float = 0.0, limit: int = 10, filters: Filters = None
+    ) -> SearchHits:
+        """Return the memories nearest to a vector. Two round trips.
+
+        Args:
+            embedding: with the dimension of the embedder; its length in space does not matter.
+            threshold: least cosine similarity, -1 to 1.
+            limit, filters: as `search` takes them.
+
+        Returns:
+            A score is the cosine similarity. Nothing is near to a vector of zeros.
+
+        Raises:
+            InvalidError: the vector has another dimension, or a number that is not finite; also as `search`.
+            AccessDeniedError, UnavailableError: as `search`.
+        """
+        dimension = self._access.context.memories.family.dimension
+        if not dimension:
+            raise InvalidError("embedding", "...", "this hub has no embedder, so it keeps no vectors")
+        vector = check_vector("embedding", embedding, dimension)
+        least = check_share("threshold", threshold, least=-1.0)
+        request = SearchRequest("", "", "semantic", check_limit(limit), check_filter(filters), threshold=least)
+        return await self._searcher.search(request, QueryEmbedding(vector if vector.any() else None))
+
+    # -- read
+
+    @measured("memory.get")
+    async def get(self, id: str, *, embedding: bool = False) -> MemoryItem | None:  # noqa: A002  # as users say it
+        """Return the memory with an id; None if there is none in this scope. One round trip.
+
+        Args:
+            id: as `add` returned it.
+            embedding: whether its `embedding` is wanted too.
+
+        Raises:
+            InvalidError: the id is invalid.
+            AccessDeniedError: this actor may not read the namespace.
+            UnavailableError: the server cannot be reached.
+        """
+        await self._access.enter("read")
+        return await self._reader.get(check_id(id), embedding=embedding)
+
+    async def recent(
+        self,
+        thread_id: str | None = None,
+        *,
+        limit: int = 10,
+        order_by: Literal["timestamp", "turn_index"] = "timestamp",
+    ) -> list[MemoryItem]:
+        """Return the newest memories of a thread, newest first, without its summaries.
+
+        Two round trips; more where many of the newest are in another scope.
+
+        Args:
+            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+            limit: at most so many, 1 to 100.
+            order_by: when it was said, or its place in the thread.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        await self._access.enter("read")
+        check_choice("order_by", order_by, ("timestamp", "turn_index"))
+        wanted, thread = check_limit(limit), self._thread(thread_id)
+        return await self._access.retry_after_restore(lambda: self._reader.recent(thread, wanted, order_by))
+
+    # -- threads
+
+    async def thread_stats(self, thread_id: str | None = None) -> ThreadStats:
+        """Return what a thread contains in this scope, without its summaries. Two round trips for every 500 turns.
+
+        Args:
+            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+
+        Returns:
+            `total_tokens` counts words; `participants` are the authors, the one with most turns first.
+
+        Raises:
+            InvalidError: the thread is invalid.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        await self._access.enter("read")
+        thread = self._thread(thread_id)
+        return await self._access.retry_after_restore(
+            lambda: self._threads.stats(thread), lambda stats: not stats.turn_count
+        )
+
+    async def summarize_thread(self, thread_id: str | None = None, *, max_turns: int = 50) -> str:
+        """Return a summary of the newest turns of a thread; an empty text for a thread without turns.
+
+        The summary is stored in the thread, with category `summary`. While these turns are the newest and say the
+        same, it is returned without asking the model again. One summary a thread and scope is stored.
+
+        Args:
+            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+            max_turns: how many of the newest turns to sum up, 1 to 1,000.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError: this actor may not write here, and the summary is stored.
+            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
+        """
+        await self._access.enter("write")
+        return await self._threads.summarize(self._thread(thread_id), check_limit(max_turns, most=_MOST_TURNS))
+
+    # -- history
+
+    @measured("memory.history")
+    async def history(self, id_: str) -> list[MemoryVersion]:
+        """Return every stored version of a memory, newest first; of a deleted one too, for `memory_history_s`.
+
+        One round trip. Beyond `memory_history` versions (default 100) the oldest are dropped.
+
+        Args:
+            id_: of the memory; the list is empty if it is unknown, or outside of what this is narrowed to.
+
+        Raises:
+            InvalidError: the id is invalid.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        await self._access.enter("read")
+        return await self._history.versions(check_id(id_))
+
+    @measured("memory.undo")
+    async def undo(self, id_: str, version: int | None = None) -> MemoryItem:
+        """Undo a change of a memory; later changes stay. Up to four round trips.
+
+        Undoing a merge splits: what was merged in becomes a memory of its own again. Undoing a deletion brings the
+        memory back. The history records it, also in the memory that was split off.
+
+        Args:
+            id_: of the memory.
+            version: of the change to undo, as in `history`; None for the last that can be undone.
+
+        Returns:
+            The memory as it is now.
+
+        Raises:
+            NotFoundError: there is no such memory or version.
+            InvalidError: that version cannot be undone, such as the addition itself.
+            ConflictError: what it has changed was changed again; undo that first.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        await self._access.enter("write")
+        return await self._history.undo(check_id(id_), version)
+
+    # -- statistics
+
+    async def use(self, ids: Iterable[str] | None = None, *, limit: int = 100) -> list[MemoryUse]:
+        """Return how often memories were returned by searches and `get`, and when last.
+
+        Counts of other hubs within the last half second may be missing. Two round trips a page of 500 memories, and
+        one before them to send what this hub has counted.
+
+        Args:
+            ids: of which memories, in this order; None for those of this scope that were used most.
+            limit: at most so many of the latter, 1 to 1,000.
+
+        Returns:
+            Most used first, or those of the given ids that are in this scope; `times` is 0 for a memory that was
+            never returned.
+
+        Raises:
+            InvalidError: an id or the limit is invalid.
+            AccessDeniedError: this actor may not read the namespace.
+            UnavailableError: the server cannot be reached.
+        """
+        check_limit(limit, most=_MOST_LISTED)
+        wanted = None if ids is None else [check_id(id_) for id_ in dict.fromkeys(ids)]
+        await self._access.enter("read")
+        return await (self._statistics.most_used(limit) if wanted is None else self._statistics.uses_of(wanted))
+
+    async def stats(self, filters: Filters = None) -> MemoryStats:
+        """Count the memories of this scope. Three round trips, and two for each five hundred up to 2,000.
+
+        Args:
+            filters: which memories; None for all in this scope.
+
+        Returns:
+            Counts are exact, but for memories that have expired in this moment. `bytes` (of text, words and vectors)
+            and `duplicates_merged` are exact up to 2,000 memories; beyond, the newest 2,000 stand for all.
+
+        Raises:
+            InvalidError: a filter is invalid.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        await self._access.enter("read")
+        wanted = check_filter(filters)
+        return await self._access.retry_after_restore(
+            lambda: self._statistics.stats(wanted), lambda stats: not stats.count
+        )
+
+    # -- follow, export, import
+
+    @asynccontextmanager
+    async def subscribe(
+        self,
+        query: str,
+        callback: EventCallback | None = None,
+        *,
+        threshold: float = DEFAULT_THRESHOLD,
+        filters: Filters = None,
+        since: str | int | None = None,
+    ) -> AsyncIterator[StandingQuery]:
+        """Receive events of matching memories for the length of the block, from writers in any process.
+
+        Several changes of one memory between two looks are one event. The expiry of a memory is an event, late, only
+        where this very subscription had an event of that memory.
+
+        Args:
+            query: what to follow, in everyday language.
+            callback: called with each event, one after the other; without it, iterate over what the block gives.
+                When it fails, that is logged and counted (`callback_failures`), and the subscription goes on.
+            threshold: least likeness, 0 to 1: cosine similarity to the query; where there is no vector, the share of
+                the query's words that the memory contains.
+            filters: which memories to follow.
+            since: `cursor` of the last event seen, also by an earlier process; None from now on. Nothing is missed
+                in between. After more than a day, or when the namespace is cleared, an event `gap` comes first:
+                memories may be gone without an event; look again at what matches.
+
+        Yields:
+            An async iterator of `MemoryEvent`: `written` when a memory comes to match, `changed` when one that
+            matched still does, `withdrawn` when it is deleted or matches no more.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError: this actor may not read the namespace.
+            UnavailableError: the server cannot be reached.
+        """
+        await self._access.enter("read")
+        text = check_query("query", query)
+        least = check_share("threshold", threshold) or 0.0
+        wanted = check_filter(filters)
+        cursor = None if since is None else check_cursor(since)
+        following = self._subscriptions.subscribe(text, callback, threshold=least, filters=wanted, cursor=cursor)
+        async with following as events:
+            yield events
+
+    async def export(
+        self, filters: Filters = None, *, embedding: bool = False, since: int = 0
+    ) -> AsyncIterator[MemoryItem]:
+        """Yield all memories of this scope, those that changed last at the end. Two round trips five hundred.
+
+        A memory that changes meanwhile comes again with its newer state, so that none is left out; `import_` accepts
+        that.
+
+        Args:
+            filters: which memories; None for all.
+            embedding: whether to include their embeddings; without them, an import embeds anew.
+            since: `version` of the last item that an interrupted export gave; it goes on behind it.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        await self._access.enter("read")
+        wanted = check_filter(filters)
+        if isinstance(since, bool) or not isinstance(since, int) or since < 0:
+            raise InvalidError("since", since, "give the version of the last item that was exported, or 0")
+        async for page in self._transfer.export_pages(wanted, embedding=embedding, since=since):
+            for item in page:
+                yield item
+
+    async def import_(
+        self, items: Iterable[ImportedItem] | AsyncIterable[ImportedItem], *, on_progress: ImportProgress | None = None
+    ) -> int:
+        """Write memories as they were: with their ids, times and places in threads, and without deduplication.
+
+        The call may be repeated, also after an interruption: a memory that exists stays as it is, unless the item has
+        changed later (`updated_at`, else `created_at`); the older state becomes a past version then. Two round trips
+        for each 64 items, and what embedding takes.
+
+        Args:
+            items: as `export` gives them, or mappings of their fields; each with its id. They become memories of this
+                namespace, and of what this is narrowed to.
+            on_progress: called after each 64 items.
+
+        Returns:
+            How many were written. Items whose `ttl` has passed already are left out.
+
+        Raises:
+            InvalidError: an item is invalid; those before it are written.
+            VersionConflictError: its id belongs to a memory outside of this scope.
+            AccessDeniedError: this actor may not write here.
+            ConfigError, UnavailableError: as `add`.
+        """
+        self._access.permit("write")
+        return await self._transfer.import_(items, on_progress)
+
+    # The last one: a method named as a type hides the type from the annotations after it.
+    async def list(self, filters: Filters = None, *, limit: int = 100, cursor: str | None = None) -> MemoryListing:
+        """Return memories, those with the newest `timestamp` first, page by page. Two round trips.
+
+        Args:
+            filters: which memories; None for all in this scope.
+            limit: at most so many on the page, 1 to 1,000. There may be fewer, if some have just expired.
+            cursor: that of the page before; None for the first one.
+
+        Returns:
+            A list with `cursor` for the next page and `total`.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        await self._access.enter("read")
+        check_limit(limit, most=_MOST_LISTED)
+        wanted = check_filter(filters)
+        return await self._access.retry_after_restore(lambda: self._reader.page(wanted, limit, cursor))
+
+    def _thread(self, thread_id: str | None) -> str:
+        """The thread that a caller gives, that this is narrowed to, or `main`."""
+        if thread_id is not None:
+            if not isinstance(thread_id, str):
+                raise InvalidError("thread_id", thread_id, "give a text")
+            check_thread(thread_id)
+            return thread_id
+        narrowed = self._access.within.thread_id
+        return narrowed if isinstance(narrowed, str) else "main"
 
     def __repr__(self) -> str:
-        narrowed = [f", {name} {value}" for name in SCOPE_FIELDS if (value := getattr(self._within, name)) is not None]
-        return f"<Memories of {self._namespace}{''.join(narrowed)}>"
+        within = self._access.within
+        narrowed = [f", {name} {value}" for name in SCOPE_FIELDS if (value := getattr(within, name)) is not None]
+        return f"<Memories of {self._access.namespace}{''.join(narrowed)}>"
 
 
 def _check_scope_value(name: str, value: str) -> str:

@@ -1,30 +1,43 @@
-"""Read memories: by id, the newest of a thread, and page by page, as far as the caller may see them."""
+"""Read the memories of a scope: by id, by thread, page by page, by their last change; and count what is returned."""
 
 from __future__ import annotations
 
-import builtins
+import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from contextlib import suppress
+from typing import Literal, NamedTuple
 
-from sharedmem.errors import InvalidError
-from sharedmem.memory.base import MEMORY, MemoryBase, check_filter
-from sharedmem.memory.filters import matches_filter, to_index_filter, to_milliseconds
+from sharedmem.errors import AccessDeniedError, InvalidError, SharedMemoryError
+from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.memory.access import ANY, MEMORY, MemoryAccess, to_milliseconds
 from sharedmem.memory.repository import unreadable_memories
-from sharedmem.memory.search_types import MemoryListing, check_choice, check_limit
 from sharedmem.memory.serialization import PLACEHOLDER, READ_FIELDS, decode_item_if_readable
-from sharedmem.memory.usage import UsageCounter
-from sharedmem.memory.validation import check_id, check_thread
 from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.redis.errors import public_key_error
+from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError
+from sharedmem.redis.scripts.memories import MemoryScripts
 from sharedmem.redis.vectors import Vector, finite_half_or_none, from_half
-from sharedmem.runtime import measured
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.background import BackgroundTask
 from sharedmem.search.filters import Between
 
+FLUSH_AFTER_S = 0.5
+MOST_AT_ONCE = 250
+"""Memories that one call of the script counts: it blocks the server for that long."""
+LOOKED_AT = 8
+"""Memories that each call checks, to drop the counts of those that are gone."""
+# Stores of several actors share the counts, so that the namespace itself signs them.
+_SIGNATURE = SHARED_SCOPE.encode()
+_logger = get_logger("memory")
 PAGE = 500
-"""Memories that one round trip looks at where there may be many."""
-_ANY = MemoryFilter()
+"""Memories that one round trip reads where there may be many."""
+SUMMARY = "summary"
+"""Category of the summaries of a thread: they are stored in the thread, and are no turns of it."""
+Order = Literal["timestamp", "turn_index"]
+_CURSOR = re.compile(r"(-?[0-9]{1,16})?\.([0-9]{1,9})")
 
 
 class FetchedMemory(NamedTuple):
@@ -42,26 +55,146 @@ class LoggedMemory(NamedTuple):
     """Of its last change; by then it may have been deleted."""
 
 
-class MemoryFetcher(MemoryBase):
-    """Fetches what others have found."""
+class MemoryListing(list[MemoryItem]):
+    """One page of memories.
 
-    @property
-    def _uses(self) -> UsageCounter:
-        return self._context.shared(UsageCounter, self._namespace, self._new_usage_counter)
+    Attributes:
+        cursor: pass it to get the next page; None after the last one.
+        total: how many there are on this page and those after it.
+    """
 
-    def _new_usage_counter(self) -> UsageCounter:
-        return UsageCounter(self._context, self._namespace)
+    def __init__(self, items: Iterable[MemoryItem] = (), *, cursor: str | None, total: int) -> None:
+        super().__init__(items)
+        self.cursor = cursor
+        self.total = total
 
-    async def _take(
+    def __repr__(self) -> str:
+        return f"<{len(self)} of {self.total} memories>"
+
+
+class UsageCounter:
+    """Counts how often memories of one namespace are returned; all stores of a hub share it.
+
+    Counting takes no round trip. What is counted is sent together after half a second, and when the hub closes.
+
+    Args:
+        context: what the hub shares with its stores.
+        namespace: whose memories.
+    """
+
+    def __init__(self, context: KnowledgeContext, namespace: str) -> None:
+        keyspace = context.keyspace
+        self.used = keyspace.record_part(MEMORY, namespace, "used")
+        self.touched = keyspace.record_part(MEMORY, namespace, "touched")
+        self._context = context
+        self._space = keyspace.space(namespace)
+        self._records = keyspace.records(MEMORY, namespace).encode()
+        self._scripts = MemoryScripts(context.executor)
+        self._waiting: Counter[str] = Counter()
+        self._suspects: list[str] = []
+        self._place = 0
+        self._work: BackgroundTask | None = None
+
+    @classmethod
+    def of(cls, context: KnowledgeContext, namespace: str) -> UsageCounter:
+        """Return the one that all stores of a namespace share in this hub."""
+        return context.shared(cls, namespace, lambda: cls(context, namespace))
+
+    def count(self, ids: Iterable[str]) -> None:
+        """Count that these were returned once more."""
+        waiting = self._waiting
+        for id_ in ids:
+            waiting[id_] += 1
+        if waiting and (self._work is None or self._work.done):
+            with suppress(SharedMemoryError):  # the hub closes
+                self._work = self._context.background.start("count uses of memories", self._flush_later())
+
+    async def flush(self) -> None:
+        """Send what is counted so far. One round trip for each 250 memories, none when there is nothing.
+
+        Raises:
+            UnavailableError: the server cannot be reached; the counts wait for the next time.
+        """
+        while self._waiting:
+            counted = Counter(dict(self._waiting.most_common(MOST_AT_ONCE)))
+            for id_ in counted:
+                del self._waiting[id_]
+            try:
+                # A caller that is cancelled here has sent them: to send them again would count twice.
+                await self._send(counted)
+            except (ServerError, AccessDeniedError) as refused:
+                # The namespace is being cleared, or this user may only read: these counts could never be sent.
+                _logger.info("uses of memories of %s are left out: %s", self._space.namespace, refused)
+            except SharedMemoryError:
+                self._waiting.update(counted)
+                raise
+
+    async def _send(self, counted: Mapping[str, int]) -> None:
+        terms = dict.fromkeys(self._suspects, 0) | dict(counted)
+        there, self._suspects = await self._scripts.memory_use(
+            self._space,
+            _SIGNATURE,
+            used=self.used,
+            touched=self.touched,
+            records=[self._records + id_.encode() for id_ in terms],
+            start=self._place,
+            most=LOOKED_AT,
+            terms=[part for term in terms.items() for part in term],
+        )
+        # Those that are there are passed over, until the end; then it begins again with the oldest.
+        self._place = self._place + there if self._suspects else 0
+
+    async def _flush_later(self) -> None:
+        try:
+            while self._waiting:
+                await self._context.clock.sleep(FLUSH_AFTER_S)
+                await self._flush_quietly()
+        except asyncio.CancelledError:
+            await self._flush_quietly()  # the hub closes: its client is still open
+            raise
+
+    async def _flush_quietly(self) -> None:
+        try:
+            await self.flush()
+        except SharedMemoryError as error:
+            _logger.warning("uses of memories of %s wait: %s", self._space.namespace, error)
+
+
+class MemoryReader:
+    """Reads memories of one scope.
+
+    Args:
+        access: whose scope.
+    """
+
+    def __init__(self, access: MemoryAccess) -> None:
+        self._access = access
+        self._context = access.context
+        self._namespace = access.namespace
+
+    # -- by id
+
+    async def get(self, id_: str, *, embedding: bool = False) -> MemoryItem | None:
+        """Return a memory and count that it was returned; None if it is not in this scope. One round trip."""
+        fetched = await self._access.retry_after_restore(lambda: self.fetch([id_], embedding=embedding))
+        if not fetched:
+            return None
+        self.count_uses([id_])
+        return fetched[0].item
+
+    def count_uses(self, ids: Iterable[str]) -> None:
+        """Count that memories were returned to a caller. No round trip."""
+        UsageCounter.of(self._context, self._namespace).count(ids)
+
+    async def fetch(
         self,
         ids: Sequence[str],
         *,
-        filters: MemoryFilter = _ANY,
+        filters: MemoryFilter = ANY,
         vectors: bool = False,
         embedding: bool = False,
-        most: int | None = None,
     ) -> list[FetchedMemory]:
-        """Those of some memories that are there and that scope and filter let through, in their order.
+        """Return the memories among some ids that exist and that scope and filter let through, in the order of the ids.
 
         One round trip.
 
@@ -70,37 +203,43 @@ class MemoryFetcher(MemoryBase):
             filters: what must hold besides the scope.
             vectors: whether to fetch their vectors too.
             embedding: whether to put these into the items.
-            most: the first so many are enough.
         """
-        replies = await self._context.client.read_each(self._looks(ids, vectors=vectors or embedding))
-        return self._taken(ids, replies, filters=filters, embedding=embedding, most=most)
+        replies = await self._context.client.read_each(self.commands(ids, vectors=vectors or embedding))
+        return self.parse(ids, replies, filters=filters, embedding=embedding)
 
-    def _taken(
-        self,
-        ids: Iterable[str],
-        replies: Iterable[Reply],
-        *,
-        filters: MemoryFilter = _ANY,
-        embedding: bool = False,
-        most: int | None = None,
-    ) -> list[FetchedMemory]:
-        """What such looks told of those that scope and filter let through; see `_take`."""
-        taken: list[FetchedMemory] = []
-        for id_, reply in zip(ids, replies, strict=True):
-            if len(taken) == most:
-                break
-            kept = self._kept(id_, reply, embedding=embedding)
-            if kept is not None and self._is_visible(filters, kept.item):
-                taken.append(kept)
-        return taken
-
-    def _looks(self, ids: Iterable[str], *, vectors: bool) -> list[Command]:
+    def commands(self, ids: Iterable[str], *, vectors: bool = False) -> list[Command]:
+        """Return the commands that read some memories, for a caller that sends more with them."""
         fields = (*READ_FIELDS, "vector") if vectors else READ_FIELDS
         record = self._context.keyspace.record
         return [("HMGET", record(MEMORY, self._namespace, id_), *fields) for id_ in ids]
 
-    def _kept(self, id_: str, reply: Reply, *, embedding: bool = False) -> FetchedMemory | None:
-        """What the reply to such a look tells; None when nothing is there."""
+    def parse(
+        self,
+        ids: Iterable[str],
+        replies: Iterable[Reply],
+        *,
+        filters: MemoryFilter = ANY,
+        embedding: bool = False,
+        most: int | None = None,
+    ) -> list[FetchedMemory]:
+        """Return the memories in the replies to `commands`; see `fetch`.
+
+        Args:
+            ids, replies: in the same order.
+            filters, embedding: as `fetch`.
+            most: stop after so many.
+        """
+        fetched: list[FetchedMemory] = []
+        for id_, reply in zip(ids, replies, strict=True):
+            if len(fetched) == most:
+                break
+            one = self.parse_one(id_, reply, embedding=embedding)
+            if one is not None and self._access.covers(one.item, filters):
+                fetched.append(one)
+        return fetched
+
+    def parse_one(self, id_: str, reply: Reply, *, embedding: bool = False) -> FetchedMemory | None:
+        """Return the memory in one such reply, whatever its scope; None if it does not exist."""
         body, version, turn, *rest = reply if isinstance(reply, list) else (b"", b"", b"")
         if body is None and version is None and turn is None:
             return None
@@ -115,33 +254,88 @@ class MemoryFetcher(MemoryBase):
             return None
         return FetchedMemory(item, None if half is None else from_half(half))
 
-    def _is_visible(self, filters: MemoryFilter, item: MemoryItem) -> bool:
-        return matches_filter(self._within, item) and matches_filter(filters, item)
+    # -- by their order
 
-    async def _logged(self, *, after: int) -> AsyncIterator[list[LoggedMemory]]:
-        """The namespace's memories by their last change, page by page; those deleted of late are among them.
+    async def recent(self, thread: str, limit: int, order_by: Order) -> list[MemoryItem]:
+        """Return the newest memories of a thread, newest first, without its summaries."""
+        pages = self.turns(thread) if order_by == "turn_index" else self._newest(MemoryFilter(thread_id=thread))
+        recent: list[MemoryItem] = []
+        async for page in pages:
+            recent += [item for item in page if item.category != SUMMARY]
+            if len(recent) >= limit:
+                break
+        return recent[:limit]
 
-        What changes meanwhile comes again. One round trip a page.
+    async def page(self, filters: MemoryFilter, limit: int, cursor: str | None) -> MemoryListing:
+        """Return one page of memories, newest timestamp first. Two round trips.
+
+        Raises:
+            InvalidError: the cursor is invalid.
+        """
+        until_ms, skipped = _parse_cursor(cursor)
+        matching = self._access.index_filter(filters)
+        index = self._context.memories
+        await index.ensure(self._namespace)
+        here = matching if until_ms is None else matching.also(Between("at", high=until_ms))
+        page = await index.matching(self._namespace, here, newest="at", offset=skipped, limit=limit)
+        fetched = await self.fetch(page.ids, filters=filters) if page.ids else []
+        items = [each.item for each in fetched]
+        following = _next_cursor(items, until_ms, skipped, seen=len(page.ids))
+        is_last = not page.ids or skipped + len(page.ids) >= page.total
+        # Other memories may have the same millisecond as the last: the next page begins there and skips those listed.
+        return MemoryListing(items, cursor=None if is_last else following, total=page.total - skipped)
+
+    async def _newest(self, filters: MemoryFilter) -> AsyncIterator[list[MemoryItem]]:
+        """Memories by their timestamp, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            page = await self.page(filters, 100, cursor)
+            yield page
+            if page.cursor is None:
+                return
+            cursor = page.cursor
+
+    async def turns(self, thread: str) -> AsyncIterator[list[MemoryItem]]:
+        """Memories of a thread, the last turn first, page by page."""
+        at, size, key = 0, 100, self.turns_key(thread)
+        while True:
+            members = await self.sorted_set("ZRANGE", key, at, at + size - 1, "REV")
+            if not members:
+                return
+            at += len(members)
+            ids = [text.partition(b" ")[0].decode() for text in members if not text.startswith(PLACEHOLDER)]
+            thread_only = MemoryFilter(thread_id=thread)
+            yield [one.item for one in await self.fetch(ids, filters=thread_only)] if ids else []
+
+    # -- by their last change
+
+    async def logged(self, *, after: int) -> AsyncIterator[list[LoggedMemory]]:
+        """All memories of the namespace by their last change, page by page, those deleted of late among them.
+
+        A memory that changes meanwhile comes again. One round trip a page.
 
         Args:
             after: only what has changed after this version.
         """
-        while page := await self._log_page(after):
+        while page := await self.log_page(after):
             yield page
             after = page[-1].version
 
-    async def _log_page(self, after: int) -> list[LoggedMemory]:
+    async def log_page(self, after: int) -> list[LoggedMemory]:
+        """Return the next page of that log. One round trip."""
         log = self._context.keyspace.record_log(MEMORY, self._namespace)
-        pairs = await self._members_of("ZRANGEBYSCORE", log, f"({after}", "+inf", "WITHSCORES", "LIMIT", 0, PAGE)
+        pairs = await self.sorted_set("ZRANGEBYSCORE", log, f"({after}", "+inf", "WITHSCORES", "LIMIT", 0, PAGE)
         return [
             LoggedMemory(id_.decode(), int(float(score))) for id_, score in zip(pairs[::2], pairs[1::2], strict=True)
         ]
 
-    async def _members_of(self, *command: Argument) -> list[bytes]:
-        """What a command answers that reads a sorted set. One round trip.
+    # -- keys
+
+    async def sorted_set(self, *command: Argument) -> list[bytes]:
+        """Return the reply to a command that reads a sorted set. One round trip.
 
         Raises:
-            WrongTypeError: some other client has put something else there.
+            WrongTypeError: another client has written something else to that key.
         """
         try:
             reply = await self._context.client.call(*command)
@@ -151,54 +345,9 @@ class MemoryFetcher(MemoryBase):
             raise public_key_error(error, address, key=key, held="foreign value", wanted="memory") from error
         return [part for part in reply if isinstance(part, bytes)] if isinstance(reply, list) else []
 
-    def _turns_key(self, thread: str) -> bytes:
+    def turns_key(self, thread: str) -> bytes:
+        """Return the sorted set of a thread's turns."""
         return self._context.keyspace.record_item(MEMORY, self._namespace, "turns", thread)
-
-    def _authors_key(self) -> bytes:
-        return self._context.keyspace.record_part(MEMORY, self._namespace, "authors")
-
-
-_CURSOR = re.compile(r"(-?[0-9]{1,16})?\.([0-9]{1,9})")
-
-
-class MemoryPager(MemoryFetcher):
-    """Fetches memories in their order."""
-
-    async def _page(self, filters: MemoryFilter, limit: int, cursor: str | None) -> MemoryListing:
-        until_ms, skipped = _parse_cursor(cursor)
-        matching = to_index_filter(self._within, filters)
-        index = self._context.memories
-        await index.ensure(self._namespace)
-        here = matching if until_ms is None else matching.also(Between("at", high=until_ms))
-        page = await index.matching(self._namespace, here, newest="at", offset=skipped, limit=limit)
-        kept = await self._take(page.ids, filters=filters) if page.ids else []
-        items = [each.item for each in kept]
-        following = _next_cursor(items, until_ms, skipped, seen=len(page.ids))
-        is_last = not page.ids or skipped + len(page.ids) >= page.total
-        # Where a page ends, others may stand at the same millisecond: the next one begins there, and skips these.
-        return MemoryListing(items, cursor=None if is_last else following, total=page.total - skipped)
-
-    async def _latest(self, filters: MemoryFilter) -> AsyncIterator[list[MemoryItem]]:
-        """Memories by their timestamp, newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            page = await self._page(filters, 100, cursor)
-            yield page
-            if page.cursor is None:
-                return
-            cursor = page.cursor
-
-    async def _turns(self, thread: str) -> AsyncIterator[list[MemoryItem]]:
-        """Memories of a thread, the last turn first, page by page."""
-        at, size, key = 0, 100, self._turns_key(thread)
-        while True:
-            members = await self._members_of("ZRANGE", key, at, at + size - 1, "REV")
-            if not members:
-                return
-            at += len(members)
-            ids = [text.partition(b" ")[0].decode() for text in members if not text.startswith(PLACEHOLDER)]
-            thread_only = MemoryFilter(thread_id=thread)
-            yield [kept.item for kept in await self._take(ids, filters=thread_only)] if ids else []
 
 
 def _parse_cursor(cursor: str | None) -> tuple[int | None, int]:
@@ -216,102 +365,3 @@ def _next_cursor(items: list[MemoryItem], until_ms: int | None, skipped: int, *,
     if not times or times[-1] == until_ms:
         return f"{'' if until_ms is None else until_ms}.{skipped + seen}"
     return f"{times[-1]}.{times.count(times[-1])}"
-
-
-SUMMARY = "summary"
-"""Category of what tells a thread in short: it is remembered in the thread, and is no turn of it."""
-MOST_LISTED = 1000
-
-
-class MemoryReader(MemoryPager):
-    """Reads memories without looking for anything."""
-
-    @measured("memory.get")
-    async def get(self, id: str, *, embedding: bool = False) -> MemoryItem | None:  # noqa: A002  # as users say it
-        """The memory with an id; None when there is none in this scope. One round trip.
-
-        Args:
-            id: as `add` answered it.
-            embedding: whether its `embedding` is wanted too.
-
-        Raises:
-            InvalidError: it cannot be an id.
-            AccessDeniedError: this actor may not read the namespace.
-            UnavailableError: the server stayed away.
-        """
-        await self._enter("read")
-        check_id(id)
-        kept = await self._retry_after_restore(lambda: self._take([id], embedding=embedding))
-        if not kept:
-            return None
-        self._uses.count([id])
-        return kept[0].item
-
-    async def recent(
-        self,
-        thread_id: str | None = None,
-        *,
-        limit: int = 10,
-        order_by: Literal["timestamp", "turn_index"] = "timestamp",
-    ) -> list[MemoryItem]:
-        """The newest memories of a thread, newest first; summaries of it are left out.
-
-        Two round trips; more where many of the newest are in another scope.
-
-        Args:
-            thread_id: `main` when not given, or the thread that this scope is narrowed to.
-            limit: at most so many, 1 to 100.
-            order_by: when it was said, or its place in the thread.
-
-        Raises:
-            InvalidError: an argument is none.
-            AccessDeniedError, UnavailableError: as `get`.
-        """
-        await self._enter("read")
-        check_choice("order_by", order_by, ("timestamp", "turn_index"))
-        wanted, thread = check_limit(limit), self._thread(thread_id)
-        return await self._retry_after_restore(lambda: self._recently(thread, wanted, order_by))
-
-    async def _recently(self, thread: str, wanted: int, order_by: str) -> builtins.list[MemoryItem]:
-        pages = self._turns(thread) if order_by == "turn_index" else self._latest(MemoryFilter(thread_id=thread))
-        recent: builtins.list[MemoryItem] = []
-        async for page in pages:
-            recent += [item for item in page if item.category != SUMMARY]
-            if len(recent) >= wanted:
-                break
-        return recent[:wanted]
-
-    async def list(
-        self,
-        filters: MemoryFilter | Mapping[str, Any] | None = None,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> MemoryListing:
-        """Memories, those with the newest `timestamp` first, page by page. Two round trips.
-
-        Args:
-            filters: which are meant; None for all in this scope.
-            limit: at most so many on the page, 1 to 1,000. Less may come, when some have just expired.
-            cursor: that of the page before; None for the first one.
-
-        Returns:
-            A list with `cursor` for the next page and `total`.
-
-        Raises:
-            InvalidError: an argument is none.
-            AccessDeniedError, UnavailableError: as `get`.
-        """
-        await self._enter("read")
-        check_limit(limit, most=MOST_LISTED)
-        wanted = check_filter(filters)
-        return await self._retry_after_restore(lambda: self._page(wanted, limit, cursor))
-
-    def _thread(self, thread_id: str | None) -> str:
-        if thread_id is not None:
-            if not isinstance(thread_id, str):
-                raise InvalidError("thread_id", thread_id, "give a text")
-            check_thread(thread_id)
-            return thread_id
-        narrowed = self._within.thread_id
-        return narrowed if isinstance(narrowed, str) else "main"

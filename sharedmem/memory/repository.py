@@ -11,7 +11,7 @@ import orjson
 
 from sharedmem.errors import DurabilityPendingError, SharedMemoryError
 from sharedmem.knowledge_context import KnowledgeContext
-from sharedmem.memory.base import MEMORY
+from sharedmem.memory.access import MEMORY
 from sharedmem.memory.dedup import StoredMemory
 from sharedmem.memory.ranking import indexed_text, ranking_features
 from sharedmem.memory.serialization import decode_item_if_readable, encode_body, encode_embedding, tag_fields
@@ -110,7 +110,7 @@ class MemoryRepository:
     def __init__(self, context: KnowledgeContext, namespace: str) -> None:
         self.context = context
         self.namespace = namespace
-        self._remembering = MemoryScripts(context.executor)
+        self._scripts = MemoryScripts(context.executor)
         keyspace = context.keyspace
         self._space = keyspace.space(namespace)
         self._records = keyspace.records(MEMORY, namespace).encode()
@@ -246,7 +246,7 @@ class MemoryRepository:
         settings = self.context.settings
         keys = self._keys([write.id for write in writes], [write.thread for write in writes])
         try:
-            reply = await self._remembering.memory_write(
+            reply = await self._scripts.memory_write(
                 self._space,
                 actor,
                 keys=keys,
@@ -272,7 +272,7 @@ class MemoryRepository:
         """
         settings = self.context.settings
         try:
-            replies = await self._remembering.memory_delete(
+            replies = await self._scripts.memory_delete(
                 self._space,
                 actor,
                 keys=self._keys([one.id for one in deletes], [one.thread for one in deletes]),
@@ -296,11 +296,11 @@ class MemoryRepository:
         args: list[Argument] = []
         for held, vector in vectors:
             args += (held.item.id, held.item.version, to_half(vector))
-        return await self._remembering.memory_embed(self._space, actor, keys=keys, vectors=args)
+        return await self._scripts.memory_embed(self._space, actor, keys=keys, vectors=args)
 
     async def claim(self, most: int, lease_ms: int) -> list[str] | int:
         """Ids of memories to be embedded; else the milliseconds until there will be some, 0 when none wait."""
-        ids = await self._remembering.memory_claim(pending=self.pending_key, most=most, lease_ms=lease_ms)
+        ids = await self._scripts.memory_claim(pending=self.pending_key, most=most, lease_ms=lease_ms)
         return ids if isinstance(ids, int) else [id_.decode() for id_ in ids]
 
     async def sweep(self, *, remove: bool) -> int:
@@ -338,7 +338,7 @@ class MemoryRepository:
         parts = [ending.strip().split(b" ", 3) for ending in endings]
         records = [self._records + part[0] for part in parts]
         turns = [self._turns + part[3] for part in parts]
-        await self._remembering.memory_lapse(
+        await self._scripts.memory_lapse(
             self._space, _NO_ACTOR, keys=[*records, *turns, *self._common[:3]], endings=endings
         )
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from sharedmem.errors import InvalidError, SharedMemoryError
-from sharedmem.memory.base import check_filter
+from sharedmem.memory.access import MEMORY, MemoryAccess
 from sharedmem.memory.embedding_queue import EmbeddingQueue
-from sharedmem.memory.filters import to_index_filter
 from sharedmem.memory.ranking import (
     RankedMemory,
     RankingFeatures,
@@ -22,77 +22,170 @@ from sharedmem.memory.ranking import (
     remove_speakers,
     rerank_by_scores,
 )
-from sharedmem.memory.reader import FetchedMemory, MemoryFetcher
-from sharedmem.memory.search_types import (
-    MODES,
-    Rerank,
-    SearchHits,
-    SearchRequest,
-    check_choice,
-    check_limit,
-    check_query,
-    check_share,
-)
-from sharedmem.models import Hit, MemoryFilter, SearchCost, SearchMode, Signal, Why
+from sharedmem.memory.reader import FetchedMemory, MemoryReader
+from sharedmem.models import Hit, MemoryFilter, MemoryItem, SearchCost, SearchMode, Signal, Why
 from sharedmem.providers.embedding import QueryEmbedding, embed_query
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.replies import Command, Reply
-from sharedmem.redis.vectors import check_vector
-from sharedmem.runtime import measured
 from sharedmem.search.protocol import IndexHit, IndexQuery, IndexResult
 from sharedmem.text.analysis import query_terms
 
-_UNKNOWN = -1
-
-
-class SpeakerCache:
-    """The authors of one namespace; all searches of a hub share what they know.
-
-    Args:
-        line: the way to the server.
-        key: the hash of authors.
-    """
-
-    def __init__(self, line: RedisClient, key: bytes) -> None:
-        self._client = line
-        self._version = _UNKNOWN
-        self.names: tuple[str, ...] = ()
-        self.question: Command = ("HKEYS", key)
-        """What to ask the server."""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether anything was ever heard."""
-        return self._version != _UNKNOWN
-
-    def is_current(self, version: int) -> bool:
-        """Whether nothing has changed since it was heard who speaks: `version` is that of the newest change."""
-        return self._version == version
-
-    def hear(self, reply: Reply, version: int) -> None:
-        """Learn who speaks.
-
-        Args:
-            reply: to the question.
-            version: of a change that was there before it was asked.
-        """
-        names = reply if isinstance(reply, list) else []
-        self.names = tuple([name.decode(errors="replace") for name in names if isinstance(name, bytes)])
-        self._version = version
-
-    async def look(self, version: int = 0) -> None:
-        """Ask who speaks. One round trip."""
-        (reply,) = await self._client.read_each([self.question])
-        self.hear(reply, version)
-
-
 Filters = MemoryFilter | Mapping[str, Any] | None
-
 _OVERFETCH = 2
 """How many more are fetched than asked for: some may have expired."""
 _RERANKED = 20
 """How many of the best a reranker judges, and among how many variety is looked for."""
 _NO_HITS = IndexResult([], [], 0, 0)
+_UNKNOWN = -1
+MOST_HITS = 100
+LONGEST_QUERY = 10_000
+"""Characters of a query that are used: the first ones."""
+MODES = ("hybrid", "semantic", "keywords")
+_SHOWN_HITS = 10
+_SHOWN_CHARACTERS = 60
+
+Rerank = Callable[[str, Sequence[MemoryItem]], Awaitable[Sequence[float]]]
+"""Returns a number for each memory, higher for those that answer the query better; such as a cross-encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """One search."""
+
+    query: str
+    """What is embedded, and what the ranking reads."""
+    keywords: str
+    """Whose words are looked for."""
+    mode: SearchMode
+    limit: int
+    filters: MemoryFilter
+    threshold: float | None = None
+    explain: bool = False
+    recipe: RankingWeights = field(default_factory=RankingWeights)
+    diversity: float | None = None
+    rerank: Rerank | None = None
+    by_time: bool = False
+
+
+def check_query(field: str, text: str) -> str:
+    """Return a query without blanks around it, cut to what a search uses.
+
+    Raises:
+        InvalidError: it is not a text, or is empty.
+    """
+    if not isinstance(text, str):
+        raise InvalidError(field, text, "give a text")
+    checked = text[:LONGEST_QUERY].strip()
+    if not checked:
+        raise InvalidError(field, text, "say what to look for, or list the memories: that needs no query")
+    # Lone surrogates cannot be encoded.
+    return checked.encode(errors="replace").decode()
+
+
+def check_limit(limit: int, *, most: int = MOST_HITS) -> int:
+    """Return how many hits or memories are wanted.
+
+    Raises:
+        InvalidError: it is not a whole number from 1 to `most`.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
+        raise InvalidError("limit", limit, f"give a whole number from 1 to {most}")
+    return limit
+
+
+def check_share(field: str, value: float | None, *, least: float = 0.0) -> float | None:
+    """Return a number up to 1, or None.
+
+    Raises:
+        InvalidError: it is not a number, or out of bounds.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= 1:
+        raise InvalidError(field, value, f"give a number from {least:g} to 1")
+    return float(value)
+
+
+def check_choice(field: str, value: Any, choices: Sequence[str]) -> None:
+    """Refuse a value that is not among the choices.
+
+    Raises:
+        InvalidError: this value.
+    """
+    if value not in choices:
+        raise InvalidError(field, value, f"give one of {', '.join(choices)}")
+
+
+class SearchHits(list[Hit]):
+    """What a search found, best first.
+
+    Attributes:
+        mode: how it was searched in the end: `keywords` where there was no vector to search with.
+        degraded: why it was searched by words alone although meaning was asked for; None when it was not.
+        cost: what the search took.
+    """
+
+    def __init__(
+        self, hits: Iterable[Hit] = (), *, mode: SearchMode, degraded: str | None = None, cost: SearchCost
+    ) -> None:
+        super().__init__(hits)
+        self.mode = mode
+        self.degraded = degraded
+        self.cost = cost
+
+    def __repr__(self) -> str:
+        because = f", by words alone: {self.degraded}" if self.degraded else ""
+        shown = [f"  {hit.score:.3f} {hit.item.id} {_shorten(hit.item.memory)!r}" for hit in self[:_SHOWN_HITS]]
+        if len(self) > _SHOWN_HITS:
+            shown.append(f"  and {len(self) - _SHOWN_HITS} more")
+        return "\n".join([f"<{len(self)} hits, {self.mode}{because}", *shown]) + ">"
+
+
+def _shorten(text: str) -> str:
+    """The first words of a text."""
+    start = " ".join(text[: 4 * _SHOWN_CHARACTERS].split())
+    return start if len(start) <= _SHOWN_CHARACTERS else f"{start[:_SHOWN_CHARACTERS].rsplit(' ', 1)[0]} ..."
+
+
+class SpeakerCache:
+    """The authors of one namespace; all searches of a hub share them.
+
+    Args:
+        client: of the server.
+        key: the hash of authors.
+    """
+
+    def __init__(self, client: RedisClient, key: bytes) -> None:
+        self._client = client
+        self._version = _UNKNOWN
+        self.names: tuple[str, ...] = ()
+        self.command: Command = ("HKEYS", key)
+        """The command that reads them."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether they were ever read."""
+        return self._version != _UNKNOWN
+
+    def is_current(self, version: int) -> bool:
+        """Whether they were read at the newest change, which has this version."""
+        return self._version == version
+
+    def update(self, reply: Reply, version: int) -> None:
+        """Take the names from a reply.
+
+        Args:
+            reply: to `command`.
+            version: of a change that was there before the command was sent.
+        """
+        names = reply if isinstance(reply, list) else []
+        self.names = tuple([name.decode(errors="replace") for name in names if isinstance(name, bytes)])
+        self._version = version
+
+    async def read(self, version: int = 0) -> None:
+        """Read the names. One round trip."""
+        (reply,) = await self._client.read_each([self.command])
+        self.update(reply, version)
 
 
 class _SearchRun(NamedTuple):
@@ -104,166 +197,48 @@ class _SearchRun(NamedTuple):
     round_trips: int
 
 
-class MemorySearcher(MemoryFetcher):
-    """Finds memories."""
+class MemorySearcher:
+    """Searches the memories of one scope.
 
-    @measured("memory.search")
-    async def search(
-        self,
-        query: str,
-        *,
-        limit: int = 10,
-        mode: SearchMode = "hybrid",
-        filters: Filters = None,
-        threshold: float | None = None,
-        explain: bool = False,
-        recipe: RankingWeights | None = None,
-        diversity: float | None = None,
-        rerank: Rerank | None = None,
-    ) -> SearchHits:
-        """What is remembered that answers a query, best first.
+    Args:
+        access: whose scope.
+        reader: fetches what the index finds.
+    """
 
-        Two round trips; three where turns of a conversation are found. What has expired, is deleted or has left the
-        scope by then is replaced by the next best, for one round trip more.
+    def __init__(self, access: MemoryAccess, reader: MemoryReader) -> None:
+        self._access = access
+        self._reader = reader
+        self._context = access.context
+        self._namespace = access.namespace
+
+    async def search(self, request: SearchRequest, meaning: QueryEmbedding | None = None) -> SearchHits:
+        """Search, rank and fetch.
 
         Args:
-            query: what is looked for, in everyday language; the first 10,000 characters and 32 telling words count.
-            limit: at most so many, 1 to 100.
-            mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a score is the cosine
-                similarity; `keywords` by words alone, any of them.
-            filters: which memories are meant, a `MemoryFilter` or a mapping with its fields.
-            threshold: cosine similarity, 0 to 1: what is found by meaning must reach it. None takes the nearest.
-            explain: whether each hit tells every signal's score, rank and weight, and the cost.
-            recipe: other weights of the ranking than the measured ones.
-            diversity: 0 to 1, how much variety among the answers counts against how well they answer.
-            rerank: a coroutine function of the query and the best 20 memories that answers a score for each.
-
-        Returns:
-            A list of `Hit` that also says the `mode`, the `cost`, and in `degraded` why it was searched by words
-            alone: without an embedder, while the provider is down or slow, for a query without a meaning.
+            request: what is asked, checked.
+            meaning: of the query; None embeds it.
 
         Raises:
-            InvalidError: the query is empty, or another argument is none.
-            AccessDeniedError: this actor may not read the namespace.
-            UnavailableError: the server stayed away, or could not finish in time.
+            AccessDeniedError, UnavailableError: as `Memories.search`.
         """
-        check_choice("mode", mode, MODES)
-        text = check_query("query", query)
-        return await self._answer(
-            SearchRequest(
-                query=text,
-                keywords=text,
-                mode=mode,
-                limit=check_limit(limit),
-                filters=check_filter(filters),
-                threshold=_check_threshold(threshold, mode),
-                explain=explain,
-                recipe=recipe or RankingWeights(),
-                diversity=check_share("diversity", diversity),
-                rerank=rerank,
-            )
-        )
-
-    async def search_semantic(
-        self, query: str, *, threshold: float | None = None, limit: int = 10, filters: Filters = None
-    ) -> SearchHits:
-        """What means about the same as a query; `search` with mode `semantic`.
-
-        Args:
-            query, limit, filters: as `search` takes them.
-            threshold: least cosine similarity, 0 to 1.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `search`.
-        """
-        return await self.search(query, threshold=threshold, limit=limit, filters=filters, mode="semantic")
-
-    async def search_hybrid(
-        self, query: str, *, keywords: str | None = None, limit: int = 10, filters: Filters = None
-    ) -> SearchHits:
-        """What means about the same as a query, or holds some words; `search` where the words differ from the query.
-
-        Args:
-            query: what is meant.
-            keywords: the words to look for; those of the query when not given.
-            limit, filters: as `search` takes them.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `search`.
-        """
-        text = check_query("query", query)
-        words = text if keywords is None else check_query("keywords", keywords)
-        return await self._answer(SearchRequest(text, words, "hybrid", check_limit(limit), check_filter(filters)))
-
-    async def search_keywords(
-        self,
-        phrase: str,
-        *,
-        order_by: Literal["relevance", "timestamp"] = "relevance",
-        limit: int = 10,
-        filters: Filters = None,
-    ) -> SearchHits:
-        """What holds any of the words of a phrase.
-
-        Args:
-            phrase: the words; inflected forms count as the same.
-            order_by: `relevance` by BM25; `timestamp` puts the newest of the best matches (`search_candidates`) first.
-            limit, filters: as `search` takes them.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `search`.
-        """
-        check_choice("order_by", order_by, ("relevance", "timestamp"))
-        text = check_query("phrase", phrase)
-        by_time = order_by == "timestamp"
-        request = SearchRequest(text, text, "keywords", check_limit(limit), check_filter(filters), by_time=by_time)
-        return await self._answer(request)
-
-    @measured("memory.find_similar")
-    async def find_similar(
-        self, embedding: Sequence[float], *, threshold: float = 0.0, limit: int = 10, filters: Filters = None
-    ) -> SearchHits:
-        """The memories nearest to a vector. Two round trips.
-
-        Args:
-            embedding: as long as the embedder's; of any length above zero in space.
-            threshold: least cosine similarity, -1 to 1.
-            limit, filters: as `search` takes them.
-
-        Returns:
-            A score is the cosine similarity. Nothing is near to a vector of zeros.
-
-        Raises:
-            InvalidError: the vector has another dimension, or holds what is no finite number; also as `search`.
-            AccessDeniedError, UnavailableError: as `search`.
-        """
-        dimension = self._context.memories.family.dimension
-        if not dimension:
-            raise InvalidError("embedding", "...", "this hub has no embedder, so it keeps no vectors")
-        vector = check_vector("embedding", embedding, dimension)
-        least = check_share("threshold", threshold, least=-1.0)
-        request = SearchRequest("", "", "semantic", check_limit(limit), check_filter(filters), threshold=least)
-        return await self._answer(request, QueryEmbedding(vector if vector.any() else None))
-
-    async def _answer(self, request: SearchRequest, meaning: QueryEmbedding | None = None) -> SearchHits:
-        await self._enter("read")
+        await self._access.enter("read")
         clock = self._context.clock
         began = clock.monotonic()
-        course, kept, round_trips = await self._settled(request, meaning)
-        order = [ranked for ranked in course.ranked if ranked.id in kept]
-        order = (await self._reordered(request, order, kept))[: request.limit]
-        degraded = course.meaning.missing if request.mode != "keywords" else None
+        run, fetched, round_trips = await self._run(request, meaning)
+        order = [ranked for ranked in run.ranked if ranked.id in fetched]
+        order = (await self._reordered(request, order, fetched))[: request.limit]
+        degraded = run.meaning.missing if request.mode != "keywords" else None
         if degraded:
-            self._context.counters.increment("memory_degraded", reason=course.meaning.reason)
+            self._context.counters.increment("memory_degraded", reason=run.meaning.reason)
         cost = SearchCost(
             round_trips=round_trips,
             milliseconds=round((clock.monotonic() - began) * 1000, 3),
-            tokens=course.meaning.tokens,
+            tokens=run.meaning.tokens,
         )
-        self._uses.count([ranked.id for ranked in order])
+        self._reader.count_uses([ranked.id for ranked in order])
         hits = [
             Hit(
-                item=kept[ranked.id].item,
+                item=fetched[ranked.id].item,
                 score=ranked.score,
                 why=Why(signals=ranked.signals, cost=cost) if request.explain else None,
             )
@@ -271,37 +246,40 @@ class MemorySearcher(MemoryFetcher):
         ]
         return SearchHits(hits, mode="keywords" if degraded else request.mode, degraded=degraded, cost=cost)
 
-    async def _settled(
+    async def _run(
         self, request: SearchRequest, meaning: QueryEmbedding | None
     ) -> tuple[_SearchRun, dict[str, FetchedMemory], int]:
-        """(a search that knew everybody whom its query names, what it found by id, round trips)."""
-        crowd = self._context.shared(SpeakerCache, self._namespace, self._unknown_speakers)
+        """(a search that knew all authors that its query names, what it fetched by id, round trips)."""
+        speakers = self._context.shared(SpeakerCache, self._namespace, self._unknown_speakers)
         is_hybrid = request.mode == "hybrid"
-        trips = await self._load_speakers(crowd) if is_hybrid else 0
+        trips = await self._load_speakers(speakers) if is_hybrid else 0
         while True:
-            asked = remove_speakers(request.query, crowd.names) if is_hybrid else request.query
-            course = await self._retry_after_restore(partial(self._searched, request, asked, meaning), _found_nothing)
-            outdated = crowd if is_hybrid and not crowd.is_current(course.found.version) else None
-            kept, fetches = await self._collected(request, course, outdated)
-            trips += course.round_trips + fetches
-            # Somebody has spoken for the first time whom the query names: once more, as it is in all later searches.
-            if not is_hybrid or asked == remove_speakers(request.query, crowd.names):
-                return course, kept, trips
+            asked = remove_speakers(request.query, speakers.names) if is_hybrid else request.query
+            run = await self._access.retry_after_restore(
+                partial(self._search_once, request, asked, meaning), _found_nothing
+            )
+            outdated = speakers if is_hybrid and not speakers.is_current(run.found.version) else None
+            fetched, fetches = await self._fetch(request, run, outdated)
+            trips += run.round_trips + fetches
+            # The query names an author who is new: search once more, as all later searches will.
+            if not is_hybrid or asked == remove_speakers(request.query, speakers.names):
+                return run, fetched, trips
 
     def _unknown_speakers(self) -> SpeakerCache:
-        # The first search of this hub here: embeddings may wait though nobody writes any more.
+        # The first search of this hub in this namespace: embeddings may wait though no process writes any more.
         with suppress(SharedMemoryError):  # the hub closes
             EmbeddingQueue.of(self._context, self._namespace).wake()
-        return SpeakerCache(self._context.client, self._authors_key())
+        authors = self._context.keyspace.record_part(MEMORY, self._namespace, "authors")
+        return SpeakerCache(self._context.client, authors)
 
-    async def _load_speakers(self, crowd: SpeakerCache) -> int:
-        """Know who speaks, if that was never asked; the round trips that it took."""
-        if crowd.is_known:
+    async def _load_speakers(self, speakers: SpeakerCache) -> int:
+        """Read the speakers, if that was never done; returns the round trips."""
+        if speakers.is_known:
             return 0
-        await crowd.look()
+        await speakers.read()
         return 1
 
-    async def _searched(self, request: SearchRequest, asked: str, meaning: QueryEmbedding | None) -> _SearchRun:
+    async def _search_once(self, request: SearchRequest, asked: str, meaning: QueryEmbedding | None) -> _SearchRun:
         await self._context.memories.ensure(self._namespace)
         if meaning is None:
             meaning = await self._meaning(request, asked)
@@ -324,7 +302,7 @@ class MemorySearcher(MemoryFetcher):
         query = IndexQuery(
             terms=query_terms(request.keywords) if by_words else (),
             vector=meaning.vector,
-            filters=to_index_filter(self._within, request.filters),
+            filters=self._access.index_filter(request.filters),
             candidates=max(settings.search_candidates, request.limit + _OVERFETCH),
         )
         if not query.terms and query.vector is None:
@@ -346,46 +324,48 @@ class MemorySearcher(MemoryFetcher):
         signal, hits = ("vector", found.vector) if found.vector else ("text", found.text)
         return _rank_as_found(signal, hits, explain=request.explain)
 
-    async def _collected(
-        self, request: SearchRequest, course: _SearchRun, outdated: SpeakerCache | None
+    async def _fetch(
+        self, request: SearchRequest, run: _SearchRun, outdated: SpeakerCache | None
     ) -> tuple[dict[str, FetchedMemory], int]:
         """(what is still there of the best, by id; round trips).
 
         Args:
-            request, course: what was asked, and how it went.
-            outdated: the crowd, if it is to hear who speaks by now; that shares the first round trip.
+            request, run: what was asked, and how it went.
+            outdated: the cached speakers, if they are to be read again; that shares the first round trip.
         """
         judged = request.rerank is not None or request.diversity
         wanted = max(request.limit, _RERANKED) if judged else request.limit
-        ranked, version = course.ranked, course.found.version
-        kept: dict[str, FetchedMemory] = {}
+        ranked, version = run.ranked, run.found.version
+        fetched: dict[str, FetchedMemory] = {}
         fetches = at = 0
-        while len(kept) < wanted and at < len(ranked):
-            lacking = wanted - len(kept)
+        while len(fetched) < wanted and at < len(ranked):
+            lacking = wanted - len(fetched)
             ids = [each.id for each in ranked[at : at + lacking + _OVERFETCH]]
             at, fetches = at + len(ids), fetches + 1
-            looks = self._looks(ids, vectors=bool(request.diversity))
+            commands = self._reader.commands(ids, vectors=bool(request.diversity))
             if outdated is not None:
-                looks.append(outdated.question)
-            replies = await self._context.client.read_each(looks)
+                commands.append(outdated.command)
+            replies = await self._context.client.read_each(commands)
             if outdated is not None:
-                outdated.hear(replies.pop(), version)
+                outdated.update(replies.pop(), version)
                 outdated = None
-            kept |= {one.item.id: one for one in self._taken(ids, replies, filters=request.filters, most=lacking)}
+            fetched |= {
+                one.item.id: one for one in self._reader.parse(ids, replies, filters=request.filters, most=lacking)
+            }
         if outdated is not None:
-            await outdated.look(version)
+            await outdated.read(version)
             fetches += 1
-        return kept, fetches
+        return fetched, fetches
 
     async def _reordered(
-        self, request: SearchRequest, order: list[RankedMemory], kept: Mapping[str, FetchedMemory]
+        self, request: SearchRequest, order: list[RankedMemory], fetched: Mapping[str, FetchedMemory]
     ) -> list[RankedMemory]:
         if request.rerank is not None:
             best = order[: max(request.limit, _RERANKED)]
-            scores = await request.rerank(request.query, [kept[each.id].item for each in best])
+            scores = await request.rerank(request.query, [fetched[each.id].item for each in best])
             order = rerank_by_scores(best, _check_scores(scores, len(best)), explain=request.explain)
         if request.diversity:
-            order = diversify_ranking(order, {id_: one.vector for id_, one in kept.items()}, request.diversity)
+            order = diversify_ranking(order, {id_: one.vector for id_, one in fetched.items()}, request.diversity)
         return order
 
     async def _neighbours(
@@ -394,7 +374,7 @@ class MemorySearcher(MemoryFetcher):
         """The turns in some ranges of threads. One round trip."""
         ranges = [(thread, low, high) for thread, places in wanted.items() for low, high in places]
         replies = await self._context.client.read_each(
-            [("ZRANGEBYSCORE", self._turns_key(thread), low, high) for thread, low, high in ranges]
+            [("ZRANGEBYSCORE", self._reader.turns_key(thread), low, high) for thread, low, high in ranges]
         )
         neighbours: dict[tuple[str, int], list[tuple[str, RankingFeatures]]] = {}
         for (thread, _, _), members in zip(ranges, replies, strict=True):
@@ -406,8 +386,8 @@ class MemorySearcher(MemoryFetcher):
         return neighbours
 
 
-def _found_nothing(course: _SearchRun) -> bool:
-    return not course.ranked
+def _found_nothing(run: _SearchRun) -> bool:
+    return not run.ranked
 
 
 def _above_threshold(found: IndexResult, threshold: float | None) -> IndexResult:
@@ -430,7 +410,12 @@ def _rank_as_found(signal: str, hits: Sequence[IndexHit], *, explain: bool) -> l
     ]
 
 
-def _check_threshold(threshold: float | None, mode: SearchMode) -> float | None:
+def check_threshold(threshold: float | None, mode: SearchMode) -> float | None:
+    """Return the least similarity of a search.
+
+    Raises:
+        InvalidError: it is out of bounds, or the mode compares no vectors.
+    """
     if threshold is not None and mode == "keywords":
         raise InvalidError("threshold", threshold, "it is a cosine similarity, and mode keywords compares no vectors")
     return check_share("threshold", threshold)

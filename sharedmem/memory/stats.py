@@ -1,125 +1,85 @@
-"""Statistics of memories: counts by kind, sizes, and which memories are used most."""
+"""Statistics of memories: counts by kind, sizes, and how often each is used."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Sequence
 
 import orjson
 
 from sharedmem.clock import from_microseconds
-from sharedmem.memory.base import MEMORY, check_filter
-from sharedmem.memory.filters import to_index_filter
-from sharedmem.memory.reader import PAGE, MemoryFetcher
-from sharedmem.memory.search_types import check_limit
-from sharedmem.memory.validation import check_id
+from sharedmem.memory.access import MEMORY, MemoryAccess
+from sharedmem.memory.reader import PAGE, MemoryReader, UsageCounter
 from sharedmem.models import MemoryFilter, MemoryStats, MemoryUse
 from sharedmem.redis.replies import Reply
 from sharedmem.redis.service_keys import decoding
 from sharedmem.search.filters import Every
 
-MOST_LISTED_USES = 1000
+SAMPLE = 2000
+"""Memories that are read one by one for statistics; of more, the newest so many stand for all."""
+_SIZED = ("terms", "vector", "facts")
 
 
-class MemoryUsageStats(MemoryFetcher):
-    """Tells how memories are used."""
+class MemoryStatistics:
+    """Counts the memories of one scope, and how often they are used.
 
-    async def use(self, ids: Iterable[str] | None = None, *, limit: int = 100) -> list[MemoryUse]:
-        """How often memories were answered by searches and `get`, and when last.
+    Args:
+        access: whose scope.
+        reader: reads in this scope.
+    """
 
-        What other hubs have answered within the last half second may be missing. Two round trips a page of 500
-        memories, and one before them to add up what this hub has answered.
+    def __init__(self, access: MemoryAccess, reader: MemoryReader) -> None:
+        self._access = access
+        self._reader = reader
+        self._context = access.context
+        self._namespace = access.namespace
 
-        Args:
-            ids: of which memories, told in this order; None for those of this scope that were used most.
-            limit: at most so many of the latter, 1 to 1,000.
+    async def uses_of(self, ids: Sequence[str]) -> list[MemoryUse]:
+        """Return how often some memories of this scope were returned, in their order."""
+        await self._counter.flush()
+        found: list[MemoryUse] = []
+        for first in range(0, len(ids), PAGE):
+            found += await self._page_of_uses(ids[first : first + PAGE])
+        return found
 
-        Returns:
-            Most used first, or of the given ids those that are in this scope; `times` is 0 for what was never answered.
-
-        Raises:
-            InvalidError: an id cannot be one, or the limit is none.
-            AccessDeniedError: this actor may not read the namespace.
-            UnavailableError: the server stayed away.
-        """
-        check_limit(limit, most=MOST_LISTED_USES)
-        wanted = None if ids is None else list(dict.fromkeys(ids))
-        for id_ in wanted or ():
-            check_id(id_)
-        await self._enter("read")
-        await self._uses.flush()
-        if wanted is None:
-            return await self._most_used(limit)
-        told: list[MemoryUse] = []
-        for first in range(0, len(wanted), PAGE):
-            told += await self._uses_of(wanted[first : first + PAGE])
-        return told
-
-    async def _most_used(self, limit: int) -> list[MemoryUse]:
-        told: list[MemoryUse] = []
-        at = 0
-        while len(told) < limit:
-            ids = await self._members_of("ZRANGE", self._uses.used, at, at + PAGE - 1, "REV")
-            with decoding(self._uses.used):
+    async def most_used(self, limit: int) -> list[MemoryUse]:
+        """Return the memories of this scope that were returned most, most used first."""
+        await self._counter.flush()
+        found: list[MemoryUse] = []
+        at, used = 0, self._counter.used
+        while len(found) < limit:
+            ids = await self._reader.sorted_set("ZRANGE", used, at, at + PAGE - 1, "REV")
+            with decoding(used):
                 named = [id_.decode() for id_ in ids]
-            told += await self._uses_of(named)
+            found += await self._page_of_uses(named)
             if len(ids) < PAGE:
                 break
             at += PAGE
-        return told[:limit]
+        return found[:limit]
 
-    async def _uses_of(self, ids: list[str]) -> list[MemoryUse]:
-        """Of those memories that are there and in this scope. One round trip; none for none."""
+    @property
+    def _counter(self) -> UsageCounter:
+        return UsageCounter.of(self._context, self._namespace)
+
+    async def _page_of_uses(self, ids: Sequence[str]) -> list[MemoryUse]:
+        """The uses of the memories that exist in this scope. One round trip; none for none."""
         if not ids:
             return []
-        uses = self._uses
+        counter = self._counter
         replies = await self._context.client.read_each(
-            [*self._looks(ids, vectors=False), ("ZMSCORE", uses.used, *ids), ("ZMSCORE", uses.touched, *ids)]
+            [*self._reader.commands(ids), ("ZMSCORE", counter.used, *ids), ("ZMSCORE", counter.touched, *ids)]
         )
         times, last = (_parse_scores(reply, len(ids)) for reply in replies[-2:])
-        there = {kept.item.id for kept in self._taken(ids, replies[:-2])}
+        there = {fetched.item.id for fetched in self._reader.parse(ids, replies[:-2])}
         return [
             MemoryUse(id=id_, times=often or 0, last=None if at is None else from_microseconds(at * 1000))
             for id_, often, at in zip(ids, times, last, strict=True)
             if id_ in there
         ]
 
-
-def _parse_scores(reply: Reply, count: int) -> list[int | None]:
-    """Scores as whole numbers; none where some other client has put something else there."""
-    scores = reply if isinstance(reply, list) else [None] * count
-    return [int(float(score)) if isinstance(score, bytes) else None for score in scores]
-
-
-SAMPLE = 2000
-"""Memories that are looked at one by one; of more, the newest so many stand for all."""
-_SIZED = ("terms", "vector", "facts")
-
-
-class MemoryStatistics(MemoryFetcher):
-    """Counts memories."""
-
-    async def stats(self, filters: MemoryFilter | Mapping[str, Any] | None = None) -> MemoryStats:
-        """What the memories of this scope are. Three round trips, and two for each five hundred up to 2,000.
-
-        Args:
-            filters: which are meant; None for all in this scope.
-
-        Returns:
-            Counts are exact, but for memories that have expired in this moment. `bytes` (of text, words and vectors)
-            and `duplicates_merged` are exact up to 2,000 memories; beyond, the newest 2,000 stand for all.
-
-        Raises:
-            InvalidError: a filter is none.
-            AccessDeniedError, UnavailableError: as `get`.
-        """
-        await self._enter("read")
-        matching = to_index_filter(self._within, check_filter(filters))
-        return await self._retry_after_restore(lambda: self._counted(matching), lambda stats: not stats.count)
-
-    async def _counted(self, matching: Every) -> MemoryStats:
-        index = self._context.memories
+    async def stats(self, filters: MemoryFilter) -> MemoryStats:
+        """Count the memories of this scope that a filter lets through. Two round trips, and some a sample."""
+        index, matching = self._context.memories, self._access.index_filter(filters)
         await index.ensure(self._namespace)
         by_type, by_category = await asyncio.gather(
             index.counts(self._namespace, matching, "type"), index.counts(self._namespace, matching, "category")
@@ -168,11 +128,17 @@ class MemoryStatistics(MemoryFetcher):
         return sizes
 
 
+def _parse_scores(reply: Reply, count: int) -> list[int | None]:
+    """Scores as whole numbers; None where another client has written something else."""
+    scores = reply if isinstance(reply, list) else [None] * count
+    return [int(float(score)) if isinstance(score, bytes) else None for score in scores]
+
+
 def _merge_count(body: bytes) -> int:
     """How often another was merged into a memory; never into what cannot be read."""
     try:
-        told = orjson.loads(body)
+        fields = orjson.loads(body)
     except orjson.JSONDecodeError:
         return 0
-    occurrences = told.get("occurrences", 1) if isinstance(told, dict) else 1
+    occurrences = fields.get("occurrences", 1) if isinstance(fields, dict) else 1
     return occurrences - 1 if isinstance(occurrences, int) else 0

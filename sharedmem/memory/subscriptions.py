@@ -6,18 +6,16 @@ import asyncio
 import inspect
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from sharedmem.errors import InvalidError, SharedMemoryError
-from sharedmem.memory.base import MEMORY, check_filter
-from sharedmem.memory.filters import matches_filter
+from sharedmem.memory.access import MEMORY, MemoryAccess, matches_filter
 from sharedmem.memory.ranking import indexed_text
-from sharedmem.memory.reader import FetchedMemory, LoggedMemory, MemoryFetcher
-from sharedmem.memory.search_types import check_query, check_share
+from sharedmem.memory.reader import FetchedMemory, LoggedMemory, MemoryReader
 from sharedmem.memory.serialization import decode_version
 from sharedmem.models import MemoryEvent, MemoryFilter, MemoryItem
 from sharedmem.providers.embedding import embed_query
@@ -31,56 +29,56 @@ from sharedmem.runtime.background import Background, BackgroundTask
 from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.text.analysis import document_terms, query_terms
 
-# Asked again this often while nothing happens, so that a connection that died in silence is noticed.
+# The read is repeated this often while nothing happens, so that a connection that died in silence is noticed.
 _WAIT_S = 2.0
 _ABOUT_MEMORY = "memory."
 _logger = get_logger("memory")
 
 
 class ChangeNotifier:
-    """Tells the waiting of one namespace that memories have changed; what has changed stands in the log of memories.
+    """Notifies waiters of one namespace that memories have changed; what has changed is in the log of memories.
 
     Args:
-        line: the way to the server.
-        background: reads the stream while somebody waits.
+        client: of the server.
+        background: reads the stream while there are waiters.
         space: the namespace.
     """
 
-    def __init__(self, line: RedisClient, background: Background, space: Space) -> None:
-        self._client = line
+    def __init__(self, client: RedisClient, background: Background, space: Space) -> None:
+        self._client = client
         self._background = background
         self._space = space
-        self._attending = 0
-        self._reading: BackgroundTask | None = None
-        self._rung = asyncio.Event()
+        self._waiters = 0
+        self._task: BackgroundTask | None = None
+        self._changed = asyncio.Event()
         self.clearings = 0
-        """How often the namespace was cleared while somebody attended."""
+        """How often the namespace was cleared while there were waiters."""
 
     @contextmanager
     def followed(self) -> Iterator[None]:
         """Follow the stream for the length of the block."""
-        self._attending += 1
-        if self._reading is None or self._reading.done:
-            self._reading = self._background.start("follow memories", self._follow())
+        self._waiters += 1
+        if self._task is None or self._task.done:
+            self._task = self._background.start("follow memories", self._follow())
         try:
             yield
         finally:
-            self._attending -= 1
+            self._waiters -= 1
 
     async def rest(self) -> None:
-        """Stop following when nobody attends any more."""
-        if self._attending == 0 and self._reading is not None:
-            reading, self._reading = self._reading, None
-            await reading.stop()
+        """Stop following when there are no waiters any more."""
+        if self._waiters == 0 and self._task is not None:
+            task, self._task = self._task, None
+            await task.stop()
 
     @property
     def next_change(self) -> asyncio.Event:
         """Set at the next change; take it before looking, so that no change is missed between looking and waiting."""
-        return self._rung
+        return self._changed
 
     def _signal_change(self) -> None:
-        rung, self._rung = self._rung, asyncio.Event()
-        rung.set()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def _follow(self) -> None:
         cursor: str | None = None
@@ -89,7 +87,7 @@ class ChangeNotifier:
             try:
                 if cursor is None:
                     cursor = await newest_cursor(self._client, self._space)
-                    self._signal_change()  # whoever looked before may have missed what came since
+                    self._signal_change()  # a waiter that looked before may have missed what came since
                 cursor = await self._next(cursor)
                 pauses = self._client.pauses()
             except (LostError, ServerError, SharedMemoryError) as error:
@@ -124,7 +122,7 @@ MatchEvent = Literal["written", "changed", "withdrawn"]
 
 @dataclass(frozen=True)
 class QueryMatcher:
-    """What somebody wants to hear of."""
+    """What a subscriber asks for."""
 
     terms: tuple[str, ...]
     """Words of the query."""
@@ -134,7 +132,7 @@ class QueryMatcher:
     filters: Sequence[MemoryFilter] = ()
 
     def likeness(self, item: MemoryItem | None, vector: Vector | None) -> float | None:
-        """How much a memory is like the query; None when it is not there, filtered out, or too little.
+        """Return the likeness of a memory to the query; None if it is missing, filtered out, or not like it enough.
 
         Args:
             item: the memory.
@@ -152,7 +150,7 @@ class QueryMatcher:
 
 
 def match_event(before: float | None, after: float | None) -> MatchEvent | None:
-    """What to tell of a memory that was and is so much like the query; None when it is no concern of it."""
+    """Return the event for a memory by its likeness before and after; None if it matched neither time."""
     if after is not None:
         return "written" if before is None else "changed"
     return None if before is None else "withdrawn"
@@ -173,24 +171,35 @@ class MemoryTransition:
     is_expired: bool = False
 
 
-class TransitionReader(MemoryFetcher):
-    """Tells what has become of the memories of one scope."""
+class TransitionReader:
+    """Reads what has become of the memories of one scope.
+
+    Args:
+        access: whose scope.
+        reader: reads in this scope.
+    """
+
+    def __init__(self, access: MemoryAccess, reader: MemoryReader) -> None:
+        self._access = access
+        self._reader = reader
+        self._context = access.context
+        self._namespace = access.namespace
 
     async def transitions(self, after: int) -> tuple[list[LoggedMemory], list[MemoryTransition]]:
         """(the memories changed after a version, at most a page; what they were then and are now)."""
-        page = await self._log_page(after)
+        page = await self._reader.log_page(after)
         if not page:
             return [], []
         keyspace, space = self._context.keyspace, self._namespace
         ids = [logged.id for logged in page]
         past = [("LRANGE", keyspace.record_item(MEMORY, space, "history", id_), 0, -1) for id_ in ids]
-        replies = await self._context.client.read_each([*self._looks(ids, vectors=True), *past])
-        stories = []
+        replies = await self._context.client.read_each([*self._reader.commands(ids, vectors=True), *past])
+        changes = []
         for number, logged in enumerate(page):
             history = replies[len(page) + number]
             entries = [entry for entry in history if isinstance(entry, bytes)] if isinstance(history, list) else []
-            stories.append(self._transition(logged, self._kept(logged.id, replies[number]), entries, after))
-        return page, stories
+            changes.append(self._transition(logged, self._reader.parse_one(logged.id, replies[number]), entries, after))
+        return page, changes
 
     def _transition(
         self, logged: LoggedMemory, now: FetchedMemory | None, history: list[bytes], after: int
@@ -207,33 +216,37 @@ class TransitionReader(MemoryFetcher):
             is_expired=now is None and not is_deleted,
         )
 
-    async def told(
-        self, interest: QueryMatcher, stories: list[MemoryTransition], matched: dict[str, None]
+    async def events(
+        self, interest: QueryMatcher, changes: list[MemoryTransition], matched: dict[str, None]
     ) -> AsyncIterator[MemoryEvent]:
-        """The events that these stories are to somebody.
+        """Yield the events of these transitions for one subscriber.
 
         Args:
             interest: what is asked.
-            stories: in their order.
-            matched: ids of what was told of and not withdrawn; kept up to date.
+            changes: in their order.
+            matched: ids in events so far that were not withdrawn; this updates it.
         """
-        vectors = await self._vectors_of([story.was for story in stories if story.was and not story.is_embedded])
-        for story in stories:
-            id_ = story.logged.id
-            before = interest.likeness(story.was, vectors.get(id_)) if not story.is_expired else None
-            if story.is_expired and id_ in matched:
+        vectors = await self._vectors_of([change.was for change in changes if change.was and not change.is_embedded])
+        for change in changes:
+            id_ = change.logged.id
+            before = interest.likeness(change.was, vectors.get(id_)) if not change.is_expired else None
+            if change.is_expired and id_ in matched:
                 before = 1.0  # what it was has gone with it
-            after = interest.likeness(*story.now) if story.now else None
+            after = interest.likeness(*change.now) if change.now else None
             event = match_event(before, after)
             _note_match(matched, id_, still=after is not None)
             if event is not None:
                 yield MemoryEvent(
-                    event=event, id=id_, item=self._seen(story.now), similarity=after, cursor=str(story.logged.version)
+                    event=event,
+                    id=id_,
+                    item=self._seen(change.now),
+                    similarity=after,
+                    cursor=str(change.logged.version),
                 )
 
     def _seen(self, now: FetchedMemory | None) -> MemoryItem | None:
-        # What has left the scope is nobody's business there any more.
-        return now.item if now is not None and self._is_visible(MemoryFilter(), now.item) else None
+        # A memory that has left the scope is not shown in it any more.
+        return now.item if now is not None and self._access.covers(now.item) else None
 
     def now_us(self) -> float:
         """The present moment in microseconds since 1970, comparable with versions."""
@@ -278,27 +291,27 @@ class StandingQuery(ProcessBound):
     """The events of one standing query, as an async iterator of `MemoryEvent`.
 
     Args:
-        chronicle: tells what has become of memories, within its scope.
+        transitions: reads what has become of memories, within its scope.
         interest: what is asked.
-        wakes: tells when memories have changed.
-        cursor: the version up to which everything was told.
+        notifier: notifies when memories have changed.
+        cursor: the version up to which all events were delivered.
         looked_at: when that was so, in microseconds since 1970.
     """
 
     def __init__(
         self,
-        chronicle: TransitionReader,
+        transitions: TransitionReader,
         interest: QueryMatcher,
-        wakes: ChangeNotifier,
+        notifier: ChangeNotifier,
         *,
         cursor: int,
         looked_at: float,
     ) -> None:
-        self._chronicle = chronicle
+        self._transitions = transitions
         self._interest = interest
-        self._wakes = wakes
+        self._notifier = notifier
         self._cursor = cursor
-        self._clearings = wakes.clearings
+        self._clearings = notifier.clearings
         self._events: deque[MemoryEvent] = deque()
         self._matched: dict[str, None] = {}
         self._looked_at = looked_at
@@ -308,87 +321,69 @@ class StandingQuery(ProcessBound):
 
     async def __anext__(self) -> MemoryEvent:
         while not self._events:
-            bell = self._wakes.next_change
+            next_change = self._notifier.next_change
             if not await self._look() and not self._events:
-                await bell.wait()
+                await next_change.wait()
         return self._events.popleft()
 
     async def _look(self) -> bool:
         """Whether something had changed. Two round trips, one when nothing had."""
-        since_us, self._looked_at = self._looked_at, self._chronicle.now_us()
-        cleared, self._clearings = self._wakes.clearings != self._clearings, self._wakes.clearings
+        since_us, self._looked_at = self._looked_at, self._transitions.now_us()
+        cleared, self._clearings = self._notifier.clearings != self._clearings, self._notifier.clearings
         if cleared or self._looked_at - since_us > _DELETIONS_REMEMBERED / timedelta(microseconds=1):
             self._events.append(_gap_event(self._cursor))
-        page, stories = await self._chronicle.transitions(self._cursor)
+        page, changes = await self._transitions.transitions(self._cursor)
         if page:
-            async for event in self._chronicle.told(self._interest, stories, self._matched):
+            async for event in self._transitions.events(self._interest, changes, self._matched):
                 self._events.append(event)
             self._cursor = page[-1].version
         return bool(page)
 
 
-class MemorySubscriptions(MemoryFetcher):
-    """Takes standing queries."""
+class MemorySubscriptions:
+    """Standing queries over the memories of one scope.
+
+    Args:
+        access: whose scope.
+        reader: reads in this scope.
+    """
+
+    def __init__(self, access: MemoryAccess, reader: MemoryReader) -> None:
+        self._access = access
+        self._reader = reader
+        self._context = access.context
+        self._namespace = access.namespace
 
     @asynccontextmanager
     async def subscribe(
         self,
         query: str,
-        callback: EventCallback | None = None,
+        callback: EventCallback | None,
         *,
-        threshold: float = DEFAULT_THRESHOLD,
-        filters: MemoryFilter | Mapping[str, Any] | None = None,
-        since: str | int | None = None,
+        threshold: float,
+        filters: MemoryFilter,
+        cursor: int | None,
     ) -> AsyncIterator[StandingQuery]:
-        """Be told of matching memories for the length of the block, whoever writes them, in whatever process.
-
-        Several changes of one memory between two looks are told as one. That a memory has expired is told, late, where
-        this very subscription told of it.
-
-        Args:
-            query: what to hear of, in everyday language.
-            callback: called with each event, one after the other; without it, iterate over what the block gives.
-                When it fails, that is logged and counted (`callback_failures`), and the subscription goes on.
-            threshold: least likeness, 0 to 1: cosine similarity to the query; where there is no vector, the share of
-                the query's words that the memory holds.
-            filters: which memories are meant.
-            since: `cursor` of the last event seen, also by an earlier process; None from now on. Nothing is missed
-                in between. After more than a day, or when the namespace is cleared, an event `gap` comes first:
-                memories may be gone without a word; look again at what matches.
-
-        Yields:
-            An async iterator of `MemoryEvent`: `written` when a memory comes to match, `changed` when one that
-            matched still does, `withdrawn` when it is deleted or matches no more.
-
-        Raises:
-            InvalidError: an argument is none.
-            AccessDeniedError: this actor may not read the namespace.
-            UnavailableError: the server stayed away.
-        """
-        await self._enter("read")
-        text = check_query("query", query)
-        least = check_share("threshold", threshold) or 0.0
-        asked = check_filter(filters)
-        cursor = None if since is None else _check_cursor(since)
-        context, space = self._context, self._scope.home
-        chronicle = TransitionReader(context, self._scope, self._within)
-        meaning = await embed_query(context.embedder_of(self._namespace), text)
-        interest = QueryMatcher(query_terms(text), meaning.vector, least, (self._within, asked))
-        wakes = context.shared(
+        """Follow a query for the length of the block; see `Memories.subscribe`."""
+        context, space = self._context, self._access.scope.home
+        transitions = TransitionReader(self._access, self._reader)
+        meaning = await embed_query(context.embedder_of(self._namespace), query)
+        interest = QueryMatcher(query_terms(query), meaning.vector, threshold, (self._access.within, filters))
+        notifier = context.shared(
             ChangeNotifier, self._namespace, lambda: ChangeNotifier(context.client, context.background, space)
         )
         try:
-            with wakes.followed():
-                begin = await chronicle.newest() if cursor is None else cursor
-                looked_at = chronicle.now_us() if cursor is None else cursor
-                standing = StandingQuery(chronicle, interest, wakes, cursor=begin, looked_at=looked_at)
+            with notifier.followed():
+                begin = await transitions.newest() if cursor is None else cursor
+                looked_at = transitions.now_us() if cursor is None else cursor
+                standing = StandingQuery(transitions, interest, notifier, cursor=begin, looked_at=looked_at)
                 work = context.background.start("deliver memory events", self._call_each(standing, callback))
                 try:
                     yield standing
                 finally:
                     await work.stop()
         finally:
-            await wakes.rest()
+            await notifier.rest()
 
     async def _call_each(self, standing: StandingQuery, callback: EventCallback | None) -> None:
         if callback is None:
@@ -403,7 +398,12 @@ class MemorySubscriptions(MemoryFetcher):
                 _logger.exception("the callback of a standing query failed; the query goes on")
 
 
-def _check_cursor(since: str | int) -> int:
+def check_cursor(since: str | int) -> int:
+    """Return the version in the cursor of an event.
+
+    Raises:
+        InvalidError: it is not such a cursor.
+    """
     if isinstance(since, bool) or _CURSOR.fullmatch(str(since)) is None:
         raise InvalidError("since", since, "give the cursor of an event, or None for from now on")
     return int(since)

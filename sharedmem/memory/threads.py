@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import NamedTuple
 
-from sharedmem.memory.base import MEMORY
+from sharedmem.memory.access import MEMORY, MemoryAccess
+from sharedmem.memory.group_commit import MemoryAdder
 from sharedmem.memory.ranking import RankingFeatures, decode_features
 from sharedmem.memory.reader import PAGE, SUMMARY, MemoryReader
-from sharedmem.memory.search_types import check_limit
 from sharedmem.memory.serialization import PLACEHOLDER
 from sharedmem.memory.writer import MemoryWriter
 from sharedmem.models import MemoryItem, Participant, ThreadStats
@@ -19,7 +19,6 @@ from sharedmem.providers.protocol import ChatMessage
 from sharedmem.redis.service_keys import decoding
 from sharedmem.search.filters import encode_tag
 
-MOST_TURNS = 1000
 _NARROWED = {"user_id": "user", "agent_id": "agent", "thread_id": "thread", "run_id": "run"}
 _SUMMARISE = (
     "Sum up this conversation for somebody who goes on with it: what was said, decided and promised, by whom,"
@@ -51,8 +50,8 @@ class _ThreadCounter:
         if facts.author is not None:
             self.by_author[facts.author] = self.by_author.get(facts.author, 0) + 1
 
-    def told(self, thread: str) -> ThreadStats:
-        """The tally as people read it."""
+    def result(self, thread: str) -> ThreadStats:
+        """Return the statistics."""
         most_first = sorted(self.by_author.items(), key=lambda pair: (-pair[1], pair[0]))
         return ThreadStats(
             thread_id=thread,
@@ -64,84 +63,68 @@ class _ThreadCounter:
         )
 
 
-class MemoryThreads(MemoryReader, MemoryWriter):
-    """Looks at threads as a whole."""
+class MemoryThreads:
+    """Statistics and summaries of the threads of one scope.
 
-    async def thread_stats(self, thread_id: str | None = None) -> ThreadStats:
-        """What a thread holds in this scope; its summaries do not count. Two round trips five hundred turns.
+    Args:
+        access: whose scope.
+        reader: reads in this scope.
+        adder, writer: store the summaries.
+    """
 
-        Args:
-            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+    def __init__(self, access: MemoryAccess, reader: MemoryReader, adder: MemoryAdder, writer: MemoryWriter) -> None:
+        self._access = access
+        self._reader = reader
+        self._adder = adder
+        self._writer = writer
+        self._context = access.context
+        self._namespace = access.namespace
 
-        Returns:
-            `total_tokens` counts words; `participants` are who speaks, who speaks most first.
-
-        Raises:
-            InvalidError: the thread is none.
-            AccessDeniedError, UnavailableError: as `get`.
-        """
-        await self._enter("read")
-        thread = self._thread(thread_id)
-        return await self._retry_after_restore(lambda: self._tallied(thread), lambda stats: not stats.turn_count)
-
-    async def _tallied(self, thread: str) -> ThreadStats:
-        tally = _ThreadCounter()
+    async def stats(self, thread: str) -> ThreadStats:
+        """Count the turns of a thread by participant. Two round trips for every 500 turns."""
+        counter = _ThreadCounter()
         async for page in self._members(thread):
             for turn in await self._present(page):
-                tally.add(turn.facts)
-        return tally.told(thread)
+                counter.add(turn.facts)
+        return counter.result(thread)
 
-    async def summarize_thread(self, thread_id: str | None = None, *, max_turns: int = 50) -> str:
-        """What a thread was about, of late; empty for a thread without turns.
-
-        The summary is remembered in the thread, with category `summary`, for as long as these turns are the newest
-        and say the same: whoever asks again gets it without asking the model. One summary a thread and scope is kept.
-
-        Args:
-            thread_id: `main` when not given, or the thread that this scope is narrowed to.
-            max_turns: how many of the newest turns it tells of, 1 to 1,000.
-
-        Raises:
-            InvalidError: an argument is none.
-            AccessDeniedError: this actor may not write here, since the summary is remembered.
-            UnavailableError, LimitedError, ConfigError: the server or the language model cannot answer.
-        """
-        await self._enter("write")
-        turns = await self._newest_turns(self._thread(thread_id), check_limit(max_turns, most=MOST_TURNS))
+    async def summarize(self, thread: str, max_turns: int) -> str:
+        """Return a summary of the newest turns, the stored one if they are the same; empty without turns."""
+        turns = await self._newest_turns(thread, max_turns)
         if not turns:
             return ""
-        told = "\n".join(_format_turn(turn) for turn in turns)
-        place = self._summary_id(turns[0].thread_id)
-        kept = await self.get(place)
-        state = sha256(told.encode(errors="replace")).hexdigest()
-        if kept is not None and kept.metadata.get("of") == state:
-            return kept.memory
-        asked = [ChatMessage(role="system", content=_SUMMARISE), ChatMessage(role="user", content=told)]
-        summary = await self._context.model.write(asked)
-        await self._remember_summary(place, summary, turns, state, known=kept is not None)
+        text = "\n".join(_format_turn(turn) for turn in turns)
+        id_ = self._summary_id(turns[0].thread_id)
+        stored = await self._reader.get(id_)
+        state = sha256(text.encode(errors="replace")).hexdigest()
+        if stored is not None and stored.metadata.get("of") == state:
+            return stored.memory
+        prompt = [ChatMessage(role="system", content=_SUMMARISE), ChatMessage(role="user", content=text)]
+        summary = await self._context.model.write(prompt)
+        await self._store_summary(id_, summary, turns, state, exists=stored is not None)
         return summary
 
     async def _newest_turns(self, thread: str, limit: int) -> list[MemoryItem]:
         """Oldest first."""
         newest: list[MemoryItem] = []
-        async for page in self._turns(thread):
+        async for page in self._reader.turns(thread):
             newest += [item for item in page if item.category != SUMMARY]
             if len(newest) >= limit:
                 break
         return newest[:limit][::-1]
 
-    async def _remember_summary(
-        self, place: str, summary: str, turns: Sequence[MemoryItem], state: str, *, known: bool
+    async def _store_summary(
+        self, id_: str, summary: str, turns: Sequence[MemoryItem], state: str, *, exists: bool
     ) -> None:
         last = turns[-1]
         metadata = {"of": state, "turns": len(turns), "upto": last.turn_index}
-        if known:
+        if exists:
             changes = {"memory": summary, "content": summary, "metadata": metadata, "timestamp": last.timestamp}
-            # It says again what the turns say, whoever has asked for it first.
-            await self._updated(place, changes)
+            # A summary repeats what the turns say, so its first author does not matter.
+            await self._writer.update(id_, changes)
             return
         item = MemoryItem(
-            id=place,
+            id=id_,
             thread_id=last.thread_id,
             memory=summary,
             category=SUMMARY,
@@ -149,17 +132,17 @@ class MemoryThreads(MemoryReader, MemoryWriter):
             timestamp=last.timestamp,
             metadata=metadata,
         )
-        await self.add(item, dedup=False)
+        await self._adder.add(item, {}, dedup=False)
 
     def _summary_id(self, thread: str) -> str:
-        scope = (thread, *(getattr(self._within, name) for name in ("user_id", "agent_id", "run_id")))
+        scope = (thread, *(getattr(self._access.within, name) for name in ("user_id", "agent_id", "run_id")))
         return f"summary-{sha256(repr(scope).encode(errors='replace')).hexdigest()[:24]}"
 
     async def _members(self, thread: str) -> AsyncIterator[list[_ThreadTurn]]:
         """Everything in a thread, in its order, page by page; what has expired may be among it."""
-        at, key = 0, self._turns_key(thread)
+        at, key = 0, self._reader.turns_key(thread)
         while True:
-            members = await self._members_of("ZRANGE", key, at, at + PAGE - 1)
+            members = await self._reader.sorted_set("ZRANGE", key, at, at + PAGE - 1)
             if not members:
                 return
             at += len(members)
@@ -177,7 +160,8 @@ class MemoryThreads(MemoryReader, MemoryWriter):
         if not turns:
             return []
         within = {
-            _NARROWED[name]: getattr(self._within, name) for name in self._within.model_fields_set & _NARROWED.keys()
+            _NARROWED[name]: getattr(self._access.within, name)
+            for name in self._access.within.model_fields_set & _NARROWED.keys()
         }
         record = self._context.keyspace.record
         replies = await self._context.client.read_each(

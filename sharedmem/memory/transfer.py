@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sharedmem.errors import InvalidError, VersionConflictError
-from sharedmem.memory.base import MEMORY, check_filter
+from sharedmem.memory.access import MemoryAccess
 from sharedmem.memory.dedup import StoredMemory
 from sharedmem.memory.embedding_queue import EmbeddingQueue, embed_drafts
-from sharedmem.memory.reader import MemoryFetcher
+from sharedmem.memory.reader import MemoryReader
 from sharedmem.memory.repository import MOST_AT_ONCE, MemoryRepository, MemoryWriteResult
 from sharedmem.memory.serialization import encode_change
 from sharedmem.memory.validation import MemoryScope, NewMemory, parse_item, prepare_memory
@@ -25,85 +25,57 @@ _NO_TTL = -1
 _EMPTY_RESULT = MemoryWriteResult(0, [])
 
 
-class MemoryTransfer(MemoryFetcher):
-    """Takes memories out and in."""
+class MemoryTransfer:
+    """Exports and imports the memories of one scope.
 
-    async def export(
-        self,
-        filters: MemoryFilter | Mapping[str, Any] | None = None,
-        *,
-        embedding: bool = False,
-        since: int = 0,
-    ) -> AsyncIterator[MemoryItem]:
-        """All memories of this scope, those that changed last at the end. Two round trips five hundred.
+    Args:
+        access: whose scope.
+        reader: reads in this scope.
+    """
 
-        What changes meanwhile comes again with its newer state, so that nothing is left out; `import_` takes it so.
+    def __init__(self, access: MemoryAccess, reader: MemoryReader) -> None:
+        self._access = access
+        self._reader = reader
+        self._context = access.context
+        self._namespace = access.namespace
+        self._home = MemoryScope.of(access)
 
-        Args:
-            filters: which are meant; None for all.
-            embedding: whether their embeddings are wanted too; without them, who imports embeds anew.
-            since: `version` of the last item that an interrupted export gave; it goes on behind it.
-
-        Raises:
-            InvalidError: an argument is none.
-            AccessDeniedError, UnavailableError: as `get`.
-        """
-        await self._enter("read")
-        wanted = check_filter(filters)
-        if isinstance(since, bool) or not isinstance(since, int) or since < 0:
-            raise InvalidError("since", since, "give the version of the last item that was exported, or 0")
-        async for page in self._logged(after=since):
-            for kept in await self._take([each.id for each in page], filters=wanted, embedding=embedding):
-                yield kept.item
+    async def export_pages(
+        self, filters: MemoryFilter, *, embedding: bool, since: int
+    ) -> AsyncIterator[list[MemoryItem]]:
+        """Yield pages of memories that changed after a version, by their last change; see `Memories.export`."""
+        async for page in self._reader.logged(after=since):
+            ids = [each.id for each in page]
+            yield [one.item for one in await self._reader.fetch(ids, filters=filters, embedding=embedding)]
 
     async def import_(
-        self, items: Iterable[ImportedItem] | AsyncIterable[ImportedItem], *, on_progress: ImportProgress | None = None
+        self, items: Iterable[ImportedItem] | AsyncIterable[ImportedItem], on_progress: ImportProgress | None
     ) -> int:
-        """Take in memories as they were: with their ids, times, places in threads, and without looking for duplicates.
-
-        It may be repeated, also after an interruption: what is there already stays as it is, unless what comes has
-        changed later (`updated_at`, else `created_at`); the older state becomes a past version then. Two round trips
-        for each 64 items, and what embedding takes.
-
-        Args:
-            items: as `export` gives them, or mappings of their fields; each with its id. They become memories of this
-                namespace, and of what this is narrowed to.
-            on_progress: called after each 64 items.
-
-        Returns:
-            How many were written. What has lived its `ttl` already is left out.
-
-        Raises:
-            InvalidError: an item is none; those before it are taken in.
-            VersionConflictError: its id belongs to a memory outside of this scope.
-            AccessDeniedError: this actor may not write here.
-            ConfigError, UnavailableError: as `add`.
-        """
-        self._permit("write")
-        looked_at = written = 0
+        """Write items as they are; see `Memories.import_`."""
+        read = written = 0
         async for batch in _batches(items):
-            written += await self._take_in(batch)
-            looked_at += len(batch)
+            written += await self._write_batch(batch)
+            read += len(batch)
             if on_progress is not None:
-                on_progress(looked_at, written)
+                on_progress(read, written)
         return written
 
-    async def _take_in(self, batch: Sequence[ImportedItem]) -> int:
+    async def _write_batch(self, batch: Sequence[ImportedItem]) -> int:
         context, now = self._context, self._context.clock.now()
         await context.memories.ensure(self._namespace)
-        desk = MemoryRepository.of(context, self._namespace)
+        repository = MemoryRepository.of(context, self._namespace)
         left = self._drafts(batch, now)
         written = 0
         while left:
-            held = await desk.held(one.item.id for one in left)
-            left = [one for one in left if self._is_news(one, held.get(one.item.id))]
+            held = await repository.held(one.item.id for one in left)
+            left = [one for one in left if self._is_newer(one, held.get(one.item.id))]
             for one in left:
                 self._keep_author(one, held.get(one.item.id))
             await embed_drafts(context, left)
-            writes = [self._write_of(desk, one, held.get(one.item.id), now) for one in left]
-            outcome = await desk.write(self._actor, writes) if writes else _EMPTY_RESULT
-            assert isinstance(outcome, MemoryWriteResult)  # nothing was seen that somebody could have changed
-            # Somebody else was faster with some: look again.
+            writes = [self._write_of(repository, one, held.get(one.item.id), now) for one in left]
+            outcome = await repository.write(self._access.actor, writes) if writes else _EMPTY_RESULT
+            assert isinstance(outcome, MemoryWriteResult)  # without `seen` there are no conflicts
+            # Another writer was faster with some: read them again.
             settled = [verdict.word == "ok" for verdict in outcome.verdicts]
             written += sum(settled)
             left = [one for one, is_settled in zip(left, settled, strict=True) if not is_settled]
@@ -113,11 +85,10 @@ class MemoryTransfer(MemoryFetcher):
 
     def _drafts(self, batch: Sequence[ImportedItem], now: datetime) -> list[NewMemory]:
         """What is to be written: of several states of a memory the newest one, and nothing that has expired."""
-        context = self._context
-        home = MemoryScope(self._namespace, self._scope.identity.actor, self._within, context.memories.family.dimension)
+        home, settings = self._home, self._context.settings
         drafts: dict[str, NewMemory] = {}
         for given in batch:
-            one = prepare_memory(_fit_item(given, home.dimension), {}, home, context.settings, now, dedup=False)
+            one = prepare_memory(_fit_item(given, home.dimension), {}, home, settings, now, dedup=False)
             before = drafts.get(one.item.id)
             if _ttl_left_s(one.item, now) != 0 and (
                 before is None or _modified_at(before.item) < _modified_at(one.item)
@@ -125,29 +96,29 @@ class MemoryTransfer(MemoryFetcher):
                 drafts[one.item.id] = one
         return list(drafts.values())
 
-    def _is_news(self, one: NewMemory, held: StoredMemory | None) -> bool:
+    def _is_newer(self, one: NewMemory, held: StoredMemory | None) -> bool:
         if held is None:
             return True
-        if not self._is_visible(MemoryFilter(), held.item):
-            raise VersionConflictError(f"{self._namespace}:${MEMORY}:{one.item.id}", 0, held.item.version)
+        if not self._access.covers(held.item):
+            raise VersionConflictError(self._access.key(one.item.id), 0, held.item.version)
         return _modified_at(held.item) < _modified_at(one.item)
 
     def _keep_author(self, one: NewMemory, held: StoredMemory | None) -> None:
         """What takes the place of a memory stays its author's."""
         if held is not None:
-            self._check_author(held.item)
+            self._access.check_author(held.item)
             one.item = one.item.model_copy(update={"created_by": held.item.created_by})
 
     def _write_of(
-        self, desk: MemoryRepository, one: NewMemory, held: StoredMemory | None, now: datetime
+        self, repository: MemoryRepository, one: NewMemory, held: StoredMemory | None, now: datetime
     ) -> MemoryWrite:
         change = "added" if held is None else "updated"
         vector = None if one.vector is None else to_half(one.vector)
         turn = "" if one.item.turn_index is None else one.item.turn_index
-        write = desk.write_of(
+        write = repository.write_of(
             change,
             one.item,
-            encode_change(change, self._actor.decode()),
+            encode_change(change, self._access.actor.decode()),
             one.digest,
             vector,
             before=held,

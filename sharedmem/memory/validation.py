@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from sharedmem.clock import new_id
 from sharedmem.config import Settings
 from sharedmem.errors import AccessDeniedError, InvalidError
-from sharedmem.memory.base import LONGEST_THREAD_BYTES, SCOPE_FIELDS
+from sharedmem.memory.access import LONGEST_THREAD_BYTES, SCOPE_FIELDS, MemoryAccess
 from sharedmem.memory.serialization import meta_tag, text_hash
 from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.redis.keys import SHARED_SCOPE
@@ -48,6 +48,12 @@ class MemoryScope(NamedTuple):
     within: MemoryFilter
     dimension: int
     """Numbers of a vector; 0 where there are none."""
+
+    @classmethod
+    def of(cls, access: MemoryAccess) -> MemoryScope:
+        """Return where a caller adds."""
+        dimension = access.context.memories.family.dimension
+        return cls(access.namespace, access.scope.identity.actor, access.within, dimension)
 
 
 @dataclass(slots=True)

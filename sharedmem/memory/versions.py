@@ -10,21 +10,16 @@ import orjson
 
 from sharedmem.clock import new_id
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError
-from sharedmem.memory.base import MEMORY, MemoryBase
+from sharedmem.memory.access import ANY, MemoryAccess
 from sharedmem.memory.dedup import StoredMemory
-from sharedmem.memory.embedding_queue import EmbeddingQueue, embed_drafts
-from sharedmem.memory.filters import matches_filter
-from sharedmem.memory.repository import MemoryRepository, MemoryWriteConflict
 from sharedmem.memory.serialization import encode_change, item_from_body, version_from_json
-from sharedmem.memory.validation import NewMemory, check_id, dedup_digest
-from sharedmem.models import MemoryFilter, MemoryItem, MemoryVersion
+from sharedmem.memory.validation import dedup_digest
+from sharedmem.memory.writer import MOST_TRIES, EmbeddingToWrite, MemoryRewriter, unknown_memory
+from sharedmem.models import MemoryItem, MemoryVersion
 from sharedmem.redis.scripts.memories import MemoryWrite
 from sharedmem.redis.service_keys import decoding
-from sharedmem.redis.vectors import to_half
-from sharedmem.runtime import measured
 
 _ID_LENGTH = 20
-_MOST_TRIES = 50
 # What a change is judged by; the rest follows from it, or is the server's work.
 _REVERTED = tuple(
     name
@@ -38,15 +33,6 @@ _NOT_UNDOABLE = {
 }
 
 
-class EmbeddingToWrite(NamedTuple):
-    """The embedding of a memory as it is to be written."""
-
-    vector: bytes | None
-    """In half precision."""
-    waits: bool
-    """Whether it is to be made later."""
-
-
 class _VersionHistory(NamedTuple):
     versions: list[MemoryVersion]
     """Newest first, as far as the caller may see them."""
@@ -56,76 +42,52 @@ class _VersionHistory(NamedTuple):
     """The memory as it is now."""
 
 
-class MemoryHistory(MemoryBase):
-    """Tells and takes back what has become of memories."""
+class MemoryHistory:
+    """Reads and undoes changes of the memories of one scope.
 
-    @measured("memory.history")
-    async def history(self, id_: str) -> list[MemoryVersion]:
-        """Every version of a memory that is kept, newest first; of a deleted one too, for `memory_history_s`.
+    Args:
+        access: whose scope.
+        rewriter: writes the memories anew.
+    """
 
-        One round trip. Beyond `memory_history` versions (default 100) the oldest go.
+    def __init__(self, access: MemoryAccess, rewriter: MemoryRewriter) -> None:
+        self._access = access
+        self._rewriter = rewriter
+        self._context = access.context
+        self._namespace = access.namespace
+        self._repository = rewriter.repository
 
-        Args:
-            id_: of the memory; empty answer when it is not known, or outside of what this is narrowed to.
+    async def versions(self, id_: str) -> list[MemoryVersion]:
+        """Return the versions of a memory that are in this scope, newest first. One round trip."""
+        return (await self._read(id_)).versions
 
-        Raises:
-            InvalidError: the id cannot be one.
-            AccessDeniedError, UnavailableError: as `read`.
-        """
-        await self._enter("read")
-        return (await self._versions(check_id(id_))).versions
-
-    @measured("memory.undo")
-    async def undo(self, id_: str, version: int | None = None) -> MemoryItem:
-        """Take back a change of a memory; what was changed after it stays. Up to four round trips.
-
-        A merge that is taken back splits: what was merged in becomes a memory of its own again. A deletion that is
-        taken back brings the memory back. The history tells of it, also in the memory that was split off.
-
-        Args:
-            id_: of the memory.
-            version: of the change to be taken back, as `history` tells it; None for the last that can be.
-
-        Returns:
-            The memory as it is now.
-
-        Raises:
-            NotFoundError: there is no such memory or version.
-            InvalidError: that version cannot be taken back, such as the addition itself.
-            ConflictError: what it has changed was changed again; take that back first.
-            AccessDeniedError, UnavailableError: as `write`.
-        """
-        await self._enter("write")
-        check_id(id_)
-        for _ in range(_MOST_TRIES):
-            story = await self._versions(id_)
-            wanted = _find_version(id_, story.versions, version)
-            self._check_author(story.held.item if story.held is not None else wanted.item)
-            done = await self._taken_back(story, wanted)
+    async def undo(self, id_: str, version: int | None) -> MemoryItem:
+        """Undo a change; see `Memories.undo`."""
+        for _ in range(MOST_TRIES):
+            history = await self._read(id_)
+            wanted = _find_version(id_, history.versions, version)
+            self._access.check_author(history.held.item if history.held is not None else wanted.item)
+            done = await self._undone(history, wanted)
             if done is not None:
                 return done
         raise ConflictError(f"memory {id_!r} changes as often as it is read; try again")
 
-    @property
-    def _desk(self) -> MemoryRepository:
-        return MemoryRepository.of(self._context, self._namespace)
-
-    async def _versions(self, id_: str) -> _VersionHistory:
-        held, past = await self._desk.stored_with_history(id_)
-        with decoding(self._desk.history_key(id_)):
-            told = [orjson.loads(entry) for entry in past]
-            versions = [version_from_json(id_, self._namespace, one | {"item": dict(one["item"])}) for one in told]
+    async def _read(self, id_: str) -> _VersionHistory:
+        held, past = await self._repository.stored_with_history(id_)
+        with decoding(self._repository.history_key(id_)):
+            entries = [orjson.loads(entry) for entry in past]
+            versions = [version_from_json(id_, self._namespace, one | {"item": dict(one["item"])}) for one in entries]
         if held is not None:
-            with decoding(self._desk.record_key(id_)):
+            with decoding(self._repository.record_key(id_)):
                 now = {"version": held.item.version, "turn_index": held.item.turn_index or 0}
-                told.insert(0, now | {"change": orjson.loads(held.change), "item": orjson.loads(held.body)})
-                versions.insert(0, version_from_json(id_, self._namespace, told[0]))
-        merged = {one["version"]: one["change"]["merged"] for one in told if "merged" in one["change"]}
-        return _VersionHistory([one for one in versions if matches_filter(self._within, one.item)], merged, held)
+                entries.insert(0, now | {"change": orjson.loads(held.change), "item": orjson.loads(held.body)})
+                versions.insert(0, version_from_json(id_, self._namespace, entries[0]))
+        merged = {one["version"]: one["change"]["merged"] for one in entries if "merged" in one["change"]}
+        return _VersionHistory([one for one in versions if self._access.covers(one.item)], merged, held)
 
-    async def _taken_back(self, story: _VersionHistory, wanted: MemoryVersion) -> MemoryItem | None:
-        """The memory without that change; None when somebody else was faster."""
-        versions, held = story.versions, story.held
+    async def _undone(self, history: _VersionHistory, wanted: MemoryVersion) -> MemoryItem | None:
+        """The memory without that change; None when another writer was faster."""
+        versions, held = history.versions, history.held
         if wanted.change == "deleted":
             return await self._restored(wanted) if held is None else None
         if held is None:
@@ -135,76 +97,31 @@ class MemoryHistory(MemoryBase):
             raise InvalidError("version", wanted.version, "what was before it is kept no more")
         now = self._context.clock.now()
         item = without_change(versions[place + 1].item, wanted.item, held.item, now)
-        told = encode_change("undone", self._actor.decode(), undoes=wanted.version)
+        told = encode_change("undone", self._access.actor.decode(), undoes=wanted.version)
         is_same = item.memory == held.item.memory
-        stored = EmbeddingToWrite(held.vector, held.vector is None) if is_same else await self._stored(item)
-        digest = held.digest if is_same else dedup_digest(item, MemoryFilter(), item)
-        write = self._rewritten("updated", item, told, digest, stored, before=held)
+        stored = EmbeddingToWrite(held.vector, held.vector is None) if is_same else await self._rewriter.embedding(item)
+        digest = held.digest if is_same else dedup_digest(item, ANY, item)
+        write = self._rewriter.rewrite("updated", item, told, digest, stored, before=held)
         writes = [write]
         if wanted.change == "merged":
-            writes.append(await self._split_off(wanted, story.merged[wanted.version]))
-        return await self._put(writes, item)
+            writes.append(await self._split_off(wanted, history.merged[wanted.version]))
+        return await self._rewriter.write(writes, item)
 
     async def _split_off(self, wanted: MemoryVersion, body: dict[str, Any]) -> MemoryWrite:
         """What was merged in, as a memory of its own."""
         item = item_from_body(new_id(_ID_LENGTH), self._namespace, body, 0, 0)
-        told = encode_change("restored", self._actor.decode(), undoes=wanted.version)
-        digest = dedup_digest(item, MemoryFilter(), item)
-        return self._rewritten("added", item, told, digest, await self._stored(item), turn="")
+        told = encode_change("restored", self._access.actor.decode(), undoes=wanted.version)
+        digest = dedup_digest(item, ANY, item)
+        return self._rewriter.rewrite("added", item, told, digest, await self._rewriter.embedding(item), turn="")
 
     async def _restored(self, wanted: MemoryVersion) -> MemoryItem | None:
         item = wanted.item
-        told = encode_change("restored", self._actor.decode(), undoes=wanted.version)
-        digest = dedup_digest(item, MemoryFilter(), item)
-        write = self._rewritten("added", item, told, digest, await self._stored(item), turn=item.turn_index or 0)
-        return await self._put([write], item)
-
-    async def _stored(self, item: MemoryItem) -> EmbeddingToWrite:
-        """The vector of a memory, or that it waits for one.
-
-        Raises:
-            ConfigError: the provider refuses the key or model.
-        """
-        draft = NewMemory(item=item, digest="", alike=MemoryFilter(), vector=None, is_exact=True, dedup=False)
-        await embed_drafts(self._context, [draft])
-        return EmbeddingToWrite(None if draft.vector is None else to_half(draft.vector), draft.waits)
-
-    def _rewritten(
-        self,
-        change: str,
-        item: MemoryItem,
-        told: bytes,
-        digest: str,
-        stored: EmbeddingToWrite,
-        *,
-        before: StoredMemory | None = None,
-        turn: int | str | None = None,
-    ) -> MemoryWrite:
-        return self._desk.write_of(
-            change,
-            item,
-            told,
-            digest,
-            stored.vector,
-            before=before,
-            over="*",
-            waits=stored.waits and self._context.embedder is not None,
-            turn=(item.turn_index or 0) if turn is None else turn,
+        told = encode_change("restored", self._access.actor.decode(), undoes=wanted.version)
+        digest = dedup_digest(item, ANY, item)
+        write = self._rewriter.rewrite(
+            "added", item, told, digest, await self._rewriter.embedding(item), turn=item.turn_index or 0
         )
-
-    async def _put(self, writes: list[MemoryWrite], item: MemoryItem) -> MemoryItem | None:
-        """The first of these as it is now, when all are written; None when it has changed meanwhile."""
-        outcome = await self._desk.write(self._actor, writes, whole=True)
-        assert not isinstance(outcome, MemoryWriteConflict)
-        if outcome.waiting:
-            EmbeddingQueue.of(self._context, self._namespace).wake()
-        word, rest = outcome.verdicts[0]
-        if word != "ok":
-            return None
-        return item.model_copy(update={"version": int(rest[0]), "turn_index": int(rest[1])})
-
-    def _unknown(self, id_: str) -> NotFoundError:
-        return NotFoundError("memory", id_, "check its id, and whether these memories are narrowed to others")
+        return await self._rewriter.write([write], item)
 
 
 def _find_version(id_: str, versions: list[MemoryVersion], version: int | None) -> MemoryVersion:
@@ -215,7 +132,7 @@ def _find_version(id_: str, versions: list[MemoryVersion], version: int | None) 
         InvalidError: it cannot be taken back.
     """
     if not versions:
-        raise NotFoundError(MEMORY, id_, "check its id, and whether these memories are narrowed to others")
+        raise unknown_memory(id_)
     undone = {one.undoes for one in versions if one.undoes is not None}
     if version is None:
         for one in versions:

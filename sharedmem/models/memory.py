@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from pydantic import AwareDatetime, Field
 
@@ -85,6 +86,50 @@ class MemoryItem(Record):
             return None
         first = self.messages[0]
         return first.name or first.entity_id or first.role
+
+
+class _WritableFields(TypedDict, total=False):
+    """The fields of a `MemoryItem` that a caller may set, when it is added and later."""
+
+    user_id: str | None
+    agent_id: str | None
+    run_id: str | None
+    messages: Sequence[MemoryMessage | Mapping[str, Any]]
+    content: str
+    summary: str | None
+    embedding: Sequence[float] | None
+    turn_embedding: Sequence[float] | None
+    timestamp: datetime | str | None
+    memory_type: MemoryType
+    category: str | None
+    importance: Importance
+    ttl: int | None
+    entity_id: str | None
+    source_actor: str | None
+    related_memory_ids: Sequence[str]
+    metrics: Mapping[str, float]
+    metadata: Mapping[str, Any]
+    tags: Sequence[str]
+    collections: Sequence[str]
+
+
+class MemoryFields(_WritableFields, total=False):
+    """The keyword arguments of `memory.add`: fields of a `MemoryItem` beside its text."""
+
+    id: str
+    tenant_id: str
+    thread_id: str
+    turn_index: int | None
+    created_at: datetime | str | None
+    updated_at: datetime | str | None
+    created_by: str | None
+    occurrences: int
+
+
+class MemoryChanges(_WritableFields, total=False):
+    """The keyword arguments of `memory.update`: fields of a `MemoryItem` with their new values."""
+
+    memory: str
 
 
 class MemoryFilter(Record):

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 from sharedmem.archive.archives import Archives as AsyncArchives
 from sharedmem.archive.archives import MappingLike
@@ -46,8 +46,8 @@ from sharedmem.graph.traversal import DEEPEST
 from sharedmem.indexes import Indexes as AsyncIndexes
 from sharedmem.memory.memories import Memories as AsyncMemories
 from sharedmem.memory.ranking import RankingWeights
-from sharedmem.memory.search import Filters
-from sharedmem.memory.search_types import MemoryListing, SearchHits
+from sharedmem.memory.reader import MemoryListing
+from sharedmem.memory.search import Filters, SearchHits
 from sharedmem.memory.subscriptions import DEFAULT_THRESHOLD
 from sharedmem.memory.subscriptions import StandingQuery as AsyncStandingQuery
 from sharedmem.memory.transfer import ImportedItem, ImportProgress
@@ -84,7 +84,9 @@ from sharedmem.models import (
     GraphStats,
     Health,
     IndexStatus,
+    MemoryChanges,
     MemoryEvent,
+    MemoryFields,
     MemoryFilter,
     MemoryItem,
     MemoryStats,
@@ -1374,10 +1376,10 @@ class StandingQuery(Face[AsyncStandingQuery]):
     """The events of one standing query, as an iterator of `MemoryEvent`.
 
     Args:
-        chronicle: tells what has become of memories, within its scope.
+        transitions: reads what has become of memories, within its scope.
         interest: what is asked.
-        wakes: tells when memories have changed.
-        cursor: the version up to which everything was told.
+        notifier: notifies when memories have changed.
+        cursor: the version up to which all events were delivered.
         looked_at: when that was so, in microseconds since 1970.
     """
 
@@ -1389,9 +1391,14 @@ class StandingQuery(Face[AsyncStandingQuery]):
 
 
 class Memories(Face[AsyncMemories]):
-    """Semantic memory of one namespace, seen with the rights of one actor; perhaps of one user, agent, thread or run.
+    """Semantic memory of one namespace, with the rights of one actor; perhaps of one user, agent, thread or run.
 
     Nothing of another namespace can be read or written through it, and nothing outside of what it is narrowed to.
+
+    Args:
+        context: what the hub shares with its stores.
+        scope: hands out keys within the actor's rights.
+        within: what every call is narrowed to: of `user_id`, `agent_id`, `thread_id` and `run_id`, those that are set.
     """
 
     def within(
@@ -1402,88 +1409,133 @@ class Memories(Face[AsyncMemories]):
         thread_id: str | None = None,
         run_id: str | None = None,
     ) -> Memories:
-        """The same memories, narrowed: every call sees and writes only those with these fields, by-id calls too.
+        """Return the same memories, narrowed: every call sees and writes only those with these fields.
 
-        What is added gets them. It can be narrowed further, never widened. No round trip.
+        That holds for calls by id too, and memories that are added get these fields. The result can be narrowed
+        further, never widened. No round trip.
 
         Args:
             user_id, agent_id, thread_id, run_id: exact values; None leaves the field as it is.
 
         Raises:
-            InvalidError: a value could not be that of a memory.
+            InvalidError: no memory could have such a value.
             AccessDeniedError: it is narrowed to another value already.
         """
         return Memories(
             self._portal, self._async.within(user_id=user_id, agent_id=agent_id, thread_id=thread_id, run_id=run_id)
         )
 
-    def thread_stats(self, thread_id: str | None = None) -> ThreadStats:
-        """What a thread holds in this scope; its summaries do not count. Two round trips five hundred turns.
+    def add(
+        self,
+        memory: str | MemoryItem | Mapping[str, Any],
+        *,
+        dedup: bool = True,
+        dedup_keys: Sequence[str] = (),
+        **fields: Unpack[MemoryFields],
+    ) -> AddResult:
+        """Add a memory. Two round trips, and one more for each near memory; several adds share them.
+
+        A duplicate is merged into the memory that exists: one with the same text, or one near in meaning
+        (`dedup_similarity`) unless numbers, names or negations differ; of the same category and user, and of the same
+        agent, thread and run where this is narrowed to them. A turn of a conversation (`messages`) duplicates only
+        itself: same thread, author, text and, if given, time. When the embedding provider cannot be reached, the
+        memory is written at once, found by its words, and embedded later.
 
         Args:
-            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+            memory: the fact as text, or a whole item (up to 1 MiB of text).
+            dedup: False adds it beside any duplicate.
+            dedup_keys: names of metadata whose values a duplicate must share.
+            fields: further fields of `MemoryItem`.
 
         Returns:
-            `total_tokens` counts words; `participants` are who speaks, who speaks most first.
+            Its id, or that of the memory it was merged into. If an id is given that exists with the same text,
+            nothing changes.
 
         Raises:
-            InvalidError: the thread is none.
-            AccessDeniedError, UnavailableError: as `get`.
+            InvalidError: an argument is invalid; nothing is written.
+            VersionConflictError: the given id has another text already.
+            AccessDeniedError, UnavailableError: as `write`.
+            ConfigError: the embedding provider refuses the key or model.
         """
-        return self._portal.run(self._async.thread_stats(thread_id))
+        return self._portal.run(self._async.add(memory, dedup=dedup, dedup_keys=dedup_keys, **fields))
 
-    def summarize_thread(self, thread_id: str | None = None, *, max_turns: int = 50) -> str:
-        """What a thread was about, of late; empty for a thread without turns.
-
-        The summary is remembered in the thread, with category `summary`, for as long as these turns are the newest
-        and say the same: whoever asks again gets it without asking the model. One summary a thread and scope is kept.
-
-        Args:
-            thread_id: `main` when not given, or the thread that this scope is narrowed to.
-            max_turns: how many of the newest turns it tells of, 1 to 1,000.
-
-        Raises:
-            InvalidError: an argument is none.
-            AccessDeniedError: this actor may not write here, since the summary is remembered.
-            UnavailableError, LimitedError, ConfigError: the server or the language model cannot answer.
-        """
-        return self._portal.run(self._async.summarize_thread(thread_id, max_turns=max_turns))
-
-    def get(self, id: str, *, embedding: bool = False) -> MemoryItem | None:
-        """The memory with an id; None when there is none in this scope. One round trip.
-
-        Args:
-            id: as `add` answered it.
-            embedding: whether its `embedding` is wanted too.
-
-        Raises:
-            InvalidError: it cannot be an id.
-            AccessDeniedError: this actor may not read the namespace.
-            UnavailableError: the server stayed away.
-        """
-        return self._portal.run(self._async.get(id, embedding=embedding))
-
-    def recent(
+    def add_many(
         self,
-        thread_id: str | None = None,
+        items: Iterable[str | MemoryItem | Mapping[str, Any]],
         *,
-        limit: int = 10,
-        order_by: Literal["timestamp", "turn_index"] = "timestamp",
-    ) -> list[MemoryItem]:
-        """The newest memories of a thread, newest first; summaries of it are left out.
+        dedup: bool = True,
+        dedup_keys: Sequence[str] = (),
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> list[AddResult]:
+        """Add many memories, each as `add` does, in their order. A few round trips for every 64.
 
-        Two round trips; more where many of the newest are in another scope.
+        Where 500 or more may have duplicates, the vectors of the namespace are fetched once, unless it is far larger
+        or they take more than 128 MiB; that is quicker than to search for each.
 
         Args:
-            thread_id: `main` when not given, or the thread that this scope is narrowed to.
-            limit: at most so many, 1 to 100.
-            order_by: when it was said, or its place in the thread.
+            items: texts, items or mappings of their fields; all are checked before anything is written.
+            dedup, dedup_keys: as `add`.
+            on_progress: called with (how many are written, how many there are).
+
+        Returns:
+            A result for each. If the call fails on the way, what was written stays: the same call again goes on.
 
         Raises:
-            InvalidError: an argument is none.
-            AccessDeniedError, UnavailableError: as `get`.
+            InvalidError, AccessDeniedError, ConfigError, UnavailableError, VersionConflictError: as `add`.
         """
-        return self._portal.run(self._async.recent(thread_id, limit=limit, order_by=order_by))
+        return self._portal.run(
+            self._async.add_many(items, dedup=dedup, dedup_keys=dedup_keys, on_progress=on_progress)
+        )
+
+    def update(self, id_: str, *, if_version: int | None = None, **changes: Unpack[MemoryChanges]) -> MemoryItem:
+        """Change fields of a memory; another text gets another embedding and hash. Two round trips.
+
+        Args:
+            id_: of the memory.
+            if_version: change it only if it has this version; None changes any version.
+            changes: fields of `MemoryItem` with their new values. The thread, the turn and the fields that the store
+                assigns cannot change. `content` follows `memory` unless given.
+
+        Returns:
+            The memory as it is now.
+
+        Raises:
+            NotFoundError: there is no such memory.
+            InvalidError: a field cannot be changed, or not to that.
+            VersionConflictError: it has another version than `if_version`.
+            AccessDeniedError, UnavailableError, ConfigError: as `add`.
+        """
+        return self._portal.run(self._async.update(id_, if_version=if_version, **changes))
+
+    def delete(self, id_: str) -> bool:
+        """Delete a memory; `history` and `undo` know it for `memory_history_s` (30 days). Two round trips.
+
+        Args:
+            id_: of the memory.
+
+        Returns:
+            Whether it was there.
+
+        Raises:
+            InvalidError: the id is invalid.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.delete(id_))
+
+    def delete_all(self, filters: MemoryFilter | Mapping[str, Any]) -> int:
+        """Delete all memories that a filter lets through, each as `delete` does. Three round trips for every 64.
+
+        Args:
+            filters: which; an empty filter means all of the namespace, or of what this is narrowed to.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            InvalidError: the filter is invalid.
+            AccessDeniedError, UnavailableError: as `write`; what was deleted by then stays deleted.
+        """
+        return self._portal.run(self._async.delete_all(filters))
 
     def search(
         self,
@@ -1498,31 +1550,31 @@ class Memories(Face[AsyncMemories]):
         diversity: float | None = None,
         rerank: Callable[[str, Sequence[MemoryItem]], Sequence[float]] | None = None,
     ) -> SearchHits:
-        """What is remembered that answers a query, best first.
+        """Return the memories that answer a query, best first.
 
-        Two round trips; three where turns of a conversation are found. What has expired, is deleted or has left the
-        scope by then is replaced by the next best, for one round trip more.
+        Two round trips; three where turns of a conversation are found. Hits that have expired, were deleted or have
+        left the scope by then are replaced by the next best, for one round trip more.
 
         Args:
-            query: what is looked for, in everyday language; the first 10,000 characters and 32 telling words count.
+            query: what to look for, in everyday language; the first 10,000 characters and 32 significant words count.
             limit: at most so many, 1 to 100.
             mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a score is the cosine
                 similarity; `keywords` by words alone, any of them.
-            filters: which memories are meant, a `MemoryFilter` or a mapping with its fields.
-            threshold: cosine similarity, 0 to 1: what is found by meaning must reach it. None takes the nearest.
-            explain: whether each hit tells every signal's score, rank and weight, and the cost.
+            filters: which memories to search, a `MemoryFilter` or a mapping with its fields.
+            threshold: cosine similarity, 0 to 1, that hits by meaning must reach. None takes the nearest.
+            explain: whether each hit has every signal's score, rank and weight, and the cost.
             recipe: other weights of the ranking than the measured ones.
-            diversity: 0 to 1, how much variety among the answers counts against how well they answer.
-            rerank: a coroutine function of the query and the best 20 memories that answers a score for each.
+            diversity: 0 to 1, how much variety among the hits counts against how well they match.
+            rerank: a coroutine function that takes the query and the best 20 memories and returns a score for each.
 
         Returns:
-            A list of `Hit` that also says the `mode`, the `cost`, and in `degraded` why it was searched by words
-            alone: without an embedder, while the provider is down or slow, for a query without a meaning.
+            A list of `Hit` with the `mode`, the `cost`, and in `degraded` why it was searched by words alone:
+            without an embedder, while the provider is down or slow, for a query without a meaning.
 
         Raises:
-            InvalidError: the query is empty, or another argument is none.
+            InvalidError: the query is empty, or another argument is invalid.
             AccessDeniedError: this actor may not read the namespace.
-            UnavailableError: the server stayed away, or could not finish in time.
+            UnavailableError: the server cannot be reached, or could not finish in time.
         """
         return self._portal.run(
             self._async.search(
@@ -1541,7 +1593,7 @@ class Memories(Face[AsyncMemories]):
     def search_semantic(
         self, query: str, *, threshold: float | None = None, limit: int = 10, filters: Filters = None
     ) -> SearchHits:
-        """What means about the same as a query; `search` with mode `semantic`.
+        """Return the memories that mean about the same as a query; `search` with mode `semantic`.
 
         Args:
             query, limit, filters: as `search` takes them.
@@ -1555,7 +1607,7 @@ class Memories(Face[AsyncMemories]):
     def search_hybrid(
         self, query: str, *, keywords: str | None = None, limit: int = 10, filters: Filters = None
     ) -> SearchHits:
-        """What means about the same as a query, or holds some words; `search` where the words differ from the query.
+        """Return the memories that mean about the same as a query or contain some words, which may differ from it.
 
         Args:
             query: what is meant.
@@ -1575,7 +1627,7 @@ class Memories(Face[AsyncMemories]):
         limit: int = 10,
         filters: Filters = None,
     ) -> SearchHits:
-        """What holds any of the words of a phrase.
+        """Return the memories that contain any of the words of a phrase.
 
         Args:
             phrase: the words; inflected forms count as the same.
@@ -1590,10 +1642,10 @@ class Memories(Face[AsyncMemories]):
     def find_similar(
         self, embedding: Sequence[float], *, threshold: float = 0.0, limit: int = 10, filters: Filters = None
     ) -> SearchHits:
-        """The memories nearest to a vector. Two round trips.
+        """Return the memories nearest to a vector. Two round trips.
 
         Args:
-            embedding: as long as the embedder's; of any length above zero in space.
+            embedding: with the dimension of the embedder; its length in space does not matter.
             threshold: least cosine similarity, -1 to 1.
             limit, filters: as `search` takes them.
 
@@ -1601,43 +1653,147 @@ class Memories(Face[AsyncMemories]):
             A score is the cosine similarity. Nothing is near to a vector of zeros.
 
         Raises:
-            InvalidError: the vector has another dimension, or holds what is no finite number; also as `search`.
+            InvalidError: the vector has another dimension, or a number that is not finite; also as `search`.
             AccessDeniedError, UnavailableError: as `search`.
         """
         return self._portal.run(self._async.find_similar(embedding, threshold=threshold, limit=limit, filters=filters))
 
-    def use(self, ids: Iterable[str] | None = None, *, limit: int = 100) -> list[MemoryUse]:
-        """How often memories were answered by searches and `get`, and when last.
-
-        What other hubs have answered within the last half second may be missing. Two round trips a page of 500
-        memories, and one before them to add up what this hub has answered.
+    def get(self, id: str, *, embedding: bool = False) -> MemoryItem | None:
+        """Return the memory with an id; None if there is none in this scope. One round trip.
 
         Args:
-            ids: of which memories, told in this order; None for those of this scope that were used most.
+            id: as `add` returned it.
+            embedding: whether its `embedding` is wanted too.
+
+        Raises:
+            InvalidError: the id is invalid.
+            AccessDeniedError: this actor may not read the namespace.
+            UnavailableError: the server cannot be reached.
+        """
+        return self._portal.run(self._async.get(id, embedding=embedding))
+
+    def recent(
+        self,
+        thread_id: str | None = None,
+        *,
+        limit: int = 10,
+        order_by: Literal["timestamp", "turn_index"] = "timestamp",
+    ) -> list[MemoryItem]:
+        """Return the newest memories of a thread, newest first, without its summaries.
+
+        Two round trips; more where many of the newest are in another scope.
+
+        Args:
+            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+            limit: at most so many, 1 to 100.
+            order_by: when it was said, or its place in the thread.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(self._async.recent(thread_id, limit=limit, order_by=order_by))
+
+    def thread_stats(self, thread_id: str | None = None) -> ThreadStats:
+        """Return what a thread contains in this scope, without its summaries. Two round trips for every 500 turns.
+
+        Args:
+            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+
+        Returns:
+            `total_tokens` counts words; `participants` are the authors, the one with most turns first.
+
+        Raises:
+            InvalidError: the thread is invalid.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(self._async.thread_stats(thread_id))
+
+    def summarize_thread(self, thread_id: str | None = None, *, max_turns: int = 50) -> str:
+        """Return a summary of the newest turns of a thread; an empty text for a thread without turns.
+
+        The summary is stored in the thread, with category `summary`. While these turns are the newest and say the
+        same, it is returned without asking the model again. One summary a thread and scope is stored.
+
+        Args:
+            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+            max_turns: how many of the newest turns to sum up, 1 to 1,000.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError: this actor may not write here, and the summary is stored.
+            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
+        """
+        return self._portal.run(self._async.summarize_thread(thread_id, max_turns=max_turns))
+
+    def history(self, id_: str) -> list[MemoryVersion]:
+        """Return every stored version of a memory, newest first; of a deleted one too, for `memory_history_s`.
+
+        One round trip. Beyond `memory_history` versions (default 100) the oldest are dropped.
+
+        Args:
+            id_: of the memory; the list is empty if it is unknown, or outside of what this is narrowed to.
+
+        Raises:
+            InvalidError: the id is invalid.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.history(id_))
+
+    def undo(self, id_: str, version: int | None = None) -> MemoryItem:
+        """Undo a change of a memory; later changes stay. Up to four round trips.
+
+        Undoing a merge splits: what was merged in becomes a memory of its own again. Undoing a deletion brings the
+        memory back. The history records it, also in the memory that was split off.
+
+        Args:
+            id_: of the memory.
+            version: of the change to undo, as in `history`; None for the last that can be undone.
+
+        Returns:
+            The memory as it is now.
+
+        Raises:
+            NotFoundError: there is no such memory or version.
+            InvalidError: that version cannot be undone, such as the addition itself.
+            ConflictError: what it has changed was changed again; undo that first.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.undo(id_, version))
+
+    def use(self, ids: Iterable[str] | None = None, *, limit: int = 100) -> list[MemoryUse]:
+        """Return how often memories were returned by searches and `get`, and when last.
+
+        Counts of other hubs within the last half second may be missing. Two round trips a page of 500 memories, and
+        one before them to send what this hub has counted.
+
+        Args:
+            ids: of which memories, in this order; None for those of this scope that were used most.
             limit: at most so many of the latter, 1 to 1,000.
 
         Returns:
-            Most used first, or of the given ids those that are in this scope; `times` is 0 for what was never answered.
+            Most used first, or those of the given ids that are in this scope; `times` is 0 for a memory that was
+            never returned.
 
         Raises:
-            InvalidError: an id cannot be one, or the limit is none.
+            InvalidError: an id or the limit is invalid.
             AccessDeniedError: this actor may not read the namespace.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.use(ids, limit=limit))
 
-    def stats(self, filters: MemoryFilter | Mapping[str, Any] | None = None) -> MemoryStats:
-        """What the memories of this scope are. Three round trips, and two for each five hundred up to 2,000.
+    def stats(self, filters: Filters = None) -> MemoryStats:
+        """Count the memories of this scope. Three round trips, and two for each five hundred up to 2,000.
 
         Args:
-            filters: which are meant; None for all in this scope.
+            filters: which memories; None for all in this scope.
 
         Returns:
             Counts are exact, but for memories that have expired in this moment. `bytes` (of text, words and vectors)
             and `duplicates_merged` are exact up to 2,000 memories; beyond, the newest 2,000 stand for all.
 
         Raises:
-            InvalidError: a filter is none.
+            InvalidError: a filter is invalid.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return self._portal.run(self._async.stats(filters))
@@ -1649,53 +1805,52 @@ class Memories(Face[AsyncMemories]):
         callback: Callable[[MemoryEvent], None] | None = None,
         *,
         threshold: float = DEFAULT_THRESHOLD,
-        filters: MemoryFilter | Mapping[str, Any] | None = None,
+        filters: Filters = None,
         since: str | int | None = None,
     ) -> Iterator[StandingQuery]:
-        """Be told of matching memories for the length of the block, whoever writes them, in whatever process.
+        """Receive events of matching memories for the length of the block, from writers in any process.
 
-        Several changes of one memory between two looks are told as one. That a memory has expired is told, late, where
-        this very subscription told of it.
+        Several changes of one memory between two looks are one event. The expiry of a memory is an event, late, only
+        where this very subscription had an event of that memory.
 
         Args:
-            query: what to hear of, in everyday language.
+            query: what to follow, in everyday language.
             callback: called with each event, one after the other; without it, iterate over what the block gives.
                 When it fails, that is logged and counted (`callback_failures`), and the subscription goes on.
             threshold: least likeness, 0 to 1: cosine similarity to the query; where there is no vector, the share of
-                the query's words that the memory holds.
-            filters: which memories are meant.
+                the query's words that the memory contains.
+            filters: which memories to follow.
             since: `cursor` of the last event seen, also by an earlier process; None from now on. Nothing is missed
                 in between. After more than a day, or when the namespace is cleared, an event `gap` comes first:
-                memories may be gone without a word; look again at what matches.
+                memories may be gone without an event; look again at what matches.
 
         Yields:
             An async iterator of `MemoryEvent`: `written` when a memory comes to match, `changed` when one that
             matched still does, `withdrawn` when it is deleted or matches no more.
 
         Raises:
-            InvalidError: an argument is none.
+            InvalidError: an argument is invalid.
             AccessDeniedError: this actor may not read the namespace.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         yield from self._entered(
             self._async.subscribe(query, threaded(callback), threshold=threshold, filters=filters, since=since),
             StandingQuery,
         )
 
-    def export(
-        self, filters: MemoryFilter | Mapping[str, Any] | None = None, *, embedding: bool = False, since: int = 0
-    ) -> Iterator[MemoryItem]:
-        """All memories of this scope, those that changed last at the end. Two round trips five hundred.
+    def export(self, filters: Filters = None, *, embedding: bool = False, since: int = 0) -> Iterator[MemoryItem]:
+        """Yield all memories of this scope, those that changed last at the end. Two round trips five hundred.
 
-        What changes meanwhile comes again with its newer state, so that nothing is left out; `import_` takes it so.
+        A memory that changes meanwhile comes again with its newer state, so that none is left out; `import_` accepts
+        that.
 
         Args:
-            filters: which are meant; None for all.
-            embedding: whether their embeddings are wanted too; without them, who imports embeds anew.
+            filters: which memories; None for all.
+            embedding: whether to include their embeddings; without them, an import embeds anew.
             since: `version` of the last item that an interrupted export gave; it goes on behind it.
 
         Raises:
-            InvalidError: an argument is none.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return self._portal.iterate(self._async.export(filters, embedding=embedding, since=since))
@@ -1703,9 +1858,9 @@ class Memories(Face[AsyncMemories]):
     def import_(
         self, items: Iterable[ImportedItem] | AsyncIterable[ImportedItem], *, on_progress: ImportProgress | None = None
     ) -> int:
-        """Take in memories as they were: with their ids, times, places in threads, and without looking for duplicates.
+        """Write memories as they were: with their ids, times and places in threads, and without deduplication.
 
-        It may be repeated, also after an interruption: what is there already stays as it is, unless what comes has
+        The call may be repeated, also after an interruption: a memory that exists stays as it is, unless the item has
         changed later (`updated_at`, else `created_at`); the older state becomes a past version then. Two round trips
         for each 64 items, and what embedding takes.
 
@@ -1715,178 +1870,29 @@ class Memories(Face[AsyncMemories]):
             on_progress: called after each 64 items.
 
         Returns:
-            How many were written. What has lived its `ttl` already is left out.
+            How many were written. Items whose `ttl` has passed already are left out.
 
         Raises:
-            InvalidError: an item is none; those before it are taken in.
+            InvalidError: an item is invalid; those before it are written.
             VersionConflictError: its id belongs to a memory outside of this scope.
             AccessDeniedError: this actor may not write here.
             ConfigError, UnavailableError: as `add`.
         """
         return self._portal.run(self._async.import_(items, on_progress=on_progress))
 
-    def add(
-        self,
-        memory: str | MemoryItem | Mapping[str, Any],
-        *,
-        dedup: bool = True,
-        dedup_keys: Sequence[str] = (),
-        **fields: Any,
-    ) -> AddResult:
-        """Remember something. Two round trips, and one more for each memory that is near; several adds share them.
-
-        What says the same as a memory that is there is merged into it: to the letter, or near in meaning
-        (`dedup_similarity`) unless numbers, names or negations differ; of the same category and user, and of the same
-        agent, thread and run where this is narrowed to them. A turn of a conversation (`messages`) is the same only
-        as itself: same thread, author, text and, if given, time. When the embedding provider is away the memory is
-        written at once, found by its words, and embedded later.
+    def list(self, filters: Filters = None, *, limit: int = 100, cursor: str | None = None) -> MemoryListing:
+        """Return memories, those with the newest `timestamp` first, page by page. Two round trips.
 
         Args:
-            memory: the fact as text, or a whole item (up to 1 MiB of text).
-            dedup: False remembers it beside whatever is there.
-            dedup_keys: names of metadata whose values a duplicate has to share.
-            fields: further fields of `MemoryItem`.
-
-        Returns:
-            Its id, or that of the memory it was merged into. An id that is given and there already with the same text
-            is answered, and nothing changes.
-
-        Raises:
-            InvalidError: something cannot be remembered; nothing is written.
-            VersionConflictError: the given id has another text already.
-            AccessDeniedError, UnavailableError: as `write`.
-            ConfigError: the embedding provider refuses the key or model.
-        """
-        return self._portal.run(self._async.add(memory, dedup=dedup, dedup_keys=dedup_keys, **fields))
-
-    def add_many(
-        self,
-        items: Iterable[str | MemoryItem | Mapping[str, Any]],
-        *,
-        dedup: bool = True,
-        dedup_keys: Sequence[str] = (),
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> list[AddResult]:
-        """Remember many things, as `add` does each, in their order. A few round trips for every 64.
-
-        Where 500 or more may have duplicates, the vectors of the namespace are fetched once, unless it is far larger
-        or they take more than 128 MiB; that is quicker than to search for each.
-
-        Args:
-            items: texts, items or mappings of their fields; all are checked before anything is written.
-            dedup, dedup_keys: as `add`.
-            on_progress: called with (how many are written, how many there are).
-
-        Returns:
-            What became of each. When it fails on the way, what was written stays: the same call again goes on.
-
-        Raises:
-            InvalidError, AccessDeniedError, ConfigError, UnavailableError, VersionConflictError: as `add`.
-        """
-        return self._portal.run(
-            self._async.add_many(items, dedup=dedup, dedup_keys=dedup_keys, on_progress=on_progress)
-        )
-
-    def update(self, id_: str, *, if_version: int | None = None, **changes: Any) -> MemoryItem:
-        """Change fields of a memory; another text gets another embedding and hash. Two round trips.
-
-        Args:
-            id_: of the memory.
-            if_version: only if it has this version; None changes whatever is there.
-            changes: fields of `MemoryItem` with their new values. Thread, turn and what the store assigns stay.
-                `content` follows `memory` unless given.
-
-        Returns:
-            The memory as it is now.
-
-        Raises:
-            NotFoundError: there is no such memory.
-            InvalidError: a field cannot be changed, or not to that.
-            VersionConflictError: it has another version than `if_version`.
-            AccessDeniedError, UnavailableError, ConfigError: as `add`.
-        """
-        return self._portal.run(self._async.update(id_, if_version=if_version, **changes))
-
-    def delete(self, id_: str) -> bool:
-        """Forget a memory; `history` and `undo` know it for `memory_history_s` (30 days). Two round trips.
-
-        Args:
-            id_: of the memory.
-
-        Returns:
-            Whether it was there.
-
-        Raises:
-            InvalidError: the id cannot be one.
-            AccessDeniedError, UnavailableError: as `write`.
-        """
-        return self._portal.run(self._async.delete(id_))
-
-    def delete_all(self, filters: MemoryFilter | Mapping[str, Any]) -> int:
-        """Forget all memories that a filter lets through, as `delete` does each. Three round trips for every 64.
-
-        Args:
-            filters: which; an empty filter means all of the namespace, or of what this is narrowed to.
-
-        Returns:
-            How many there were.
-
-        Raises:
-            InvalidError: the filter is none.
-            AccessDeniedError, UnavailableError: as `write`; what was deleted by then stays deleted.
-        """
-        return self._portal.run(self._async.delete_all(filters))
-
-    def history(self, id_: str) -> list[MemoryVersion]:
-        """Every version of a memory that is kept, newest first; of a deleted one too, for `memory_history_s`.
-
-        One round trip. Beyond `memory_history` versions (default 100) the oldest go.
-
-        Args:
-            id_: of the memory; empty answer when it is not known, or outside of what this is narrowed to.
-
-        Raises:
-            InvalidError: the id cannot be one.
-            AccessDeniedError, UnavailableError: as `read`.
-        """
-        return self._portal.run(self._async.history(id_))
-
-    def undo(self, id_: str, version: int | None = None) -> MemoryItem:
-        """Take back a change of a memory; what was changed after it stays. Up to four round trips.
-
-        A merge that is taken back splits: what was merged in becomes a memory of its own again. A deletion that is
-        taken back brings the memory back. The history tells of it, also in the memory that was split off.
-
-        Args:
-            id_: of the memory.
-            version: of the change to be taken back, as `history` tells it; None for the last that can be.
-
-        Returns:
-            The memory as it is now.
-
-        Raises:
-            NotFoundError: there is no such memory or version.
-            InvalidError: that version cannot be taken back, such as the addition itself.
-            ConflictError: what it has changed was changed again; take that back first.
-            AccessDeniedError, UnavailableError: as `write`.
-        """
-        return self._portal.run(self._async.undo(id_, version))
-
-    def list(
-        self, filters: MemoryFilter | Mapping[str, Any] | None = None, *, limit: int = 100, cursor: str | None = None
-    ) -> MemoryListing:
-        """Memories, those with the newest `timestamp` first, page by page. Two round trips.
-
-        Args:
-            filters: which are meant; None for all in this scope.
-            limit: at most so many on the page, 1 to 1,000. Less may come, when some have just expired.
+            filters: which memories; None for all in this scope.
+            limit: at most so many on the page, 1 to 1,000. There may be fewer, if some have just expired.
             cursor: that of the page before; None for the first one.
 
         Returns:
             A list with `cursor` for the next page and `total`.
 
         Raises:
-            InvalidError: an argument is none.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return self._portal.run(self._async.list(filters, limit=limit, cursor=cursor))

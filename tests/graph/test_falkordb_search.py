@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import falkordb_fixtures
+from support.contexts import knowledge_of
 from support.falkordb_fixtures import EVER, GROUP, NOW, entity, episode, fact, put, vector, write
 from support.redis_process import RedisProcess
 
@@ -101,7 +102,7 @@ async def test_a_group_that_began_without_an_embedder_says_so_when_it_is_searche
     graph: FalkorBackend, server: RedisProcess, settings: Settings, namespace: str
 ) -> None:
     async with Hub.open(server.url, settings=settings.model_copy(update={"embedder": "none"})) as bare:
-        await put(FalkorBackend(bare.store(namespace).memory._context, namespace), entity("ann"))
+        await put(FalkorBackend(knowledge_of(bare), namespace), entity("ann"))
 
     await put(graph, entity("bob", vector=to_half(vector(1))))
 
@@ -247,7 +248,7 @@ async def test_clearing_the_namespace_removes_its_graphs(
 async def test_a_server_without_the_module_is_told_what_it_lacks(hub: Hub, settings: Settings) -> None:
     with RedisProcess() as bare:
         async with Hub.open(bare.url, settings=settings) as plain:
-            graph = FalkorBackend(plain.store("team").memory._context, "team")
+            graph = FalkorBackend(knowledge_of(plain), "team")
             for call in (
                 lambda: graph.look(GROUP, LookupRequest()),
                 lambda: graph.commit(GROUP, CommitRequest(()), seen=0),
@@ -262,7 +263,7 @@ async def test_the_embedded_server_keeps_no_queries_of_graphs(settings: Settings
         embedded = Settings(data_dir=Path(folder), embedder="hashing", embedded_modules=("search", "json", "graph"))
         async with Hub.open(settings=embedded) as own:
             assert own.powers.graph
-            line = own.store("team").memory._context.client
+            line = knowledge_of(own).client
             told = await line.call("GRAPH.CONFIG", "GET", "CMD_INFO")
 
     assert told == [b"CMD_INFO", 0]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.contexts import knowledge_of
 
 from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
@@ -38,7 +39,9 @@ def memory(hub: Hub, namespace: str) -> Memories:
 
 
 async def item_of(memory: Memories, id_: str) -> MemoryItem:
-    return (await memory._desk.held([id_]))[id_].item
+    item = await memory.get(id_)
+    assert item is not None
+    return item
 
 
 async def test_the_same_text_is_merged_whatever_its_case_and_blanks(memory: Memories) -> None:
@@ -204,21 +207,21 @@ async def test_many_that_are_near_to_each_other_end_as_one(memory: Memories) -> 
     assert (await item_of(memory, results[0].id)).occurrences == 100
 
 
-async def test_a_merge_with_what_lives_for_ever_lives_for_ever(memory: Memories, namespace: str) -> None:
+async def test_a_merge_with_what_lives_for_ever_lives_for_ever(hub: Hub, memory: Memories, namespace: str) -> None:
     first = await memory.add(HARBOUR, memory_type="short-term")
 
     await memory.add(HARBOUR)
 
-    item, minds = await item_of(memory, first.id), memory._context
+    item, context = await item_of(memory, first.id), knowledge_of(hub)
     assert (item.memory_type, item.ttl) == ("long-term", -1)
-    assert await minds.client.call("TTL", minds.keyspace.record("memory", namespace, first.id)) == -1
+    assert await context.client.call("TTL", context.keyspace.record("memory", namespace, first.id)) == -1
 
 
 async def test_what_has_expired_is_added_anew(hub: Hub, memory: Memories, namespace: str) -> None:
     first = await memory.add(HARBOUR, ttl=60)
-    minds = memory._context
+    context = knowledge_of(hub)
     # As an expiry does it: without a word to anybody.
-    await minds.client.call("DEL", minds.keyspace.record("memory", namespace, first.id))
+    await context.client.call("DEL", context.keyspace.record("memory", namespace, first.id))
 
     again = await memory.add(HARBOUR)
     third = await memory.add(HARBOUR)
@@ -252,8 +255,7 @@ async def test_dedup_never_merges_across_namespaces_categories_and_users(
             results = await memory.add_many(items) if together else [await memory.add(item) for item in items]
             for (place, _), result in zip(chosen, results, strict=True):
                 places.setdefault(result.id, set()).add(place)
-            held = await memory._desk.held([result.id for result in results])
-            assert sum(one.item.occurrences for one in held.values()) == len(chosen)
+            assert sum([item.occurrences async for item in memory.export()]) == len(chosen)
         assert all(len(found) == 1 for found in places.values())
 
 

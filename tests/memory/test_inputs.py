@@ -280,13 +280,13 @@ REFUSED: dict[str, Ask] = {
     "a text for many": lambda memory, _: memory.add_many("a text"),
     "an item for many": lambda memory, _: memory.add_many({"memory": "a text"}),
     "update of nothing": lambda memory, id_: memory.update(id_),
-    "update of what is fixed": lambda memory, id_: memory.update(id_, thread_id="other"),
+    "update of what is fixed": lambda memory, id_: memory.update(id_, thread_id="other"),  # type: ignore[call-arg]  # that is what is refused
     "update to nothing": lambda memory, id_: memory.update(id_, memory="  "),
     "update to a surrogate": lambda memory, id_: memory.update(id_, memory="half \udc00"),
     "update to no metadata": lambda memory, id_: memory.update(id_, metadata={"k": {1, 2}}),
     "update to zeros": lambda memory, id_: memory.update(id_, embedding=[0.0] * DIMENSION),
-    "update to null": lambda memory, id_: memory.update(id_, importance=None),
-    "update of an unknown field": lambda memory, id_: memory.update(id_, colour="red"),
+    "update to null": lambda memory, id_: memory.update(id_, importance=None),  # type: ignore[arg-type]  # that is what is refused
+    "update of an unknown field": lambda memory, id_: memory.update(id_, colour="red"),  # type: ignore[call-arg]  # that is what is refused
     "update of a wrong version": lambda memory, id_: memory.update(id_, if_version=1, memory="x"),
     "update of an unknown id": lambda memory, _: memory.update("nobody", memory="x"),
     "undo of the addition": lambda memory, id_: memory.undo(id_),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import fakeredis
 import pytest
 from support.asgi_client import AsgiCaller
+from support.contexts import knowledge_of
 from support.graph_rows import GROUP, day
 from support.note_chains import make_chain_note
 from support.note_harness import NoteHarness
@@ -23,6 +24,7 @@ from sharedmem.clock import new_id
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.rest import create_app
 from sharedmem.faces.token_registry import TokenRegistry
+from sharedmem.memory.repository import MemoryRepository
 from sharedmem.models import MemoryItem, RetentionRule, RetentionRules
 from sharedmem.redis.scope import EVERYONE, Identity, check_grants
 from sharedmem.testing import ManualClock, fake_hub
@@ -219,7 +221,7 @@ async def test_who_adds_is_the_author_whatever_the_item_says(owned: Hub, team: s
     assert [item and item.created_by for item in items] == ["eve", "shared", "eve", "bob"]
     assert episode.episode.created_by == "eve"
     with pytest.raises(InvalidError, match="created_by"):
-        await eve.memory.update("one", created_by="bob")
+        await eve.memory.update("one", created_by="bob")  # type: ignore[call-arg]  # that is what is refused
 
 
 async def test_what_says_the_same_is_merged_and_stays_its_authors(owned: Hub, team: str) -> None:
@@ -262,16 +264,17 @@ async def test_an_actor_deletes_all_of_its_own_and_nothing_before_it_is_refused(
 async def test_what_is_replaced_meanwhile_by_another_author_is_not_deleted(owned: Hub, team: str) -> None:
     bob, eve = owned.store(team, actor="bob"), owned.store(team, actor="eve")
     await eve.memory.add(MemoryItem(id="one", memory="Ada drinks tea."))
-    held, desk = eve.memory._desk.held, eve.memory._desk
+    repository = MemoryRepository.of(knowledge_of(owned), team)
+    held = repository.held
 
     async def held_and_replaced(ids: Any) -> Any:
-        desk.held = held  # type: ignore[method-assign]  # once
+        repository.held = held  # type: ignore[method-assign]  # once
         found = await held(ids)
         await eve.memory.delete("one")
         await bob.memory.add(MemoryItem(id="one", memory=TEXT))
         return found
 
-    desk.held = held_and_replaced  # type: ignore[method-assign]  # what happens between a look and a write
+    repository.held = held_and_replaced  # type: ignore[method-assign]  # what happens between a look and a write
     with pytest.raises(AccessDeniedError):
         await eve.memory.delete("one")
     assert (item := await bob.memory.get("one")) is not None

@@ -10,7 +10,6 @@ from support.waiting import wait_until
 
 from sharedmem import Settings
 from sharedmem.errors import ConfigError, InvalidError, UnavailableError, UsageError
-from sharedmem.memory.dedup import StoredMemory
 from sharedmem.memory.memories import Memories
 from sharedmem.models import MemoryItem
 from sharedmem.providers.hashing_embedder import HashingEmbedder
@@ -18,8 +17,10 @@ from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.testing import ManualClock, fake_hub
 
 
-async def held(memory: Memories, id_: str) -> StoredMemory:
-    return (await memory._desk.held([id_]))[id_]
+async def item_of(memory: Memories, id_: str) -> MemoryItem:
+    item = await memory.get(id_, embedding=True)
+    assert item is not None
+    return item
 
 
 class Faulty:
@@ -53,11 +54,11 @@ async def test_without_its_provider_a_memory_is_written_at_once_and_embedded_lat
 
         assert not added.embedded
         assert not many.embedded
-        assert (await held(memory, added.id)).vector is None
+        assert (await item_of(memory, added.id)).embedding is None
         embedder.error = None
         await _embedded(memory, clock, [added.id, many.id])
         assert (await memory.add("the zebra sleeps!")).id == added.id
-        assert (await held(memory, added.id)).item.version > added.version
+        assert (await item_of(memory, added.id)).version > added.version
 
 
 async def test_each_waiting_embedding_is_made_by_one_of_several_hubs(settings: Settings) -> None:
@@ -99,7 +100,7 @@ async def _embedded(memory: Memories, clock: ManualClock, ids: list[str]) -> Non
 
     async def is_embedded() -> bool:
         clock.advance(30)
-        return all(one.vector is not None for one in (await memory._desk.held(ids)).values())
+        return all([(await item_of(memory, id_)).embedding is not None for id_ in ids])
 
     await wait_until(is_embedded, description="embeddings made")
 
@@ -128,7 +129,7 @@ async def test_turns_keep_their_order_though_a_later_batch_has_its_vectors_first
 
         await asyncio.gather(*[memory.add(item, dedup=False) for item in said])
 
-        kept = [(await held(memory, item.id or "")).item.turn_index for item in said]
+        kept = [(await item_of(memory, item.id)).turn_index for item in said]
     assert kept == list(range(300))
 
 

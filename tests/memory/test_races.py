@@ -12,7 +12,6 @@ from support.redis_process import RedisProcess
 
 from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
-from sharedmem.models import MemoryFilter
 from sharedmem.testing import fake_hub
 
 
@@ -24,20 +23,7 @@ async def hub(redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
 
 async def all_of(hub: Hub, namespace: str) -> list[tuple[str, int]]:
     """(text, occurrences) of every memory of a namespace."""
-    index = hub.store(namespace).memory._context.memories
-    await index.ensure(namespace)
-    memory = hub.store(namespace).memory
-    found: list[tuple[str, int]] = []
-    offset = 0
-    while True:
-        from sharedmem.memory.filters import to_index_filter
-
-        page = await index.matching(namespace, to_index_filter(MemoryFilter()), offset=offset, limit=200)
-        if not page.ids:
-            return found
-        offset += len(page.ids)
-        held = await memory._desk.held(page.ids)
-        found += [(one.item.memory, one.item.occurrences) for one in held.values()]
+    return [(item.memory, item.occurrences) async for item in hub.store(namespace).memory.export()]
 
 
 async def test_eight_processes_that_add_the_same_facts_leave_each_once(
@@ -100,7 +86,8 @@ async def test_changes_and_merges_of_one_memory_at_once_are_all_there(hub: Hub, 
         *(memory.update(first.id, tags=(f"t{n}",)) for n in range(5)),
     )
 
-    held = (await memory._desk.held([first.id]))[first.id].item
+    held = await memory.get(first.id)
+    assert held is not None
     assert held.occurrences == 21
     assert {f"seen-{n}" for n in range(20)} <= held.metadata.keys()
     versions = await memory.history(first.id)
@@ -119,8 +106,8 @@ async def test_turns_of_a_thread_are_numbered_without_gaps_by_many_at_once(hub: 
         )
     )
 
-    held = await stores[0]._desk.held([result.id for result in results])
-    assert sorted(one.item.turn_index or 0 for one in held.values()) == list(range(100))
+    turns = {item.id: item.turn_index async for item in stores[0].export()}
+    assert sorted(turns[result.id] or 0 for result in results) == list(range(100))
 
 
 @pytest.mark.parametrize("dedup", [True, False])

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from support.contexts import knowledge_of
 
 from sharedmem import Hub, Settings
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError
 from sharedmem.memory.memories import Memories
 from sharedmem.models import MemoryItem
+from sharedmem.redis.scripts.memories import COMMON_PARTS
 from sharedmem.testing import ManualClock, fake_hub
 
 HARBOUR = "The quiet old harbour of Bergen opens its gates early in the morning"
@@ -32,7 +34,9 @@ def memory(hub: Hub, namespace: str) -> Memories:
 
 
 async def item_of(memory: Memories, id_: str) -> MemoryItem:
-    return (await memory._desk.held([id_]))[id_].item
+    item = await memory.get(id_, embedding=True)
+    assert item is not None
+    return item
 
 
 async def changes_of(memory: Memories, id_: str) -> list[str]:
@@ -84,18 +88,18 @@ async def test_history_keeps_as_many_versions_as_the_settings_say(memory: Memori
 
 async def test_an_update_is_taken_back(memory: Memories) -> None:
     added = await memory.add("Ada lives in Paris", tags=("a",), metadata={"n": 1})
-    before = (await memory._desk.held([added.id]))[added.id]
+    before = await item_of(memory, added.id)
     changed = await memory.update(added.id, memory="Ada lives in Rome", tags=("b",), metadata={"n": 2})
 
     undone = await memory.undo(added.id)
 
-    after = (await memory._desk.held([added.id]))[added.id]
-    assert undone == after.item
+    after = await item_of(memory, added.id)
+    assert undone == after.model_copy(update={"embedding": None})
     assert (undone.memory, undone.content, undone.tags, undone.metadata) == (
         *("Ada lives in Paris", "Ada lives in Paris"),
         *(("a",), {"n": 1}),
     )
-    assert after.vector == before.vector
+    assert after.embedding == before.embedding
     newest = (await memory.history(added.id))[0]
     assert (newest.change, newest.undoes) == ("undone", changed.version)
     assert (await memory.add("Ada lives in Paris")).id == added.id
@@ -108,15 +112,9 @@ async def test_a_merge_that_is_taken_back_splits(memory: Memories) -> None:
     undone = await memory.undo(first.id)
 
     assert (undone.content, undone.tags, undone.metadata, undone.occurrences) == (HARBOUR, ("a",), {"n": 1}, 1)
-    index = memory._context.memories
-    from sharedmem.memory.filters import to_index_filter
-    from sharedmem.models import MemoryFilter
-
-    page = await index.matching(memory._namespace, to_index_filter(MemoryFilter(tags="b")))
-    (id_,) = page.ids
-    split = await item_of(memory, id_)
+    (split,) = await memory.list({"tags": "b"})
     assert (split.memory, split.tags, split.metadata, split.occurrences) == (f"{HARBOUR} hours", ("b",), {"m": 2}, 1)
-    (born,) = await memory.history(id_)
+    (born,) = await memory.history(split.id)
     assert (born.change, born.undoes) == ("restored", again.version)
     with pytest.raises(InvalidError, match="taken back already"):
         await memory.undo(first.id, again.version)
@@ -209,11 +207,12 @@ async def test_what_expires_leaves_nothing_behind(settings: Settings) -> None:
         clock.advance(100_000)
         await memory.add_many([f"newer {n}" for n in range(40)], dedup=False)
 
-        desk, line = memory._desk, memory._context.client
-        assert await line.call("ZCARD", desk._common[0]) == 85
-        assert await line.call("HLEN", desk._common[1]) == 85
-        assert await line.call("ZCARD", desk._common[2]) == 0
-        assert await line.call("ZCARD", memory._context.keyspace.record_item("memory", "ns", "turns", "t")) == 5
+        client, keyspace = knowledge_of(hub).client, knowledge_of(hub).keyspace
+        parts = [keyspace.record_part("memory", "ns", part) for part in COMMON_PARTS]
+        assert await client.call("ZCARD", parts[0]) == 85
+        assert await client.call("HLEN", parts[1]) == 85
+        assert await client.call("ZCARD", parts[2]) == 0
+        assert await client.call("ZCARD", keyspace.record_item("memory", "ns", "turns", "t")) == 5
 
 
 async def test_changes_are_announced_with_the_memory_s_name(hub: Hub, memory: Memories, namespace: str) -> None:
@@ -222,7 +221,8 @@ async def test_changes_are_announced_with_the_memory_s_name(hub: Hub, memory: Me
     await memory.update(added.id, tags=("x",))
     await memory.delete(added.id)
 
-    entries = await memory._context.client.call("XRANGE", memory._context.keyspace.space(namespace).changes, "-", "+")
+    context = knowledge_of(hub)
+    entries = await context.client.call("XRANGE", context.keyspace.space(namespace).changes, "-", "+")
 
     assert isinstance(entries, list)
     fields = [entry[1] for entry in entries if isinstance(entry, list)]

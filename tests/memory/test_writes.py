@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
 import pytest
+from support.contexts import knowledge_of
 
 from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
 from sharedmem.errors import AccessDeniedError, InvalidError, NotFoundError, VersionConflictError
-from sharedmem.memory.dedup import StoredMemory
 from sharedmem.memory.memories import Memories
 from sharedmem.memory.validation import LONGEST_TEXT_BYTES
 from sharedmem.models import MemoryFilter, MemoryItem, MemoryMessage
@@ -35,12 +34,17 @@ def memory(hub: Hub, namespace: str) -> Memories:
     return hub.store(namespace, actor="ann").memory
 
 
-async def held(memory: Memories, id_: str) -> StoredMemory:
-    return (await memory._desk.held([id_]))[id_]
-
-
 async def item_of(memory: Memories, id_: str) -> MemoryItem:
-    return (await held(memory, id_)).item
+    item = await memory.get(id_)
+    assert item is not None
+    return item
+
+
+async def vector_of(memory: Memories, id_: str) -> tuple[float, ...]:
+    item = await memory.get(id_, embedding=True)
+    assert item is not None
+    assert item.embedding is not None
+    return item.embedding
 
 
 # -- what is filled in ------------------------------------------------------------------------------------
@@ -126,8 +130,8 @@ async def test_how_long_it_lives_goes_by_its_type(
     added = await memory.add("something", **fields)
 
     item = await item_of(memory, added.id)
-    minds = memory._context
-    left = await minds.client.call("TTL", minds.keyspace.record("memory", namespace, added.id))
+    context = knowledge_of(hub)
+    left = await context.client.call("TTL", context.keyspace.record("memory", namespace, added.id))
     assert (item.memory_type, item.ttl) == (kind, ttl)
     assert left == -1 if ttl == -1 else ttl - 5 < left <= ttl  # type: ignore[operator]  # a number
 
@@ -156,9 +160,7 @@ async def test_an_embedding_that_is_given_is_taken(memory: Memories) -> None:
 
     added = await memory.add("anything", embedding=vector)
 
-    half = (await held(memory, added.id)).vector
-    assert half is not None
-    assert np.frombuffer(half, dtype="<f2").tolist() == [0.0] * 63 + [1.0]
+    assert await vector_of(memory, added.id) == (*[0.0] * 63, 1.0)
 
 
 async def test_a_thousand_items_are_added_in_their_order_with_progress(memory: Memories) -> None:
@@ -170,9 +172,9 @@ async def test_a_thousand_items_are_added_in_their_order_with_progress(memory: M
     assert len({result.id for result in results}) == 1000
     assert told[-1] == (1000, 1000)
     assert told == sorted(told)
-    found = await memory._desk.held([result.id for result in results])
-    assert [found[result.id].item.memory for result in results] == texts
-    assert sorted(one.item.turn_index or 0 for one in found.values()) == list(range(1000))
+    found = {item.id: item async for item in memory.export()}
+    assert [found[result.id].memory for result in results] == texts
+    assert sorted(item.turn_index or 0 for item in found.values()) == list(range(1000))
 
 
 async def test_nothing_is_added_without_items(memory: Memories) -> None:
@@ -271,16 +273,15 @@ async def test_an_id_that_has_another_text_is_a_conflict(memory: Memories) -> No
 
 async def test_an_update_of_the_text_changes_embedding_and_hash(memory: Memories) -> None:
     added = await memory.add("Ada lives in Paris", metadata={"a": 1})
-    before = await held(memory, added.id)
+    before, former = await item_of(memory, added.id), await vector_of(memory, added.id)
 
     changed = await memory.update(added.id, memory="Ada lives in Rome", importance="high")
 
-    after = await held(memory, added.id)
-    assert changed == after.item
+    assert changed == await item_of(memory, added.id)
     assert (changed.memory, changed.content, changed.importance) == ("Ada lives in Rome", "Ada lives in Rome", "high")
     assert changed.metadata == {"a": 1}
-    assert changed.hash != before.item.hash
-    assert after.vector != before.vector
+    assert changed.hash != before.hash
+    assert await vector_of(memory, added.id) != former
     assert changed.version > added.version
     assert changed.updated_at is not None
     assert (await memory.add("Ada lives in Rome")).id == added.id
@@ -289,13 +290,13 @@ async def test_an_update_of_the_text_changes_embedding_and_hash(memory: Memories
 
 async def test_an_update_of_other_fields_keeps_the_embedding(memory: Memories) -> None:
     added = await memory.add("Ada lives in Paris", user_id="u", category="c", tags=("a",))
-    before = await held(memory, added.id)
+    before = await vector_of(memory, added.id)
 
     await memory.update(added.id, category=None, user_id=None, tags=())
 
-    after = await held(memory, added.id)
-    assert (after.item.category, after.item.user_id, after.item.tags) == (None, None, ())
-    assert after.vector == before.vector
+    after = await item_of(memory, added.id)
+    assert (after.category, after.user_id, after.tags) == (None, None, ())
+    assert await vector_of(memory, added.id) == before
     assert await memory.delete_all({"user_id": "u"}) == 0
 
 
@@ -327,14 +328,14 @@ async def test_what_is_not_there_cannot_be_changed(memory: Memories) -> None:
     assert not await memory.delete("nothing")
 
 
-async def test_short_term_becomes_long_term_when_it_is_critical(memory: Memories, namespace: str) -> None:
+async def test_short_term_becomes_long_term_when_it_is_critical(hub: Hub, memory: Memories, namespace: str) -> None:
     added = await memory.add("x", memory_type="short-term")
 
     changed = await memory.update(added.id, importance="critical")
 
-    minds = memory._context
+    context = knowledge_of(hub)
     assert (changed.memory_type, changed.ttl) == ("long-term", -1)
-    assert await minds.client.call("TTL", minds.keyspace.record("memory", namespace, added.id)) == -1
+    assert await context.client.call("TTL", context.keyspace.record("memory", namespace, added.id)) == -1
 
 
 # -- deleting ---------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from sharedmem.graph.records import (
 )
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.redis.vectors import Vector, normalize
+from support.contexts import knowledge_of
 from support.embedded_fixtures import need_module
 from support.redis_process import RedisProcess
 
@@ -87,7 +88,7 @@ def namespace() -> str:
 
 @pytest.fixture
 def minds(hub: Hub, namespace: str) -> KnowledgeContext:
-    return hub.store(namespace).memory._context
+    return knowledge_of(hub)
 
 
 @pytest.fixture
