@@ -33,8 +33,8 @@ def memory(hub: Hub, namespace: str) -> Memories:
     return hub.store(namespace, actor="ann").memory
 
 
-async def item_of(memory: Memories, id_: str) -> MemoryItem:
-    item = await memory.get(id_, embedding=True)
+async def item_of(memory: Memories, id_: str, *, embedding: bool = False) -> MemoryItem:
+    item = await memory.get(id_, embedding=embedding)
     assert item is not None
     return item
 
@@ -88,12 +88,12 @@ async def test_history_keeps_as_many_versions_as_the_settings_say(memory: Memori
 
 async def test_an_update_is_taken_back(memory: Memories) -> None:
     added = await memory.add("Ada lives in Paris", tags=("a",), metadata={"n": 1})
-    before = await item_of(memory, added.id)
+    before = await item_of(memory, added.id, embedding=True)
     changed = await memory.update(added.id, memory="Ada lives in Rome", tags=("b",), metadata={"n": 2})
 
     undone = await memory.undo(added.id)
 
-    after = await item_of(memory, added.id)
+    after = await item_of(memory, added.id, embedding=True)
     assert undone == after.model_copy(update={"embedding": None})
     assert (undone.memory, undone.content, undone.tags, undone.metadata) == (
         *("Ada lives in Paris", "Ada lives in Paris"),
