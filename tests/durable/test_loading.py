@@ -264,7 +264,7 @@ async def test_a_lease_whose_holder_died_is_taken_over(
 async def test_what_went_before_the_tier_had_it_is_waited_for(hub: RecoveryHarness) -> None:
     await hub.write("early", "1")
     await hub.evict("early")
-    hub.loader._drain = hub.drain_all
+    hub.drains_on_load = True
 
     assert await hub.recalled("early")
     assert await hub.held("early") == "1"

@@ -196,7 +196,7 @@ async def test_what_waited_when_it_was_set_back_is_counted_on(hub: RecoveryHarne
 
     await set_back()
     await other.join(hub.namespace)
-    other.loader._drain = other.drain_all
+    other.drains_on_load = True
 
     assert await other.read("key") == "2"
     await other.write("key", "3")
@@ -234,7 +234,7 @@ async def test_a_list_changed_by_such_a_writer_is_what_the_tier_makes_of_it(
     await hub.drain()
     await set_back()
     await hub.append("list", "3")
-    other.joiner._nudge = other.drain_soon
+    other.drains_on_nudge = True
 
     await other.join(hub.namespace)
 
@@ -348,7 +348,7 @@ async def test_a_new_empty_server_in_place_of_the_old_one(server: RedisProcess, 
     await on_server.write("key", "1")
     await on_server.drain()
     server.kill()
-    shutil.rmtree(server._data / "appendonlydir")
+    shutil.rmtree(server.data / "appendonlydir")
     server.start()
 
     assert await on_server.read("key") == "1"
@@ -358,14 +358,14 @@ async def test_a_server_that_comes_back_with_an_old_snapshot(server: RedisProces
     await on_server.write("key", "1", mode="s")
     await on_server.append("list", "1")
     await on_server.drain()
-    snapshot = server._home / "snapshot"
-    shutil.copytree(server._data / "appendonlydir", snapshot)
+    snapshot = server.home / "snapshot"
+    shutil.copytree(server.data / "appendonlydir", snapshot)
     newest = await on_server.write("key", "2", mode="s")
     await on_server.append("list", "2")
     await on_server.drain()
     server.kill()
-    shutil.rmtree(server._data / "appendonlydir")
-    shutil.copytree(snapshot, server._data / "appendonlydir")
+    shutil.rmtree(server.data / "appendonlydir")
+    shutil.copytree(snapshot, server.data / "appendonlydir")
     server.start()
 
     assert await on_server.read("key", "s") == "2"

@@ -239,7 +239,7 @@ async def test_what_has_expired_is_not_listed_although_the_tier_has_not_heard_of
     await store.write("it", 1)
     await hub.durable.drain("facts")
     parts: Any = hub._require_open()
-    await parts.tier.relay._worker.stop()
+    await parts.tier.relay.stop()
     await store.expire("it", 60)
 
     clock.advance(61)
@@ -278,7 +278,7 @@ async def test_what_was_saved_from_expiring_is_not_purged_before_the_tier_has_he
     await store.expire("it", 100)
     await hub.durable.drain("facts")
     relay = hub._require_open().tier.relay  # type: ignore[union-attr]  # it is there
-    await relay._worker.stop()
+    await relay.stop()
     clock.advance(50)
     await store.persist("it")
     clock.advance(HOUR_S)

@@ -187,7 +187,7 @@ async def test_a_value_that_went_before_it_was_drained_is_not_read_as_it_was(hub
     await hub.drain()
     await hub.write("key", "2")
     await hub.evict("key")
-    hub.loader._drain = hub.drain_all
+    hub.drains_on_load = True
 
     assert await hub.read("key") == "2"
 

@@ -54,12 +54,12 @@ class RewindableRedis(RedisProcess):
     def lose_disk(self) -> None:
         """Kill it, and start it with nothing."""
         self.kill()
-        shutil.rmtree(self._data)
-        self._data.mkdir()
+        shutil.rmtree(self.data)
+        self.data.mkdir()
         self.start()
 
     def _log(self) -> Path:
-        return max(self._data.glob("appendonlydir/*.incr.aof"))
+        return max(self.data.glob("appendonlydir/*.incr.aof"))
 
 
 class AgentHandle:

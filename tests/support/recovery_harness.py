@@ -53,6 +53,8 @@ class RecoveryHarness(OutboxHarness):
     ) -> None:
         super().__init__(line, durable, clock, namespace, through="", limit=limit, pace=RelayLimits())
         self.nudges: list[str] = []
+        self.drains_on_load = self.drains_on_nudge = False
+        """Whether the outbox is drained where a real hub would; else a test does it."""
         self.joiner = DataLossGuard(self.shores, kind_of=kinds.get, restorers={}, nudge=self.nudge, limits=limits)
         self.loader = KeyLoader(self.shores, restorers={}, drain=self.let_drain, join=self.join, times=times)
         gatherer = RecordRecovery(
@@ -68,14 +70,14 @@ class RecoveryHarness(OutboxHarness):
         await self.joiner.readmit(namespace, keys, left_ms=left_ms)
 
     async def let_drain(self, namespace: str) -> None:
-        """Nobody drains but a test that wants to."""
         self.nudges.append(namespace)
-
-    async def drain_all(self, _namespace: str) -> None:
-        await self.drain()
+        if self.drains_on_load:
+            await self.drain()
 
     def nudge(self, namespace: str) -> None:
         self.nudges.append(namespace)
+        if self.drains_on_nudge:
+            self.background.start("drain", self.drain())
 
     def is_joined(self, namespace: str) -> bool:
         return self.joiner.is_joined(namespace)
@@ -117,9 +119,6 @@ class RecoveryHarness(OutboxHarness):
 
     async def drain(self) -> None:
         await self.relay.drain(self.namespace, timeout=20)
-
-    def drain_soon(self, _namespace: str) -> None:
-        self.background.start("drain", self.drain())
 
     async def settled(self, *keys: str) -> None:
         """Let the tier have everything, and Redis nothing of these keys."""

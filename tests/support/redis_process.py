@@ -36,9 +36,9 @@ class RedisProcess:
     """
 
     def __init__(self, *, tcp: bool = False, password: str | None = None, **options: object) -> None:
-        self._home = Path(tempfile.mkdtemp(dir="/tmp", prefix="smb"))
-        self._data = self._home / "data"
-        self._data.mkdir()
+        self.home = Path(tempfile.mkdtemp(dir="/tmp", prefix="smb"))
+        self.data = self.home / "data"
+        self.data.mkdir()
         self._process: subprocess.Popen[bytes] | None = None
         self._password = password
         self.port = free_port() if tcp else 0
@@ -48,7 +48,7 @@ class RedisProcess:
     @property
     def url(self) -> str:
         """Where clients connect; the password is theirs to give."""
-        return f"redis://127.0.0.1:{self.port}/0" if self.port else f"unix://{self._home}/s?db=0"
+        return f"redis://127.0.0.1:{self.port}/0" if self.port else f"unix://{self.home}/s?db=0"
 
     def __enter__(self) -> Self:
         self.start()
@@ -58,22 +58,22 @@ class RedisProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-        shutil.rmtree(self._home, ignore_errors=True)
+        shutil.rmtree(self.home, ignore_errors=True)
 
     def start(self) -> None:
         """Start it and wait until it answers."""
         self.launch()
         deadline = time.monotonic() + _PATIENCE_S
         while not self._answers():
-            assert time.monotonic() < deadline, (self._home / "log").read_text()
+            assert time.monotonic() < deadline, (self.home / "log").read_text()
             time.sleep(0.01)
 
     def launch(self) -> None:
         """Start it, and do not wait for it."""
-        words = [str(find_server().path), "--dir", str(self._data), "--unixsocket", str(self._home / "s")]
+        words = [str(find_server().path), "--dir", str(self.data), "--unixsocket", str(self.home / "s")]
         for name, value in self._options.items():
             words += [f"--{name.replace('_', '-')}", str(value)]
-        with (self._home / "log").open("ab") as log:
+        with (self.home / "log").open("ab") as log:
             # A file that may not grow is an error to it, as a full disk is, and not a signal that ends it.
             self._process = subprocess.Popen(words, stdout=log, stderr=log, restore_signals=False)
 
@@ -112,16 +112,16 @@ class RedisProcess:
 
     def longest_file(self) -> int:
         """Bytes of the longest of its files."""
-        return max((file.stat().st_size for file in self._data.rglob("*") if file.is_file()), default=0)
+        return max((file.stat().st_size for file in self.data.rglob("*") if file.is_file()), default=0)
 
     def break_disk(self) -> None:
         """Take its directory away under it, so that it can save nothing."""
-        shutil.rmtree(self._data)
+        shutil.rmtree(self.data)
 
     def client(self, password: str | None = None) -> Redis:
         """A plain client without retries, which the caller closes; it logs in with the password given at first."""
         return Redis(
-            unix_socket_path=str(self._home / "s"),
+            unix_socket_path=str(self.home / "s"),
             password=password or self._password,
             retry=Retry(NoBackoff(), 0),
             protocol=2,

@@ -103,6 +103,11 @@ class OutboxRelay:
         self._worker.start()
         self._purger.start()
 
+    async def stop(self) -> None:
+        """Stop the delivery worker and the hourly purge; `drain` and `settle` still deliver."""
+        await self._purger.stop()
+        await self._worker.stop()
+
     def note(self, namespace: str) -> None:
         """Wake the worker for a namespace that has a new entry. No round trip."""
         self._noted.add(namespace)
@@ -125,8 +130,7 @@ class OutboxRelay:
 
         Another hub delivers them, or the next one that opens.
         """
-        await self._purger.stop()
-        await self._worker.stop()
+        await self.stop()
         try:
             await self._drain(sorted(self._noted), patience_s, retry=False)
             stay = 0
