@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from functools import cache
-from html import escape
-from importlib.resources import files
-from string import Template
 from typing import NamedTuple
 
 from sharedmem.errors import InvalidError
 from sharedmem.models import EvolutionGraph, GraphFormat, Note, NoteStatus
 from sharedmem.models.notes import sort_by_succession
-from sharedmem.text.escaping import csp_hash, escape_dot, escape_mermaid, escape_script_json
+from sharedmem.text.escaping import escape_dot, escape_mermaid
+from sharedmem.visualization.html_page import build_page
 
 _SCRIPTS = ("layout.js", "picture.js", "reader.js", "main.js")
-
-
-class _ChainPageFiles(NamedTuple):
-    page: Template
-    style: str
-    script: str
-    policy: str
 
 
 def chain_as_html(notes: Iterable[Note], *, chosen: str = "") -> str:
@@ -35,32 +25,9 @@ def chain_as_html(notes: Iterable[Note], *, chosen: str = "") -> str:
         chosen: id of the note that is shown first; empty for the newest.
     """
     ordered = sort_by_succession(notes)
-    parts = _page_files()
     title = f"Memory {chosen or (ordered[-1].id if ordered else 'without versions')}"
     content = {"title": title, "chosen": chosen, "notes": [_note_data(note) for note in ordered]}
-    return parts.page.substitute(
-        policy=parts.policy,
-        title=escape(title),
-        style=parts.style,
-        script=parts.script,
-        data=escape_script_json(content),
-    )
-
-
-@cache
-def _page_files() -> _ChainPageFiles:
-    folder = files("sharedmem.visualization") / "chain_page_files"
-    read = {name: (folder / name).read_text(encoding="utf-8") for name in ("page.html", "style.css", *_SCRIPTS)}
-    script = "(() => {\n" + '"use strict";\n' + "".join(read[name] for name in _SCRIPTS) + "})();\n"
-    rules = (
-        "default-src 'none'",
-        f"script-src {csp_hash(script)}",
-        f"style-src {csp_hash(read['style.css'])}",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-    )
-    return _ChainPageFiles(Template(read["page.html"]), read["style.css"], script, "; ".join(rules))
+    return build_page("chain_page_files", _SCRIPTS, title=title, data=content)
 
 
 def _note_data(note: Note) -> dict[str, object]:

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from html import escape
-from importlib.resources import files
-from string import Template
-from typing import NamedTuple
 
 from sharedmem.models import DrawnFact, DrawnVersion, GraphDrawing
-from sharedmem.text.escaping import csp_hash, escape_script_json
+from sharedmem.visualization.html_page import build_page
 
 _SCRIPTS = ("times.js", "layout.js", "picture.js", "panel.js", "main.js")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class _GraphPageParts(NamedTuple):
-    page: Template
-    style: str
-    script: str
-    policy: str
 
 
 def as_html(drawing: GraphDrawing) -> str:
@@ -28,34 +16,12 @@ def as_html(drawing: GraphDrawing) -> str:
 
     It may do nothing but run its own script: a policy in the page forbids every request and every other script.
     """
-    parts = _parts()
-    return parts.page.substitute(
-        policy=parts.policy,
-        title=escape(f"Graph of {drawing.group_id}"),
-        style=parts.style,
-        script=parts.script,
-        data=_data(drawing),
-    )
+    title = f"Graph of {drawing.group_id}"
+    return build_page("graph_page_files", _SCRIPTS, title=title, data=_data(drawing))
 
 
-@cache
-def _parts() -> _GraphPageParts:
-    folder = files("sharedmem.visualization") / "graph_page_files"
-    read = {name: (folder / name).read_text(encoding="utf-8") for name in ("page.html", "style.css", *_SCRIPTS)}
-    script = "(() => {\n" + '"use strict";\n' + "".join(read[name] for name in _SCRIPTS) + "})();\n"
-    rules = (
-        "default-src 'none'",
-        f"script-src {csp_hash(script)}",
-        f"style-src {csp_hash(read['style.css'])}",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-    )
-    return _GraphPageParts(Template(read["page.html"]), read["style.css"], script, "; ".join(rules))
-
-
-def _data(drawing: GraphDrawing) -> str:
-    content = {
+def _data(drawing: GraphDrawing) -> dict[str, object]:
+    return {
         "group_id": drawing.group_id,
         "drawn_at": _milliseconds(drawing.drawn_at),
         "truncated": drawing.truncated,
@@ -69,7 +35,6 @@ def _data(drawing: GraphDrawing) -> str:
             for episode in drawing.episodes
         },
     }
-    return escape_script_json(content)
 
 
 def _fact(fact: DrawnFact) -> dict[str, object]:

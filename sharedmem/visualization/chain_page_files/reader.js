@@ -1,12 +1,4 @@
-// The note that was chosen. Every text goes in as text, never as markup.
-function made(tag, properties = {}, ...children) {
-  const element = Object.assign(document.createElement(tag), properties);
-  element.append(...children.filter((child) => child !== null));
-  return element;
-}
-
-const isolated = (text) => made("bdi", {}, text);
-
+// The note that was chosen.
 class Reader {
   constructor(notes, told) {
     Object.assign(this, { notes, told });

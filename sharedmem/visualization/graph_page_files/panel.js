@@ -1,12 +1,4 @@
-// The details of what was chosen. Every text goes in as text, never as markup.
-function made(tag, properties = {}, ...children) {
-  const element = Object.assign(document.createElement(tag), properties);
-  element.append(...children.filter((child) => child !== null));
-  return element;
-}
-
-const isolated = (text) => made("bdi", {}, text);
-
+// The details of what was chosen.
 class Panel {
   constructor(data, nodes, chosen) {
     Object.assign(this, { data, nodes, chosen, episodes: new Map(Object.entries(data.episodes)) });

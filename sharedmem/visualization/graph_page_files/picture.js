@@ -1,24 +1,10 @@
 // The picture: one shape for each entity and each fact, moved by hand, by wheel and by keys.
-const SVG = "http://www.w3.org/2000/svg";
 const COLOURS = 9;
 
-function drawn(tag, attributes = {}, ...children) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-function shortened(text, most) {
-  const letters = [...text];
-  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
-}
-
-class Picture {
+class Picture extends View {
   constructor(nodes, edges, told) {
-    Object.assign(this, { nodes, edges, told, view: { x: 0, y: 0, k: 1 }, pointers: new Map() });
-    this.svg = document.getElementById("picture");
-    this.canvas = document.getElementById("canvas");
+    super(6);
+    Object.assign(this, { nodes, edges, told });
     this.layout = new Layout(nodes, edges.filter((edge) => edge.from !== edge.to).map((edge) => [edge.from, edge.to]));
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     edges.forEach((edge) => this.addEdge(edge));
@@ -70,50 +56,21 @@ class Picture {
     }
   }
 
-  listen() {
-    this.svg.addEventListener("pointerdown", (event) => this.down(event));
-    this.svg.addEventListener("pointermove", (event) => this.moved(event));
-    for (const name of ["pointerup", "pointercancel"]) this.svg.addEventListener(name, (event) => this.up(event));
-    this.svg.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      this.zoom(Math.exp(-event.deltaY * 0.0016), event.offsetX, event.offsetY);
-    }, { passive: false });
+  gripped(target) {
+    const shape = target.closest(".node");
+    if (target.closest(".reach") && !shape) return null;
+    return { node: shape ? this.nodes.find((node) => node.shape === shape) : null };
   }
 
-  down(event) {
-    const shape = event.target.closest(".node");
-    if (event.target.closest(".reach") && !shape) return;
-    this.pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
-    this.svg.setPointerCapture(event.pointerId);
-    this.grip = { node: shape ? this.nodes.find((node) => node.shape === shape) : null, way: 0 };
-    this.svg.classList.add("moving");
+  dragged({ node, way }, dx, dy) {
+    if (node && way > 4) this.drag(node, dx, dy);
+    else if (!node) this.panBy(dx, dy);
   }
 
-  moved(event) {
-    const last = this.pointers.get(event.pointerId);
-    if (!last) return;
-    const dx = event.clientX - last.x, dy = event.clientY - last.y;
-    if (this.pointers.size === 2) this.pinch(event, last);
-    Object.assign(last, { x: event.clientX, y: event.clientY });
-    this.grip.way += Math.hypot(dx, dy);
-    if (this.grip.node && this.grip.way > 4) this.drag(this.grip.node, dx, dy);
-    else if (!this.grip.node) this.pan(dx / this.pointers.size, dy / this.pointers.size);
-  }
-
-  pinch(event, last) {
-    const other = [...this.pointers].find(([id]) => id !== event.pointerId)[1];
-    const before = Math.hypot(last.x - other.x, last.y - other.y), after = Math.hypot(event.clientX - other.x, event.clientY - other.y);
-    const box = this.svg.getBoundingClientRect();
-    if (before > 0) this.zoom(after / before, (event.clientX + other.x) / 2 - box.left, (event.clientY + other.y) / 2 - box.top);
-  }
-
-  up(event) {
-    if (!this.pointers.delete(event.pointerId)) return;
-    const { node, way } = this.grip;
+  released({ node, way }) {
     if (node) node.held = false;
     if (node && way <= 4) this.told.chosenNode(node);
     if (!node && way <= 4) this.told.chosenNothing();
-    this.svg.classList.remove("moving");
   }
 
   drag(node, dx, dy) {
@@ -134,20 +91,6 @@ class Picture {
     if (this.layout.heat >= 0.02) requestAnimationFrame(() => this.relax());
   }
 
-  pan(dx, dy) {
-    this.view.x += dx;
-    this.view.y += dy;
-    this.show();
-  }
-
-  zoom(factor, x = this.svg.clientWidth / 2, y = this.svg.clientHeight / 2) {
-    const k = Math.max(0.05, Math.min(6, this.view.k * factor));
-    this.view.x = x - ((x - this.view.x) * k) / this.view.k;
-    this.view.y = y - ((y - this.view.y) * k) / this.view.k;
-    this.view.k = k;
-    this.show();
-  }
-
   fit() {
     const seen = this.nodes.filter((node) => !node.shape.classList.contains("off"));
     if (!seen.length) return;
@@ -156,22 +99,18 @@ class Picture {
     const width = this.svg.clientWidth || 1, height = this.svg.clientHeight || 1;
     const k = Math.max(0.05, Math.min(1.6, width / (right - left), height / (bottom - top)));
     this.view = { k, x: width / 2 - (k * (left + right)) / 2, y: height / 2 - (k * (top + bottom)) / 2 };
-    this.show();
+    this.apply();
   }
 
   centre(node) {
     this.view.x = this.svg.clientWidth / 2 - node.x * this.view.k;
     this.view.y = this.svg.clientHeight / 2 - node.y * this.view.k;
-    this.show();
+    this.apply();
   }
 
   reveal(node) {
     const x = node.x * this.view.k + this.view.x, y = node.y * this.view.k + this.view.y;
     if (x < 0 || y < 0 || x > this.svg.clientWidth || y > this.svg.clientHeight) this.centre(node);
-  }
-
-  show() {
-    this.canvas.setAttribute("transform", `translate(${this.view.x} ${this.view.y}) scale(${this.view.k})`);
   }
 
   pressedOn(node, event) {
