@@ -20,7 +20,7 @@ from sharedmem.synthesis.maintenance.erasure import NoteEraser, NoteRetention
 from sharedmem.synthesis.note_repository import RedisNoteRepository
 from sharedmem.synthesis.note_repository.repository import NOTES_COLLECTION
 from sharedmem.synthesis.pipeline import Pipeline
-from sharedmem.synthesis.protocol import Agents
+from sharedmem.synthesis.protocol import Agents, NoteRepository
 from sharedmem.synthesis.resolver import embed_note
 from sharedmem.synthesis.search import NoteSearch
 from sharedmem.synthesis.tasks import TaskIntake
@@ -29,26 +29,27 @@ from sharedmem.synthesis.worker import ActorServices, SynthesisWorker
 
 
 def select_agents(model: LanguageModel) -> Agents:
-    """Who does the work of synthesis.
+    """Return the agents for a model: rules for the offline one, else agents that ask it.
 
     Args:
-        model: what the settings have chosen, or the caller brought along.
+        model: of the settings, or of the caller.
     """
     return RuleAgents() if isinstance(model, ExtractiveSummarizer) else ModelAgents(model)
 
 
 class SynthesisServices:
-    """Who does the work behind `store.synthesis`.
+    """The parts that do the work behind `store.synthesis`.
 
     Args:
-        context: what the hub shares with its stores.
-        scope: hands out names within the actor's rights.
+        context: services that the hub shares with its stores.
+        scope: the namespace and the actor.
+        repository: where the notes are; None for Redis.
     """
 
-    def __init__(self, context: KnowledgeContext, scope: Scope) -> None:
+    def __init__(self, context: KnowledgeContext, scope: Scope, *, repository: NoteRepository | None = None) -> None:
         self._context = context
         self._scope = scope
-        self.repository = RedisNoteRepository(context, scope)
+        self.repository: NoteRepository = repository or RedisNoteRepository(context, scope)
         self.agents: Agents = select_agents(context.model)
         self.chains = ChainLocks(scope, context)
         self.intake = TaskIntake(context, scope)
@@ -61,12 +62,12 @@ class SynthesisServices:
 
     @cached_property
     def archives(self) -> ChainArchiveStore:
-        """Where notes lie that were put away."""
+        """The archives of chains in the blob store."""
         return ChainArchiveStore(self._context.blobs, self._scope.identity.namespace)
 
     @property
     def archiver(self) -> ChainArchiver:
-        """Who puts notes away."""
+        """Archives chains."""
         return ChainArchiver(
             self._context,
             repository=self.repository,
@@ -78,7 +79,7 @@ class SynthesisServices:
 
     @property
     def eraser(self) -> NoteEraser:
-        """Who erases notes."""
+        """Erases notes."""
         return NoteEraser(
             repository=self.repository,
             archives=self.archives,
@@ -89,7 +90,7 @@ class SynthesisServices:
 
     @property
     def retention(self) -> NoteRetention:
-        """Who erases what is too old."""
+        """Erases retired notes that are too old."""
         return NoteRetention(
             repository=self.repository,
             chains=self.chains,
@@ -116,14 +117,14 @@ class SynthesisServices:
         return ActorServices(scope, parts.intake, parts.pipeline, parts.webhooks)
 
     def permit(self, note: Note) -> None:
-        """Refuse who may not change or erase a note by hand.
+        """Check whether this actor may change or erase a note by hand.
 
         Raises:
-            AccessDeniedError: another actor has asked for it, and `memory_rights` is `owner`.
+            AccessDeniedError: the note is of another actor, and `memory_rights` is `owner`.
         """
         self._scope.check_author(note.created_by, NOTES_COLLECTION, f"{note.app_id}/{note.id}")
 
     async def embed(self, text: str) -> Vector | None:
-        """The vector of a text; None when it has no meaning, or there is no embedder."""
+        """Return the vector of a text; None when it is empty, or there is no embedder."""
         embedder = self._context.embedder_of(self._scope.identity.namespace)
         return None if embedder is None else await embed_note(embedder, text)

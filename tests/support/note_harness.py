@@ -1,4 +1,4 @@
-"""A repository of notes in a hub without a server, with all that looks after it."""
+"""Harness of the maintenance tests: notes in a hub without a server, and the services that maintain them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sharedmem.synthesis.chains import ChainLocks
 from sharedmem.synthesis.maintenance.consistency import find_problems
 from sharedmem.synthesis.maintenance.fsck import read_all_notes
 from sharedmem.synthesis.note_repository import RedisNoteRepository
-from sharedmem.synthesis.protocol import CommittedNotes, NewNote
+from sharedmem.synthesis.protocol import CommittedNotes, NewNote, NoteRepository
 from sharedmem.synthesis.resolver import embed_note
 from sharedmem.synthesis.services import SynthesisServices
 from sharedmem.testing import ManualClock, fake_hub
@@ -20,7 +20,7 @@ from support.note_chains import APP
 
 
 class NoteHarness:
-    """The notes of one namespace, and who looks after them.
+    """The notes of one namespace, with the services that maintain them.
 
     Args:
         store: of the namespace.
@@ -33,10 +33,14 @@ class NoteHarness:
         self.minds = store._knowledge_context()
         self.repository = RedisNoteRepository(self.minds, store._scope)
         self.chains = ChainLocks(store._scope, store._context)
-        parts = SynthesisServices(self.minds, store._scope)
-        self.archives, self.intake = parts.archives, parts.intake
-        self.evolution, self.archiver = parts.evolution, parts.archiver
-        self.eraser, self.retention = parts.eraser, parts.retention
+        services = self.services(self.repository)
+        self.archives, self.intake = services.archives, services.intake
+        self.evolution, self.archiver = services.evolution, services.archiver
+        self.eraser, self.retention = services.eraser, services.retention
+
+    def services(self, repository: NoteRepository) -> SynthesisServices:
+        """The services of this namespace over another repository, such as one that fails."""
+        return SynthesisServices(self.minds, self.store._scope, repository=repository)
 
     async def vector(self, text: str) -> Vector | None:
         """Of a text."""

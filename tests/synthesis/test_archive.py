@@ -183,12 +183,12 @@ async def test_a_crash_while_archiving_harms_nothing_and_the_next_call_goes_on(
     await ground.put(*chain_of_two_consolidations())
     ground.pass_years(11)
     repository = FallingRepository(ground.minds, ground.store._scope)
-    ground.archiver._repository, repository.falls = repository, falls
+    archiver, repository.falls = ground.services(repository).archiver, falls
     with pytest.raises(FallenError):
-        await ground.archiver.archive(APP)
+        await archiver.archive(APP)
     repository.falls = ""
 
-    await ground.archiver.archive(APP)
+    await archiver.archive(APP)
 
     assert {one.status for one in (await ground.all()).values()} == {"archived"}
     assert (await ground.archiver.recall_archived(APP, "a")).memory_note.endswith("text of a")
@@ -212,14 +212,14 @@ async def test_a_crash_while_a_chain_comes_back_harms_nothing(ground: NoteHarnes
     ground.pass_years(11)
     await ground.archiver.archive(APP)
     repository = FallingRepository(ground.minds, ground.store._scope)
-    ground.archiver._repository = repository
+    archiver = ground.services(repository).archiver
     for falls in ("before", "after"):
         repository.falls = falls
         with pytest.raises(FallenError):
-            await ground.archiver.unarchive(APP, "s2")
+            await archiver.unarchive(APP, "s2")
     repository.falls = ""
 
-    assert (await ground.archiver.unarchive(APP, "s2")).status == "active"
+    assert (await archiver.unarchive(APP, "s2")).status == "active"
     assert await ground.found("text of s2") == ["s2"]
     assert await ground.is_sound()
 

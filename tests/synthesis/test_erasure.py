@@ -101,12 +101,12 @@ async def test_forgetting_that_was_broken_off_goes_on(ground: NoteHarness, monke
     monkeypatch.setattr("sharedmem.synthesis.maintenance.fsck._PAGE", 2)
     await put_two_users(ground)
     repository = FallingRepository(ground.minds, ground.store._scope)
-    ground.eraser._repository, repository.left = repository, 1
+    eraser, repository.left = ground.services(repository).eraser, 1
     with pytest.raises(FallenError):
-        await ground.eraser.forget(APP, "ada")
+        await eraser.forget(APP, "ada")
     repository.left = 100
 
-    await ground.eraser.forget(APP, "ada")
+    await eraser.forget(APP, "ada")
 
     assert (set(await ground.all()), await ground.archived()) == ({"bob"}, 0)
 
@@ -181,12 +181,12 @@ async def test_rules_are_applied_and_a_crash_between_its_steps_is_mended_by_the_
     assert (told.notes, told.messages, told.dry_run) == (5, 4, True)
 
     repository = FallingRepository(ground.minds, ground.store._scope)
-    ground.retention._repository = repository
+    retention = ground.services(repository).retention
     with pytest.raises(FallenError):
-        await ground.retention.apply(APP, ALL_AFTER_A_YEAR)
+        await retention.apply(APP, ALL_AFTER_A_YEAR)
     repository.left = 100
 
-    done = await ground.retention.apply(APP, ALL_AFTER_A_YEAR)
+    done = await retention.apply(APP, ALL_AFTER_A_YEAR)
 
     assert (done.notes, done.dry_run) == (5, False)
     assert set(await ground.all()) == {"bin", "s2", "y"}
