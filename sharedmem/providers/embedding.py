@@ -63,7 +63,7 @@ def check_rows(made: object, *, count: int, dimension: int, name: str) -> Matrix
 
 
 QUERY_TIMEOUT_S = 5.0
-"""How long a search waits for the provider: whoever recalls would rather have words now than vectors later."""
+"""How long a search waits for the provider: after that it searches words alone."""
 
 
 class QueryEmbedding(NamedTuple):

@@ -164,7 +164,7 @@ class CachedEmbedder:
 
     @staticmethod
     def _fail_waiters(answers: Mapping[Digest, asyncio.Future[Vector]], error: BaseException) -> None:
-        """Tell those who wait; whoever was cancelled is nobody else's failure, and the others ask themselves."""
+        """Wake the waiting callers. If the caller that asked was cancelled, the others ask themselves."""
         for answer in answers.values():
             if isinstance(error, Exception):
                 answer.set_exception(error)

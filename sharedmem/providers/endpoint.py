@@ -19,7 +19,7 @@ _SCOPE = "https://cognitiveservices.azure.com/.default"
 
 
 class EntraLogin:
-    """Tokens for whoever runs this: a managed identity, a workload identity, or a developer's login.
+    """Tokens for the account that runs this process: a managed identity, a workload identity, or a developer's login.
 
     Args:
         field: the setting that could hold a key instead, told in errors.

@@ -19,7 +19,7 @@ _LIST_FIELDS = frozenset({"sentences", "points", "key_points", "highlights"})
 
 
 class ExtractiveSummarizer:
-    """A summary by picking sentences (`providers.sentences` says how): no model of language.
+    """A summary by picking sentences (`text.summary` says how): no model of language.
 
     What is read are the messages of user and assistant; instructions of the system are for others.
     """

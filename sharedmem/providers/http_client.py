@@ -217,8 +217,8 @@ class ModelHttpClient:
             text = error if isinstance(error, str) else f"{error.get('message', '')} ({error.get('code')})"
         except (ValueError, LookupError, TypeError, AttributeError):
             pass
-        line = " ".join(text.split()) or "no reason given"
-        return line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}..."
+        shown = " ".join(text.split()) or "no reason given"
+        return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
 
     def __repr__(self) -> str:
         return f"<Service {self.endpoint.name} at {self.endpoint.host}>"

@@ -55,8 +55,8 @@ class Batcher(ProcessBound):
     namespace, whatever becomes of this process.
 
     Args:
-        context: what the hub shares with its stores.
-        scope: hands out names within the actor's rights.
+        context: services that the hub shares with its stores.
+        scope: the namespace and the actor, with the actor's rights.
         intake: where requests are put.
         app_id, user_id, session_id: whose conversation it is.
         size: messages that make a batch; None takes the most that a note is made of.
@@ -66,7 +66,7 @@ class Batcher(ProcessBound):
         InvalidError: an argument is refused.
     """
 
-    def __init__(  # what it stands on, whose messages, and when
+    def __init__(  # its context, whose messages, and when
         self,
         context: KnowledgeContext,
         scope: Scope,
@@ -155,7 +155,7 @@ class Batcher(ProcessBound):
             sealed = MessageBatches(
                 batch=new_id(), sealed=waiting.open, sealed_batch=waiting.batch, sealed_by=waiting.by
             )
-            # An open batch that is empty gets a new id, too: whoever has just set a timer for it sets another one.
+            # An empty open batch gets a new id, too: a caller that has just set a timer for it sets another one.
             if await self._write(read, sealed):
                 if not sealed.sealed:
                     return put

@@ -119,8 +119,8 @@ class ChainLocks:
     """The locks of all chains of a namespace.
 
     Args:
-        scope: hands out names within the actor's rights.
-        context: what the hub shares with its stores.
+        scope: the namespace and the actor, with the actor's rights.
+        context: services that the hub shares with its stores.
         lease_s: seconds after which the chains of a process that died come free.
     """
 

@@ -48,14 +48,14 @@ class Pipeline:
     """Does what synthesis is asked for.
 
     Args:
-        context: what the hub shares with its stores.
-        scope: hands out names within the actor's rights.
+        context: services that the hub shares with its stores.
+        scope: the namespace and the actor, with the actor's rights.
         repository: where notes are kept.
         agents: who reads, judges and writes.
         chains: the locks of chains; None takes those of the namespace.
     """
 
-    def __init__(  # what it stands on
+    def __init__(  # its parts
         self,
         context: KnowledgeContext,
         scope: Scope,
@@ -303,7 +303,7 @@ class Pipeline:
 
 
 def note_id_of(task_id: str) -> str:
-    """The id of the note that a task makes: whoever repeats the task finds it."""
+    """Return the id of the note that a task makes, so that a repeat of the task finds the note."""
     return f"note-{task_id}"
 
 

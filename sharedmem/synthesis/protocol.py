@@ -56,7 +56,7 @@ PermissionCheck = Callable[[Note], None]
 """Raises `AccessDeniedError` where somebody may not change or erase a note."""
 
 
-# -- repository ------------------------------------------------------------------------------------
+# -- repository -------------------------------------------------------------------------------
 
 
 class UserNotesVersion(NamedTuple):

@@ -90,7 +90,7 @@ _MOST_COMMIT_ATTEMPTS = 8
 # From then on it does not matter what others add meanwhile.
 _CAREFUL_ATTEMPTS = 6
 _VERDICT_TTL_S = 30 * 86_400
-# Long enough for whoever takes over; texts of users lie nowhere longer than they have to.
+# Long enough for the next worker to continue; texts of users are kept no longer than needed.
 _DRAFT_TTL_S = 86_400
 # In characters. Notes that grew for ever would cost more with each one that joins them, and say less to a search.
 _LONGEST_NOTE = 50_000
@@ -138,7 +138,7 @@ class ConflictResolver:
     """Settles new notes with older ones.
 
     Args:
-        context: what the hub shares with its stores.
+        context: services that the hub shares with its stores.
         namespace: whose notes they are.
         repository: where they are kept.
         agents: judge and write.

@@ -28,8 +28,8 @@ class NoteSearch:
     """Queries of the notes of a namespace.
 
     Args:
-        context: what the hub shares with its stores.
-        scope: hands out names within the actor's rights.
+        context: services that the hub shares with its stores.
+        scope: the namespace and the actor, with the actor's rights.
         repository: where notes are kept.
     """
 

@@ -208,8 +208,8 @@ class TaskIntake:
     """Where synthesis is asked for things, and where it is said how far they are.
 
     Args:
-        context: what the hub shares with its stores.
-        scope: hands out names within the actor's rights.
+        context: services that the hub shares with its stores.
+        scope: the namespace and the actor, with the actor's rights.
         backoff: pauses between attempts, in seconds: (at first, at most).
         visibility: seconds after which a task of a worker that died is somebody else's.
     """

@@ -57,7 +57,7 @@ class SynthesisWorker:
     the last attempt a model is done without. What fails even then lies with the dead letters, with its reason.
 
     Args:
-        context: what the hub shares with its stores.
+        context: services that the hub shares with its stores.
         intake: where the tasks are.
         requester: what does the tasks of an actor, by its name.
         webhooks: makes the calls to those who wanted to be told; None makes none.
@@ -78,7 +78,7 @@ class SynthesisWorker:
         self._requester = requester
         self._webhooks = webhooks
         self._concurrency = context.settings.synthesis_concurrency if concurrency is None else concurrency
-        self._hands: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._busy: set[asyncio.Task[None]] = set()
         self._drains = False
         self._rests = asyncio.Event()
@@ -93,7 +93,7 @@ class SynthesisWorker:
     @property
     def is_running(self) -> bool:
         """Whether it takes tasks."""
-        return bool(self._hands) and not self._drains
+        return bool(self._tasks) and not self._drains
 
     def start(self) -> None:
         """Work in the background of the hub, unless it does already or is not to work at all. No round trip.
@@ -117,15 +117,15 @@ class SynthesisWorker:
         if self._webhooks is not None:
             work = self._webhooks.work(concurrency=_CALLS_AT_ONCE)
             calls = self._context.background.start("call webhooks", work)
-        self._hands = {asyncio.create_task(self._work_on()) for _ in range(self._concurrency)}
+        self._tasks = {asyncio.create_task(self._work_on()) for _ in range(self._concurrency)}
         self._rests.clear()
         try:
-            await _wait_for_all(self._hands)
+            await _wait_for_all(self._tasks)
         finally:
-            for hand in self._hands:
-                hand.cancel()
-            await asyncio.gather(*self._hands, return_exceptions=True)
-            self._hands.clear()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._tasks.clear()
             if calls is not None:
                 await calls.stop()
             self._rests.set()
@@ -133,8 +133,8 @@ class SynthesisWorker:
     async def drain(self) -> None:
         """Take no more tasks, and return when those under way have ended. It does not work again."""
         self._drains = True
-        for hand in self._hands - self._busy:
-            hand.cancel()
+        for task in self._tasks - self._busy:
+            task.cancel()
         await self._rests.wait()
         # Hands that were called off leave the line and give back what was on its way to them in the background. Whoever
         # closes the hub right now would cut that off, and others would wait for it; it is done before these are.
@@ -166,23 +166,23 @@ class SynthesisWorker:
         Raises:
             SharedMemoryError: the task has failed, and the queue knows; or the queue cannot be asked.
         """
-        async with self._intake.queue.claimed(wait=wait) as hand:
-            if hand is None:
+        async with self._intake.queue.claimed(wait=wait) as claimed:
+            if claimed is None:
                 return False
-            await self._done(hand)
+            await self._done(claimed)
         return True
 
-    # -- a hand
+    # -- taking tasks
 
     async def _work_on(self) -> None:
         own = asyncio.current_task()
         assert own is not None
         while not self._drains:
             try:
-                async with self._intake.queue.claimed(wait=None) as hand:
+                async with self._intake.queue.claimed(wait=None) as claimed:
                     self._busy.add(own)
-                    if hand is not None:
-                        await self._done(hand)
+                    if claimed is not None:
+                        await self._done(claimed)
             except Exception as error:  # a worker outlives what its tasks do
                 if own not in self._busy:
                     await self._pause(error)
@@ -198,8 +198,8 @@ class SynthesisWorker:
 
     # -- a task
 
-    async def _done(self, hand: ClaimedTask) -> None:
-        task = hand.task
+    async def _done(self, claimed: ClaimedTask) -> None:
+        task = claimed.task
         try:
             request = parse_task(task.payload)
         except InvalidError as error:
@@ -214,7 +214,7 @@ class SynthesisWorker:
             await self._not_done(requester, request, task, error, is_last=is_last)
             raise
         await _announce_outcome(requester, request, task, {"status": "done", "result": result})
-        hand.finish(result | {"attempts": task.attempt})
+        claimed.finish(result | {"attempts": task.attempt})
         self._count(request, "done")
 
     async def _result(self, requester: ActorServices, request: TaskPayload, turn: TaskAttempt) -> dict[str, object]:
@@ -240,7 +240,7 @@ class SynthesisWorker:
         self._context.counters.increment(TASKS_METRIC, kind=request.kind, outcome=outcome)
 
     def __repr__(self) -> str:
-        state = "draining" if self._drains else "running" if self._hands else "idle"
+        state = "draining" if self._drains else "running" if self._tasks else "idle"
         return f"<Worker of {self._intake.queue.name}, {state}, {self.under_way} under way>"
 
 
@@ -263,9 +263,9 @@ def _is_final(error: Exception) -> bool:
     return isinstance(error, InvalidError) and not isinstance(error, ConflictError)
 
 
-async def _wait_for_all(hands: set[asyncio.Task[None]]) -> None:
+async def _wait_for_all(tasks: set[asyncio.Task[None]]) -> None:
     """Return when all have ended, or raise what one of them ended by; being told to end is no reason."""
-    ended, _ = await asyncio.wait(hands, return_when=asyncio.FIRST_EXCEPTION)
-    for hand in ended:
-        if not hand.cancelled():
-            hand.result()
+    ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    for task in ended:
+        if not task.cancelled():
+            task.result()

@@ -190,14 +190,19 @@ class Team:
 
     def __init__(self, hub: Hub, slow: Slow, counters: Counters) -> None:
         parts = hub._require_open()
-        self.line: RedisClient = parts.connection.client
+        self.client: RedisClient = parts.connection.client
         self.keyspace: KeySpace = parts.context.keyspace
         self.slow = slow
         self.counters = counters
 
     def member(self, namespace: str, *, ttl_s: int = 60) -> SharedCacheEmbedder:
         inner = cached(self.slow, ManualClock(), self.counters)
-        return SharedCacheEmbedder(inner, self.line, self.keyspace, namespace, ttl_s=ttl_s, counters=self.counters)
+        return SharedCacheEmbedder(inner, self.client, self.keyspace, namespace, ttl_s=ttl_s, counters=self.counters)
+
+    async def keys(self, namespace: str) -> list[bytes]:
+        """The keys of the embeddings that Redis has of a namespace."""
+        pages = [page async for page in self.client.scan(b"*$memory.embedding:*", near=None)]
+        return [key for page in pages for key in page if namespace.encode() in key]
 
 
 @pytest.fixture
@@ -250,24 +255,23 @@ async def test_namespaces_share_no_embeddings(team: Team, namespace: str, slow: 
 async def test_embeddings_expire_and_are_two_bytes_a_number(team: Team, namespace: str) -> None:
     await team.member(namespace, ttl_s=50).embed(["one"])
 
-    pages = [page async for page in team.line.scan(b"*$memory.embedding:*", near=None)]
-    mine = [key for page in pages for key in page if namespace.encode() in key]
+    mine = await team.keys(namespace)
     assert len(mine) == 1
-    assert await team.line.call("STRLEN", mine[0]) == 64
-    left = await team.line.call("TTL", mine[0])
+    assert await team.client.call("STRLEN", mine[0]) == 64
+    left = await team.client.call("TTL", mine[0])
     assert isinstance(left, int)
     assert 0 < left <= 50
     assert team.keyspace.is_part(mine[0])
 
 
 async def test_what_somebody_else_has_put_there_is_not_believed(team: Team, namespace: str, slow: Slow) -> None:
-    member = team.member(namespace)
-    digest = member._inner.digest("one", "document")
-    await team.line.call("SET", member._key(digest), b"no vector", "EX", 60)
+    await team.member(namespace).embed(["one"])
+    for key in await team.keys(namespace):
+        await team.client.call("SET", key, b"no vector", "EX", 60)
 
-    vectors, _ = await member.embed(["one"])
+    vectors, _ = await team.member(namespace).embed(["one"])
 
-    assert slow.asked == [["one"]]
+    assert slow.asked == [["one"], ["one"]]
     assert vectors.any()
 
 

@@ -30,8 +30,8 @@ class NoteHarness:
     def __init__(self, store: SharedMemoryStore, clock: ManualClock) -> None:
         self.store = store
         self.clock = clock
-        self.minds = store._knowledge_context()
-        self.repository = RedisNoteRepository(self.minds, store._scope)
+        self.context = store._knowledge_context()
+        self.repository = RedisNoteRepository(self.context, store._scope)
         self.chains = ChainLocks(store._scope, store._context)
         services = self.services(self.repository)
         self.archives, self.intake = services.archives, services.intake
@@ -40,12 +40,12 @@ class NoteHarness:
 
     def services(self, repository: NoteRepository) -> SynthesisServices:
         """The services of this namespace over another repository, such as one that fails."""
-        return SynthesisServices(self.minds, self.store._scope, repository=repository)
+        return SynthesisServices(self.context, self.store._scope, repository=repository)
 
     async def vector(self, text: str) -> Vector | None:
         """Of a text."""
-        assert self.minds.embedder is not None
-        return await embed_note(self.minds.embedder, text)
+        assert self.context.embedder is not None
+        return await embed_note(self.context.embedder, text)
 
     async def put(self, *notes: Note) -> None:
         """Store notes as they are, however damaged their chains; archived ones without a vector."""

@@ -156,16 +156,16 @@ def make_synthesis_harness(
     concurrency: int = 4,
 ) -> SynthesisHarness:
     """The parts of synthesis on a store."""
-    minds, scope = store._knowledge_context(), store._scope
-    kept = repository or RedisNoteRepository(minds, scope)
-    intake = TaskIntake(minds, scope, backoff=backoff, visibility=visibility)
-    pipeline = Pipeline(minds, scope, repository=kept, agents=agents, chains=chains)
+    context, scope = store._knowledge_context(), store._scope
+    kept = repository or RedisNoteRepository(context, scope)
+    intake = TaskIntake(context, scope, backoff=backoff, visibility=visibility)
+    pipeline = Pipeline(context, scope, repository=kept, agents=agents, chains=chains)
 
     def requester(_: str) -> ActorServices:
         return ActorServices(scope, intake, pipeline, webhooks)
 
-    worker = SynthesisWorker(minds, intake=intake, requester=requester, webhooks=webhooks, concurrency=concurrency)
-    return SynthesisHarness(store, kept, agents, intake, pipeline, worker, NoteSearch(minds, scope, repository=kept))
+    worker = SynthesisWorker(context, intake=intake, requester=requester, webhooks=webhooks, concurrency=concurrency)
+    return SynthesisHarness(store, kept, agents, intake, pipeline, worker, NoteSearch(context, scope, repository=kept))
 
 
 # -- dying ------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ async def test_a_crash_while_archiving_harms_nothing_and_the_next_call_goes_on(
 ) -> None:
     await ground.put(*chain_of_two_consolidations())
     ground.pass_years(11)
-    repository = FallingRepository(ground.minds, ground.store._scope)
+    repository = FallingRepository(ground.context, ground.store._scope)
     archiver, repository.falls = ground.services(repository).archiver, falls
     with pytest.raises(FallenError):
         await archiver.archive(APP)
@@ -201,7 +201,7 @@ async def test_a_crash_while_archiving_harms_nothing_and_the_next_call_goes_on(
 
 def _age_archives(ground: NoteHarness) -> None:
     """Make all that lies in the blob store two hours older."""
-    for path in Path(ground.minds.settings.blob_path()).rglob("*"):
+    for path in Path(ground.context.settings.blob_path()).rglob("*"):
         if path.is_file():
             stat = path.stat()
             os.utime(path, (stat.st_atime - 7200, stat.st_mtime - 7200))
@@ -211,7 +211,7 @@ async def test_a_crash_while_a_chain_comes_back_harms_nothing(ground: NoteHarnes
     await ground.put(*chain_of_two_consolidations())
     ground.pass_years(11)
     await ground.archiver.archive(APP)
-    repository = FallingRepository(ground.minds, ground.store._scope)
+    repository = FallingRepository(ground.context, ground.store._scope)
     archiver = ground.services(repository).archiver
     for falls in ("before", "after"):
         repository.falls = falls
@@ -238,7 +238,7 @@ async def test_an_archive_that_was_spoilt_is_told(ground: NoteHarness, spoil: Ca
 
 
 def _contents(ground: NoteHarness) -> list[Path]:
-    return list(Path(ground.minds.settings.blob_path()).rglob("content"))
+    return list(Path(ground.context.settings.blob_path()).rglob("content"))
 
 
 def _bytes(content: Path) -> bytes:

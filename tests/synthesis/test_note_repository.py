@@ -204,9 +204,9 @@ class NoteRepositorySuite:
         )
 
         async def chains() -> object:
-            minds = hub._knowledge_context()
-            key = minds.keyspace.record_item("note", namespace, "chains", "desk")
-            found = await minds.client.call("HGETALL", key)
+            context = hub._knowledge_context()
+            key = context.keyspace.record_item("note", namespace, "chains", "desk")
+            found = await context.client.call("HGETALL", key)
             return sorted(zip(found[::2], found[1::2], strict=True)) if isinstance(found, list) else found
 
         assert await chains() == [(b"a", b"1 3"), (b"z", b"1 4")]
@@ -369,7 +369,7 @@ class NoteRepositorySuite:
     async def test_what_lies_beside_notes_follows_them_whatever_happens(
         self, repository: RedisNoteRepository, hub: Hub, namespace: str
     ) -> None:
-        chance, minds = random.Random(7), hub._knowledge_context()
+        chance, context = random.Random(7), hub._knowledge_context()
         for number in range(60):
             known = {one.id: one for one in await repository.page("desk")}
             some = chance.sample(sorted(known), min(len(known), chance.randrange(3)))
@@ -390,8 +390,8 @@ class NoteRepositorySuite:
             )
 
         async def beside(part: str) -> dict[str, int]:
-            key = minds.keyspace.record_item("note", namespace, part, "desk")
-            found = await minds.client.call("HGETALL", key)
+            key = context.keyspace.record_item("note", namespace, part, "desk")
+            found = await context.client.call("HGETALL", key)
             words = [one.decode() for one in found if isinstance(one, bytes)] if isinstance(found, list) else []
             return {field: int(value.split()[0]) for field, value in zip(words[::2], words[1::2], strict=True)}
 
@@ -399,7 +399,7 @@ class NoteRepositorySuite:
         assert len(notes) > 5
         assert await beside("users") == Counter(one.user_id for one in notes)
         assert await beside("chains") == Counter(one.chain_id for one in notes)
-        log = await minds.client.call("ZCARD", minds.keyspace.record_log("note", namespace))
+        log = await context.client.call("ZCARD", context.keyspace.record_log("note", namespace))
         assert log == len(notes)
         found, _ = await repository.near("desk", vector(1), k=100)
         assert {hit.note.id for hit in found} == {one.id for one in notes if one.status == "active"}
@@ -407,19 +407,19 @@ class NoteRepositorySuite:
     async def test_while_the_namespace_is_being_cleared_nothing_is_written(
         self, repository: RedisNoteRepository, hub: Hub, namespace: str
     ) -> None:
-        minds = hub._knowledge_context()
+        context = hub._knowledge_context()
         await put_notes(repository, make_fresh_note("a", 1))
-        clock = minds.keyspace.space(namespace).clock
-        last = await minds.client.call("GET", clock)
+        clock = context.keyspace.space(namespace).clock
+        last = await context.client.call("GET", clock)
         assert isinstance(last, bytes)
-        await minds.client.call("SET", clock, last + b" 9999999999999999")
+        await context.client.call("SET", clock, last + b" 9999999999999999")
 
         with pytest.raises(UnavailableError, match="being cleared"):
             await repository.commit("desk", fresh=[make_fresh_note("b", 1)])
         with pytest.raises(UnavailableError, match="being cleared"):
             await repository.erase("desk", ["a"])
 
-        await minds.client.call("SET", clock, last)
+        await context.client.call("SET", clock, last)
         assert [one.id for one in await repository.page("desk")] == ["a"]
 
     async def test_answers_are_remembered_for_a_while(

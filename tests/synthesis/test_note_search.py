@@ -175,9 +175,9 @@ async def as_before(hub: Hub, namespace: str, count: int = 3) -> None:
     """Notes as a release stored them that did not know of words."""
     made = [make_fresh_note(f"n{number}", 1, app=SHOP, memory_note=LONG) for number in range(count)]
     await put_notes(open_note_repository(hub, namespace), *made, app=SHOP)
-    minds = hub._knowledge_context()
-    keys = [minds.keyspace.record("note", namespace, f"{SHOP}/n{number}") for number in range(count)]
-    assert await minds.client.read_many([("HDEL", key, "terms") for key in keys]) == [1] * count
+    context = hub._knowledge_context()
+    keys = [context.keyspace.record("note", namespace, f"{SHOP}/n{number}") for number in range(count)]
+    assert await context.client.read_many([("HDEL", key, "terms") for key in keys]) == [1] * count
 
 
 async def test_notes_of_an_earlier_release_get_their_words_by_themselves(opens: Opens, namespace: str) -> None:

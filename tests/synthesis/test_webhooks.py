@@ -68,9 +68,9 @@ def opened(hub: Hub, clock: HastyClock) -> Open:
 
     def webhooks(*, private: bool = True, timeout_s: float = 5.0, **parts: Any) -> Webhooks:
         store = hub.store("shop")
-        minds = store._knowledge_context()
-        minds = replace(minds, clock=clock, settings=minds.settings.replace(webhook_private=private))
-        return Webhooks(minds, store._scope, timeout_s=timeout_s, **parts)
+        context = store._knowledge_context()
+        context = replace(context, clock=clock, settings=context.settings.replace(webhook_private=private))
+        return Webhooks(context, store._scope, timeout_s=timeout_s, **parts)
 
     return webhooks
 

@@ -29,11 +29,11 @@ _FAST_TOKENS = 600
 class ModelAgents:
     """Synthesis by a language model.
 
-    An answer that is no JSON is mended; one that cannot be, or that is empty, goes back to the model once (`outputs`
-    says how); after that it is an `InvalidError`, and the caller does without.
+    An answer that is not valid JSON is repaired (`schemas`). If that fails, or the answer is empty, the model is asked
+    once more; after that `InvalidError` is raised, and the caller goes on without.
 
     Args:
-        model: whom to ask.
+        model: answers the prompts.
     """
 
     def __init__(self, model: LanguageModel) -> None:

@@ -48,7 +48,7 @@ class StoredArchive(NamedTuple):
 
 
 class ArchiveEntry(NamedTuple):
-    """An archive as the blob store knows it, whoever may refer to it."""
+    """An archive in the blob store, with or without notes that refer to it."""
 
     app_id: str
     note_id: str
@@ -204,7 +204,7 @@ class ChainArchiver:
     """Puts chains of one namespace away, and brings them back.
 
     Args:
-        context: what the hub shares with its stores.
+        context: services that the hub shares with its stores.
         repository: where the notes are.
         chains: the locks of their chains.
         archives: where their texts go.

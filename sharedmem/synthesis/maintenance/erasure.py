@@ -174,7 +174,7 @@ async def erase_notes(
         repository: where the notes are.
         archives: where their texts may be.
         app_id: whose.
-        notes: which; whoever shares an archive with one of them loses it as well.
+        notes: which; other notes in an archive of one of them lose it too.
     """
     gone = list(notes)
     for location in dict.fromkeys(note.archival_location for note in gone):

@@ -19,7 +19,7 @@ class MissingTermsFiller:
     """Gives the notes of one namespace the words that they lack.
 
     Args:
-        context: what the hub shares with its stores.
+        context: services that the hub shares with its stores.
         namespace: whose notes.
     """
 
@@ -58,20 +58,20 @@ class MissingTermsFiller:
         try:
             await self.fill()
         except AccessDeniedError:
-            pass  # who may only read leaves them to others
+            pass  # hubs that may only read leave it to others
         except SharedMemoryError:
             return
         self._is_done = True
 
     async def _filled(self, ids: list[str]) -> int:
-        record, line = self._context.keyspace.record, self._context.client
+        record, client = self._context.keyspace.record, self._context.client
         keys = {id_: record(NOTE_FAMILY, self._namespace, id_) for id_ in ids}
-        has = await line.read_each([("HEXISTS", key, "terms") for key in keys.values()])
+        has = await client.read_each([("HEXISTS", key, "terms") for key in keys.values()])
         lacking = [id_ for id_, there in zip(keys, has, strict=True) if there == 0]
         looks: list[Command] = [("HMGET", keys[id_], "body", "version") for id_ in lacking]
         values: list[Argument] = []
         given: list[bytes] = []
-        for id_, reply in zip(lacking, await line.read_each(looks, aside=True) if looks else (), strict=True):
+        for id_, reply in zip(lacking, await client.read_each(looks, aside=True) if looks else (), strict=True):
             body, version = reply if isinstance(reply, list) else (None, None)
             terms = self._terms(body) if isinstance(body, bytes) and isinstance(version, bytes) else None
             if terms is not None and isinstance(version, bytes):

@@ -107,7 +107,7 @@ def refusal_reason(address: str) -> str | None:
 async def resolve_public(
     destination: Destination, *, private: bool, resolve: ResolveHost | None = None
 ) -> tuple[str, ...]:
-    """The addresses of a host, looked up once: whoever connects to these connects to what was checked.
+    """Look up the addresses of a host once, so that the caller connects to the addresses that were checked.
 
     Args:
         destination: whose.

@@ -67,7 +67,7 @@ class WebhookDelivery(Record):
 
 
 class _WebhookCall(Record):
-    """What waits in the queue."""
+    """A call as the queue stores it."""
 
     url: str
     id: str
@@ -93,7 +93,7 @@ class Webhooks:
 
     Args:
         context: services that the hub shares with its stores; its settings have `webhook_secret` and `webhook_private`.
-        scope: hands out the names of this namespace.
+        scope: the namespace and the actor.
         resolve: looks up addresses of hosts; None asks the system.
         tls: how certificates of receivers are verified; None goes by the authorities that the HTTP client knows.
         timeout_s: seconds for one attempt, from looking up the address to the status of the answer.
@@ -208,8 +208,8 @@ class Webhooks:
             InvalidError: `concurrency` is refused.
             AccessDeniedError: as `TaskQueue.claim`.
         """
-        hands = range(check_count("concurrency", concurrency, most=_MOST_AT_ONCE))
-        workers = [asyncio.ensure_future(self._work_on()) for _ in hands]
+        slots = range(check_count("concurrency", concurrency, most=_MOST_AT_ONCE))
+        workers = [asyncio.ensure_future(self._work_on()) for _ in slots]
         try:
             await asyncio.gather(*workers)
         finally:

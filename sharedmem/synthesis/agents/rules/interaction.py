@@ -1,6 +1,6 @@
 """How user and assistant dealt with one another, by rules: what words show is quoted or counted, the rest stays empty.
 
-A heuristic: it knows some words of some languages (`rule_words`), and understands nothing.
+A heuristic: it knows some words of some languages (`words`), and understands nothing.
 """
 
 from __future__ import annotations

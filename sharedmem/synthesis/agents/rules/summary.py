@@ -1,7 +1,7 @@
 """The summary of a conversation by rules: its own sentences, chosen so that no fact gets lost.
 
 A heuristic: what users state and every sentence that carries a fact is kept word for word, and of the rest the
-sentences that `providers.sentences` finds central. Nothing is reworded.
+sentences that `text.summary` finds central. Nothing is reworded.
 """
 
 from __future__ import annotations
