@@ -2857,8 +2857,8 @@ class Batcher(Face[AsyncBatcher]):
     namespace, whatever becomes of this process.
 
     Args:
-        context: what the hub shares with its stores.
-        scope: hands out names within the actor's rights.
+        context: services that the hub shares with its stores.
+        scope: the namespace and the actor, with the actor's rights.
         intake: where requests are put.
         app_id, user_id, session_id: whose conversation it is.
         size: messages that make a batch; None takes the most that a note is made of.
