@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from importlib.util import find_spec
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from sharedmem.client.routes import HttpRequest
 from sharedmem.clock import new_id
 from sharedmem.errors import InvalidError, SharedMemoryError, UnsupportedError
 from sharedmem.models import ConversationSummary, EvolutionGraph, Note, NoteHit, PoolStats, SynthesisTask
+from sharedmem.runtime.backoff import backoff_pause
 
 T = TypeVar("T")
 DEFAULT_URL = "http://127.0.0.1:8420"
@@ -126,7 +126,7 @@ class RetryState:
 
     def __init__(self, retry_for_s: float, now_s: float) -> None:
         self._ends_at = now_s + retry_for_s
-        self._longest = _FIRST_PAUSE_S
+        self._attempts = 0
 
     def pause_s(self, error: SharedMemoryError, now_s: float) -> float:
         """Seconds to wait before the next try: as long as the server asks for, and some more, growing, by chance.
@@ -137,12 +137,12 @@ class RetryState:
         asked_s = getattr(error, "retry_after", None)
         if not isinstance(asked_s, int | float):
             raise error
-        spread = random.uniform(0, self._longest)  # noqa: S311  # spreads retries; no secret depends on it
+        spread = backoff_pause(self._attempts, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         # A server that was just not there says nothing of when to come again.
         pause = spread if error.__cause__ is not None else max(asked_s, spread)
         if now_s + pause > self._ends_at:
             raise error
-        self._longest = min(self._longest * 2, _LONGEST_PAUSE_S)
+        self._attempts += 1
         return pause
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -18,6 +17,7 @@ from sharedmem.clock import Clock
 from sharedmem.errors import ConfigError, LimitedError, SharedMemoryError, UnavailableError, UnsupportedError
 from sharedmem.providers.endpoint import ModelEndpoint
 from sharedmem.runtime import Counters
+from sharedmem.runtime.backoff import backoff
 
 if TYPE_CHECKING:
     import httpx2
@@ -126,7 +126,7 @@ class ModelHttpClient:
 
     async def _persist(self, body: Json, receive: _Receive[T]) -> T:
         deadline = self._clock.monotonic() + self._patience.retry_for_s
-        for pause in _backoff():
+        for pause in backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S):
             try:
                 return await self._once(body, receive)
             except _TransientError as failure:
@@ -266,14 +266,6 @@ async def _read_lines(response: httpx2.Response) -> AsyncIterator[bytes]:
         for line in lines:
             yield line
     yield rest
-
-
-def _backoff() -> Iterator[float]:
-    """Pauses between tries, in seconds: doubling, with full jitter."""
-    longest = _FIRST_PAUSE_S
-    while True:
-        yield random.uniform(0, longest)  # noqa: S311  # spreads retries; no secret depends on it
-        longest = min(longest * 2, _LONGEST_PAUSE_S)
 
 
 def _new_client() -> httpx2.AsyncClient:

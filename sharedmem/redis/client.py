@@ -7,7 +7,6 @@ included, so that a mutation is applied once however often it is sent.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeVar
@@ -22,6 +21,7 @@ from sharedmem.redis.pooled import PooledConnection, Server
 from sharedmem.redis.replies import Argument, Command, Load, LostError, Reply, ServerError, raise_if_error
 from sharedmem.redis.scripts.loader import Script, by_digest, scripts
 from sharedmem.redis.service_keys import find_first_damage
+from sharedmem.runtime.backoff import backoff
 from sharedmem.runtime.process_bound import EventLoopBinding, ProcessBound
 
 T = TypeVar("T")
@@ -334,10 +334,7 @@ class RedisClient(ProcessBound):
 
     def pauses(self) -> Iterator[float]:
         """Pauses between tries, in seconds: doubling, with full jitter."""
-        longest = _FIRST_PAUSE_S
-        while True:
-            yield random.uniform(0, longest)  # noqa: S311  # spreads retries; no secret depends on it
-            longest = min(longest * 2, _LONGEST_PAUSE_S)
+        return backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
 
     async def close(self) -> None:
         """Close every connection; calls under way fail, and so do later ones."""

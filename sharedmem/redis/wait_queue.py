@@ -12,10 +12,11 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 from sharedmem.clock import Clock
-from sharedmem.errors import SharedMemoryError, UnavailableError, UsageError
+from sharedmem.errors import UnavailableError, UsageError
 from sharedmem.redis.keys import KeySpace, Space
 from sharedmem.redis.pubsub import Channel, PubSubHub
 from sharedmem.runtime.background import Background
+from sharedmem.runtime.single_flight import SingleFlight
 
 
 class Waiter:
@@ -74,7 +75,6 @@ class WaitNotifier:
         on_cluster: bool,
     ) -> None:
         self._listener = listener
-        self._background = background
         self._keyspace = keyspace
         self._clock = clock
         self._pauses = pauses
@@ -82,7 +82,13 @@ class WaitNotifier:
         self._on_cluster = on_cluster
         self._numbers = count(1)
         self._waiters: dict[str, Waiter] = {}
-        self._listening: dict[str, asyncio.Future[None]] = {}
+        self._listening: set[str] = set()
+        self._subscriptions: SingleFlight[None] = SingleFlight("subscribe", background)
+
+    @property
+    def waiting(self) -> int:
+        """How many callers of this hub wait now."""
+        return len(self._waiters)
 
     @asynccontextmanager
     async def waiter(self, space: Space) -> AsyncIterator[Waiter]:
@@ -117,28 +123,17 @@ class WaitNotifier:
             waiter.call()
 
     async def _listen(self, space: Space) -> None:
-        """Subscribe to the namespace's channel of this hub, once; those that come meanwhile wait for it."""
+        """Subscribe to the namespace's channel of this hub, once; concurrent callers wait for the same subscription."""
         namespace = space.namespace
-        confirmed = self._listening.get(namespace)
-        if confirmed is None:
-            confirmed = asyncio.get_running_loop().create_future()
-            # No caller's own: one that is cancelled does not end it for the others.
-            topic = Channel(self._keyspace.wake(space))
+        if namespace not in self._listening:
             try:
-                work = self._background.start(f"subscribe {namespace}", self._subscribe(topic, confirmed))
+                await self._subscriptions.share(namespace, lambda: self._subscribe(space))
             except UsageError as error:
-                raise _hub_closed_error() from error
-            self._listening[namespace] = confirmed
-            work.when_done(lambda: self._subscribed(namespace, confirmed))
-        await asyncio.shield(confirmed)
+                raise UsageError("this hub", "it is closed; open another one") from error
 
-    async def _subscribe(self, topic: Channel, confirmed: asyncio.Future[None]) -> None:
-        try:
-            await self._add(topic)
-        except SharedMemoryError as error:
-            confirmed.set_exception(error)
-        else:
-            confirmed.set_result(None)
+    async def _subscribe(self, space: Space) -> None:
+        await self._add(Channel(self._keyspace.wake(space)))
+        self._listening.add(space.namespace)
 
     async def _add(self, topic: Channel) -> None:
         give_up_at = self._clock.monotonic() + self._retry_for_s
@@ -151,14 +146,3 @@ class WaitNotifier:
                 await self._clock.sleep(pause)
             else:
                 return
-
-    def _subscribed(self, namespace: str, confirmed: asyncio.Future[None]) -> None:
-        if not confirmed.done():
-            confirmed.set_exception(_hub_closed_error())
-        # Every waiting caller may have been cancelled; the failure was theirs to hear, not the event loop's.
-        if confirmed.exception() is not None:
-            self._listening.pop(namespace, None)
-
-
-def _hub_closed_error() -> UsageError:
-    return UsageError("this hub", "it is closed; open another one")

@@ -36,6 +36,7 @@ class ManualClock:
         self._passed_s = 0.0
         self._order = count()
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._watchers: list[tuple[int, asyncio.Future[None]]] = []
 
     def monotonic(self) -> float:
         """Seconds since the start."""
@@ -56,7 +57,7 @@ class ManualClock:
         """
         if not seconds >= 0:
             raise InvalidError("seconds", seconds, "a clock only goes forward")
-        self._passed_s += seconds
+        self.shift(seconds)
         while self._sleepers and self._sleepers[0][0] <= self._passed_s:
             _, _, sleeper = heapq.heappop(self._sleepers)
             if not sleeper.done():
@@ -70,7 +71,42 @@ class ManualClock:
             return
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._passed_s + seconds, next(self._order), woken))
+        for watcher in self._watchers:
+            if watcher[0] <= len(self._sleepers) and not watcher[1].done():
+                watcher[1].set_result(None)
         await woken
+
+    @property
+    def sleepers(self) -> tuple[float, ...]:
+        """For each task that sleeps, in how many seconds it wakes; the next one first."""
+        return tuple(sorted(until - self._passed_s for until, _, _ in self._sleepers))
+
+    async def until_asleep(self, count: int = 1) -> None:
+        """Return when at least so many tasks sleep on this clock.
+
+        Args:
+            count: how many.
+        """
+        if len(self._sleepers) >= count:
+            return
+        watcher = count, asyncio.get_running_loop().create_future()
+        self._watchers.append(watcher)
+        try:
+            await watcher[1]
+        finally:
+            self._watchers.remove(watcher)
+
+    def shift(self, seconds: float) -> None:
+        """Change the time without waking a task, as if its process were frozen meanwhile; `advance(0)` wakes it.
+
+        Args:
+            seconds: how far; below 0 the clock is set back, which real clocks of servers do.
+        """
+        self._passed_s += seconds
+
+    def forget_sleepers(self) -> None:
+        """Never wake the tasks that sleep now, as if their process were gone."""
+        self._sleepers.clear()
 
     def __repr__(self) -> str:
         return f"<ManualClock {self.now().isoformat()}>"

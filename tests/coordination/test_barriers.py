@@ -73,7 +73,7 @@ async def have_come(hub: Hub, number: int) -> None:
 async def test_a_party_that_is_gone_frees_its_place(clock: ManualClock, hubs: tuple[Hub, Hub]) -> None:
     gone = come(hubs[0], 3)
     await have_come(hubs[1], 1)
-    clock._sleepers.clear()  # nothing of it is heard any more
+    clock.forget_sleepers()  # nothing of it is heard any more
     living = [come(hubs[1], 3)]
     await have_come(hubs[1], 2)
 
@@ -81,7 +81,7 @@ async def test_a_party_that_is_gone_frees_its_place(clock: ManualClock, hubs: tu
     clock.advance(10)
     await have_come(hubs[1], 2)
     for _ in range(3):
-        await wait_until(lambda: bool(clock._sleepers), description="the living one sleeps again")
+        await clock.until_asleep()
         clock.advance(6)
     await have_come(hubs[1], 1)
     living.append(come(hubs[1], 3))
@@ -97,7 +97,7 @@ async def test_a_party_that_is_gone_frees_its_place(clock: ManualClock, hubs: tu
 async def test_who_goes_on_after_it_had_lapsed_comes_anew(clock: ManualClock, hubs: tuple[Hub, Hub]) -> None:
     hanging = come(hubs[0], 2)
     await have_come(hubs[1], 1)
-    clock._passed_s += 31  # the other process looks first
+    clock.shift(31)  # the other process looks first
     await have_come(hubs[1], 0)
     clock.advance(0)
     await have_come(hubs[1], 1)

@@ -14,7 +14,6 @@ from hypothesis import settings as efforts
 from hypothesis import strategies as st
 from redis import Redis
 from support.sync_adapter import SyncAdapter
-from support.waiting import wait_until
 
 from sharedmem import Hub, RateLimit, Settings
 from sharedmem.sync import Hub as SyncHub
@@ -188,7 +187,7 @@ async def test_a_servers_clock_that_is_set_back_lets_nothing_more_through(algori
     async with fake_hub(clock=clock) as hub:
         limit = hub.store("n").rate_limit("api", limit=2, per=10, algorithm=algorithm)
         await limit.take(2)
-        clock._passed_s -= 60
+        clock.shift(-60)
 
         assert not await limit.take()
         assert (await limit.state()).remaining == 0
@@ -216,7 +215,7 @@ async def test_who_is_refused_sleeps_until_it_can_succeed_instead_of_asking_agai
         limit = hub.store("n").rate_limit("api", limit=1, per=100)
         await limit.take()
         waiting = asyncio.ensure_future(limit.acquire())
-        await wait_until(lambda: bool(clock._sleepers), description="it sleeps")
+        await clock.until_asleep()
 
         clock.advance(99)
         await asyncio.sleep(0)

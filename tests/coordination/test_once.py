@@ -86,8 +86,8 @@ async def is_begun(job: Job, times: int = 1) -> None:
 async def waits(hub: Hub) -> None:
     """Return when somebody stands in line."""
     wakeups = hub._require_open().context.wait_notifier
-    await wait_until(lambda: bool(wakeups._waiters), description="somebody waits")
-    await wait_until(lambda: bool(cast("ManualClock", hub._clock)._sleepers), description="it sleeps")
+    await wait_until(lambda: bool(wakeups.waiting), description="somebody waits")
+    await cast("ManualClock", hub._clock).until_asleep()
 
 
 async def crash(hub: Hub) -> None:

@@ -84,7 +84,7 @@ async def test_who_hangs_lapses_and_joins_anew_when_it_goes_on() -> None:
             assert await next_event(changes, 1) == [("presence.join", "ada")]
             (before,) = await watching.presence.who()
             # The other process looks in the moment in which the clock has moved, before this one can.
-            clock._passed_s += 16
+            clock.shift(16)
             assert await watching.presence.who() == []
             clock.advance(0)
 

@@ -41,7 +41,7 @@ async def test_who_waits_is_told_that_its_hub_was_closed(
     async with store.lock("index"), leaving:
         waiting = asyncio.ensure_future(wait(leaving.store(namespace, actor="late")))
         wakeups = leaving.store(namespace)._context.wait_notifier
-        await wait_until(lambda: bool(wakeups._waiters), description="it stands in line")
+        await wait_until(lambda: bool(wakeups.waiting), description="it stands in line")
 
     with pytest.raises(UsageError, match="this hub: it is closed; open another one"):
         await asyncio.wait_for(waiting, timeout=5)

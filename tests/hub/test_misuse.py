@@ -280,7 +280,7 @@ async def test_a_worker_of_a_closed_hub_ends_and_does_not_try_for_ever(redis_url
     async with fake_hub() as hub:
         work = asyncio.ensure_future(hub.store("misuse").queue("work").work(lambda _: None))
         wakeups = hub.store("misuse")._context.wait_notifier
-        await wait_until(lambda: bool(wakeups._waiters), description="the worker waits for a task")
+        await wait_until(lambda: bool(wakeups.waiting), description="the worker waits for a task")
 
     with pytest.raises(UsageError, match="closed"):
         await asyncio.wait_for(work, timeout=5)

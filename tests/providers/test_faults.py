@@ -14,7 +14,6 @@ from pydantic import SecretStr
 from support import openai_fixtures as fixtures
 from support.openai_fixtures import MODEL, SHORT, opened
 from support.openai_server import KEY, Answer, OpenAIServer, openai_server, refusal
-from support.waiting import wait_until
 
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, LimitedError, SharedMemoryError, UnavailableError, UnsupportedError
@@ -118,7 +117,7 @@ async def test_after_retry_after_it_is_asked_again_and_not_before(
 ) -> None:
     server.will(refusal(429, "slow down", Retry_After="7"))
     asked = asyncio.create_task(patient.embed(["one"]))
-    await wait_until(lambda: bool(clock._sleepers), description="it waits")
+    await clock.until_asleep()
 
     clock.advance(6.9)
     await asyncio.sleep(0.02)
@@ -134,9 +133,9 @@ async def test_retry_after_may_be_a_date(patient: CachedEmbedder, server: OpenAI
     at = clock.now() + timedelta(seconds=30)
     server.will(refusal(503, "maintenance", Retry_After=format_datetime(at, usegmt=True)))
     asked = asyncio.create_task(patient.embed(["one"]))
-    await wait_until(lambda: bool(clock._sleepers), description="it waits")
+    await clock.until_asleep()
 
-    assert clock._sleepers[0][0] == pytest.approx(30, abs=1)
+    assert clock.sleepers[0] == pytest.approx(30, abs=1)
 
     clock.advance(31)
     await asked

@@ -31,6 +31,7 @@ from sharedmem.durable.cosmos.layout import ContainerLayout
 from sharedmem.durable.cosmos.record_container import CosmosQuery, Document, DocumentCursor, DocumentLocation
 from sharedmem.errors import NotFoundError, UnsupportedError
 from sharedmem.models import Charges
+from sharedmem.runtime.backoff import backoff_pause
 
 try:
     from azure.core import MatchConditions
@@ -320,7 +321,7 @@ def _retry_pause_s(refusal: ErrorResponse, attempt: int) -> float:
     """Seconds until the next attempt: as told, else growing; spread, so that many do not come back together."""
     if refusal.retry_after_s is not None:
         return refusal.retry_after_s * random.uniform(1.0, 1.2)  # noqa: S311  # no secret
-    return random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(attempt, 20))  # noqa: S311  # no secret
+    return backoff_pause(attempt, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, least=0.5)
 
 
 def _to_error_response(problem: AzureError | TimeoutError, patience: CosmosTimeouts) -> ErrorResponse:

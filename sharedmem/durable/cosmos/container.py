@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
@@ -25,6 +24,7 @@ from sharedmem.durable.cosmos.record_container import (
 )
 from sharedmem.durable.protocol import Scalar
 from sharedmem.models import DurableRecord, Outcome, Put
+from sharedmem.runtime.backoff import backoff_pause
 
 if TYPE_CHECKING:
     from sharedmem.durable.cosmos.account import CosmosAccount
@@ -248,7 +248,7 @@ class CosmosContainer:
             if answer.status in _PERMANENT_STATUSES:
                 return Put(outcome=Outcome.REFUSED, reason=_rejection_reason(answer, document))
             # Somebody else was faster, or an earlier attempt of ours that was lost: its stamp tells.
-            await self._clock.sleep(random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt)))  # noqa: S311  # no secret
+            await self._clock.sleep(backoff_pause(attempt, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
             held = await self._held(record)
         raise unreachable_error(f"others wrote {record.key!r} {_ATTEMPTS} times in between")
 

@@ -36,6 +36,7 @@ from sharedmem.redis.errors import public_error
 from sharedmem.redis.replies import ServerError
 from sharedmem.runtime import Counters, get_logger
 from sharedmem.runtime.background import Background, BackgroundTask
+from sharedmem.runtime.backoff import backoff_pause
 
 OUTAGES = "durable_outages"
 """Counter of the times that the tier was found away."""
@@ -59,7 +60,7 @@ class TierOutage:
         self._counters = counters
         self._url = url
         self._since: float | None = None
-        self._pause_s = _FIRST_PAUSE_S
+        self._attempts = 0
         self._until = 0.0
         self.why = ""
         """Its last error; empty while it is available."""
@@ -79,17 +80,17 @@ class TierOutage:
             _logger.warning("the durable tier takes nothing; changes wait in Redis until it does: %s", error)
         if now < self._until:
             return  # another task has just recorded it
-        spread = random.uniform(self._pause_s / 2, self._pause_s)  # noqa: S311  # spreads retries; guards no secret
+        spread = backoff_pause(self._attempts, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, least=0.5)
         wished = getattr(error, "retry_after", 0.0)
         self._until = now + max(spread, min(wished, _LONGEST_PAUSE_S))
-        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+        self._attempts += 1
 
     def over(self) -> None:
         """Record a success: the outage is over."""
         if self._since is not None:
             _logger.warning("%s takes changes again, after %.1f s", self._url, self._clock.monotonic() - self._since)
             self._since, self.why = None, ""
-            self._pause_s = _FIRST_PAUSE_S
+            self._attempts = 0
 
 
 REFUSED = "durable_refused"
