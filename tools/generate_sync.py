@@ -320,6 +320,8 @@ def _note_names(twin: Twin, answer: str, needed: defaultdict[str, set[str]]) -> 
 def _origin(name: str, home: ModuleType) -> str:
     if name in {"Any", "Self"}:
         return "typing"
+    if name == "T":
+        return "sharedmem.sync.portal"  # each module has its own: one of them stands for all
     if name in {"Callable", "Iterator", "Sequence"}:
         return "collections.abc"
     if name in {"MemoryEvent", "MemoryItem"}:

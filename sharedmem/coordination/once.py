@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property
 from itertools import count
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast, overload
 
 from pydantic import ValidationError
 
@@ -35,6 +35,7 @@ from sharedmem.redis.service_keys import decoding
 from sharedmem.redis.wait_queue import Waiter
 from sharedmem.runtime import get_logger
 
+T = TypeVar("T")
 SHORTEST_TTL_S = 0.001
 LONGEST_TTL_S = 100 * 365 * 86_400.0
 # Those who are not first in line look again by themselves after so long.
@@ -87,15 +88,23 @@ class Once:
     def __init__(self, names: NameAccess) -> None:
         self._once_names = names
 
+    @overload
+    async def once(
+        self, key: str, fn: Callable[[], Awaitable[T]], *, ttl: float, lease: float = 30.0, wait: float | None = None
+    ) -> T: ...
+    @overload
+    async def once(
+        self, key: str, fn: Callable[[], T], *, ttl: float, lease: float = 30.0, wait: float | None = None
+    ) -> T: ...
     async def once(
         self,
         key: str,
-        fn: Callable[[], Awaitable[object] | object],
+        fn: Callable[[], Awaitable[T] | T],
         *,
         ttl: float,
         lease: float = 30.0,
         wait: float | None = None,
-    ) -> Any:
+    ) -> T:
         """Do a piece of work unless it has been done, and return its result: of all callers exactly one runs `fn`.
 
         The others wait, and get the stored result. If `fn` raises, the next in line runs it; if its process dies,
@@ -131,7 +140,8 @@ class Once:
         found = await self._once_runner.begin(work)
         if isinstance(found, _RunningElsewhere):
             found = await self._once_runner.follow(work, found, patience)
-        return found.value if isinstance(found, _OnceResult) else await self._once_runner.run(work, found, fn)
+        value = found.value if isinstance(found, _OnceResult) else await self._once_runner.run(work, found, fn)
+        return cast("T", value)
 
     def once_token(self) -> int:
         """The fencing token of the work that is being done here; no round trip.

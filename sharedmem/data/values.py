@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast, overload
 
 from sharedmem.blobs.blobs import BlobReference
 from sharedmem.clock import from_microseconds
@@ -31,6 +31,7 @@ from sharedmem.redis.replies import Reply, ServerError
 from sharedmem.redis.scripts.values import KeyWrite, ValueScripts, WriteBatcher
 from sharedmem.redis.value_record import FOREIGN, StoredValue, decode_json_record, parse_record
 
+T = TypeVar("T")
 _READ_AT_ONCE = 200
 _RESTORE_AT_ONCE = 32
 MOST_TRIES = 20
@@ -162,16 +163,38 @@ class Values:
         ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
         return await self._put(target, value, expect, ttl_ms, self._mode(target, kind))
 
+    @overload
     async def update(
         self,
         key: str,
-        fn: Callable[[Any], Any | Awaitable[Any]],
+        fn: Callable[[Any], Awaitable[T]],
         *,
         default: Any = None,
         ttl: float | None = None,
         kind: Kind | str | None = None,
         patience: float = 60.0,
-    ) -> Any:
+    ) -> T: ...
+    @overload
+    async def update(
+        self,
+        key: str,
+        fn: Callable[[Any], T],
+        *,
+        default: Any = None,
+        ttl: float | None = None,
+        kind: Kind | str | None = None,
+        patience: float = 60.0,
+    ) -> T: ...
+    async def update(
+        self,
+        key: str,
+        fn: Callable[[Any], Awaitable[T] | T],
+        *,
+        default: Any = None,
+        ttl: float | None = None,
+        kind: Kind | str | None = None,
+        patience: float = 60.0,
+    ) -> T:
         """Read, change and write a value, again and again until nobody came in between.
 
         Args:
@@ -399,16 +422,15 @@ class Values:
     async def _update_once(
         self,
         target: Target,
-        fn: Callable[[Any], Any | Awaitable[Any]],
+        fn: Callable[[Any], Awaitable[T] | T],
         default: Any,
         life: tuple[float | None, Kind | str | None],
-    ) -> Any:
+    ) -> T:
         access = self._value_keys
         raw = await access.ask(target, VALUE, "GET", target.physical)
         stored = parse_record(raw) if isinstance(raw, bytes) else None
-        value = fn(default if stored is None else await self._resolved(target, stored))
-        if inspect.isawaitable(value):
-            value = await value
+        made = fn(default if stored is None else await self._resolved(target, stored))
+        value = cast("T", await made if inspect.isawaitable(made) else made)
         stays = stored is not None and life == (None, None)
         ttl_ms = KEEP_EXPIRY if stays else access.lifetimes.ttl_ms(target.key, *life)
         mode = self._mode(target, life[1])

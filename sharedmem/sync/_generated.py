@@ -140,7 +140,7 @@ from sharedmem.runtime import Counters
 from sharedmem.search.protocol import IndexProgress
 from sharedmem.store import SharedMemoryStore as AsyncSharedMemoryStore
 from sharedmem.sync.faces import CacheDecorator, Face, HubFace
-from sharedmem.sync.portal import threaded
+from sharedmem.sync.portal import T, threaded
 from sharedmem.synthesis.batcher import Batcher as AsyncBatcher
 from sharedmem.synthesis.synthesis import ConversationInput, NoteProgress
 from sharedmem.synthesis.synthesis import Synthesis as AsyncSynthesis
@@ -3501,13 +3501,13 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
     def update(
         self,
         key: str,
-        fn: Callable[[Any], Any],
+        fn: Callable[[Any], T],
         *,
         default: Any = None,
         ttl: float | None = None,
         kind: Kind | str | None = None,
         patience: float = 60.0,
-    ) -> Any:
+    ) -> T:
         """Read, change and write a value, again and again until nobody came in between.
 
         Args:
@@ -4143,9 +4143,7 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
             ),
         )
 
-    def once(
-        self, key: str, fn: Callable[[], object], *, ttl: float, lease: float = 30.0, wait: float | None = None
-    ) -> Any:
+    def once(self, key: str, fn: Callable[[], T], *, ttl: float, lease: float = 30.0, wait: float | None = None) -> T:
         """Do a piece of work unless it has been done, and return its result: of all callers exactly one runs `fn`.
 
         The others wait, and get the stored result. If `fn` raises, the next in line runs it; if its process dies,

@@ -19,7 +19,7 @@ _END: Any = object()
 # How long a call that was interrupted (Ctrl-C) may take to clean up.
 _PATIENCE_S = 5.0
 
-_T = TypeVar("_T")
+T = TypeVar("T")
 _R = TypeVar("_R")
 _P = ParamSpec("_P")
 
@@ -47,7 +47,7 @@ class Portal(ProcessBound):
         """Whether calls can be made from this process."""
         return self._loop in _serving and self._process == os.getpid()
 
-    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop's thread and return its result, or raise what it raises.
 
         When the waiting thread is interrupted (Ctrl-C), the coroutine is cancelled.
@@ -72,7 +72,7 @@ class Portal(ProcessBound):
         finally:
             self._calls.discard(call)
 
-    def iterate(self, items: AsyncIterator[_T]) -> Iterator[_T]:
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """The items of an async iterator, each fetched when it is asked for."""
         try:
             while (item := self.run(_next(items))) is not _END:
@@ -84,7 +84,7 @@ class Portal(ProcessBound):
                 self.run(close())
 
     @contextmanager
-    def entered(self, manager: AbstractAsyncContextManager[_T]) -> Iterator[_T]:
+    def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
         """An async context manager as a plain one; it is entered and left in one and the same task."""
         stay = _EnteredContext(manager)
         value = self.run(stay.enter())
@@ -124,18 +124,18 @@ class Portal(ProcessBound):
         raise UsageError("a call inside of a call", "the hub's thread cannot wait for itself; use another thread")
 
 
-class _PortalCall(Generic[_T]):
+class _PortalCall(Generic[T]):
     """One coroutine on its way through the loop."""
 
     __slots__ = ("_coroutine", "_ended", "_loop", "_task")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, _T]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
         self._loop = loop
         self._coroutine = coroutine
         # A bare lock wakes its waiter faster than an event or a future would.
         self._ended = threading.Lock()
         self._ended.acquire()
-        self._task: asyncio.Task[_T] | None = None
+        self._task: asyncio.Task[T] | None = None
 
     def start(self) -> None:
         if self._loop not in _serving:
@@ -144,7 +144,7 @@ class _PortalCall(Generic[_T]):
         self._task = self._loop.create_task(self._coroutine)
         self._task.add_done_callback(self._end)
 
-    def _end(self, _: asyncio.Task[_T]) -> None:
+    def _end(self, _: asyncio.Task[T]) -> None:
         self._ended.release()
 
     def _cancel(self) -> None:
@@ -158,7 +158,7 @@ class _PortalCall(Generic[_T]):
         if self._ended.locked():
             self._ended.release()
 
-    def outcome(self) -> _T:
+    def outcome(self) -> T:
         try:
             self._ended.acquire()
         except BaseException:
@@ -171,15 +171,15 @@ class _PortalCall(Generic[_T]):
         return self._task.result()
 
 
-class _EnteredContext(Generic[_T]):
+class _EnteredContext(Generic[T]):
     """The time between entering an async context manager and leaving it."""
 
-    def __init__(self, manager: AbstractAsyncContextManager[_T]) -> None:
+    def __init__(self, manager: AbstractAsyncContextManager[T]) -> None:
         self._manager = manager
 
-    async def enter(self) -> _T:
+    async def enter(self) -> T:
         loop = asyncio.get_running_loop()
-        self._inside: asyncio.Future[_T] = loop.create_future()
+        self._inside: asyncio.Future[T] = loop.create_future()
         self._leaving: asyncio.Future[BaseException | None] = loop.create_future()
         self._task = asyncio.create_task(self._hold())
         try:
@@ -274,5 +274,5 @@ async def _end_tasks() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _next(items: AsyncIterator[_T]) -> _T:
+async def _next(items: AsyncIterator[T]) -> T:
     return await anext(items, _END)

@@ -62,15 +62,17 @@ class OnceSuite(StoreFixtures):
         assert (first, second) == (value, value)
 
     async def test_a_large_result_is_kept_as_well(self, ada: SharedMemoryStore, bob: SharedMemoryStore) -> None:
-        large = {"text": "x" * 1_000_000}
+        large: object = {"text": "x" * 1_000_000}
 
         first = await ada.once("report", lambda: large, ttl=_LONG)
-        second = await bob.once("report", lambda: "never", ttl=_LONG)
+        second: object = await bob.once("report", lambda: "never", ttl=_LONG)
 
         assert (first, second) == (large, large)
 
     async def test_everybody_gets_the_stored_form_also_who_did_the_work(self, ada: SharedMemoryStore) -> None:
-        assert await ada.once("report", lambda: (1, 2), ttl=_LONG) == [1, 2]
+        stored: object = await ada.once("report", lambda: (1, 2), ttl=_LONG)
+
+        assert stored == [1, 2]
 
     async def test_a_result_is_kept_for_its_ttl_and_no_longer(self, ada: SharedMemoryStore) -> None:
         numbers = iter(range(100))
