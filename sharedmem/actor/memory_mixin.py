@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import orjson
 
 from sharedmem.errors import InvalidError, SharedMemoryError
-from sharedmem.models import AddResult, CachedResult, Hit, Importance, MemoryItem, MemoryType
+from sharedmem.models import (
+    AddResult,
+    CachedResult,
+    Hit,
+    Importance,
+    MemoryFields,
+    MemoryFilter,
+    MemoryItem,
+    MemoryType,
+    OutputFields,
+    SearchMode,
+)
 from sharedmem.runtime import get_logger
 from sharedmem.store import SharedMemoryStore
+
+if TYPE_CHECKING:
+    from sharedmem.memory.ranking import RankingWeights
+    from sharedmem.memory.search import Rerank
 
 T = TypeVar("T")
 _log = get_logger("actor")
@@ -61,6 +76,28 @@ class ActorContext:
         return replace(self, thread_id=thread_id, run_id=run_id)
 
 
+class SearchOptions(TypedDict, total=False):
+    """The options of `recall`: those of `store.memory.search`."""
+
+    mode: SearchMode
+    filters: MemoryFilter | Mapping[str, Any] | None
+    threshold: float | None
+    explain: bool
+    recipe: RankingWeights | None
+    diversity: float | None
+    rerank: Rerank | None
+
+
+class CacheOptions(TypedDict, total=False):
+    """The options of `check_cache`: those of `store.cache.check`."""
+
+    threshold: float | None
+    key: str
+    model: str
+    prompt_version: str
+    tags: Sequence[str]
+
+
 class RemembersMixin(ABC):
     """Gives an agent's class a memory that it shares with its team: set `context`, and say what is worth remembering.
 
@@ -75,7 +112,9 @@ class RemembersMixin(ABC):
     def extract_memory(self, output: Any) -> str:
         """The fact in an output that is worth remembering; empty text for none."""
 
-    async def remember_output(self, output: Any, importance: Importance = "medium", **fields: Any) -> AddResult | None:
+    async def remember_output(
+        self, output: Any, importance: Importance = "medium", **fields: Unpack[OutputFields]
+    ) -> AddResult | None:
         """Remember what an output says. What is critical stays, everything else is short-term.
 
         Args:
@@ -96,15 +135,22 @@ class RemembersMixin(ABC):
         if not fact:
             return None
         kind: MemoryType = "long-term" if importance == "critical" else "short-term"
-        given = {"memory_type": kind, "content": _output_text(output), **_identity_fields(context), **fields}
-        given["metadata"] = {"actor_type": context.actor_type or context.name, **context.metadata} | dict(
-            fields.get("metadata", {})
-        )
-        return await self._tried(
-            "remember", context, lambda store: store.memory.add(fact, importance=importance, **given)
-        )
+        given: MemoryFields = {
+            "importance": importance,
+            "memory_type": kind,
+            "content": _output_text(output),
+            "user_id": context.user_id,
+            "agent_id": context.actor_type or context.name,
+            "thread_id": context.thread_id,
+            "run_id": context.run_id,
+            "source_actor": context.name,
+            **fields,
+        }
+        marks = {"actor_type": context.actor_type or context.name, **context.metadata}
+        given["metadata"] = marks | dict(fields.get("metadata", {}))
+        return await self._tried("remember", context, lambda store: store.memory.add(fact, **given))
 
-    async def recall(self, query: str, limit: int = 5, **options: Any) -> list[Hit]:
+    async def recall(self, query: str, limit: int = 5, **options: Unpack[SearchOptions]) -> list[Hit]:
         """What the team remembers that helps with a question, best first.
 
         Args:
@@ -124,7 +170,7 @@ class RemembersMixin(ABC):
         found = await self._tried("recall", context, lambda store: store.memory.search(query, limit=limit, **options))
         return [] if found is None else found
 
-    async def check_cache(self, query: str, **options: Any) -> CachedResult | None:
+    async def check_cache(self, query: str, **options: Unpack[CacheOptions]) -> CachedResult | None:
         """The answer that the team has paid for already, if any.
 
         Args:
@@ -159,16 +205,6 @@ class RemembersMixin(ABC):
             _log.warning("actor %s: %s failed: %s", context.name, what, error)
             store.counters.increment(_FAILURE_COUNTER, call=what)
             return None
-
-
-def _identity_fields(context: ActorContext) -> dict[str, Any]:
-    return {
-        "user_id": context.user_id,
-        "agent_id": context.actor_type or context.name,
-        "thread_id": context.thread_id,
-        "run_id": context.run_id,
-        "source_actor": context.name,
-    }
 
 
 def _output_text(output: Any) -> str:

@@ -102,7 +102,6 @@ class _WritableFields(TypedDict, total=False):
     timestamp: datetime | str | None
     memory_type: MemoryType
     category: str | None
-    importance: Importance
     ttl: int | None
     entity_id: str | None
     source_actor: str | None
@@ -113,8 +112,8 @@ class _WritableFields(TypedDict, total=False):
     collections: Sequence[str]
 
 
-class MemoryFields(_WritableFields, total=False):
-    """The keyword arguments of `memory.add`: fields of a `MemoryItem` beside its text."""
+class OutputFields(_WritableFields, total=False):
+    """The keyword arguments of `remember_output`: fields of a `MemoryItem` beside its text and importance."""
 
     id: str
     tenant_id: str
@@ -126,10 +125,17 @@ class MemoryFields(_WritableFields, total=False):
     occurrences: int
 
 
+class MemoryFields(OutputFields, total=False):
+    """The keyword arguments of `memory.add`: fields of a `MemoryItem` beside its text."""
+
+    importance: Importance
+
+
 class MemoryChanges(_WritableFields, total=False):
     """The keyword arguments of `memory.update`: fields of a `MemoryItem` with their new values."""
 
     memory: str
+    importance: Importance
 
 
 class MemoryFilter(Record):

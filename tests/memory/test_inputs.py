@@ -16,7 +16,7 @@ from sharedmem.clock import new_id
 from sharedmem.errors import SharedMemoryError
 from sharedmem.memory.memories import Memories
 from sharedmem.memory.validation import LONGEST_TEXT_BYTES
-from sharedmem.models import MemoryFilter, MemoryItem, MemoryMessage
+from sharedmem.models import MemoryChanges, MemoryFields, MemoryFilter, MemoryItem, MemoryMessage
 from sharedmem.testing import ManualClock, fake_hub
 
 INTERVIEW = "The interview with Björk was held at noon."
@@ -279,6 +279,7 @@ REFUSED: dict[str, Ask] = {
     "a number for many": lambda memory, _: memory.add_many(42),  # type: ignore[arg-type]  # that is what is refused
     "a text for many": lambda memory, _: memory.add_many("a text"),
     "an item for many": lambda memory, _: memory.add_many({"memory": "a text"}),
+    "add with a mistyped field": lambda memory, _: memory.add("x", useer_id="ann"),  # type: ignore[call-arg]  # likewise
     "update of nothing": lambda memory, id_: memory.update(id_),
     "update of what is fixed": lambda memory, id_: memory.update(id_, thread_id="other"),  # type: ignore[call-arg]  # that is what is refused
     "update to nothing": lambda memory, id_: memory.update(id_, memory="  "),
@@ -427,3 +428,10 @@ async def test_ids_that_callers_choose_may_be_anything_that_a_key_can_hold(memor
         assert len(await memory.history(id_)) == 1
         assert await memory.delete(id_)
     assert (await memory.stats()).count == 0
+
+
+def test_the_type_checker_knows_the_fields_of_a_memory() -> None:
+    known = set(MemoryItem.model_fields)
+
+    assert known - MemoryFields.__optional_keys__ == {"memory", "hash", "version"}
+    assert MemoryFields.__optional_keys__ | MemoryChanges.__optional_keys__ == known - {"hash", "version"}

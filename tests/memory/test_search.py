@@ -194,3 +194,19 @@ async def test_what_has_expired_is_never_answered() -> None:
         assert len(await memory.recent(limit=100, order_by="turn_index")) == 8
         assert len([item async for item in memory.export()]) == 8
         assert (await memory.thread_stats()).turn_count == 8
+
+
+async def test_hits_show_the_first_of_them() -> None:
+    texts = [f"The harbour of Skarn was flooded in {year}, {'so to say ' * 50}" for year in range(15)]
+
+    async with fake_hub(settings=Settings(embedder="none")) as hub:
+        memory = hub.store("ns").memory
+        await memory.add_many(texts)
+        shown = repr(await memory.search_keywords("harbour", limit=12))
+
+    first, *others = shown.splitlines()
+    assert first == "<12 hits, keywords"
+    assert len(others) == 11
+    assert "'The harbour of Skarn was flooded in " in others[0]
+    assert others[-1] == "  and 2 more>"
+    assert all(len(line) < 120 for line in others)
