@@ -1,7 +1,7 @@
 """Large values: Redis holds a reference, a store of named objects holds the bytes, each content once in a namespace.
 
-A content lies under its SHA-256; beside it each write that needs it leaves a reference object, which names the key.
-With the last of these the content goes. A write makes its reference object first, then the content, and only then does
+A content is stored under its SHA-256; each write that needs it adds a reference object, which names the key. With the
+last of these the content is deleted. A write makes its reference object first, then the content, and only then does
 its key refer to them; they are removed after the key no longer does: a crash leaves an orphan for the sweep, never a
 reference to nothing.
 
@@ -104,7 +104,7 @@ class Blobs:
     """The contents of large values, and who refers to them.
 
     Args:
-        store: where the objects lie; all processes that share the values need the same.
+        store: of the objects; all processes that share the values need the same.
     """
 
     def __init__(self, store: BlobStore) -> None:
@@ -227,7 +227,7 @@ class Blobs:
         await self._store.close()
 
     async def _collect(self, folder: str) -> None:
-        """Delete a content unless somebody refers to it, or has just put it anew."""
+        """Delete a content unless a key refers to it, or a writer has just put it again."""
         content = f"{folder}/{_CONTENT}"
         # First the mark, then the look: see the module's story.
         mark = await self._store.mark(content)
@@ -259,12 +259,12 @@ def _key_digest(key: str) -> str:
 
 
 def _content_folder(key: str, path: str) -> str | None:
-    """Where the content lies that a path of this key refers to; None when it is no path of this key.
+    """Return the content that a path of this key refers to; None when it is no path of this key.
 
     A raw client can write any path into a reference; only objects that were made for the key itself are ever touched.
     """
-    shelf, key_digest = _namespace_folder(key.partition(":")[0]), _key_digest(key)
-    fits = re.fullmatch(rf"{re.escape(shelf)}/[0-9a-f]{{64}}/{key_digest}-[0-9a-f]{{12}}", path)
+    folder, key_digest = _namespace_folder(key.partition(":")[0]), _key_digest(key)
+    fits = re.fullmatch(rf"{re.escape(folder)}/[0-9a-f]{{64}}/{key_digest}-[0-9a-f]{{12}}", path)
     return _parent_folder(path) if fits else None
 
 

@@ -72,9 +72,9 @@ class FolderBlobStore:
 
     def _put(self, name: str, body: bytes) -> None:
         path = self._root / name
-        shelf = self._root / name.partition("/")[0]
-        _make_folder(shelf)
-        unfinished = shelf / f".{new_id()}"
+        folder = self._root / name.partition("/")[0]
+        _make_folder(folder)
+        unfinished = folder / f".{new_id()}"
         try:
             _write_file(unfinished, body)
             with self._locked():
@@ -134,7 +134,7 @@ def _unless_missing(work: Callable[[], _T]) -> _T | None:
 
 
 def _raise_unless_missing(error: OSError) -> None:
-    # A folder that cannot be listed must not pass for one where nothing lies.
+    # A folder that cannot be listed must not pass for an empty one.
     if not isinstance(error, FileNotFoundError):
         raise error
 

@@ -26,8 +26,8 @@ class BlobGarbageCollector:
 
     Args:
         client: of the server.
-        keyspace: how keys are spelled.
-        blobs: where the blobs lie.
+        keyspace: gives the keys.
+        blobs: the large values.
         background: runs the regular sweeps.
         clock: paces them.
         refers_elsewhere: asked of a key and the path of a blob: whether the key refers to it somewhere else than in
@@ -86,7 +86,7 @@ class BlobGarbageCollector:
         return await self._value_references(key, path) or await self._once_result_references(key, path)
 
     async def _once_result_references(self, key: str, path: str) -> bool:
-        """Whether the result of work that was done once under this name lies there."""
+        """Whether the key holds the result of work that was done once."""
         once = self._keyspace.part(self._keyspace.target(key), "once")
         result = await self._client.call("HGET", once, "result")
         return isinstance(result, bytes) and path.encode() in result

@@ -23,7 +23,7 @@ _SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107
 
 
 class DataDir(NamedTuple):
-    """Where everything of one private server lies."""
+    """The files of one embedded server."""
 
     path: Path
 

@@ -176,7 +176,7 @@ class EmbeddedServer:
         port: int = 0,
         start_timeout_s: float = 30.0,
     ) -> Self:
-        """Join the server of `data_dir`, starting it when nobody has; call `leave` when done with it.
+        """Join the server of `data_dir`, and start it if it does not run; call `leave` when done with it.
 
         `modules` (of search, json, graph) are loaded when this call starts the server and they are
         installed; a running server is joined as it is, and its powers tell what it lacks. `fsync` is
@@ -239,7 +239,7 @@ def release(data_dir: Path) -> None:
 
 
 async def stop(data_dir: Path) -> bool:
-    """Stop the server of `data_dir`, whoever is joined; whether one was running.
+    """Stop the server of `data_dir`, even if others use it; return whether it was running.
 
     The data is on disk when this returns. A `hold` stays in force for the next start; `release` ends it.
     Raises UnavailableError when the server will not stop within 30 seconds.
@@ -255,11 +255,11 @@ async def stop(data_dir: Path) -> bool:
 async def status(data_dir: Path) -> ServerStatus:
     """What is known of the server of `data_dir`; starts, creates and changes nothing. Two round trips."""
     home = DataDir.at(data_dir)
-    told = await _read_info(home)
+    info = await _read_info(home)
     with home.translate_os_errors():
         is_alive, is_held = await asyncio.to_thread(lambda: (home.is_alive(), home.held.exists()))
     known = ServerStatus(
-        running=is_alive or bool(told),
+        running=is_alive or bool(info),
         held=is_held,
         data_dir=home.path,
         log=home.log,
@@ -272,19 +272,19 @@ async def status(data_dir: Path) -> ServerStatus:
         binary=None,
         uptime_s=None,
     )
-    return known.model_copy(update=_parse_status(told)) if told else known
+    return known.model_copy(update=_parse_status(info)) if info else known
 
 
-def _parse_status(told: dict[str, Any]) -> dict[str, object]:
+def _parse_status(info: dict[str, Any]) -> dict[str, object]:
     """What a server says of itself, under the names of `ServerStatus`; pure."""
     return {
-        "tcp_url": _tcp_url(int(told["tcp_port"])),
-        "pid": int(told["process_id"]),
-        "clients": int(told["connected_clients"]) - 1,
-        "server": str(told.get("server_name", "redis")),
-        "version": str(told.get("valkey_version", told["redis_version"])),
-        "binary": Path(str(told["executable"])),
-        "uptime_s": int(told["uptime_in_seconds"]),
+        "tcp_url": _tcp_url(int(info["tcp_port"])),
+        "pid": int(info["process_id"]),
+        "clients": int(info["connected_clients"]) - 1,
+        "server": str(info.get("server_name", "redis")),
+        "version": str(info.get("valkey_version", info["redis_version"])),
+        "binary": Path(str(info["executable"])),
+        "uptime_s": int(info["uptime_in_seconds"]),
     }
 
 
@@ -325,7 +325,7 @@ async def _start_and_join(home: DataDir, users: FileLock, order: LaunchOptions, 
 
 
 async def _leave_and_stop(home: DataDir, users: FileLock) -> None:
-    """Stop being a user; stop the server too when there is no other and nobody holds it."""
+    """Stop using the server; stop it too if there is no other user and it is not held."""
     with closing(users):
         is_last = users.is_open() and users.take()
         if is_last and not await asyncio.to_thread(home.held.exists):
@@ -456,7 +456,7 @@ async def _ping(home: DataDir) -> bytes:
 
 
 async def _read_info(home: DataDir) -> dict[str, Any]:
-    """What the server tells of itself; nothing when it does not answer."""
+    """Return the server's `INFO`; empty when it does not reply."""
     try:
         async with _client(home, _PING_TIMEOUT_S) as redis:
             return {**await redis.info("server"), **await redis.info("clients")}

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """The tag field holds one of these values, exactly."""
+    """The tag field contains one of these values, exactly."""
 
     field: str
     values: tuple[str, ...]
@@ -23,7 +23,7 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """The number lies in a closed interval; None for an open end."""
+    """The number is in a closed interval; None for an open end."""
 
     field: str
     low: float | None = None
@@ -32,16 +32,16 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """All of these hold; `Every()` lets everything through."""
+    """All conditions match; `Every()` matches every record."""
 
     conditions: tuple[Condition, ...] = ()
 
     def also(self, *conditions: Condition) -> Every:
-        """What holds if these hold too."""
+        """Return the filter with further conditions."""
         return Every((*self.conditions, *conditions))
 
     def of_tags(self) -> Every:
-        """The conditions on tags alone: they let through what all conditions do, and perhaps more."""
+        """Return the conditions on tags alone, which match at least the same records."""
         kept = (one.of_tags() if isinstance(one, Every) else one for one in self.conditions)
         return Every(tuple(one for one in kept if not isinstance(one, Between)))
 

@@ -26,7 +26,7 @@ B = 0.5
 
 
 def inverse_document_frequency(documents: int, holders: int) -> float:
-    """How much a word tells (its inverse document frequency), always above zero.
+    """Return the inverse document frequency of a word, always above zero.
 
     Args:
         documents: how many there are in all.
@@ -100,7 +100,7 @@ def scores_by_best(hits: Sequence[IndexHit], weight: float = 1.0) -> dict[str, f
 
 
 def min_max_scores(hits: Sequence[IndexHit], weight: float = 1.0) -> dict[str, float]:
-    """Scores stretched to fill 0 to 1: right for similarities, which lie close together; equal ones all count as 1."""
+    """Scale scores to the range 0 to 1, as suits similarities, which differ little; equal ones all count as 1."""
     scores = [score for _, score, _ in hits]
     low = min(scores, default=0.0)
     width = max(scores, default=0.0) - low

@@ -264,7 +264,7 @@ class RediSearchIndex:
         return _QueryPlan(terms, words, vector, wanted, policy, query.candidates, uncounted), spent
 
     async def _retry_without_overflowed(self, namespace: str, legs: _QueryPlan, found: IndexResult) -> IndexResult:
-        """What was found; found anew if there were worn words among these that nobody knew."""
+        """Return the result; search again if it shows words with overflowing scores that were unknown."""
         if not found.text or not self._worn.is_suspicious(namespace, found.text[0].score, _loop_time()):
             return found
         if not await self._find_overflowed(namespace, legs.words.scoring):
@@ -442,6 +442,6 @@ def _loop_time() -> float:
 
 
 def _prefix_terms(terms: tuple[str, ...], namespace: str) -> list[str]:
-    """The words as they lie in the namespace's records; what is no word is found nowhere."""
+    """Return the words as the namespace's records hold them; what is no word matches nothing."""
     prefix = namespace_term_prefix(namespace)
     return [prefix + term for term in terms if term.isascii() and term.isalnum() and term == term.lower()]

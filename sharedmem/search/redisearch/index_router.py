@@ -168,7 +168,7 @@ class IndexRouter:
         try:
             return await self._shared()
         except AccessDeniedError as error:
-            # A Redis user limited by ACL must not see other tenants' records, which lie there too.
+            # A Redis user limited by ACL must not see other tenants' records in the shared index.
             family = "" if self._family.name == "memory" else f" --family {self._family.name}"
             advice = (
                 f"have somebody who may give {namespace!r} an index of its own:"

@@ -38,7 +38,7 @@ class IndexSpec(NamedTuple):
 
 
 class IndexInfo(NamedTuple):
-    """What the server tells of an index."""
+    """The state of an index, as the server reports it."""
 
     name: str
     """Its real one, also when it was asked for by its alias."""
@@ -141,7 +141,7 @@ class IndexLayout:
         return f"sharedmem index rebuild {'--shared' if spec.shares else f'-n {namespace}'}{family}"
 
     def model_of(self, name: str) -> str:
-        """The name of the embedder whose vectors an index holds, as far as its own name tells."""
+        """The name of the embedder whose vectors an index holds, from the name of the index."""
         said = self.read_name(name)
         if said is None:
             return ""
@@ -196,7 +196,7 @@ class IndexLayout:
 
 
 def parse_index_info(reply: Reply) -> IndexInfo:
-    """What `FT.INFO` tells."""
+    """Parse the reply of `FT.INFO`."""
     told = parse_pairs(reply)
     attributes = [parse_pairs([word for word in row if not isinstance(word, list)]) for row in told["attributes"]]
     vector: dict[str, Any] = next((row for row in attributes if row.get("type") == b"VECTOR"), {})
