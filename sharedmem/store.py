@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from sharedmem.context import HubContext
@@ -25,6 +26,7 @@ from sharedmem.data.lists import Lists
 from sharedmem.data.messages import Messages
 from sharedmem.data.sets import Sets
 from sharedmem.data.values import Values
+from sharedmem.errors import UnsupportedError
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters
 from sharedmem.runtime.process_bound import ProcessBound
@@ -37,6 +39,16 @@ if TYPE_CHECKING:
     from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.memory.memories import Memories
     from sharedmem.synthesis.synthesis import Synthesis
+
+
+def require_memory(feature: str, extra: str) -> None:
+    """Check that the libraries for vectors and word stems are installed.
+
+    Raises:
+        UnsupportedError: one of them is missing; the error names the extra that brings the feature.
+    """
+    if find_spec("numpy") is None or find_spec("Stemmer") is None:
+        raise UnsupportedError(feature, f"pip install 'sharedmem-hub[{extra}]'")
 
 
 class SharedMemoryStore(
@@ -119,10 +131,10 @@ class SharedMemoryStore(
         """Semantic memory of the namespace: what its agents remember, found again by meaning and by words.
 
         Raises:
-            UnsupportedError: the settings name an embedder that is not installed.
+            UnsupportedError: the extra `memory` is missing, or the settings name an embedder that is not installed.
         """
-        # Loads a library for vectors, which `import sharedmem` does without.
-        from sharedmem.memory.memories import Memories  # noqa: PLC0415
+        require_memory("semantic memory", "memory")
+        from sharedmem.memory.memories import Memories  # noqa: PLC0415  # loads libraries that values do without
 
         return Memories(self._knowledge_context(), self._scope)
 
@@ -131,8 +143,9 @@ class SharedMemoryStore(
         """Semantic cache of the namespace: answers that somebody has paid for already.
 
         Raises:
-            UnsupportedError: the settings name an embedder that is not installed.
+            UnsupportedError: the extra `memory` is missing, or the settings name an embedder that is not installed.
         """
+        require_memory("the semantic cache", "memory")
         from sharedmem.cache import SemanticCache  # noqa: PLC0415  # likewise
 
         return SemanticCache(self._knowledge_context(), self._scope)
@@ -146,6 +159,7 @@ class SharedMemoryStore(
                 installed.
             ConfigError: the file with rules cannot be read.
         """
+        require_memory("the knowledge graph", "graph")
         from sharedmem.graph.graph import open_graph  # noqa: PLC0415  # likewise
 
         return open_graph(self._knowledge_context(), self._scope)
@@ -157,6 +171,7 @@ class SharedMemoryStore(
         Raises:
             UnsupportedError: the settings name an embedder that is not installed, or the extra `synthesis` is missing.
         """
+        require_memory("synthesis", "synthesis")
         from sharedmem.synthesis.synthesis import build_synthesis  # noqa: PLC0415  # likewise
 
         return build_synthesis(self._knowledge_context(), self._scope)

@@ -78,6 +78,8 @@ FACES: tuple[type, ...] = (
 )
 # Written by hand in faces.py as a whole.
 BY_HAND = {CacheDecorator.__name__}
+UNSET_HOME = "sharedmem.data.hashes"
+"""Defines what stands for an argument that was not given."""
 NAMES = {face.__name__ for face in FACES} | BY_HAND
 # What users hand in to be called back, as the sync face takes it.
 CALLED_BACK = {
@@ -128,16 +130,25 @@ def render() -> str:
     """The whole generated file."""
     needed: defaultdict[str, set[str]] = defaultdict(set)
     classes = "\n\n".join(_class(face, needed) for face in FACES)
+    needed["typing"].add("TYPE_CHECKING")
     needed["sharedmem.sync.faces"] |= {"Face", "HubFace"} | BY_HAND
-    imports = (_import(module, names) for module, names in sorted(needed.items()))
+    at_once = {module: needed.pop(module) for module in sorted(needed) if _is_needed_at_run_time(module)}
+    imports = [_import(module, names) for module, names in at_once.items()]
+    for_checkers = [_import(module, names) for module, names in sorted(needed.items())]
     twins = [face for face in FACES if face is not Hub]
     bodies = [f"from {face.__module__} import {face.__name__} as Async{face.__name__}" for face in twins]
-    return _formatted(HEAD + "\n".join([*imports, *bodies]) + "\n\n\n" + classes)
+    checked = textwrap.indent("\n".join([*for_checkers, *bodies]), "    ")
+    return _formatted(HEAD + "\n".join([*imports, "", "if TYPE_CHECKING:", checked]) + "\n\n\n" + classes)
+
+
+def _is_needed_at_run_time(module: str) -> bool:
+    """Whether a module is more than the home of types: the others are imported with the part that a program uses."""
+    return not module.startswith("sharedmem.") or module in {"sharedmem.sync.faces", UNSET_HOME}
 
 
 def _class(face: type, needed: defaultdict[str, set[str]]) -> str:
     name = face.__name__
-    base = "HubFace" if face is Hub else f"Face[Async{name}]"
+    base = "HubFace" if face is Hub else f'Face["Async{name}"]'
     parts = [f'class {name}({base}):\n    """{_words(inspect.getdoc(face) or "")}"""']
     for attribute, story in ATTRIBUTES.get(name, {}).items():
         parts.append(f'@property\ndef {attribute}(self) -> str:\n    """{story}"""\n    return self._async.{attribute}')
@@ -174,6 +185,7 @@ def _twins(face: type) -> Iterator[Twin]:
                 if _takes_another(node):
                     continue
                 home = sys.modules[base.__module__]
+                _write_out_defaults(node.args, home)
                 yield Twin(
                     node,
                     way_to_call(function),
@@ -181,6 +193,14 @@ def _twins(face: type) -> Iterator[Twin]:
                     isinstance(thing, classmethod),
                     home,
                 )
+
+
+def _write_out_defaults(arguments: ast.arguments, home: ModuleType) -> None:
+    """Put the numbers themselves in the place of named ones, whose modules the sync face does not import."""
+    for defaults in (arguments.defaults, arguments.kw_defaults):
+        for at, default in enumerate(defaults):
+            if isinstance(default, ast.Name) and isinstance(value := getattr(home, default.id), int | float | str):
+                defaults[at] = ast.Constant(value)
 
 
 def _takes_another(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -9,10 +9,14 @@ from sharedmem.config import Settings
 from sharedmem.errors import UnsupportedError
 from sharedmem.hub.hub import Hub
 from sharedmem.models import Record
-from sharedmem.providers.factory import open_embedder
-from sharedmem.providers.prices import cost_usd
-from sharedmem.providers.protocol import Embedder
 from sharedmem.runtime import Counters
+
+try:
+    from sharedmem.providers.factory import open_embedder
+    from sharedmem.providers.prices import cost_usd
+    from sharedmem.providers.protocol import Embedder
+except ModuleNotFoundError as error:
+    raise UnsupportedError("an embedder", "pip install 'sharedmem-hub[memory]'") from error
 
 _NO_EMBEDDER_ADVICE = "pip install 'sharedmem-hub[local]', or set embedder"
 

@@ -19,7 +19,7 @@ from sharedmem.redis.keys import check_name
 from sharedmem.redis.scope import Grant, Identity, Scope, check_grants
 from sharedmem.runtime import Counters
 from sharedmem.runtime.process_bound import ProcessBound
-from sharedmem.store import SharedMemoryStore
+from sharedmem.store import SharedMemoryStore, require_memory
 
 if TYPE_CHECKING:
     from sharedmem.archive.archives import Archives
@@ -166,6 +166,7 @@ class Hub(ProcessBound):
         Raises:
             UnsupportedError: the settings name an embedder that is not installed.
         """
+        require_memory("search indexes", "memory")
         from sharedmem.indexes import Indexes  # noqa: PLC0415  # loads what only memory needs
         from sharedmem.synthesis.note_repository.index import NOTE_VECTORS  # noqa: PLC0415
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel
 
 from sharedmem.models import Record
-from sharedmem.redis.vectors import Matrix
+
+if TYPE_CHECKING:
+    from sharedmem.redis.vectors import Matrix
 
 Purpose = Literal["document", "query"]
 Model = TypeVar("Model", bound=BaseModel)

@@ -21,7 +21,7 @@ import msgpack
 import orjson
 from pydantic import BaseModel
 
-from sharedmem.errors import CorruptionError, InvalidError
+from sharedmem.errors import CorruptionError, InvalidError, UnsupportedError
 
 JSON, MSGPACK, BLOB = b"json", b"msgpack", b"blob"
 MARKER = b"\x01"
@@ -310,7 +310,10 @@ def _hashable(value: object) -> object:
 
 
 def _array(data: bytes) -> object:
-    import numpy as np  # noqa: PLC0415  # optional: only who reads an array needs it
+    try:
+        import numpy as np  # noqa: PLC0415  # optional: only who reads an array needs it
+    except ImportError as error:
+        raise UnsupportedError("reading an array", "pip install 'sharedmem-hub[memory]'") from error
 
     dtype, shape, raw = msgpack.unpackb(data)
     # A copy, since arrays over received bytes would be read-only.

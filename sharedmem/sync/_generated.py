@@ -6,147 +6,146 @@ from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from sharedmem.archive.archives import Archives as AsyncArchives
-from sharedmem.archive.archives import MappingLike
-from sharedmem.archive.backfill import Backfilled
-from sharedmem.archive.frames import UnpackLimits
-from sharedmem.archive.transfer import Exported, Imported, Progress
-from sharedmem.cache.decorator import Amount
-from sharedmem.cache.semantic_cache import SemanticCache as AsyncSemanticCache
-from sharedmem.config import Kind, Settings
-from sharedmem.coordination.barriers import Barrier as AsyncBarrier
-from sharedmem.coordination.leader import Candidacy as AsyncCandidacy
-from sharedmem.coordination.lease_session import Lease as AsyncLease
-from sharedmem.coordination.locks import LeaseKind
-from sharedmem.coordination.locks import ReadWriteLock as AsyncReadWriteLock
-from sharedmem.coordination.presence import Presence as AsyncPresence
-from sharedmem.coordination.queues.task_queue import TaskQueue as AsyncTaskQueue
-from sharedmem.coordination.queues.worker import ClaimedTask as AsyncClaimedTask
-from sharedmem.coordination.rate_limits import Algorithm
-from sharedmem.coordination.rate_limits import RateLimit as AsyncRateLimit
-from sharedmem.data.access import Access as AsyncAccess
-from sharedmem.data.change_feed import Consumer as AsyncConsumer
 from sharedmem.data.hashes import _UNSET
-from sharedmem.data.messages import Subscription as AsyncSubscription
-from sharedmem.decisions.decisions import Decisions as AsyncDecisions
-from sharedmem.decisions.execution_claims import Execution as AsyncExecution
-from sharedmem.decisions.executions import TakeoverPolicy
-from sharedmem.decisions.plans import DEFAULT_WINDOW_S
-from sharedmem.durable.admin import DurableAdmin as AsyncDurableAdmin
-from sharedmem.durable.protocol import Scalar
-from sharedmem.episodes.episodes import Episodes as AsyncEpisodes
-from sharedmem.graph.access import Page
-from sharedmem.graph.extraction.protocol import Extractor
-from sharedmem.graph.graph import Graph as AsyncGraph
-from sharedmem.graph.protocol import GraphBackend, GraphProgress
-from sharedmem.graph.retrieval.ranking import Weights
-from sharedmem.graph.traversal import DEEPEST
-from sharedmem.indexes import Indexes as AsyncIndexes
-from sharedmem.memory.memories import Memories as AsyncMemories
-from sharedmem.memory.ranking import RankingWeights
-from sharedmem.memory.reader import MemoryListing
-from sharedmem.memory.search import Filters, SearchHits
-from sharedmem.memory.subscriptions import DEFAULT_THRESHOLD
-from sharedmem.memory.subscriptions import StandingQuery as AsyncStandingQuery
-from sharedmem.memory.transfer import ImportedItem, ImportProgress
-from sharedmem.models import (
-    AddResult,
-    ArchiveReport,
-    CachedResult,
-    CacheStats,
-    Change,
-    ContextSet,
-    ConversationSummary,
-    DeadLetter,
-    Direction,
-    DurableLag,
-    DurableRecord,
-    DurableStatus,
-    Entity,
-    EntityMerge,
-    Entry,
-    Episode,
-    EpisodeEvent,
-    EpisodeResult,
-    EvolutionGraph,
-    ExecutionClaim,
-    ExecutionRecord,
-    ExecutionStats,
-    Fact,
-    ForgetReport,
-    GraphCheck,
-    GraphDrawing,
-    GraphFormat,
-    GraphHit,
-    GraphKind,
-    GraphStats,
-    Health,
-    IndexStatus,
-    MemoryChanges,
-    MemoryEvent,
-    MemoryFields,
-    MemoryFilter,
-    MemoryItem,
-    MemoryStats,
-    MemoryUse,
-    MemoryVersion,
-    Message,
-    Missed,
-    Note,
-    NoteCheck,
-    NoteHit,
-    NoteStatus,
-    PlanRecord,
-    PoolStats,
-    Powers,
-    Recall,
-    RelationType,
-    RetentionRules,
-    SaveResult,
-    SearchMode,
-    StatusReason,
-    Step,
-    SynthesisMessage,
-    SynthesisTask,
-    ThreadStats,
-    Traversal,
-    Unknown,
-    Usage,
-    Verification,
-)
-from sharedmem.models.coordination import (
-    Arrival,
-    Backoff,
-    LeaseGrant,
-    LeaseState,
-    LimitState,
-    OnceState,
-    Permit,
-    Present,
-    PutResult,
-    QueuedTask,
-    QueueLine,
-    QueueStats,
-    Receipt,
-    Task,
-    TaskOutcome,
-)
-from sharedmem.models.notes import ChainDirection, SummaryMode
-from sharedmem.providers.protocol import Embedder, LanguageModel
-from sharedmem.redis.scope import Grant, Need, PolicyName
-from sharedmem.runtime import Counters
-from sharedmem.search.protocol import IndexProgress
-from sharedmem.store import SharedMemoryStore as AsyncSharedMemoryStore
 from sharedmem.sync.faces import CacheDecorator, Face, HubFace
-from sharedmem.sync.portal import T, threaded
-from sharedmem.synthesis.batcher import Batcher as AsyncBatcher
-from sharedmem.synthesis.synthesis import ConversationInput, NoteProgress
-from sharedmem.synthesis.synthesis import Synthesis as AsyncSynthesis
+
+if TYPE_CHECKING:
+    from sharedmem.archive.archives import Archives as AsyncArchives
+    from sharedmem.archive.archives import MappingLike
+    from sharedmem.archive.backfill import Backfilled
+    from sharedmem.archive.frames import UnpackLimits
+    from sharedmem.archive.transfer import Exported, Imported, Progress
+    from sharedmem.cache.decorator import Amount
+    from sharedmem.cache.semantic_cache import SemanticCache as AsyncSemanticCache
+    from sharedmem.config import Kind, Settings
+    from sharedmem.coordination.barriers import Barrier as AsyncBarrier
+    from sharedmem.coordination.leader import Candidacy as AsyncCandidacy
+    from sharedmem.coordination.lease_session import Lease as AsyncLease
+    from sharedmem.coordination.locks import LeaseKind
+    from sharedmem.coordination.locks import ReadWriteLock as AsyncReadWriteLock
+    from sharedmem.coordination.presence import Presence as AsyncPresence
+    from sharedmem.coordination.queues.task_queue import TaskQueue as AsyncTaskQueue
+    from sharedmem.coordination.queues.worker import ClaimedTask as AsyncClaimedTask
+    from sharedmem.coordination.rate_limits import Algorithm
+    from sharedmem.coordination.rate_limits import RateLimit as AsyncRateLimit
+    from sharedmem.data.access import Access as AsyncAccess
+    from sharedmem.data.change_feed import Consumer as AsyncConsumer
+    from sharedmem.data.messages import Subscription as AsyncSubscription
+    from sharedmem.decisions.decisions import Decisions as AsyncDecisions
+    from sharedmem.decisions.execution_claims import Execution as AsyncExecution
+    from sharedmem.decisions.executions import TakeoverPolicy
+    from sharedmem.durable.admin import DurableAdmin as AsyncDurableAdmin
+    from sharedmem.durable.protocol import Scalar
+    from sharedmem.episodes.episodes import Episodes as AsyncEpisodes
+    from sharedmem.graph.access import Page
+    from sharedmem.graph.extraction.protocol import Extractor
+    from sharedmem.graph.graph import Graph as AsyncGraph
+    from sharedmem.graph.protocol import GraphBackend, GraphProgress
+    from sharedmem.graph.retrieval.ranking import Weights
+    from sharedmem.indexes import Indexes as AsyncIndexes
+    from sharedmem.memory.memories import Memories as AsyncMemories
+    from sharedmem.memory.ranking import RankingWeights
+    from sharedmem.memory.reader import MemoryListing
+    from sharedmem.memory.search import Filters, SearchHits
+    from sharedmem.memory.subscriptions import StandingQuery as AsyncStandingQuery
+    from sharedmem.memory.transfer import ImportedItem, ImportProgress
+    from sharedmem.models import (
+        AddResult,
+        ArchiveReport,
+        CachedResult,
+        CacheStats,
+        Change,
+        ContextSet,
+        ConversationSummary,
+        DeadLetter,
+        Direction,
+        DurableLag,
+        DurableRecord,
+        DurableStatus,
+        Entity,
+        EntityMerge,
+        Entry,
+        Episode,
+        EpisodeEvent,
+        EpisodeResult,
+        EvolutionGraph,
+        ExecutionClaim,
+        ExecutionRecord,
+        ExecutionStats,
+        Fact,
+        ForgetReport,
+        GraphCheck,
+        GraphDrawing,
+        GraphFormat,
+        GraphHit,
+        GraphKind,
+        GraphStats,
+        Health,
+        IndexStatus,
+        MemoryChanges,
+        MemoryEvent,
+        MemoryFields,
+        MemoryFilter,
+        MemoryItem,
+        MemoryStats,
+        MemoryUse,
+        MemoryVersion,
+        Message,
+        Missed,
+        Note,
+        NoteCheck,
+        NoteHit,
+        NoteStatus,
+        PlanRecord,
+        PoolStats,
+        Powers,
+        Recall,
+        RelationType,
+        RetentionRules,
+        SaveResult,
+        SearchMode,
+        StatusReason,
+        Step,
+        SynthesisMessage,
+        SynthesisTask,
+        ThreadStats,
+        Traversal,
+        Unknown,
+        Usage,
+        Verification,
+    )
+    from sharedmem.models.coordination import (
+        Arrival,
+        Backoff,
+        LeaseGrant,
+        LeaseState,
+        LimitState,
+        OnceState,
+        Permit,
+        Present,
+        PutResult,
+        QueuedTask,
+        QueueLine,
+        QueueStats,
+        Receipt,
+        Task,
+        TaskOutcome,
+    )
+    from sharedmem.models.notes import ChainDirection, SummaryMode
+    from sharedmem.providers.protocol import Embedder, LanguageModel
+    from sharedmem.redis.scope import Grant, Need, PolicyName
+    from sharedmem.runtime import Counters
+    from sharedmem.search.protocol import IndexProgress
+    from sharedmem.store import SharedMemoryStore as AsyncSharedMemoryStore
+    from sharedmem.sync.portal import T, threaded
+    from sharedmem.synthesis.batcher import Batcher as AsyncBatcher
+    from sharedmem.synthesis.synthesis import ConversationInput, NoteProgress
+    from sharedmem.synthesis.synthesis import Synthesis as AsyncSynthesis
 
 
-class Access(Face[AsyncAccess]):
+class Access(Face["AsyncAccess"]):
     """What one store may do."""
 
     @property
@@ -210,7 +209,7 @@ class Access(Face[AsyncAccess]):
         return self._portal.run(self._async.apply(user, password=password))
 
 
-class Lease(Face[AsyncLease]):
+class Lease(Face["AsyncLease"]):
     """What a holder has. It renews itself while its block runs.
 
     Give `token` along with every write that the lock protects: tokens rise with every holder, so whatever
@@ -248,7 +247,7 @@ class Lease(Face[AsyncLease]):
         return self._async.check()
 
 
-class ReadWriteLock(Face[AsyncReadWriteLock]):
+class ReadWriteLock(Face["AsyncReadWriteLock"]):
     """One read/write lock. All stand in one line: a writer is not held off by readers who come after it."""
 
     @property
@@ -283,7 +282,7 @@ class ReadWriteLock(Face[AsyncReadWriteLock]):
         yield from self._entered(self._async.writing(lease=lease, wait=wait), Lease)
 
 
-class Candidacy(Face[AsyncCandidacy]):
+class Candidacy(Face["AsyncCandidacy"]):
     """One who stands for election while its block runs."""
 
     @property
@@ -320,7 +319,7 @@ class Candidacy(Face[AsyncCandidacy]):
         return self._portal.run(self._async.resign())
 
 
-class Subscription(Face[AsyncSubscription]):
+class Subscription(Face["AsyncSubscription"]):
     """The messages of some channels, as an iterator of `Message` and, where some may be lost, `Missed`."""
 
     def __iter__(self) -> Self:
@@ -330,7 +329,7 @@ class Subscription(Face[AsyncSubscription]):
         return self._portal.run(self._async.__anext__())
 
 
-class Consumer(Face[AsyncConsumer]):
+class Consumer(Face["AsyncConsumer"]):
     """One consumer of a group: an iterator of changes that are its own to handle.
 
     A change that is not acknowledged comes again: to this consumer after a restart under its name, to another
@@ -368,7 +367,7 @@ class Consumer(Face[AsyncConsumer]):
         return self._portal.iterate(aiter(self._async))
 
 
-class Execution(Face[AsyncExecution]):
+class Execution(Face["AsyncExecution"]):
     """One execution under way; made by `Decisions.executing`."""
 
     @property
@@ -419,7 +418,7 @@ class Execution(Face[AsyncExecution]):
         )
 
 
-class Decisions(Face[AsyncDecisions]):
+class Decisions(Face["AsyncDecisions"]):
     """The decision log of a namespace: `store.decisions`. Sessions know nothing of each other.
 
     Changes are told on the channels `memory.<session>.plan.saved`, `.execution.recorded` and `.stats.updated`,
@@ -458,7 +457,7 @@ class Decisions(Face[AsyncDecisions]):
         confidence: float,
         reasoning: str,
         method: str = "",
-        time_window_sec: float = DEFAULT_WINDOW_S,
+        time_window_sec: float = 300.0,
     ) -> SaveResult:
         """Save a plan unless the same one was saved in the time window; of racing planners exactly one saves.
 
@@ -494,7 +493,7 @@ class Decisions(Face[AsyncDecisions]):
         return self._portal.run(self._async.get_recent_plans(session, symbol, limit))
 
     def check_duplicate(
-        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = DEFAULT_WINDOW_S
+        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = 300.0
     ) -> tuple[bool, PlanRecord | None]:
         """Whether the same plan was saved in the time window, and that plan. One round trip.
 
@@ -794,7 +793,7 @@ class Decisions(Face[AsyncDecisions]):
         return self._portal.run(self._async.forget(session))
 
 
-class Episodes(Face[AsyncEpisodes]):
+class Episodes(Face["AsyncEpisodes"]):
     """Episodes of one namespace: every actor of it may append to each session, and read all.
 
     A session is forgotten when nothing was appended for `session_ttl_s`.
@@ -882,7 +881,7 @@ class Episodes(Face[AsyncEpisodes]):
         return self._portal.run(self._async.retrieve(query, k, filters))
 
 
-class Barrier(Face[AsyncBarrier]):
+class Barrier(Face["AsyncBarrier"]):
     """One barrier, shared by all who use its name. Made by `barrier`."""
 
     @property
@@ -923,7 +922,7 @@ class Barrier(Face[AsyncBarrier]):
         return self._portal.run(self._async.waiting())
 
 
-class RateLimit(Face[AsyncRateLimit]):
+class RateLimit(Face["AsyncRateLimit"]):
     """One rate limit, shared by all who use its name. Made by `rate_limit`."""
 
     @property
@@ -968,7 +967,7 @@ class RateLimit(Face[AsyncRateLimit]):
         return self._portal.run(self._async.state())
 
 
-class Presence(Face[AsyncPresence]):
+class Presence(Face["AsyncPresence"]):
     """The actors of a namespace who are here. The property `presence` of a store.
 
     Joining, leaving and lapsing go on the change stream as `presence.join`, `presence.leave` and `presence.lapse`, each
@@ -1028,7 +1027,7 @@ class Presence(Face[AsyncPresence]):
         return self._portal.run(self._async.who(role))
 
 
-class ClaimedTask(Face[AsyncClaimedTask]):
+class ClaimedTask(Face["AsyncClaimedTask"]):
     """A claimed task that is worked on; it is renewed until its block ends.
 
     Hand `finish` what comes out of it.
@@ -1069,7 +1068,7 @@ class ClaimedTask(Face[AsyncClaimedTask]):
         return self._async.id
 
 
-class TaskQueue(Face[AsyncTaskQueue]):
+class TaskQueue(Face["AsyncTaskQueue"]):
     """A queue of tasks, each of which is done at least once, however many workers die over it.
 
     A task is given to one worker at a time. Who has it renews it (heartbeat) within the visibility time and says what
@@ -1372,7 +1371,7 @@ class TaskQueue(Face[AsyncTaskQueue]):
         return self._portal.run(self._async.resume())
 
 
-class StandingQuery(Face[AsyncStandingQuery]):
+class StandingQuery(Face["AsyncStandingQuery"]):
     """The events of one standing query, as an iterator of `MemoryEvent`.
 
     Args:
@@ -1390,7 +1389,7 @@ class StandingQuery(Face[AsyncStandingQuery]):
         return self._portal.run(self._async.__anext__())
 
 
-class Memories(Face[AsyncMemories]):
+class Memories(Face["AsyncMemories"]):
     """Semantic memory of one namespace, with the rights of one actor; perhaps of one user, agent, thread or run.
 
     Nothing of another namespace can be read or written through it, and nothing outside of what it is narrowed to.
@@ -1804,7 +1803,7 @@ class Memories(Face[AsyncMemories]):
         query: str,
         callback: Callable[[MemoryEvent], None] | None = None,
         *,
-        threshold: float = DEFAULT_THRESHOLD,
+        threshold: float = 0.5,
         filters: Filters = None,
         since: str | int | None = None,
     ) -> Iterator[StandingQuery]:
@@ -1898,7 +1897,7 @@ class Memories(Face[AsyncMemories]):
         return self._portal.run(self._async.list(filters, limit=limit, cursor=cursor))
 
 
-class SemanticCache(Face[AsyncSemanticCache]):
+class SemanticCache(Face["AsyncSemanticCache"]):
     """Answers that somebody has paid for already, shared by all actors of a namespace.
 
     An answer fits a prompt when `key`, `model` and `prompt_version` are the same, its tags are among the wanted ones,
@@ -2089,7 +2088,7 @@ class SemanticCache(Face[AsyncSemanticCache]):
         return self._portal.run(self._async.stats())
 
 
-class Graph(Face[AsyncGraph]):
+class Graph(Face["AsyncGraph"]):
     """The temporal knowledge graphs of one namespace, a graph for each group, with the rights of one actor.
 
     A group (`tenant:session`) is part of every call: nothing can be asked or written across groups, nor across
@@ -2803,7 +2802,7 @@ class Graph(Face[AsyncGraph]):
         b: str,
         *,
         group_id: str,
-        max_depth: int = DEEPEST,
+        max_depth: int = 6,
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> tuple[Step, ...]:
@@ -2850,7 +2849,7 @@ class Graph(Face[AsyncGraph]):
         return self._portal.run(self._async.drawing(group_id=group_id, entity=entity, depth=depth, limit=limit))
 
 
-class Batcher(Face[AsyncBatcher]):
+class Batcher(Face["AsyncBatcher"]):
     """Collects the messages of one conversation, each of which ends in exactly one note.
 
     Nothing waits in this process: a message is in Redis when `add` returns, and is made a note of by any worker of the
@@ -2903,7 +2902,7 @@ class Batcher(Face[AsyncBatcher]):
         return self._portal.run(self._async.waiting())
 
 
-class Synthesis(Face[AsyncSynthesis]):
+class Synthesis(Face["AsyncSynthesis"]):
     """Conversations of one namespace become notes, which are consolidated and superseded, and never lost.
 
     Notes belong to an app and a user, perhaps to a session; `app_id` is part of every call.
@@ -3356,7 +3355,7 @@ class Synthesis(Face[AsyncSynthesis]):
         return self._portal.run(self._async.get_connection_pool_stats())
 
 
-class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
+class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     """Shared memory of one namespace, with the rights of one actor. Made by `Hub.store`; immutable.
 
     A key without `:` lies in this store's own scope, `<namespace>:<actor>:<key>`. A key with `:` is absolute:
@@ -3393,7 +3392,7 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         """Semantic memory of the namespace: what its agents remember, found again by meaning and by words.
 
         Raises:
-            UnsupportedError: the settings name an embedder that is not installed.
+            UnsupportedError: the extra `memory` is missing, or the settings name an embedder that is not installed.
         """
         return Memories(self._portal, self._async.memory)
 
@@ -3402,7 +3401,7 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         """Semantic cache of the namespace: answers that somebody has paid for already.
 
         Raises:
-            UnsupportedError: the settings name an embedder that is not installed.
+            UnsupportedError: the extra `memory` is missing, or the settings name an embedder that is not installed.
         """
         return SemanticCache(self._portal, self._async.cache)
 
@@ -4248,7 +4247,7 @@ class SharedMemoryStore(Face[AsyncSharedMemoryStore]):
         return Presence(self._portal, self._async.presence)
 
 
-class DurableAdmin(Face[AsyncDurableAdmin]):
+class DurableAdmin(Face["AsyncDurableAdmin"]):
     """The public side of `hub.durable`.
 
     Args:
@@ -4392,7 +4391,7 @@ class DurableAdmin(Face[AsyncDurableAdmin]):
         return self._portal.run(self._async.restore(namespace, progress))
 
 
-class Archives(Face[AsyncArchives]):
+class Archives(Face["AsyncArchives"]):
     """Exports, imports and copies namespaces.
 
     Args:
@@ -4505,7 +4504,7 @@ class Archives(Face[AsyncArchives]):
         )
 
 
-class Indexes(Face[AsyncIndexes]):
+class Indexes(Face["AsyncIndexes"]):
     """Every index of a hub: of memories, of the semantic cache, of knowledge graphs and of synthesised notes.
 
     Args:

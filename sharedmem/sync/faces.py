@@ -6,17 +6,19 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from types import TracebackType
-from typing import Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeVar
 
-from sharedmem.cache.decorator import CacheDecorator as AsyncDecorator
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.errors import UsageError
 from sharedmem.hub import Connect
 from sharedmem.hub import Hub as AsyncHub
-from sharedmem.providers.protocol import Embedder, LanguageModel
 from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.sync.portal import Portal
+
+if TYPE_CHECKING:
+    from sharedmem.cache.decorator import CacheDecorator as AsyncDecorator  # noqa: F401  # stands in quotes below
+    from sharedmem.providers.protocol import Embedder, LanguageModel
 
 _A = TypeVar("_A")
 _F = TypeVar("_F")
@@ -52,7 +54,7 @@ class Face(ProcessBound, Generic[_A]):
         return repr(self._async)
 
 
-class CacheDecorator(Face[AsyncDecorator]):
+class CacheDecorator(Face["AsyncDecorator"]):
     """Makes functions that are answered from a cache; made by `SemanticCache.cached`."""
 
     def __call__(self, fn: Callable[_P, _R]) -> Callable[_P, _R]:

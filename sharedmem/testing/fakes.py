@@ -13,13 +13,14 @@ from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.errors import UnsupportedError
 from sharedmem.hub import Connect, Connection, Hub
-from sharedmem.providers.protocol import Embedder, LanguageModel
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.pooled import PooledConnection
 from sharedmem.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from fakeredis import FakeServer
+
+    from sharedmem.providers.protocol import Embedder, LanguageModel
 
 _URL = "fakeredis://"
 

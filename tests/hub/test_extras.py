@@ -10,19 +10,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.python_without_extras import extras
+from support.python_without_extras import brought_by, extras
 
 _TESTS = Path(__file__).resolve().parents[1]
 _REMEDY = re.compile(r"pip install 'sharedmem-hub\[([a-z-]+)\]'")
 # What is of no use without its extra; everything else can be imported, and refuses when it is asked for.
 _NEEDS_AN_EXTRA = {
     "sharedmem.durable.cosmos.account": "cosmos",
+    "sharedmem.faces.cli": "cli",
     "sharedmem.faces.grpc": "grpc",
     "sharedmem.faces.metrics": "metrics",
     "sharedmem.faces.rest": "server",
+    "sharedmem.hub.embeddings": "memory",
     "sharedmem.testing.fake_connection": "testing",
     "sharedmem.testing.pytest_required": "testing",
     "sharedmem.testing.store_fixtures": "testing",
+}
+
+# Parts of memory import their libraries plainly: a store refuses before it imports any of them.
+_MISSES_MEMORY = re.compile(r"ModuleNotFoundError: No module named '(numpy|Stemmer)'")
+_OF_MEMORY = {
+    *("cache", "graph", "index_maintenance", "indexes", "knowledge_context", "memory", "providers", "search"),
+    *("synthesis", "testing"),
+    "redis.vectors",
 }
 
 
@@ -52,18 +62,24 @@ def refused(install: dict[str, Any]) -> dict[str, str]:
     return {module: why for module, why in install["imported"].items() if why}
 
 
+def extra_needed(why: str) -> str | None:
+    """The extra without which an import ended with this error; None where the error names none."""
+    named = _REMEDY.search(why) if why.startswith("UnsupportedError: ") else None
+    return named[1] if named else "memory" if _MISSES_MEMORY.match(why) else None
+
+
 def test_without_extras_every_module_can_be_imported_or_names_the_extra_it_needs(
     installs: dict[str, dict[str, Any]],
 ) -> None:
     found = refused(installs[""])
 
     assert installs[""]["imported"]["sharedmem.sync"] == ""
-    named = {module: _REMEDY.search(why) for module, why in found.items() if why.startswith("UnsupportedError: ")}
-    assert found.keys() == named.keys(), found
-    for module, extra in named.items():
-        of_a_suite = module.endswith("_suite") and "testing"
-        assert extra is not None
-        assert extra[1] == (of_a_suite or _NEEDS_AN_EXTRA[module]), module
+    for module, why in found.items():
+        if _MISSES_MEMORY.match(why):
+            assert any(f"{module}.".startswith(f"sharedmem.{part}.") for part in _OF_MEMORY), (module, why)
+        else:
+            of_a_suite = module.endswith("_suite") and "testing"
+            assert extra_needed(why) == (of_a_suite or _NEEDS_AN_EXTRA.get(module)), (module, why)
 
 
 def test_with_one_extra_its_modules_can_be_imported_and_no_other_becomes_worse(
@@ -71,19 +87,41 @@ def test_with_one_extra_its_modules_can_be_imported_and_no_other_becomes_worse(
 ) -> None:
     without = refused(installs[""])
 
-    assert {"graph", "synthesis", "grpc", "server", "cosmos", "testing"} <= installs.keys()
+    assert {"cli", "memory", "graph", "synthesis", "grpc", "server", "cosmos", "testing"} <= installs.keys()
     for extra, install in installs.items():
-        expected = {module for module, why in without.items() if f"[{extra}]" not in why}
+        there = brought_by(extra) if extra else set()
         found = refused(install)
-        assert {module for module in found if module in without} == expected, extra
-        assert all(why.startswith("UnsupportedError: ") for why in found.values()), (extra, found)
+        assert {module for module, why in without.items() if extra_needed(why) not in there} <= found.keys(), extra
+        assert {module: why for module, why in found.items() if extra_needed(why) in there | {None}} == {}, extra
 
 
-def test_the_help_of_every_command_needs_no_extra(installs: dict[str, dict[str, Any]]) -> None:
+def test_the_help_of_every_command_needs_no_extra_but_that_of_the_command_line(
+    installs: dict[str, dict[str, Any]],
+) -> None:
     for extra, install in installs.items():
         helped = install["helped"]
-        assert {"graph", "notes", "serve rest", "serve grpc", "metrics"} <= helped.keys()
+        assert bool(helped) == (bool(extra) and "cli" in brought_by(extra)), extra
+        assert not helped or {"graph", "notes", "serve rest", "serve grpc", "metrics"} <= helped.keys()
         assert {words: wrong for words, wrong in helped.items() if wrong} == {}, extra
+
+
+def test_without_its_extra_the_console_script_says_which_one_to_install() -> None:
+    program = """
+import sys
+from sharedmem.__main__ import main
+
+sys.stderr = sys.stdout
+try:
+    main()
+except SystemExit as end:
+    print("exit", end.code)
+"""
+    (found,) = processes({"extras": [], "program": program})
+
+    assert found["printed"].splitlines() == [
+        "sharedmem: the command line is not available here: pip install 'sharedmem-hub[cli]'",
+        "exit 8",
+    ]
 
 
 def test_a_command_that_needs_an_extra_says_so_in_one_sentence(redis_url: str, tmp_path: Path) -> None:
@@ -94,11 +132,12 @@ def test_a_command_that_needs_an_extra_says_so_in_one_sentence(redis_url: str, t
         "server": [*url, "serve", "rest", "--port", "0"],
         "grpc": [*url, "serve", "grpc", "--port", "0"],
         "metrics": [*url, "metrics", "--once"],
+        "memory": [*url, "recall", "tides"],
         "archive": [*url, "export", "bare", str(tmp_path / "all.jsonl.zst")],
     }
 
     something = [*url, "--namespace", "bare", "set", "topic", "tides", "--ttl", "60"]
-    (found,) = processes({"extras": [], "lines": [something, *lines.values()]})
+    (found,) = processes({"extras": ["cli"], "lines": [something, *lines.values()]})
 
     assert found["ran"].pop(0) == [0, ""]
     for extra, (code, said) in zip(lines, found["ran"], strict=True):
@@ -115,7 +154,7 @@ from sharedmem.sync import Hub
 with Hub.open({url!r}) as hub:
     store = hub.store("bare", actor="ada")
     print(store.write("topic", "tides", ttl=60) > 0, store.read("topic"))
-    for name in ("graph", "synthesis"):
+    for name in ("memory", "cache", "graph", "synthesis"):
         try:
             getattr(store, name)
         except UnsupportedError as error:
@@ -124,11 +163,15 @@ with Hub.open({url!r}) as hub:
 """
 
 
-def test_the_sync_api_works_without_extras_and_refuses_graphs_and_notes_when_they_are_asked_for(redis_url: str) -> None:
+def test_the_sync_api_works_without_extras_and_refuses_memory_graphs_and_notes_when_they_are_asked_for(
+    redis_url: str,
+) -> None:
     (found,) = processes({"extras": [], "program": _PROGRAM.format(url=redis_url)})
 
     assert found["printed"].splitlines() == [
         "True tides",
+        "semantic memory is not available here: pip install 'sharedmem-hub[memory]'",
+        "the semantic cache is not available here: pip install 'sharedmem-hub[memory]'",
         "the knowledge graph is not available here: pip install 'sharedmem-hub[graph]'",
         "synthesis is not available here: pip install 'sharedmem-hub[synthesis]'",
     ]

@@ -41,6 +41,7 @@ LAYERS = (
     ("",),  # sharedmem/__init__.py: what users import from `sharedmem` itself
     ("sync", "testing", "client", "api"),
     ("faces",),
+    ("__main__",),
 )
 # What all faces may share; every other part of faces/ is a face of its own.
 COMMON_TO_FACES = {"auth", "listen_address", "token_registry"}

@@ -30,13 +30,9 @@ TOGETHER = frozenset({"all", "dev"})
 # What takes long to load and needs no extra (tests/meta/test_house.py); several children inherit it.
 _LOADED_ONCE = (
     "sharedmem",
-    "numpy",
     "orjson",
     "pydantic",
     "redis.asyncio",
-    "rich.console",
-    "typer",
-    "typer.rich_utils",
     "yaml",
 )
 
@@ -45,6 +41,16 @@ def extras() -> list[str]:
     """The extras of the distribution that install something of their own, and are installed here."""
     named = set(metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or ()) - TOGETHER
     return sorted(extra for extra in named if _distributions([extra]) - _distributions([]) or extra == "embedded")
+
+
+def brought_by(extra: str) -> set[str]:
+    """The extras whose packages this one installs, itself among them."""
+    required = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or ()]
+
+    def packages(of: str) -> set[str]:
+        return {_canonical_name(one.name) for one in required if one.marker and _applies(one, frozenset({of}))}
+
+    return {other for other in extras() if packages(other) <= packages(extra)}
 
 
 def _distributions(extras: Iterable[str]) -> frozenset[str]:
@@ -122,7 +128,10 @@ def _import_all_modules() -> dict[str, str]:
 
 def _run_all_helps() -> dict[str, str]:
     """Every command, and what went wrong when it was asked for help."""
-    import typer.main
+    try:
+        import typer.main
+    except ImportError:
+        return {}
 
     from sharedmem.faces.cli.app import app, load_commands
 

