@@ -152,7 +152,7 @@ class ServiceConnection(ProcessBound):
             if self._http is None:
                 # It reads the certificates of this machine.
                 self._http = await asyncio.to_thread(self._new)
-                self._home = EventLoopBinding("this client")
+                self._home = EventLoopBinding("this client", blocking="sharedmem.client.sync")
             elif self._home is not None:
                 self._home.check()
             return self._http

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-import orjson
+from pydantic_core import from_json
 
 from sharedmem import errors
 from sharedmem.errors import (
@@ -93,7 +93,7 @@ def unexpected_reply_error(server: str, operation: str, problem: Exception) -> I
 
 def _parse_problem(content: bytes) -> dict[str, object]:
     try:
-        told = orjson.loads(content)
+        told = from_json(content)
     except ValueError:
         return {}
     return told if isinstance(told, dict) else {}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from datetime import date, datetime, time
+from enum import Enum
 from typing import Any, NamedTuple
 from urllib.parse import quote
+from uuid import UUID
 
-import orjson
 from pydantic import BaseModel
+from pydantic_core import from_json, to_json
 
 from sharedmem.errors import InvalidError, UnsupportedError
 
@@ -65,7 +69,7 @@ def parse_routes(description: bytes) -> dict[str, ServiceRoute]:
     Raises:
         ValueError: it is none.
     """
-    document = orjson.loads(description)
+    document = from_json(description)
     return {
         told["operationId"]: ServiceRoute(method.upper(), path, _json_query_fields(told))
         for path, item in document["paths"].items()
@@ -131,17 +135,50 @@ def _query_text(value: object) -> str:
 
 def _to_json(value: object) -> bytes:
     try:
-        return orjson.dumps(value, default=_json_default)
-    except TypeError as error:
+        return to_json(_json_form(value), inf_nan_mode="null")
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidError("fields", "...", f"JSON cannot hold them: {error}") from error
 
 
-def _json_default(value: Any) -> object:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", exclude_unset=True)
-    if isinstance(value, set | frozenset):
-        return sorted(value)
+def _json_form(value: object) -> object:
+    """Return a value as what JSON has: pydantic alone would also take keys and bytes that do not come back as such.
+
+    Raises:
+        TypeError: JSON has no form for it.
+    """
+    match value:
+        case BaseModel():
+            return value.model_dump(mode="json", exclude_unset=True)
+        case Mapping():
+            return {_json_key(key): _json_form(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_json_form(one) for one in value]
+        case set() | frozenset():
+            return [_json_form(one) for one in sorted(value)]
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return _json_form(asdict(value))
+    return _json_scalar(value)
+
+
+def _json_scalar(value: object) -> object:
+    match value:
+        case Enum():
+            return _json_form(value.value)
+        case int() if not -(2**63) <= value < 2**64:
+            raise TypeError("an integer has more than 64 bits")
+        case None | int() | float() | str():
+            return value
+        case datetime() | date() | time():
+            return value.isoformat()
+        case UUID():
+            return str(value)
     raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def _json_key(key: object) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"a key is a {type(key).__name__}, not a text")
+    return key
 
 
 def _json_query_fields(told: Mapping[str, Any]) -> frozenset[str]:

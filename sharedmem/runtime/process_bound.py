@@ -23,10 +23,12 @@ class EventLoopBinding:
 
     Args:
         what: was opened there, for errors.
+        blocking: module of what several threads can share instead, for errors.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, blocking: str = "sharedmem.sync") -> None:
         self._what = what
+        self._blocking = blocking
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
 
@@ -53,4 +55,5 @@ class EventLoopBinding:
             return "it was opened before this process was forked; open another one here"
         if self._loop.is_closed():
             return "the event loop that it was opened in is closed; open another one in the loop that uses it"
-        return "it was opened in another event loop; open one in each loop, or use sharedmem.sync from several threads"
+        advice = f"open one in each loop, or use {self._blocking} from several threads"
+        return f"it was opened in another event loop; {advice}"

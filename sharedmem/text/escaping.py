@@ -6,7 +6,7 @@ import unicodedata
 from base64 import b64encode
 from hashlib import sha256
 
-import orjson
+from pydantic_core import to_json
 
 _LONGEST_LABEL = 120
 _PLAIN_PUNCTUATION = frozenset(" .,-_:")
@@ -31,7 +31,7 @@ def escape_dot(text: str) -> str:
 
 def escape_script_json(content: object) -> str:
     """JSON that neither ends the element it stands in nor begins another, whatever texts are in it."""
-    return orjson.dumps(content).decode().translate(_NOT_IN_MARKUP)
+    return to_json(content, inf_nan_mode="null").decode().translate(_NOT_IN_MARKUP)
 
 
 def csp_hash(text: str) -> str:

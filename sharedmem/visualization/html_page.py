@@ -44,7 +44,7 @@ def build_page(folder: str, scripts: tuple[str, ...], *, title: str, data: objec
 
 @cache
 def _page_files(folder: str, scripts: tuple[str, ...]) -> _PageFiles:
-    package = files("sharedmem.visualization")
+    package = files(__package__)
     shared, own = package / _SHARED, package / folder
     sources = [(shared / name).read_text(encoding="utf-8") for name in _SHARED_SCRIPTS]
     sources += [(own / name).read_text(encoding="utf-8") for name in scripts]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from enum import Enum
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx2
 import orjson
@@ -17,6 +21,7 @@ import pytest
 
 from sharedmem import errors
 from sharedmem.client import SharedMemoryClient
+from sharedmem.client.routes import ServiceRoute, build_request
 from sharedmem.client.sync import SharedMemoryClient as BlockingClient
 from sharedmem.clock import SystemClock
 from sharedmem.errors import (
@@ -29,9 +34,10 @@ from sharedmem.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from sharedmem.models import ConversationSummary, Note, SynthesisTask
+from sharedmem.models import ConversationSummary, Note, SynthesisMessage, SynthesisTask
 
 TOKEN = "smt_0123456789"
+WRITE = ServiceRoute("POST", "/write")
 TASK = {"task_id": "0000000000000001", "status": "done", "attempts": 1, "result": {"memory_id": "note-1"}}
 NOTE = Note(
     id="note-1",
@@ -156,6 +162,49 @@ async def test_answers_are_the_records_of_the_library() -> None:
     assert await Script(told(TASK)).client.get_task_status("1") == SynthesisTask.model_validate(TASK)
     summing = Script(told({"summary": "she moved"})).client.summarize_conversation
     assert await summing(app_id="a", user_id="u", messages="x") == ConversationSummary(summary="she moved")
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Point:
+    x: int
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [
+        (datetime(2026, 1, 1, tzinfo=UTC), b'"2026-01-01T00:00:00+00:00"'),
+        (date(2026, 1, 1), b'"2026-01-01"'),
+        (UUID(int=5), b'"00000000-0000-0000-0000-000000000005"'),
+        (Colour.RED, b'"red"'),
+        (Point(1), b'{"x":1}'),
+        ({"b", "a"}, b'["a","b"]'),
+        ([SynthesisMessage(role="user", content="Malmö")], b'[{"role":"user","content":"Malm\xc3\xb6"}]'),
+        ((True, None, 0.5, math.nan), b"[true,null,0.5,null]"),
+        (2**64 - 1, b"18446744073709551615"),
+    ],
+)
+def test_values_of_python_are_sent_as_json(value: object, sent: bytes) -> None:
+    request = build_request("value.write", WRITE, {"value": value})
+
+    assert request.content == b'{"value":' + sent + b"}"
+
+
+@pytest.mark.parametrize("value", [b"bytes", {1: "a key that would come back as a text"}, 2**64, "\ud800", {object}])
+def test_what_would_come_back_as_something_else_is_refused(value: object) -> None:
+    with pytest.raises(InvalidError, match="JSON cannot hold"):
+        build_request("value.write", WRITE, {"value": value})
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    ring: list[object] = []
+    ring.append(ring)
+
+    with pytest.raises(InvalidError, match="JSON cannot hold"):
+        build_request("value.write", WRITE, {"value": ring})
 
 
 async def test_a_note_that_is_not_there_is_none() -> None:
