@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 from sharedmem import Hub, MemoryFilter
-from sharedmem.cache.entries import FIELDS, CacheQuery
-from sharedmem.cache.entries import cache_query as asked_in
+from sharedmem.cache.repository import FIELDS, CacheQuery
+from sharedmem.cache.repository import cache_query as asked_in
 from sharedmem.memory.memories import Memories
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Command, Reply

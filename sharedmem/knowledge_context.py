@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sharedmem.context import HubContext
-from sharedmem.providers.embedding_cache import CachedEmbedder, SharedCacheEmbedder
+from sharedmem.providers.embedding import CachedEmbedder, SharedCacheEmbedder
 from sharedmem.providers.protocol import Embedder, LanguageModel
 from sharedmem.redis.durability import Tier
 from sharedmem.search.protocol import Index

@@ -18,13 +18,10 @@ from sharedmem.coordination.queues.task_queue import Queues
 from sharedmem.coordination.rate_limits import RateLimits
 from sharedmem.data.access import Access
 from sharedmem.data.change_feed import ChangeFeed
-from sharedmem.data.counters import IntegerCounters
-from sharedmem.data.hashes import Hashes
+from sharedmem.data.collections import Hashes, IntegerCounters, Lists, Sets
 from sharedmem.data.key_access import KeyAccess
 from sharedmem.data.keys import KeyOperations
-from sharedmem.data.lists import Lists
 from sharedmem.data.messages import Messages
-from sharedmem.data.sets import Sets
 from sharedmem.data.values import Values
 from sharedmem.errors import UnsupportedError
 from sharedmem.redis.scope import Scope

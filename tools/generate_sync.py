@@ -78,7 +78,7 @@ FACES: tuple[type, ...] = (
 )
 # Written by hand in faces.py as a whole.
 BY_HAND = {CacheDecorator.__name__}
-UNSET_HOME = "sharedmem.data.hashes"
+UNSET_HOME = "sharedmem.data.collections"
 """Defines what stands for an argument that was not given."""
 NAMES = {face.__name__ for face in FACES} | BY_HAND
 # What users hand in to be called back, as the sync face takes it.

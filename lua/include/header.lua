@@ -1,6 +1,6 @@
 -- header: the header line of a key/value record, `<version> <actor>[ <created>] <codec>`.
 --
--- `sharedmem/redis/value_record.py` reads the same grammar: a version of 16 digits, an actor without blanks, a time of at
+-- `sharedmem/redis/codec.py` reads the same grammar: a version of 16 digits, an actor without blanks, a time of at
 -- most 16 digits (imported values may be older than 2001), a codec of small letters, a line feed, all within 256 bytes. Every other string, also the empty one, is a foreign one.
 local LONGEST_HEADER = 256
 

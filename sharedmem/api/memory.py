@@ -61,7 +61,7 @@ class MemoryAddMany(Record):
     dedup: bool = True
 
 
-class MemoryChanges(Record):
+class MemoryFieldChanges(Record):
     """Fields of a memory with their new values; those that are left out stay as they are."""
 
     user_id: str | None = None
@@ -95,7 +95,7 @@ class MemoryChanges(Record):
 class MemoryUpdate(MemoryRequest):
     """What to change in a memory."""
 
-    changes: MemoryChanges
+    changes: MemoryFieldChanges
     if_version: int | None = None
     """Only if the memory has this version."""
 

@@ -21,8 +21,8 @@ from sharedmem.archive.files import read_blocks, read_checkpoint, write_checkpoi
 from sharedmem.archive.frames import LinePosition
 from sharedmem.archive.sink import ArchiveSink
 from sharedmem.archive.snapshots import SnapshotReader
-from sharedmem.archive.tier_writer import allocate_versions
 from sharedmem.archive.transfer import LeftOut, LeftOutReasons, Progress, ProgressStep, latest_version
+from sharedmem.archive.writers import allocate_versions
 from sharedmem.durable.json_codec import member_to_text, to_text
 from sharedmem.durable.liveness import living_documents
 from sharedmem.errors import InternalError, InvalidError, NotFoundError, UnavailableError

@@ -21,9 +21,8 @@ from sharedmem.archive.endpoint import (
     ArchiveEndpoint,
     WriteResult,
 )
-from sharedmem.archive.redis_writer import RedisWriter
 from sharedmem.archive.snapshots import LeaveOut
-from sharedmem.archive.tier_writer import TierWriter
+from sharedmem.archive.writers import RedisWriter, TierWriter
 from sharedmem.durable.liveness import has_expired
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord

@@ -8,10 +8,9 @@ from sharedmem.blobs.blobs import Blobs
 from sharedmem.clock import Clock
 from sharedmem.errors import SharedMemoryError
 from sharedmem.redis.client import RedisClient
-from sharedmem.redis.codec import BLOB
+from sharedmem.redis.codec import BLOB, parse_record
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import ServerError
-from sharedmem.redis.value_record import parse_record
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.background import Background, BackgroundTask
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 
-from sharedmem.cache.entries import CACHE, CacheQuery, cache_query, encode_cost
-from sharedmem.cache.repository import CacheHit, CacheRepository
+from sharedmem.cache.repository import CACHE, CacheHit, CacheQuery, CacheRepository, cache_query, encode_cost
 from sharedmem.coordination.once import Once
 from sharedmem.errors import InvalidError
 from sharedmem.redis.codec import encode_set_member

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sharedmem.cache.decorator import Amount, CacheDecorator, CachePolicy
-from sharedmem.cache.entries import (
+from sharedmem.cache.repository import (
+    CacheRepository,
     cache_query,
     check_name,
     check_prompt,
@@ -14,7 +15,6 @@ from sharedmem.cache.entries import (
     key_scope,
     prompt_scope,
 )
-from sharedmem.cache.repository import CacheRepository
 from sharedmem.coordination.names import NameAccess, check_lease_ms, check_wait
 from sharedmem.coordination.once import Once
 from sharedmem.errors import InvalidError

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Literal
 
 from sharedmem.coordination.leader import Campaign, Candidacy
-from sharedmem.coordination.lease_renewal import lease_renewer
 from sharedmem.coordination.lease_session import (
     Lease,
     LeaseBlock,
@@ -16,6 +15,7 @@ from sharedmem.coordination.lease_session import (
     LeaseResource,
     LeaseSession,
     LeaseTerms,
+    lease_renewer,
     parse_grant_id,
 )
 from sharedmem.coordination.names import NameAccess, check_lease_ms, check_wait

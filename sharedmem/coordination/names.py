@@ -8,9 +8,8 @@ from typing import TypeVar
 from sharedmem.context import HubContext
 from sharedmem.errors import InvalidError
 from sharedmem.redis.change_stream import text_of
-from sharedmem.redis.errors import public_key_error
 from sharedmem.redis.keys import Target
-from sharedmem.redis.replies import ServerError
+from sharedmem.redis.replies import ServerError, public_key_error
 from sharedmem.redis.scope import Scope
 
 T = TypeVar("T")

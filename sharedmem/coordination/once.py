@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from sharedmem.blobs.blobs import BlobReference
 from sharedmem.clock import Clock
-from sharedmem.coordination.lease_renewal import lease_renewer
+from sharedmem.coordination.lease_session import lease_renewer
 from sharedmem.coordination.names import NameAccess, check_lease_ms, check_seconds, check_wait, safe_deadline
 from sharedmem.errors import (
     ClaimLostError,

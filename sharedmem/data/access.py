@@ -5,9 +5,8 @@ from __future__ import annotations
 from sharedmem.context import HubContext
 from sharedmem.errors import InternalError
 from sharedmem.redis.acl import acl_rules
-from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import absolute_key, check_name
-from sharedmem.redis.replies import ServerError
+from sharedmem.redis.replies import ServerError, public_error
 from sharedmem.redis.scope import Grant, Need, PolicyName, Scope
 from sharedmem.runtime.process_bound import ProcessBound
 

@@ -11,10 +11,9 @@ from sharedmem.errors import InvalidError
 from sharedmem.models import Change, Gap
 from sharedmem.redis.change_stream import START, as_list, newest_cursor, parse_change, read_changes, text_of
 from sharedmem.redis.client import RedisClient
-from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import Space, check_name
 from sharedmem.redis.lifetimes import LONGEST_TTL_S
-from sharedmem.redis.replies import Argument, LostError, Reply, ServerError
+from sharedmem.redis.replies import Argument, LostError, Reply, ServerError, public_error
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.process_bound import ProcessBound

@@ -11,9 +11,8 @@ from sharedmem.errors import DurabilityPendingError, InvalidError, SharedMemoryE
 from sharedmem.redis import durability
 from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.durability import DurabilityModes, UnsettledError
-from sharedmem.redis.errors import public_key_error
 from sharedmem.redis.keys import Target
-from sharedmem.redis.replies import Argument, Command, Reply, ServerError
+from sharedmem.redis.replies import Argument, Command, Reply, ServerError, public_key_error
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.data import DataScripts
 

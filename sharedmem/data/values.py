@@ -23,13 +23,12 @@ from sharedmem.errors import (
 )
 from sharedmem.models import Entry
 from sharedmem.redis.change_stream import as_list
-from sharedmem.redis.codec import BLOB, decode, encode
+from sharedmem.redis.codec import BLOB, FOREIGN, StoredValue, decode, decode_json_record, encode, parse_record
 from sharedmem.redis.durability import KindUnknownError, UnsettledError
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.lifetimes import KEEP_EXPIRY
 from sharedmem.redis.replies import Reply, ServerError
 from sharedmem.redis.scripts.values import KeyWrite, ValueScripts, WriteBatcher
-from sharedmem.redis.value_record import FOREIGN, StoredValue, decode_json_record, parse_record
 
 T = TypeVar("T")
 _READ_AT_ONCE = 200

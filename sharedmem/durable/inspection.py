@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
-from sharedmem.durable.context import DurableContext
 from sharedmem.durable.key_loader import SharedDataRestorer
 from sharedmem.durable.liveness import living_documents
 from sharedmem.durable.outbox.relay import OutboxRelay
 from sharedmem.durable.outbox.stream import server_time_us
+from sharedmem.durable.protocol import DurableContext
 from sharedmem.errors import SharedMemoryError
 from sharedmem.models import Difference, DurableRecord, DurableStatus, Verification
 from sharedmem.redis.change_stream import as_list, text_of

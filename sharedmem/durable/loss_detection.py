@@ -14,9 +14,9 @@ from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
 from sharedmem.clock import new_id
-from sharedmem.durable.context import DurableContext
 from sharedmem.durable.key_loader import SharedDataRestorer
 from sharedmem.durable.liveness import has_expired
+from sharedmem.durable.protocol import DurableContext
 from sharedmem.durable.record_recovery import RECOVERED_MARK
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import DurableRecord

@@ -1,4 +1,4 @@
-"""The protocol of durable stores; `testing.DurableSuite` tests an implementation.
+"""The protocol of durable stores, and the context of the parts that move keys between Redis and a store.
 
 A store keeps documents (`DurableRecord`) and knows nothing of Redis. All conditions are on the record's stamp, so
 that the same records put twice, in any order, by several processes, leave the same documents.
@@ -7,9 +7,12 @@ that the same records put twice, in any order, by several processes, leave the s
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from sharedmem.context import ServerContext
 from sharedmem.models import Charges, DurableRecord, Put
+from sharedmem.redis.scripts.durable import DurableScripts
 
 Scalar: TypeAlias = "str | int | float | bool"
 
@@ -123,3 +126,11 @@ class Durable(Protocol):
 
     def charges(self) -> Charges:
         """Return the requests since it was opened."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DurableContext(ServerContext):
+    """What every part needs that moves keys between Redis and the durable store."""
+
+    scripts: DurableScripts
+    durable: Durable

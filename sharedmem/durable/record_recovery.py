@@ -9,9 +9,8 @@ from operator import attrgetter
 from typing import Any
 
 from sharedmem.clock import new_id
-from sharedmem.durable.context import DurableContext
 from sharedmem.durable.key_loader import DrainNamespace, JoinNamespace, KeyLoader, LoadLease
-from sharedmem.durable.protocol import Durable
+from sharedmem.durable.protocol import Durable, DurableContext
 from sharedmem.errors import CorruptionError, UnavailableError
 from sharedmem.models import DurableRecord
 from sharedmem.record_family import DocumentFormat, RecordFamily, RestoreRun

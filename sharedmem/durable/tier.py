@@ -11,20 +11,14 @@ from sharedmem.config import Kind, Settings
 from sharedmem.context import ServerContext
 from sharedmem.durable.admin import AdminServices, DurableAdmin
 from sharedmem.durable.connect import OpenedStore
-from sharedmem.durable.context import DurableContext
 from sharedmem.durable.inspection import Inspector
 from sharedmem.durable.key_loader import KeyLoader, LoadTimes, LogRestorer
 from sharedmem.durable.liveness import has_expired
 from sharedmem.durable.loss_detection import DataLossGuard
 from sharedmem.durable.outbox.relay import OutboxRelay, RelayLimits
 from sharedmem.durable.outbox.stream import parse_records
-from sharedmem.durable.protocol import Durable
-from sharedmem.durable.record_recovery import (
-    RECOVERED_MARK,
-    NamespaceRecovery,
-    RecordKeyRestorer,
-    RecordRecovery,
-)
+from sharedmem.durable.protocol import Durable, DurableContext
+from sharedmem.durable.record_recovery import RECOVERED_MARK, NamespaceRecovery, RecordKeyRestorer, RecordRecovery
 from sharedmem.models import DurableRecord
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.change_stream import as_list, text_of

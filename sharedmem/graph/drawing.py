@@ -9,21 +9,8 @@ import orjson
 
 from sharedmem.clock import Clock
 from sharedmem.graph.protocol import GraphBackend
-from sharedmem.graph.records import (
-    EntityRow,
-    EpisodeRow,
-    FactRow,
-    LookupRequest,
-    Version,
-    from_stamp,
-)
-from sharedmem.models import (
-    DrawnEntity,
-    DrawnEpisode,
-    DrawnFact,
-    DrawnVersion,
-    GraphDrawing,
-)
+from sharedmem.graph.records import EntityRow, EpisodeRow, FactRow, LookupRequest, Version, from_stamp
+from sharedmem.models import DrawnEntity, DrawnEpisode, DrawnFact, DrawnVersion, GraphDrawing
 
 MOST_DRAWN = 2_000
 _AT_ONCE = 64

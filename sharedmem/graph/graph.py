@@ -14,9 +14,7 @@ from sharedmem.graph.integrity import GraphIntegrity
 from sharedmem.graph.merges import EntityMerges
 from sharedmem.graph.protocol import GraphBackend, GraphProgress
 from sharedmem.graph.queries import GraphQueries
-from sharedmem.graph.resolution.names import (
-    require_rapidfuzz,
-)
+from sharedmem.graph.resolution.names import require_rapidfuzz
 from sharedmem.graph.summaries import ConversationSummaries
 from sharedmem.graph.writer import GraphWriter
 from sharedmem.knowledge_context import KnowledgeContext

@@ -19,11 +19,10 @@ from sharedmem.models import Powers
 from sharedmem.redis.address import parse_address
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import POWER_COMMANDS, open_client, parse_powers
-from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.lifetimes import Lifetimes
 from sharedmem.redis.pubsub import PubSubHub
-from sharedmem.redis.replies import Reply, ServerError
+from sharedmem.redis.replies import Reply, ServerError, public_error
 from sharedmem.redis.scripts.executor import DurableScriptExecutor, ScriptExecutor
 from sharedmem.redis.scripts.ledger import OperationLedger
 from sharedmem.redis.wait_queue import WaitNotifier

@@ -15,9 +15,8 @@ from sharedmem.memory.access import ANY, MEMORY, MemoryAccess, to_milliseconds
 from sharedmem.memory.repository import unreadable_memories
 from sharedmem.memory.serialization import PLACEHOLDER, READ_FIELDS, decode_item_if_readable
 from sharedmem.models import MemoryFilter, MemoryItem
-from sharedmem.redis.errors import public_key_error
 from sharedmem.redis.keys import SHARED_SCOPE
-from sharedmem.redis.replies import Argument, Command, Reply, ServerError
+from sharedmem.redis.replies import Argument, Command, Reply, ServerError, public_key_error
 from sharedmem.redis.scripts.memories import MemoryScripts
 from sharedmem.redis.vectors import Vector, finite_half_or_none, from_half
 from sharedmem.runtime import get_logger

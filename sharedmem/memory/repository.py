@@ -17,9 +17,8 @@ from sharedmem.memory.ranking import indexed_text, ranking_features
 from sharedmem.memory.serialization import decode_item_if_readable, encode_body, encode_embedding, tag_fields
 from sharedmem.models import MemoryItem
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes, UnsettledError
-from sharedmem.redis.errors import public_key_error
 from sharedmem.redis.keys import SHARED_SCOPE
-from sharedmem.redis.replies import Argument, Reply, ServerError
+from sharedmem.redis.replies import Argument, Reply, ServerError, public_key_error
 from sharedmem.redis.scripts.memories import COMMON_PARTS, MemoryDelete, MemoryScripts, MemoryWrite
 from sharedmem.redis.vectors import Vector, finite_half_or_none, to_half
 from sharedmem.runtime import Counters

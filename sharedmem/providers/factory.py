@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
-from sharedmem.providers.embedding_cache import CachedEmbedder
+from sharedmem.providers.embedding import CachedEmbedder
 from sharedmem.providers.endpoint import CHAT, EMBEDDING, ServiceRole, open_endpoint
 from sharedmem.providers.extractive import ExtractiveSummarizer
 from sharedmem.providers.hashing_embedder import HashingEmbedder

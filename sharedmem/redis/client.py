@@ -16,9 +16,18 @@ from redis.asyncio.client import PubSub
 from sharedmem.clock import Clock
 from sharedmem.errors import AccessDeniedError, CorruptionError, UnsupportedError, UsageError
 from sharedmem.redis.cluster import ClusterPooledConnection
-from sharedmem.redis.errors import TRANSIENT_CODES, public_error
 from sharedmem.redis.pooled import PooledConnection, Server
-from sharedmem.redis.replies import Argument, Command, Load, LostError, Reply, ServerError, raise_if_error
+from sharedmem.redis.replies import (
+    TRANSIENT_CODES,
+    Argument,
+    Command,
+    Load,
+    LostError,
+    Reply,
+    ServerError,
+    public_error,
+    raise_if_error,
+)
 from sharedmem.redis.scripts.loader import Script, by_digest, scripts
 from sharedmem.redis.service_keys import find_first_damage
 from sharedmem.runtime.backoff import backoff

@@ -15,8 +15,7 @@ from redis.exceptions import RedisError
 
 from sharedmem.errors import SharedMemoryError, UnavailableError, UsageError
 from sharedmem.redis.client import RedisClient
-from sharedmem.redis.errors import public_error
-from sharedmem.redis.replies import LostError, ServerError
+from sharedmem.redis.replies import LostError, ServerError, public_error
 from sharedmem.runtime import Counters, get_logger
 from sharedmem.runtime.background import Background, BackgroundTask
 

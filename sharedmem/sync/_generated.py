@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from sharedmem.data.hashes import _UNSET
+from sharedmem.data.collections import _UNSET
 from sharedmem.sync.faces import CacheDecorator, Face, HubFace
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from sharedmem.clock import new_id
 from sharedmem.errors import ConflictError, CorruptionError, InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Record, SynthesisMessage
-from sharedmem.redis.codec import encode
+from sharedmem.redis.codec import encode, parse_record
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
-from sharedmem.redis.value_record import parse_record
 from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.synthesis.tasks import AddMemoryTask, FlushBatchTask, TaskIntake, batch_name, check_id, check_messages
 

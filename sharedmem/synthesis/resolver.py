@@ -38,7 +38,7 @@ from sharedmem.synthesis.protocol import (
     NoteRepository,
     UserNotesVersion,
 )
-from sharedmem.synthesis.ranking import link_candidates, rank_links, thresholds_of
+from sharedmem.synthesis.search import link_candidates, rank_links, thresholds_of
 
 # Below it, handing the work to a thread takes longer than the work.
 _AT_ONCE_CHARACTERS = 20_000

@@ -17,7 +17,7 @@ from support.waiting import wait_until
 
 from sharedmem import ClaimLostError, Hub, InvalidError, Present, ResultNotKeptError, Settings, SharedMemoryStore
 from sharedmem.clock import SystemClock
-from sharedmem.coordination.lease_renewal import lease_renewer
+from sharedmem.coordination.lease_session import lease_renewer
 from sharedmem.sync import Hub as SyncHub
 from sharedmem.testing import ManualClock, fake_hub
 

@@ -6,13 +6,7 @@ import asyncio
 
 import pytest
 from support import recovery_fixtures as fixtures
-from support.recovery_harness import (
-    CACHE_MS,
-    PausableDurable,
-    PauseAtCall,
-    RecoveryHarness,
-    open_recovery_harness,
-)
+from support.recovery_harness import CACHE_MS, PausableDurable, PauseAtCall, RecoveryHarness, open_recovery_harness
 from support.waiting import wait_until
 
 from sharedmem import Settings

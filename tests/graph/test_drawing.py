@@ -9,7 +9,7 @@ import pytest
 from sharedmem import SharedMemoryStore
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models import GraphDrawing
-from sharedmem.visualization.graph_diagrams import as_mermaid
+from sharedmem.visualization.graph import as_mermaid
 
 GROUP = "acme:moves"
 

@@ -15,8 +15,7 @@ from support.redis_process import RedisProcess
 from support.sync_adapter import SyncAdapter
 
 from sharedmem import Hub, Settings, SharedMemoryStore
-from sharedmem.episodes.episodes import Episodes
-from sharedmem.episodes.finder import EpisodeFilter
+from sharedmem.episodes.episodes import EpisodeFilter, Episodes
 from sharedmem.redis.scripts.loader import scripts
 from sharedmem.sync import Hub as SyncHub
 from sharedmem.testing import ManualClock, fake_hub

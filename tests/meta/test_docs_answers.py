@@ -13,7 +13,7 @@ from support.shell import Shell
 from sharedmem import Settings
 from sharedmem.faces.cli import run
 from sharedmem.sync import Hub
-from sharedmem.synthesis.ranking import thresholds_of
+from sharedmem.synthesis.search import thresholds_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

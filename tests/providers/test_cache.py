@@ -15,7 +15,7 @@ from support.waiting import wait_until
 from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
 from sharedmem.errors import UnavailableError
-from sharedmem.providers.embedding_cache import CachedEmbedder, SharedCacheEmbedder
+from sharedmem.providers.embedding import CachedEmbedder, SharedCacheEmbedder
 from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.providers.protocol import Embedder, Embeddings, Purpose
 from sharedmem.redis.client import RedisClient

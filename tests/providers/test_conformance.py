@@ -15,7 +15,7 @@ from sharedmem.clock import SystemClock
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, InvalidError, UnsupportedError
 from sharedmem.providers import factory, wordllama
-from sharedmem.providers.embedding_cache import CachedEmbedder
+from sharedmem.providers.embedding import CachedEmbedder
 from sharedmem.providers.extractive import ExtractiveSummarizer
 from sharedmem.providers.factory import open_embedder, open_model
 from sharedmem.providers.hashing_embedder import HashingEmbedder

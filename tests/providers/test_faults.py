@@ -18,7 +18,7 @@ from support.openai_server import KEY, Answer, OpenAIServer, openai_server, refu
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, LimitedError, SharedMemoryError, UnavailableError, UnsupportedError
 from sharedmem.providers import http_client
-from sharedmem.providers.embedding_cache import CachedEmbedder
+from sharedmem.providers.embedding import CachedEmbedder
 from sharedmem.runtime import Counters
 from sharedmem.testing.clock import ManualClock
 

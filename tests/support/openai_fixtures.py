@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from sharedmem.config import Settings
-from sharedmem.providers.embedding_cache import CachedEmbedder
+from sharedmem.providers.embedding import CachedEmbedder
 from sharedmem.providers.factory import open_embedder
 from sharedmem.runtime import Counters
 from sharedmem.testing.clock import ManualClock

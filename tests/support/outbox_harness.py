@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 
 from sharedmem import Settings
 from sharedmem.clock import Clock, SystemClock, new_id
-from sharedmem.durable.context import DurableContext
 from sharedmem.durable.outbox.relay import OutboxRelay, RelayLimits
-from sharedmem.durable.protocol import Durable
+from sharedmem.durable.protocol import Durable, DurableContext
 from sharedmem.errors import InternalError, UnavailableError
 from sharedmem.hub import Connect
 from sharedmem.models import DurableRecord, Outcome, Put

@@ -17,14 +17,14 @@ from sharedmem.clock import SystemClock
 from sharedmem.errors import InvalidError
 from sharedmem.models import Depth, Note
 from sharedmem.providers.chunks import split_into_chunks
-from sharedmem.providers.embedding_cache import CachedEmbedder
+from sharedmem.providers.embedding import CachedEmbedder
 from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.runtime import Counters
-from sharedmem.synthesis import ranking
+from sharedmem.synthesis import search
 from sharedmem.synthesis.protocol import SimilarNote
-from sharedmem.synthesis.ranking import composite_score, decay, importance, rank_hits, rank_links, recency, score_note
 from sharedmem.synthesis.resolver import embed_note
+from sharedmem.synthesis.search import composite_score, decay, importance, rank_hits, rank_links, recency, score_note
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=36_500)
@@ -65,7 +65,7 @@ def test_recency_falls_to_a_third_in_fifteen_months_and_never_to_nothing(age_h: 
 
 
 def test_the_half_life_is_not_the_e_folding_time() -> None:
-    assert pytest.approx(ranking.E_FOLDING_H * log(2), abs=0.1) == ranking.HALF_LIFE_H
+    assert pytest.approx(search.E_FOLDING_H * log(2), abs=0.1) == search.HALF_LIFE_H
 
 
 def test_recency_counts_from_the_later_of_two_moments() -> None:
@@ -78,7 +78,7 @@ def test_what_archiving_looks_at_has_no_floor() -> None:
     made = NOW - timedelta(hours=87_600)
 
     assert decay(made, made, now=NOW) == pytest.approx(exp(-8))
-    assert recency(made, made, now=NOW) == ranking.LEAST_RECENCY
+    assert recency(made, made, now=NOW) == search.LEAST_RECENCY
 
 
 # -- importance and the composite ------------------------------------------------------------------
@@ -212,11 +212,11 @@ def test_an_answer_carries_the_parts_of_its_score_and_a_flag_when_it_is_not_vali
 
 @pytest.mark.parametrize(("links", "candidates"), [(1, 3), (4, 12), (33, 99), (34, 100), (500, 100)])
 def test_three_candidates_are_looked_at_for_each_link_up_to_a_hundred(links: int, candidates: int) -> None:
-    assert ranking.link_candidates(links) == candidates
+    assert search.link_candidates(links) == candidates
 
 
 def test_three_candidates_are_looked_at_for_each_answer() -> None:
-    assert ranking.query_candidates(10) == 30
+    assert search.query_candidates(10) == 30
 
 
 # -- vectors of notes -----------------------------------------------------------------------------

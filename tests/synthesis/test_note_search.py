@@ -22,7 +22,7 @@ from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.synthesis.note_repository.serialization import note_terms, prefixed_terms, word_share
 from sharedmem.synthesis.protocol import SimilarNote
-from sharedmem.synthesis.ranking import ThresholdOverrides, rank_hits, score_note, thresholds_of
+from sharedmem.synthesis.search import ThresholdOverrides, rank_hits, score_note, thresholds_of
 from sharedmem.synthesis.synthesis import Synthesis
 from sharedmem.testing import fake_hub
 from sharedmem.text.analysis import query_terms

@@ -14,9 +14,8 @@ from sharedmem import Hub, InternalError, Settings, UnavailableError
 from sharedmem.clock import new_id
 from sharedmem.redis.change_stream import as_list, parse_change
 from sharedmem.redis.client import RedisClient
-from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import KeySpace, Target
-from sharedmem.redis.replies import Argument, Reply, ServerError
+from sharedmem.redis.replies import Argument, Reply, ServerError, public_error
 from sharedmem.redis.scripts.data import DataScripts
 from sharedmem.redis.scripts.loader import scripts
 from sharedmem.redis.scripts.values import KeyWrite, ValueScripts

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from sharedmem.coordination.lease_renewal import lease_renewer
+from sharedmem.coordination.lease_session import lease_renewer
 from sharedmem.coordination.queues.consumer import QueueConsumer
 from sharedmem.coordination.queues.queue_access import QueueAccess, check_count
 from sharedmem.errors import ClaimLostError, InvalidError, SharedMemoryError, UnavailableError

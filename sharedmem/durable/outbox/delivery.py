@@ -32,8 +32,7 @@ from sharedmem.models import DurableRecord, Outcome, Put
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import ChangeLostError
-from sharedmem.redis.errors import public_error
-from sharedmem.redis.replies import ServerError
+from sharedmem.redis.replies import ServerError, public_error
 from sharedmem.runtime import Counters, get_logger
 from sharedmem.runtime.background import Background, BackgroundTask
 from sharedmem.runtime.backoff import backoff_pause

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sharedmem.durable.context import DurableContext
 from sharedmem.durable.outbox.dead_letters import DeadLetters
 from sharedmem.durable.outbox.delivery import (
     DeliveryWorker,
@@ -21,6 +20,7 @@ from sharedmem.durable.outbox.delivery import (
     WriteThrough,
 )
 from sharedmem.durable.outbox.stream import OutboxStream, server_time_us
+from sharedmem.durable.protocol import DurableContext
 from sharedmem.durable.purge import TierPurger
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import DeadLetter, DurableLag

@@ -6,16 +6,15 @@ from collections.abc import Awaitable, Iterable, Sequence
 from hashlib import sha256
 from typing import Literal, NamedTuple, TypeVar, cast
 
-from sharedmem.durable.context import DurableContext
 from sharedmem.durable.json_codec import member_to_text, to_text
+from sharedmem.durable.protocol import DurableContext
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.codec import JSON
-from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import check_durable_key
-from sharedmem.redis.replies import Reply, ServerError
+from sharedmem.redis.replies import Reply, ServerError, public_error
 from sharedmem.redis.scripts.durable import DeliveredEntry, DurableKey, RejectedField
 
 _KINDS = {b"s": "session", b"k": "knowledge", b"l": "log"}

@@ -28,8 +28,7 @@ from sharedmem.faces.cli.output import (
 )
 from sharedmem.faces.cli.session import Options, open_store, options_of, perform
 from sharedmem.models import Episode, EpisodeResult, GraphCheck, GraphDrawing, Record
-from sharedmem.visualization.graph_diagrams import as_dot, as_mermaid
-from sharedmem.visualization.graph_page import as_html
+from sharedmem.visualization.graph import as_dot, as_html, as_mermaid
 
 Group = Annotated[str, typer.Option("--group", "-g", help="Whose graph, such as tenant:session.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of an entity.")]

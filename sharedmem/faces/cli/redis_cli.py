@@ -23,8 +23,7 @@ from sharedmem.faces.cli.session import open_store, options_of
 from sharedmem.redis.address import RedisAddress, parse_address
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import open_client
-from sharedmem.redis.errors import public_error
-from sharedmem.redis.replies import LostError, Reply, ServerError
+from sharedmem.redis.replies import LostError, Reply, ServerError, public_error
 
 _FAILED, _SIGNALLED = 1, 128
 _PATIENCE_S = 60.0

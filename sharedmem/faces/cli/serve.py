@@ -1,4 +1,4 @@
-"""Commands that run servers until Ctrl-C: serve rest, serve grpc, metrics (for Prometheus)."""
+"""Commands that serve: REST, gRPC, metrics; in one process or in several."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
@@ -21,7 +22,6 @@ from sharedmem.faces.auth import Bearer
 from sharedmem.faces.cli.app import SERVER, command, serve
 from sharedmem.faces.cli.output import fields_table, print_answer
 from sharedmem.faces.cli.session import Options, options_of
-from sharedmem.faces.cli.workers import WorkerProcesses
 from sharedmem.faces.listen_address import ListenAddress
 from sharedmem.faces.token_registry import admission_of
 from sharedmem.hub import Hub
@@ -33,6 +33,75 @@ if TYPE_CHECKING:
 
     from sharedmem.faces.grpc import GrpcAddress
     from sharedmem.faces.rest import RestOptions
+
+
+_END_WITHIN_S = 20.0
+_PAUSE_S = 1.0
+_COMMAND_LINE = "from sharedmem.faces.cli import main; main()"
+_log = get_logger("serve")
+
+
+class WorkerProcesses:
+    """The command line of this process several times, each with the same socket to listen at.
+
+    Args:
+        shared: a socket that listens.
+        size: how many processes.
+    """
+
+    def __init__(self, shared: socket.socket, *, size: int) -> None:
+        self._shared = shared
+        self._size = size
+        self._members: set[asyncio.subprocess.Process] = set()
+        self._keepers: list[asyncio.Task[None]] = []
+
+    async def _start_worker(self) -> asyncio.subprocess.Process:
+        number = self._shared.fileno()
+        # Options that are said again count as said last.
+        again = [*sys.argv[1:], "--workers", "1", "--fd", str(number)]
+        # In a session of their own Ctrl-C reaches them through this process alone. They hold one end of a pipe, and end
+        # when the other is gone, however this process ends.
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            _COMMAND_LINE,
+            *again,
+            pass_fds=(number,),
+            stdin=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    async def _supervise_worker(self) -> None:
+        while True:
+            member = await self._start_worker()
+            self._members.add(member)
+            code = await member.wait()
+            self._members.discard(member)
+            _log.warning(
+                "process %s of the service has ended with code %s; another one takes its place", member.pid, code
+            )
+            await asyncio.sleep(_PAUSE_S)
+
+    async def __aenter__(self) -> Self:
+        self._keepers = [asyncio.create_task(self._supervise_worker()) for _ in range(self._size)]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        for member in self._members:
+            with suppress(ProcessLookupError):
+                member.terminate()
+        try:
+            async with asyncio.timeout(_END_WITHIN_S):
+                await asyncio.gather(*(member.wait() for member in self._members))
+        except TimeoutError:
+            for member in self._members:
+                with suppress(ProcessLookupError):
+                    member.kill()
 
 
 _GRPC_PORT = 50_051
@@ -149,7 +218,6 @@ def _grpc_picture(serving: ServingGrpc) -> Table:
 _REST_PORT = 8420
 _MIB = 1024 * 1024
 _MOST_WORKERS = 256
-_log = get_logger("serve")
 
 
 class ServingRest(Record):

@@ -1,7 +1,9 @@
-"""Handlers: one operation of the table as a REST endpoint."""
+"""Handle a request: its conditions (ETags), its idempotency key, the operation, the answer."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -10,17 +12,165 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from sharedmem.api import Operation
-from sharedmem.errors import NotFoundError, VersionConflictError
+from sharedmem.errors import LockHeldError, NotFoundError, ResultNotKeptError, SharedMemoryError, VersionConflictError
 from sharedmem.faces.rest.context import Call, Endpoint, Handler
-from sharedmem.faces.rest.etags import etag_of, not_modified, precondition_error, write_condition
-from sharedmem.faces.rest.idempotency import HEADER, run_once
 from sharedmem.faces.rest.pagination import Pagination, next_link
-from sharedmem.faces.rest.problems import FieldsError
+from sharedmem.faces.rest.problems import (
+    AnswerNotKeptError,
+    FieldsError,
+    PreconditionError,
+    ReusedKeyError,
+    UnderWayError,
+)
 from sharedmem.faces.rest.request_binding import Binding, query_of
 from sharedmem.faces.rest.responses import json_response
 from sharedmem.faces.rest.router import raw_path_of
 from sharedmem.faces.rest.routes import BULK, PREFIX, Route
 from sharedmem.models import Entry, SynthesisTask
+
+_TAG = re.compile(r'(W/)?"([^"]*)"')
+_UNVERSIONED = "; a counter, or a string that another client has set, is written without If-Match"
+_TAGS = re.compile(r'\s*(?:W/)?"[^"]*"\s*(?:,\s*(?:W/)?"[^"]*"\s*)*')
+
+
+def etag_of(version: int) -> str:
+    """The ETag of a version."""
+    return f'"{version}"'
+
+
+def not_modified(call: Call, entry: Entry) -> Response | None:
+    """A 304, when the caller has this version already.
+
+    Raises:
+        PreconditionError: the caller wants another version.
+        FieldsError: a header is not as it should be.
+    """
+    matches = call.header("if-match")
+    if matches is not None and not _matches_version(matches, entry.version, "if-match", weakly=False):
+        raise PreconditionError(f"the value is at version {entry.version}, which If-Match does not name")
+    knows = call.header("if-none-match")
+    if knows is None or not _matches_version(knows, entry.version, "if-none-match", weakly=True):
+        return None
+    return Response(status_code=304, headers={"etag": etag_of(entry.version)})
+
+
+async def write_condition(call: Call) -> dict[str, Any]:
+    """What a conditional write expects, as the operation takes it. `If-Match: *` asks for the version: one round trip.
+
+    Raises:
+        PreconditionError: there has to be a value, and is none.
+        FieldsError: a header is not as it should be.
+    """
+    matches, knows = call.header("if-match"), call.header("if-none-match")
+    if matches is not None and knows is not None:
+        raise FieldsError([("if-match", "give If-Match or If-None-Match, not both")])
+    if knows is not None:
+        if knows.strip() != "*":
+            raise FieldsError([("if-none-match", "give * here: write only when there is no value yet")])
+        return {"if_version": 0}
+    return {} if matches is None else {"if_version": await _version(call, matches.strip())}
+
+
+def precondition_error(call: Call, error: SharedMemoryError) -> SharedMemoryError:
+    """A conflict of versions is told as a failed precondition to those who gave one."""
+    asked = call.header("if-match") is not None or call.header("if-none-match") is not None
+    return PreconditionError(str(error)) if asked and isinstance(error, VersionConflictError) else error
+
+
+async def _version(call: Call, header: str) -> int:
+    if header == "*":
+        entry = await call.store.entry(call.params["key"])
+        if entry is None:
+            raise PreconditionError("there is no value, as If-Match: * demands; leave the header out to write one")
+        if not entry.version:
+            raise PreconditionError(f"the value has no version{_UNVERSIONED}")
+        return entry.version
+    found = _TAG.fullmatch(header)
+    if found is None or found[1] or not (found[2].isascii() and found[2].isdigit() and len(found[2]) <= 18):
+        raise FieldsError([("if-match", 'give one ETag as a read has told it, such as "1763770000000000"')])
+    if not int(found[2]):
+        raise PreconditionError(f'"0" is no version{_UNVERSIONED}')
+    return int(found[2])
+
+
+def _matches_version(header: str, version: int, name: str, *, weakly: bool) -> bool:
+    if header.strip() == "*":
+        return True
+    if not _TAGS.fullmatch(header):
+        raise FieldsError([(name, "give ETags in quotes, separated by commas, or *")])
+    return any(tag == str(version) and (weakly or not weak) for weak, tag in _TAG.findall(header))
+
+
+HEADER = "idempotency-key"
+REPLAYED = "idempotency-replayed"
+_LONGEST_KEY = 255
+_LEASE_S = 30.0
+
+
+class _FailedError(Exception):
+    """The call itself has failed: nothing is kept, and the next one with this key does it."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+async def run_once(call: Call, answer: Handler) -> Response:
+    """The answer to a call that has an `Idempotency-Key`; what fails is not kept and may be tried again.
+
+    Two round trips more than the call itself, one when the answer is there already. Large answers lie in the blob
+    store.
+
+    Raises:
+        FieldsError: the key is none.
+        ReusedKeyError: it stands for another request.
+        UnderWayError: the first request with it is being answered still.
+        AnswerNotKeptError: the first request with it was done, but its answer could not be kept.
+    """
+    key = _key(call)
+    digest = await _digest(call)
+    ran = False
+
+    async def run() -> dict[str, Any]:
+        nonlocal ran
+        ran = True
+        try:
+            return _stored_response(await answer(call), digest)
+        except Exception as error:
+            raise _FailedError(error) from error
+
+    try:
+        told = await call.store.once(key, run, ttl=call.terms.idempotency_ttl_s, lease=_LEASE_S, wait=0)
+    except _FailedError as failed:
+        raise failed.cause from None
+    except LockHeldError:
+        raise UnderWayError from None
+    except ResultNotKeptError as error:
+        raise AnswerNotKeptError from error
+    if told["digest"] != digest:
+        raise ReusedKeyError
+    headers = told["headers"] if ran else told["headers"] | {REPLAYED: "true"}
+    return Response(told["body"], told["status"], headers)
+
+
+def _key(call: Call) -> str:
+    key = call.header(HEADER) or ""
+    if not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
+        raise FieldsError([(HEADER, f"give 1 to {_LONGEST_KEY} characters that can be printed")])
+    # Digested with the caller: nobody can ask for the answers of somebody else.
+    return "rest.once." + hashlib.sha256(f"{call.caller}\n{key}".encode()).hexdigest()
+
+
+async def _digest(call: Call) -> str:
+    scope = call.request.scope
+    told = hashlib.sha256(f"{scope['method']} {scope['path']}\n".encode())
+    told.update(scope["query_string"] + b"\n" + await call.body())
+    return told.hexdigest()
+
+
+def _stored_response(response: Response, digest: str) -> dict[str, Any]:
+    headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+    return {"digest": digest, "status": response.status_code, "headers": headers, "body": bytes(response.body)}
 
 
 def endpoint_of(

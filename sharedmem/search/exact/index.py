@@ -14,7 +14,7 @@ from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.vectors import Vector, check_vector
-from sharedmem.search.exact.mirror import Mirror
+from sharedmem.search.exact.mirror import Mirror, MirrorReplicator
 from sharedmem.search.exact.queries import (
     best_by_meaning,
     best_by_words,
@@ -23,7 +23,6 @@ from sharedmem.search.exact.queries import (
     matching_rows,
     record_page,
 )
-from sharedmem.search.exact.replication import MirrorReplicator
 from sharedmem.search.filters import ALL, Every
 from sharedmem.search.protocol import IndexHit, IndexProgress, IndexQuery, IndexResult, RecordPage
 from sharedmem.text.analysis import namespace_term_prefix

@@ -14,9 +14,8 @@ from sharedmem.errors import InvalidError, UnavailableError
 from sharedmem.models import IndexStatus
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
-from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import KeySpace
-from sharedmem.redis.replies import Argument, Command, Reply, ServerError
+from sharedmem.redis.replies import Argument, Command, Reply, ServerError, public_error
 from sharedmem.redis.service_keys import decoding
 from sharedmem.redis.vectors import Vector, check_vector, to_half
 from sharedmem.search.filters import ALL, Every

@@ -9,9 +9,8 @@ from sharedmem.errors import ConfigError, SharedMemoryError, UnavailableError
 from sharedmem.models import IndexStatus
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
-from sharedmem.redis.errors import public_error
 from sharedmem.redis.keys import KeySpace
-from sharedmem.redis.replies import Argument, Reply, ServerError
+from sharedmem.redis.replies import Argument, Reply, ServerError, public_error
 from sharedmem.search.protocol import IndexProgress
 from sharedmem.search.redisearch.layout import Algorithm, IndexInfo, IndexLayout, IndexSpec, parse_index_info
 

@@ -26,7 +26,7 @@ from sharedmem.synthesis.maintenance.fsck import read_all_notes, without_body
 from sharedmem.synthesis.note_repository.repository import MOST_AT_ONCE
 from sharedmem.synthesis.note_repository.serialization import chain_id_of
 from sharedmem.synthesis.protocol import NoteChange, NoteRepository, PermissionCheck, StaleNotes
-from sharedmem.synthesis.ranking import LEAST_RECENCY, decay
+from sharedmem.synthesis.search import LEAST_RECENCY, decay
 
 ORPHAN_MIN_AGE_S = 3600.0
 """A younger archive may belong to a commit that is just about to refer to it."""

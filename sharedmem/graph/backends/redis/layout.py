@@ -26,9 +26,8 @@ from sharedmem.graph.records import (
 )
 from sharedmem.graph.resolution.names import encode_group, trigrams
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes
-from sharedmem.redis.errors import public_key_error
 from sharedmem.redis.keys import KeySpace, Target
-from sharedmem.redis.replies import Argument, ServerError
+from sharedmem.redis.replies import Argument, ServerError, public_key_error
 from sharedmem.search.filters import encode_tag
 from sharedmem.text.analysis import document_terms, namespace_term_prefix
 

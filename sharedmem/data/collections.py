@@ -1,0 +1,440 @@
+"""Lists, hashes, sets and counters of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sharedmem.config import Kind
+from sharedmem.data.key_access import KeyAccess, check_integer, check_member, durability_pending_error
+from sharedmem.errors import InvalidError
+from sharedmem.redis.change_stream import as_list
+from sharedmem.redis.codec import decode_member, encode_member, encode_set_member
+from sharedmem.redis.durability import UnsettledError
+from sharedmem.redis.replies import Argument, ServerError
+
+_LIST = "list"
+_PAGE = 1000
+
+
+class Lists:
+    """Appends to lists and reads them."""
+
+    def __init__(self, keys: KeyAccess) -> None:
+        self._list_keys = keys
+
+    async def append(
+        self,
+        key: str,
+        value: object,
+        *,
+        max_length: int | None = None,
+        ttl: float | None = None,
+        kind: Kind | str | None = None,
+    ) -> int:
+        """Put a value at the end of a list. One round trip.
+
+        Args:
+            key: plain or absolute.
+            value: as `write` takes it, up to the blob threshold.
+            max_length: keep only that many of the newest, cut in the same atomic step.
+            ttl: seconds until the whole list expires, counted anew; None goes by `kind` and the rules.
+            kind: memory kind, which sets the default life.
+
+        Returns:
+            The length of the list.
+
+        Raises:
+            WrongTypeError: the key holds something else.
+            InvalidError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        access = self._list_keys
+        target = access.scope.to_write(key)
+        if max_length is not None and check_integer("max_length", max_length) < 1:
+            raise InvalidError("max_length", max_length, "keep at least one; leave it out to keep all")
+        member = check_member("value", encode_member(value), access.context.settings.blob_threshold_bytes)
+        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
+        call = access.scripts.list_append(
+            target,
+            access.actor,
+            member=member,
+            max_length=max_length or 0,
+            ttl_ms=ttl_ms,
+            keep=access.durability(target, kind=kind),
+        )
+        _, length = await access.explained(target, _LIST, call)
+        return int(length)
+
+    async def read_list(self, key: str, start: int = 0, end: int = -1) -> list[Any]:
+        """The values from `start` to `end`, both included; negative ones count from the end (-10: the last ten).
+
+        One round trip a thousand values. What is appended or cut while a longer read goes on may move it.
+
+        Raises:
+            WrongTypeError: the key holds something else.
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        access = self._list_keys
+        target = access.scope.to_read(key)
+        check_integer("start", start)
+        check_integer("end", end)
+        if start < 0 or end < 0 or end - start >= _PAGE:
+            length = await self.list_length(key)
+            start = max(start + length, 0) if start < 0 else start
+            end = end + length if end < 0 else min(end, length - 1)
+            if end < start:
+                return []
+        values: list[Any] = []
+        # At least one page, even of an empty range: the server tells when the key holds something else.
+        for first in range(start, max(start, end) + 1, _PAGE):
+            last = min(first + _PAGE - 1, end)
+            members = as_list(await access.ask(target, _LIST, "LRANGE", target.physical, first, last))
+            values += [decode_member(member) for member in members if isinstance(member, bytes)]
+        return values
+
+    async def list_length(self, key: str) -> int:
+        """How many values a list holds; 0 when there is none. One round trip.
+
+        Raises:
+            WrongTypeError: the key holds something else.
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        access = self._list_keys
+        target = access.scope.to_read(key)
+        length = await access.ask(target, _LIST, "LLEN", target.physical)
+        return length if isinstance(length, int) else 0
+
+
+_HASH = "hash"
+_UNSET: Any = object()
+
+
+class Hashes:
+    """Reads and writes fields of hashes."""
+
+    def __init__(self, keys: KeyAccess) -> None:
+        self._hash_keys = keys
+
+    async def hset(
+        self,
+        key: str,
+        field: str | None = None,
+        value: object = _UNSET,
+        *,
+        mapping: Mapping[str, object] | None = None,
+        ttl: float | None = None,
+        kind: Kind | str | None = None,
+    ) -> int:
+        """Set one field, or those of a mapping, in one atomic step. One round trip.
+
+        Args:
+            key: plain or absolute.
+            field, value: what to set; or
+            mapping: values by field.
+            ttl: seconds until the whole hash expires, counted anew; None goes by `kind` and the rules.
+            kind: memory kind, which sets the default life.
+
+        Returns:
+            How many fields are new.
+
+        Raises:
+            WrongTypeError: the key holds something else.
+            InvalidError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        access = self._hash_keys
+        target = access.scope.to_write(key)
+        most = access.context.settings.blob_threshold_bytes
+        pairs: list[Argument] = []
+        for name, item in _merge_fields(field, value, mapping).items():
+            pairs += (_check_field(name), check_member(f"field {name}", encode_member(item), most))
+        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
+        call = access.scripts.hash_set(
+            target, access.actor, ttl_ms=ttl_ms, pairs=pairs, keep=access.durability(target, kind=kind)
+        )
+        _, added = await access.explained(target, _HASH, call)
+        return int(added)
+
+    async def hget(self, key: str, field: str, default: Any = None) -> Any:
+        """The value of a field, or `default` when there is none. One round trip.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        access = self._hash_keys
+        target = access.scope.to_read(key)
+        member = await access.ask(target, _HASH, "HGET", target.physical, _check_field(field))
+        return decode_member(member) if isinstance(member, bytes) else default
+
+    async def hgetall(self, key: str) -> dict[str, Any]:
+        """All fields and values; empty when there are none. One round trip a thousand fields.
+
+        A hash that changes while a longer read goes on may show old and new fields together.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        access = self._hash_keys
+        target = access.scope.to_read(key)
+        cursor: Any = b"0"
+        found: dict[str, Any] = {}
+        while True:
+            reply = await access.ask(target, _HASH, "HSCAN", target.physical, cursor, "COUNT", _PAGE)
+            cursor, page = as_list(reply)
+            members = as_list(page)
+            for name, member in zip(members[::2], members[1::2], strict=True):
+                if isinstance(name, bytes) and isinstance(member, bytes):
+                    found[name.decode(errors="backslashreplace")] = decode_member(member)
+            if cursor in {b"0", 0}:
+                return found
+
+    async def hdel(self, key: str, *fields: str) -> int:
+        """Remove fields; returns how many were there. One round trip.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        access = self._hash_keys
+        target = access.scope.to_write(key)
+        if not fields:
+            raise InvalidError("fields", fields, "name at least one")
+        names = [_check_field(field) for field in fields]
+        call = access.scripts.hash_delete(target, access.actor, fields=names, keep=access.durability(target))
+        _, removed = await access.explained(target, _HASH, call)
+        return int(removed)
+
+    async def hincrby(
+        self, key: str, field: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None
+    ) -> int:
+        """Add to the whole number in a field, which starts at 0; returns the new number. One round trip.
+
+        Raises:
+            InvalidError: the field holds no whole number, or the result would leave 64 bits.
+            WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        access = self._hash_keys
+        target = access.scope.to_write(key)
+        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
+        call = access.scripts.hash_increment(
+            target,
+            access.actor,
+            field=_check_field(field),
+            by=check_integer("by", by),
+            ttl_ms=ttl_ms,
+            keep=access.durability(target, kind=kind),
+        )
+        _, number = await access.explained(target, _HASH, call)
+        return int(number)
+
+
+def _merge_fields(field: str | None, value: object, mapping: Mapping[str, object] | None) -> dict[str, object]:
+    fields = dict(mapping or {})
+    if (field is None) != (value is _UNSET):
+        raise InvalidError("field", field, "give a field and its value together")
+    if field is not None:
+        fields[field] = value
+    if not fields:
+        raise InvalidError("mapping", mapping, "give a field and a value, or a mapping that holds some")
+    return fields
+
+
+def _check_field(field: str) -> str:
+    if not isinstance(field, str) or not field:
+        raise InvalidError("field", field, "give a non-empty text")
+    try:
+        field.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidError("field", field, "it has lone surrogates, which UTF-8 cannot hold") from error
+    return field
+
+
+_SET = "set"
+_HASHABLE = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+class Sets:
+    """Adds to, takes from and reads sets. Members are hashable, as in Python; lists come back as tuples."""
+
+    def __init__(self, keys: KeyAccess) -> None:
+        self._set_keys = keys
+
+    async def sadd(self, key: str, *values: object, ttl: float | None = None, kind: Kind | str | None = None) -> int:
+        """Add members; returns how many are new. One round trip.
+
+        Args:
+            key: plain or absolute.
+            values: text, numbers, bytes, datetimes, UUIDs, tuples of these.
+            ttl: seconds until the whole set expires, counted anew; None goes by `kind` and the rules.
+            kind: memory kind, which sets the default life.
+
+        Raises:
+            InvalidError: a member that cannot be coded or hashed, or none at all.
+            WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        access = self._set_keys
+        target = access.scope.to_write(key)
+        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
+        members, keep = self._coded(values), access.durability(target, kind=kind)
+        call = access.scripts.set_add(target, access.actor, ttl_ms=ttl_ms, members=members, keep=keep)
+        _, added = await access.explained(target, _SET, call)
+        return int(added)
+
+    async def srem(self, key: str, *values: object) -> int:
+        """Remove members; returns how many were there. One round trip.
+
+        Raises:
+            InvalidError, WrongTypeError, AccessDeniedError, UnavailableError: as `sadd`.
+        """
+        access = self._set_keys
+        target = access.scope.to_write(key)
+        call = access.scripts.set_remove(
+            target, access.actor, members=self._coded(values), keep=access.durability(target)
+        )
+        _, removed = await access.explained(target, _SET, call)
+        return int(removed)
+
+    async def smembers(self, key: str) -> set[Any]:
+        """All members; empty when there are none. One round trip a thousand members.
+
+        A set that changes while a longer read goes on may show old and new members together.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        access = self._set_keys
+        target = access.scope.to_read(key)
+        cursor: Any = b"0"
+        found: set[Any] = set()
+        while True:
+            reply = await access.ask(target, _SET, "SSCAN", target.physical, cursor, "COUNT", _PAGE)
+            cursor, page = as_list(reply)
+            found |= {_decode_member(member) for member in as_list(page) if isinstance(member, bytes)}
+            if cursor in {b"0", 0}:
+                return found
+
+    async def sismember(self, key: str, value: object) -> bool:
+        """Whether a value is a member. One round trip.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        access = self._set_keys
+        target = access.scope.to_read(key)
+        return await access.ask(target, _SET, "SISMEMBER", target.physical, *self._coded((value,))) == 1
+
+    async def scard(self, key: str) -> int:
+        """How many members a set has; 0 when there is none. One round trip.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        access = self._set_keys
+        target = access.scope.to_read(key)
+        count = await access.ask(target, _SET, "SCARD", target.physical)
+        return count if isinstance(count, int) else 0
+
+    async def spop(self, key: str) -> Any:
+        """Take a random member out, or None when the set is empty; of racing takers exactly one gets it.
+
+        One round trip; a repeat after a lost reply brings the same member.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        access = self._set_keys
+        target = access.scope.to_write(key)
+        call = access.scripts.set_pop(target, access.actor, keep=access.durability(target))
+        version, member = await access.explained(target, _SET, call)
+        return _decode_member(member) if version else None
+
+    async def smove(self, source: str, destination: str, value: object) -> bool:
+        """Move a member to another set of the same namespace; False when it was not there. One round trip.
+
+        Raises:
+            InvalidError: the sets are of different namespaces, or the value cannot be a member.
+            WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        access = self._set_keys
+        here, there = access.scope.to_write(source), access.scope.to_write(destination)
+        if here.space != there.space:
+            raise InvalidError("destination", destination, f"a move stays within the namespace of {source!r}")
+        member = self._coded((value,))[0]
+        try:
+            keep = access.durability(here, there)
+            version, _ = await access.scripts.set_move(here, there, access.actor, member=member, keep=keep)
+        except ServerError as error:
+            source_is_fine = await access.client.call("TYPE", here.physical) in {b"set", b"none"}
+            raise await access.key_error(error, there if source_is_fine else here, _SET) from error
+        except UnsettledError as error:
+            raise durability_pending_error(here, error) from error.cause
+        return version > 0
+
+    def _coded(self, values: tuple[object, ...]) -> list[bytes]:
+        if not values:
+            raise InvalidError("values", values, "give at least one member")
+        most = self._set_keys.context.settings.blob_threshold_bytes
+        return [check_member("member", _encode_member(value), most) for value in values]
+
+
+def _encode_member(value: object) -> bytes:
+    member = encode_set_member(value)
+    # What it comes back as counts: a frozen dataclass can be hashed, the dict that is read cannot.
+    if type(value) not in _HASHABLE and not _is_hashable(_to_hashable(decode_member(member))):
+        raise InvalidError("member", value, "members of a set must be hashable; keep it in a hash or a list")
+    return member
+
+
+def _decode_member(member: bytes) -> Any:
+    value = _to_hashable(decode_member(member))
+    # A foreign client may have put there what is no member to us: its text will do.
+    return value if _is_hashable(value) else member.decode(errors="replace")
+
+
+def _to_hashable(value: object) -> object:
+    if isinstance(value, set):
+        return frozenset(value)
+    return tuple(_to_hashable(item) for item in value) if isinstance(value, list) else value
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+class IntegerCounters:
+    """Counts up and down. A counter is a bare number in Redis; `read` reads it too."""
+
+    def __init__(self, keys: KeyAccess) -> None:
+        self._counter_keys = keys
+
+    async def incr(self, key: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None) -> int:
+        """Add to a counter, which starts at 0. One round trip; a repeat after a lost reply counts once.
+
+        Args:
+            key: plain or absolute.
+            by: how much, a whole number of 64 bits.
+            ttl: seconds until the counter expires, counted anew; None goes by `kind` and the rules.
+            kind: memory kind, which sets the default life.
+
+        Returns:
+            The new number.
+
+        Raises:
+            InvalidError: the key holds no whole number, or the result would leave 64 bits.
+            WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
+        """
+        access = self._counter_keys
+        target = access.scope.to_write(key)
+        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
+        keep = access.durability(target, kind=kind)
+        call = access.scripts.counter_increment(
+            target, access.actor, by=check_integer("by", by), ttl_ms=ttl_ms, keep=keep
+        )
+        _, number = await access.explained(target, "counter", call)
+        return int(number)
+
+    async def decr(self, key: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None) -> int:
+        """Subtract from a counter; as `incr` with the opposite sign."""
+        return await self.incr(key, -check_integer("by", by), ttl=ttl, kind=kind)
