@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class ServiceConnection(ProcessBound):
-    """A service, from the other end of its connections; what its clients stand on.
+    """Connections to a service, with retries: the base of its clients.
 
     Args:
         base_url, token, timeout, retry_for, max_connections, clock, transport: as `SharedMemoryClient`.
@@ -119,7 +119,7 @@ class ServiceConnection(ProcessBound):
         return http_protocol.parse_reply(content, gives, server=self._place.shown, operation=request.operation)
 
     async def _request_with_retries(self, request: HttpRequest) -> bytes:
-        """The content of the answer, in as many tries as there is time for."""
+        """Send a request until it succeeds or the time for retries is over; return the content of the reply."""
         headers = http_protocol.request_headers(request)
         tries = http_protocol.RetryState(self._retry_for_s, self._clock.monotonic())
         while True:
@@ -150,7 +150,7 @@ class ServiceConnection(ProcessBound):
     async def _opened(self) -> httpx2.AsyncClient:
         async with self._opening:
             if self._http is None:
-                # It reads the certificates of this machine.
+                # Making a client reads the certificates of this machine, which blocks.
                 self._http = await asyncio.to_thread(self._new)
                 self._home = EventLoopBinding("this client", blocking="sharedmem.client.sync")
             elif self._home is not None:

@@ -26,11 +26,11 @@ _BY_CODE: dict[str, type[SharedMemoryError]] = {
     for known in reversed(vars(errors).values())
     if isinstance(known, type) and issubclass(known, SharedMemoryError)
 }
-# What only this face refuses, or what stands between it and us.
+# Errors of the REST service alone, or of a proxy in front of it, have no code of the library.
 _BY_STATUS: Mapping[int, type[SharedMemoryError]] = {
     401: AccessDeniedError,
     403: AccessDeniedError,
-    # A thing that is not there is told by its code: this is a path that is none of the service's.
+    # A missing thing has a code: without one the service does not know the path.
     404: UnsupportedError,
     405: UnsupportedError,
     409: ConflictError,
@@ -40,7 +40,7 @@ _BY_STATUS: Mapping[int, type[SharedMemoryError]] = {
     503: UnavailableError,
     504: UnavailableError,
 }
-# Attributes of errors that somebody may look at, and that a problem does not tell.
+# Attributes that the classes have and problem documents do not contain.
 _DEFAULT_ATTRIBUTES: Mapping[type[SharedMemoryError], Mapping[str, object]] = {
     AccessDeniedError: {"actor": "", "key": "", "need": ""},
     InvalidError: {"field": ""},
@@ -53,16 +53,16 @@ _MAX_EXCERPT = 200
 
 
 def raise_problem(status: int, content: bytes, *, server: str) -> NoReturn:
-    """Raise the error that an answer tells.
+    """Raise the error that a reply describes.
 
     Args:
         status: of HTTP, 300 or more.
-        content: of the answer.
-        server: who has answered, as its caller knows it.
+        content: body of the reply.
+        server: address of the service, for messages.
 
     Raises:
-        SharedMemoryError: the class that the service has raised, by its code; of what only the service or a proxy
-            refuses the nearest. `retry_after` is set where it makes sense to come again.
+        SharedMemoryError: of the class that the service raised, by its code; without a code, the class nearest to
+            the HTTP status. `retry_after` is set where a retry can help.
     """
     if 300 <= status < 400:
         raise InvalidError("base_url", server, f"it redirects (HTTP {status}); give the URL that it redirects to")
@@ -75,10 +75,10 @@ def raise_problem(status: int, content: bytes, *, server: str) -> NoReturn:
 
 
 def unreachable_error(server: str, why: str) -> UnavailableError:
-    """The error of a server that did not answer.
+    """Return the error of a server that did not answer.
 
     Args:
-        server: as its caller knows it.
+        server: address of the service.
         why: what happened.
     """
     advice = "is `sharedmem serve rest` running there, and are port and TLS right?"
@@ -86,7 +86,7 @@ def unreachable_error(server: str, why: str) -> UnavailableError:
 
 
 def unexpected_reply_error(server: str, operation: str, problem: Exception) -> InternalError:
-    """The error of an answer that is no answer to this operation."""
+    """Return the error of a reply that has another form than the operation returns."""
     told = f"{server} answers {operation} in a form that this client does not know; are both of the same version?"
     return InternalError(f"{told} ({str(problem)[:_MAX_EXCERPT]})")
 

@@ -40,22 +40,22 @@ class ServiceUrl(NamedTuple):
 
     url: str
     socket: str | None
-    """Path of a unix socket, through which the URL is asked."""
+    """Path of the unix socket that requests go through; None for TCP."""
 
     @property
     def shown(self) -> str:
-        """For people."""
+        """The address as errors show it."""
         return f"{_UNIX_SCHEME}{self.socket}" if self.socket else self.url
 
 
 def parse_service_url(base_url: str) -> ServiceUrl:
-    """Where a base URL leads.
+    """Parse a base URL.
 
     Args:
         base_url: `http://host:port`, `https://...`, or `unix:/path/of.sock`.
 
     Raises:
-        InvalidError: it is none, or holds credentials.
+        InvalidError: it is invalid, or contains credentials.
         UnsupportedError: the HTTP client is not installed.
     """
     if find_spec("httpx2") is None:
@@ -72,10 +72,10 @@ def parse_service_url(base_url: str) -> ServiceUrl:
 
 
 def base_headers(token: str | None) -> dict[str, str]:
-    """The headers of every request.
+    """Return the headers of every request.
 
     Raises:
-        InvalidError: the token can be none.
+        InvalidError: the token is invalid.
     """
     headers = {"Accept": "application/json"}
     if token is None:
@@ -86,7 +86,7 @@ def base_headers(token: str | None) -> dict[str, str]:
 
 
 def request_headers(request: HttpRequest) -> dict[str, str]:
-    """The headers of one request; sent again, it has the same, and so is not done twice."""
+    """Return the headers of one request; a retry has the same idempotency key, so the service does it once."""
     if request.content is None:
         return {}
     headers = {"Content-Type": "application/json"}
@@ -94,10 +94,10 @@ def request_headers(request: HttpRequest) -> dict[str, str]:
 
 
 def check_reply(status: int, content: bytes, *, server: str) -> bytes:
-    """The content of an answer that tells success.
+    """Return the content of a successful reply.
 
     Raises:
-        SharedMemoryError: it tells a problem.
+        SharedMemoryError: the reply is an error.
     """
     if not 200 <= status < 300:
         raise_problem(status, content, server=server)
@@ -105,10 +105,10 @@ def check_reply(status: int, content: bytes, *, server: str) -> bytes:
 
 
 def parse_reply(content: bytes, gives: TypeAdapter[T], *, server: str, operation: str) -> T:
-    """What an answer says.
+    """Parse a reply as what the operation returns.
 
     Raises:
-        InternalError: it is no answer to this operation.
+        InternalError: it has another form.
     """
     try:
         return gives.validate_json(content)
@@ -120,7 +120,7 @@ class RetryState:
     """When to send a request again.
 
     Args:
-        retry_for_s: how long to go on.
+        retry_for_s: seconds until no retry is made.
         now_s: the time now.
     """
 
@@ -129,16 +129,16 @@ class RetryState:
         self._attempts = 0
 
     def pause_s(self, error: SharedMemoryError, now_s: float) -> float:
-        """Seconds to wait before the next try: as long as the server asks for, and some more, growing, by chance.
+        """Return the seconds until the next try: random with a growing bound, at least what the server asks for.
 
         Raises:
-            SharedMemoryError: the error itself, when another try makes no sense or there is no time for it.
+            SharedMemoryError: the error itself, when a retry cannot help or there is no time for it.
         """
         asked_s = getattr(error, "retry_after", None)
         if not isinstance(asked_s, int | float):
             raise error
         spread = backoff_pause(self._attempts, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        # A server that was just not there says nothing of when to come again.
+        # A server that did not answer has set no `retry_after`.
         pause = spread if error.__cause__ is not None else max(asked_s, spread)
         if now_s + pause > self._ends_at:
             raise error
@@ -147,5 +147,5 @@ class RetryState:
 
 
 def next_poll_s(pause_s: float) -> float:
-    """Seconds until a task is looked after again; 0 means it was not looked after yet."""
+    """Return the seconds until the next poll of a task, given those before the last poll (0 before the first)."""
     return min(max(pause_s * 1.5, _FIRST_LOOK_S), _LONGEST_LOOK_S)

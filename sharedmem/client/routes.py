@@ -22,17 +22,17 @@ _BODILESS = frozenset({"GET", "DELETE"})
 
 
 class ServiceRoute(NamedTuple):
-    """How an operation is asked for."""
+    """Method and path of an operation."""
 
     method: str
     path: str
     """`{field}` is a field of the request."""
     as_json: frozenset[str] = frozenset()
-    """Fields that stand in the query as JSON."""
+    """Fields that the query holds as JSON."""
 
 
 class HttpRequest(NamedTuple):
-    """A request that can be sent, as often as it takes."""
+    """A request; every retry sends it unchanged."""
 
     operation: str
     method: str
@@ -43,7 +43,7 @@ class HttpRequest(NamedTuple):
     """JSON."""
 
 
-# The others are looked up in the description of the service.
+# All others come from the OpenAPI description of the service.
 KNOWN_ROUTES: Mapping[str, ServiceRoute] = {
     "synthesis.add_memory": ServiceRoute("POST", f"{PREFIX}/memories"),
     "synthesis.query_memory": ServiceRoute("GET", f"{PREFIX}/memories/query"),
@@ -61,13 +61,13 @@ KNOWN_ROUTES: Mapping[str, ServiceRoute] = {
 
 
 def parse_routes(description: bytes) -> dict[str, ServiceRoute]:
-    """The ways that a service describes, by operation.
+    """Return the routes that a service describes, by operation.
 
     Args:
         description: OpenAPI as JSON.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not JSON.
     """
     document = from_json(description)
     return {
@@ -78,37 +78,37 @@ def parse_routes(description: bytes) -> dict[str, ServiceRoute]:
     }
 
 
-def find_route(operation: str, ways: Mapping[str, ServiceRoute], server: str) -> ServiceRoute:
-    """The way to an operation.
+def find_route(operation: str, routes: Mapping[str, ServiceRoute], server: str) -> ServiceRoute:
+    """Return the route of an operation.
 
     Raises:
         UnsupportedError: this service does not offer it.
     """
-    way = ways.get(operation)
-    if way is None:
-        near = sorted(name for name in ways if name.startswith(operation.partition(".")[0])) or sorted(ways)
-        told = ", ".join(near[:12]) or "nothing"
-        raise UnsupportedError(f"the operation {operation[:80]!r} at {server}", f"it offers {told}")
-    return way
+    route = routes.get(operation)
+    if route is None:
+        near = sorted(name for name in routes if name.startswith(operation.partition(".")[0])) or sorted(routes)
+        offered = ", ".join(near[:12]) or "nothing"
+        raise UnsupportedError(f"the operation {operation[:80]!r} at {server}", f"it offers {offered}")
+    return route
 
 
-def build_request(operation: str, way: ServiceRoute, fields: Mapping[str, object]) -> HttpRequest:
-    """The request for an operation.
+def build_request(operation: str, route: ServiceRoute, fields: Mapping[str, object]) -> HttpRequest:
+    """Build the request for an operation.
 
     Args:
         operation: its name.
-        way: where it is answered.
+        route: its method and path.
         fields: of its request; those that are None are left out.
 
     Raises:
         InvalidError: a field is missing in the path, or JSON cannot hold one.
     """
     rest = {name: value for name, value in fields.items() if value is not None}
-    path = "/".join(_path_segment(part, rest) for part in way.path.split("/"))
-    if way.method in _BODILESS:
-        query = tuple(pair for name, value in rest.items() for pair in _query_pairs(name, value, way))
-        return HttpRequest(operation, way.method, path, query, None)
-    return HttpRequest(operation, way.method, path, (), _to_json(rest))
+    path = "/".join(_path_segment(part, rest) for part in route.path.split("/"))
+    if route.method in _BODILESS:
+        query = tuple(pair for name, value in rest.items() for pair in _query_pairs(name, value, route))
+        return HttpRequest(operation, route.method, path, query, None)
+    return HttpRequest(operation, route.method, path, (), _to_json(rest))
 
 
 def _path_segment(part: str, fields: dict[str, object]) -> str:
@@ -118,12 +118,12 @@ def _path_segment(part: str, fields: dict[str, object]) -> str:
     if value is None or value == "":
         raise InvalidError(part[1:-1], value, "this call needs it")
     text = quote(str(value), safe="")
-    # Those that mean a place in the path are told from names by their spelling.
+    # Unescaped, these two would name a folder of the path.
     return text.replace(".", "%2E") if text in {".", ".."} else text
 
 
-def _query_pairs(name: str, value: object, way: ServiceRoute) -> list[tuple[str, str]]:
-    if name in way.as_json or isinstance(value, Mapping | BaseModel):
+def _query_pairs(name: str, value: object, route: ServiceRoute) -> list[tuple[str, str]]:
+    if name in route.as_json or isinstance(value, Mapping | BaseModel):
         return [(name, _to_json(value).decode())]
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]
     return [(name, _query_text(one)) for one in values]

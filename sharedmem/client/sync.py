@@ -309,7 +309,7 @@ class SharedMemoryClient(ProcessBound):
         return http_protocol.parse_reply(content, gives, server=self._place.shown, operation=request.operation)
 
     def _request_with_retries(self, request: HttpRequest) -> bytes:
-        """The content of the answer, in as many tries as there is time for."""
+        """Send a request until it succeeds or the time for retries is over; return the content of the reply."""
         headers = http_protocol.request_headers(request)
         tries = http_protocol.RetryState(self._retry_for_s, time.monotonic())
         while True:

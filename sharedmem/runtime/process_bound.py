@@ -10,7 +10,7 @@ from sharedmem.errors import NotPicklableError, UsageError
 
 
 class ProcessBound:
-    """What a hub gives out; refuses `pickle` and `copy`, and with them arguments and results of process pools."""
+    """Base of objects that hold a connection; refuse `pickle` and `copy`, and so the arguments of process pools."""
 
     __slots__ = ()
 
@@ -19,11 +19,11 @@ class ProcessBound:
 
 
 class EventLoopBinding:
-    """The event loop and the process in which something was opened: the running ones.
+    """The event loop and the process in which an object was opened: those that run now.
 
     Args:
-        what: was opened there, for errors.
-        blocking: module of what several threads can share instead, for errors.
+        what: name of the object, for errors.
+        blocking: module of the blocking interface that several threads can share, for errors.
     """
 
     def __init__(self, what: str, *, blocking: str = "sharedmem.sync") -> None:
@@ -34,14 +34,14 @@ class EventLoopBinding:
 
     @property
     def is_another_process(self) -> bool:
-        """Whether this process was forked from it since."""
+        """Whether this process was forked after the object was opened."""
         return os.getpid() != self._process
 
     def check(self) -> None:
-        """Refuse to go on in another event loop or a forked process.
+        """Raise in another event loop or a forked process.
 
         Raises:
-            UsageError: this is not where it was opened.
+            UsageError: the object was opened elsewhere.
         """
         try:
             here = asyncio.get_running_loop()

@@ -14,9 +14,9 @@ _NOT_IN_MARKUP = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<
 
 
 def escape_mermaid(text: str) -> str:
-    """Any text for use within the double quotes of a Mermaid label.
+    """Escape a text for the double quotes of a Mermaid label.
 
-    What is no letter, digit or plain punctuation is written as a number.
+    Every character except letters, digits and plain punctuation becomes a numeric code.
     """
     return "".join(
         letter if letter.isalnum() or letter in _PLAIN_PUNCTUATION else f"#{ord(letter)};" for letter in one_line(text)
@@ -24,23 +24,23 @@ def escape_mermaid(text: str) -> str:
 
 
 def escape_dot(text: str) -> str:
-    r"""Any text for use within the double quotes of a DOT label, where `\N` and `&lt;` would mean something."""
+    r"""Escape a text for the double quotes of a DOT label, where `\N` and `&lt;` are special."""
     plain = one_line(text).replace("&", "&amp;")
     return plain.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def escape_script_json(content: object) -> str:
-    """JSON that neither ends the element it stands in nor begins another, whatever texts are in it."""
+    """Return JSON that can neither close the script element around it nor open another."""
     return to_json(content, inf_nan_mode="null").decode().translate(_NOT_IN_MARKUP)
 
 
 def csp_hash(text: str) -> str:
-    """What a content security policy says to let exactly this script or style through."""
+    """Return the source expression with which a content security policy allows exactly this script or style."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 def one_line(text: str) -> str:
-    """A text without controls, line breaks and halves of letters, at a length that a diagram can bear."""
+    """Replace control characters, line breaks and lone surrogates by blanks, and cut to the length of a label."""
     clean = "".join(" " if unicodedata.category(letter) in {"Cc", "Cs", "Zl", "Zp"} else letter for letter in text)
-    # Mermaid takes no empty label.
+    # Mermaid rejects an empty label.
     return (clean if len(clean) <= _LONGEST_LABEL else f"{clean[: _LONGEST_LABEL - 1]}…") or " "
