@@ -1,4 +1,8 @@
-"""Export a namespace to a file or a stream, import it, or copy it to another place."""
+"""Export a namespace to a file or a stream, import it, or copy it to another place.
+
+All of it streams, a few MiB at a time; whoever is stopped goes on where the last whole part ended; whatever is done
+twice is done once; and at the end the documents are counted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Load a key that Redis does not hold from the durable store, under a lease and never over newer data."""
+"""Load a key that Redis does not hold from the durable store, under a lease and never over newer data.
+
+Who brings a key back holds its read lease. Every writer takes that away, so that nothing which was read before a
+change can be put in place after it. The expiry of keys is judged by the server's time, which the lease comes with.
+"""
 
 from __future__ import annotations
 

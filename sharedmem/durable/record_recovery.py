@@ -1,4 +1,9 @@
-"""Restore whole namespaces from the durable store: all memories, graphs and notes, or all keys."""
+"""Restore whole namespaces from the durable store: all memories, graphs and notes, or all keys.
+
+A search finds only what is there. Whether they are all there says a mark that lies in Redis itself and goes where the
+data goes. While it is missing, nobody changes one of them, and one of all processes brings them back; who dies on the
+way is followed by the next one, which leaves what is back.
+"""
 
 from __future__ import annotations
 

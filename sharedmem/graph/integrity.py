@@ -1,4 +1,10 @@
-"""Check a group against its claims, and repair facts and index entries that do not follow from them."""
+"""Check a group against its claims, and repair facts and index entries that do not follow from them.
+
+The records of the episodes are what counts; everything else is worked out of them anew and compared. A first reading,
+page by page, is no picture of one moment while others write. What looks wrong in it is read once more, this time in one
+look with all that it depends on, and only what is wrong there is reported. A repair writes on the strength of that
+look, guarded as every step is.
+"""
 
 from __future__ import annotations
 

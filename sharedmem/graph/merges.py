@@ -1,4 +1,9 @@
-"""Merge two entities into one or unmerge them, and move their claims to the timelines where they belong."""
+"""Merge two entities into one or unmerge them, and move their claims to the timelines where they belong.
+
+Claims keep the ids they were said with; which lines they stand in, and which facts follow, depends on what these ids
+lead to. A hub with very many claims is moved page by page. Each page is a step of its own that is written whole or not
+at all, so that a move which was cut off can be begun again: what lies where it belongs is left alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Summaries of long conversations: which are due, and the background worker that asks the model for them."""
+"""Summaries of long conversations: which are due, and the background worker that asks the model for them.
+
+After every N turns of a session a task is put on the task queue `graph-summaries` of the namespace. A worker of any
+process takes it; who dies over it is followed by another, since the task comes back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Deduplication: find near memories, decide whether two are duplicates, and merge them."""
+"""Deduplication: find near memories, decide whether two are duplicates, and merge them.
+
+Two are one when they are about the same (see `Draft.alike`), and either say the same to the letter, or are so near in
+meaning that no guard tells them apart. A turn of a conversation is only the same as itself.
+
+A search costs the server more than a write. Of few memories each is searched for; while very many are added, the
+vectors of the whole namespace are held here, by whom and what they are about, and follow what is written.
+"""
 
 from __future__ import annotations
 

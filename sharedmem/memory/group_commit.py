@@ -1,4 +1,8 @@
-"""Group commit with deduplication: memories added during one batch form the next batch (ADR 22)."""
+"""Group commit with deduplication: memories added during one batch form the next batch (ADR 22).
+
+A batch reads what is near to its memories, judges, and writes only if nothing newer than what it has read has changed;
+else it looks at what has changed, and tries again. Ids are fixed before the first try, so a repeat finds its own work.
+"""
 
 from __future__ import annotations
 

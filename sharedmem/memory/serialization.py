@@ -1,4 +1,10 @@
-"""Serialization of memories: to and from Redis hashes, and from documents of the durable tier."""
+"""Serialization of memories: to and from Redis hashes, and from documents of the durable tier.
+
+A memory is a hash (`KeySpace.record`). `body` is the JSON of what its item says (see `encode_body`); what the server
+assigns stands beside it: `version` of the last change, and `turn`, the turn index. `choose_write` is the JSON of that
+change. A past version is one JSON text, `{"version":1,"turn_index":0,"change":{...},"item":{...}}`, whose
+item is such a body.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Resolve the conflicts of a new note with similar older notes, under the locks of their chains."""
+"""Resolve the conflicts of a new note with similar older notes, under the locks of their chains.
+
+The new note is stored before this begins, as pending, and so nothing is lost wherever it is cut off. It may be begun
+again at any time, by anybody: what was answered is remembered, and what was stored is found.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Text analysis: the search terms of documents and queries, the same for every index."""
+"""Text analysis: the search terms of documents and queries, the same for every index.
+
+A word is a run of letters and digits, in normal form (NFKC) and without case, brought to its English stem; words that
+say nothing, such as "the", are left out. Scripts that are written without blanks, such as Chinese, give their
+overlapping pairs of characters instead. Each is spelled with `a-z` and `0-9` alone, so that no server's tokenizer,
+stemmer or case folding can change it any more, and no text of a user can be part of a query's language.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Contradictions: what two texts disagree on although their embeddings are near."""
+"""Contradictions: what two texts disagree on although their embeddings are near.
+
+An embedding hardly sees whether it is 2 mg or 20 mg, may or may not, Paris or Rome. A guard looks at the words that
+only one of the two texts has. A text that merely says less is no other text, unless what it leaves out is a number
+or a name.
+"""
 
 from __future__ import annotations
 

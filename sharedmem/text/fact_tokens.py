@@ -1,4 +1,7 @@
-"""Split a text into the tokens by which facts of two texts are compared: words, numbers with units, ids, links."""
+"""Split a text into the tokens by which facts of two texts are compared: words, numbers with units, ids, links.
+
+Blanks always part tokens, so a text has the same tokens wherever it is quoted whole.
+"""
 
 from __future__ import annotations
 

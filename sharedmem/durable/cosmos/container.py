@@ -1,4 +1,12 @@
-"""One container of the account: put, read, page through and purge documents, conditional on their stamps."""
+"""One container of the account: put, read, page through and purge documents, conditional on their stamps.
+
+`durable.liveness` says what a reader sees. Here the same is decided with only some columns of each document, in one
+pass over a namespace that is sorted by key and element, and with care for a change of which only a part has arrived:
+its elements may be there before its head.
+
+Nothing is ever counted up at the server, so that whatever is sent twice, or meets its own earlier attempt, leaves
+the same documents.
+"""
 
 from __future__ import annotations
 

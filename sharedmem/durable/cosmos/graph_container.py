@@ -1,4 +1,12 @@
-"""The container of knowledge graphs: its documents, and queries on facts, entities and episodes; no I/O."""
+"""The container of knowledge graphs: its documents, and queries on facts, entities and episodes; no I/O.
+
+Beside what every record has (`documents`) stand the group, the times as ISO texts, the text that is searched, and the
+embedding as numbers. All records of a group lie together.
+
+`sharedmem` itself asks Redis; these are for what is to be asked of the store: reports, other programs, a tier without
+its Redis. Each names one group, which is one logical partition. All that a user gives is a parameter; `TOP` is a number
+in the text, as the service wants it there.
+"""
 
 from __future__ import annotations
 

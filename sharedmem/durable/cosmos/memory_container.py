@@ -1,4 +1,14 @@
-"""The container of memories: its documents, and vector and text queries on them; no I/O."""
+"""The container of memories: its documents, and vector and text queries on them; no I/O.
+
+The fields of a `MemoryItem` lie at the top under their own names, the embedding as numbers; beside them what every
+record has (`documents`). They are made of the record's body and give it back to the letter; where they cannot, the
+body stands beside them as exact text.
+
+`sharedmem` itself searches in Redis; these are for what is to be asked of the whole store: reports, other programs, a
+tier without its Redis. Each names its tenant. All that a user gives is a parameter; `TOP` is a number in the text, as
+the service wants it there. Cosine `VectorDistance` is a similarity: 1 for the same direction, and the nearest come
+first by themselves (`ORDER BY` takes neither ASC nor DESC there).
+"""
 
 from __future__ import annotations
 

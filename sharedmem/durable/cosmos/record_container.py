@@ -1,4 +1,11 @@
-"""The container of ordinary records: its documents, and the queries that all containers share; no I/O."""
+"""The container of ordinary records: its documents, and the queries that all containers share; no I/O.
+
+Everything of a record is a field that people and other programs can query; the body is plain JSON. What Cosmos DB
+would not give back as it was (it keeps numbers as doubles, in an order of its own) stands beside it as exact text.
+
+The texts are those that both the service and the emulator of the tests take: no DISTINCT, OFFSET or GROUP BY. A sort
+names the namespace first, so that a composite index of the container serves it (`cosmos_layout`).
+"""
 
 from __future__ import annotations
 

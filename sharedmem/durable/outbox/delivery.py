@@ -1,4 +1,11 @@
-"""Deliver outbox entries to the durable store: in batches in the background, or at once while callers wait."""
+"""Deliver outbox entries to the durable store: in batches in the background, or at once while callers wait.
+
+The order in which entries of one key arrive does not matter, be they of one hub or of many: a document gives way only
+to a higher stamp. So hubs share the work without asking each other.
+
+It is woken by the changes of its own hub, and looks now and then for namespaces whose hubs have died. Of each namespace
+it carries one batch at a time, of a few namespaces at once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""The outbox stream of a namespace: its entries and their documents, reading and acknowledging."""
+"""The outbox stream of a namespace: its entries and their documents, reading and acknowledging.
+
+An entry has a field for each document. The field's name is `<type> <kind> <version> <stamp> <floor> <size> <expires>
+<created> <codec> <actor> <key>`, with the element on a second line if it is of one; its text is the body, as it lies in
+Redis (`lua/include/kept.lua` writes it).
+
+Whoever works on an outbox has its entries from one consumer group, under one name: an entry is given to one worker at
+a time, and to another one when that has been silent too long. Nothing depends on it: documents may be put twice and in
+any order, since stamps decide which of them stay, and an entry counts as settled once, by whoever removes it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The REST server: an application on a port (uvicorn), disconnection of slow clients, graceful shutdown."""
+"""The REST server: an application on a port (uvicorn), disconnection of slow clients, graceful shutdown.
+
+uvicorn waits for as long as it takes until the head of a request is complete. A few hundred callers that send a byte
+a minute would hold its connections for ever, or a head without an end all its memory. Likewise it waits for ever for
+readers that take nothing of their answer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Plan one commit: claims of its episodes, timelines that it depends on, changes of facts, rows to write."""
+"""Plan one commit: claims of its episodes, timelines that it depends on, changes of facts, rows to write.
+
+Where both ends of a relation are functional, a fact depends on two lines. A step that changes the claims of one of them
+writes that fact on the strength of the other one too, so it relies on both (`read_dependencies`).
+"""
 
 from __future__ import annotations
 

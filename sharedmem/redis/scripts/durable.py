@@ -1,4 +1,9 @@
-"""Typed callers of the scripts that move keys and records between Redis, the durable tier and archives."""
+"""Typed callers of the scripts that move keys and records between Redis, the durable tier and archives.
+
+A change of a key that lasts leaves its documents in the namespace's outbox, in the same atomic step
+(`lua/include/kept.lua`). What is not in Redis any more is brought back under a read lease, which every writer
+takes away, so that nothing deleted or older ever comes back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Runs scripts: mutations with an operation id and, where a durable tier is behind, with their outbox entries."""
+"""Runs scripts: mutations with an operation id and, where a durable tier is behind, with their outbox entries.
+
+Every mutation carries an operation id (`redis.scripts.ledger`), so that a repeat after a lost reply is answered
+like the first and not done again. Each is one round trip and one atomic step at the server.
+"""
 
 from __future__ import annotations
 

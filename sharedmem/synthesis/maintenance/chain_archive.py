@@ -1,4 +1,8 @@
-"""Move old chains of notes to the blob store, and bring them back on demand."""
+"""Move old chains of notes to the blob store, and bring them back on demand.
+
+An archive is JSON of whole notes, packed with zstd where that is installed. The text that leads to it is kept in each
+of the notes. The blob store keeps each content once, with a reference for each archive of it.
+"""
 
 from __future__ import annotations
 

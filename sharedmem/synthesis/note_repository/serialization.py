@@ -1,4 +1,8 @@
-"""Convert notes to and from Redis hashes and documents of the durable tier; pure functions."""
+"""Convert notes to and from Redis hashes and documents of the durable tier; pure functions.
+
+A note is a hash (`KeySpace.record`) named `<app>/<id>`, the app without `/`. Its `body` is the JSON of the note without
+its version, from which all else in the hash follows but `version` and `vector`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Convert rows to node and edge properties and back, and commits to query parameters. Pure."""
+"""Convert rows to node and edge properties and back, and commits to query parameters. Pure.
+
+Each record carries itself whole as JSON in `row`; the other properties are what queries ask for.
+"""
 
 from __future__ import annotations
 

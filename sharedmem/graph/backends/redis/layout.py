@@ -1,4 +1,22 @@
-"""How a group is laid out in Redis: its keys, the encoding of its records, and their index entries."""
+"""How a group is laid out in Redis: its keys, the encoding of its records, and their index entries.
+
+A row is a hash (`KeySpace.record`) named `<group>/<kind>/<id>`, of kind `e` episode, `n` entity or `f` fact. Its `body`
+is the JSON of the row, from which everything else in the hash follows but `version` and `vector`. What lies beside it
+(`index_entries`) follows from it too, so that a record which comes back from the durable tier brings that along:
+
+- in `edges`, for each version of a fact, a member for each of its ends: `<entity>^<kind><section><times><way><type>^`
+  `<other end>^<fact>`, where `^` is U+001F, the kind `r` for relations and `a` for attributes, the way `>` or `<`. In
+  section `c` is what is known now and has an open end (times: start, recorded), in `e` what is known now and ends (end,
+  start, recorded), in `s` what was superseded (superseded, start, end, recorded); the start is counted back from the
+  end of time;
+- in `claims`, for each claim and each of its lines `l<line>^<source>^<target>^<JSON>`, and for each entity it was said
+  with `b<entity>^<line>^<claim>`;
+- in `told`, the register of the group: `e<letter><occurred><id>` an episode, with `t<digest of its session>` for the
+  `e` too, `n<id>` an entity, `o<id>` one that was merged, `f<id>` a fact, `p<end><id>` one that ends or is known to be
+  wrong; names by their owners are there too (`lua/include/graph.lua`), and `x<id>` a name for which the row of its
+  entity has no room, which is a record of its own, of kind `x`;
+- in `names`, for an entity that was merged, what it was merged into.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Resolve conflicts of notes by rules: judge an older note against a newer one, and merge notes."""
+"""Resolve conflicts of notes by rules: judge an older note against a newer one, and merge notes.
+
+A heuristic: it compares words, and the values that patterns find. An older note is deleted only when each of its
+sentences is either replaced by the newer note or repeated in it; in doubt the two are brought together.
+
+A heuristic: it rewords nothing. Where a newer sentence gives another value, the older one stands behind `Earlier:`
+and the newer one behind `Now:`.
+"""
 
 from __future__ import annotations
 

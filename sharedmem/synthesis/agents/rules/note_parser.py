@@ -1,4 +1,7 @@
-"""Parse a note into sentences, and the values that each sentence claims."""
+"""Parse a note into sentences, and the values that each sentence claims.
+
+A heuristic: patterns for some languages. What it does not recognise is no claim, and contradicts nothing.
+"""
 
 from __future__ import annotations
 
