@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from sharedmem.data.collections import _UNSET
 from sharedmem.sync.faces import CacheDecorator, Face, HubFace
+from sharedmem.sync.portal import T, threaded
 
 if TYPE_CHECKING:
     from sharedmem.archive.archives import Archives as AsyncArchives
@@ -139,7 +140,6 @@ if TYPE_CHECKING:
     from sharedmem.runtime import Counters
     from sharedmem.search.protocol import IndexProgress
     from sharedmem.store import SharedMemoryStore as AsyncSharedMemoryStore
-    from sharedmem.sync.portal import T, threaded
     from sharedmem.synthesis.batcher import Batcher as AsyncBatcher
     from sharedmem.synthesis.synthesis import ConversationInput, NoteProgress
     from sharedmem.synthesis.synthesis import Synthesis as AsyncSynthesis
