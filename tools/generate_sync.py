@@ -143,7 +143,8 @@ def render() -> str:
 
 def _is_needed_at_run_time(module: str) -> bool:
     """Whether a module is more than the home of types; others are imported with the part that a program uses."""
-    return not module.startswith("sharedmem.") or module in {"sharedmem.sync.faces", "sharedmem.sync.portal", UNSET_HOME}
+    here = {"sharedmem.sync.faces", "sharedmem.sync.portal", UNSET_HOME}
+    return not module.startswith("sharedmem.") or module in here
 
 
 def _class(face: type, needed: defaultdict[str, set[str]]) -> str:
