@@ -51,7 +51,7 @@ def is_self(node: ast.expr) -> bool:
 def own_members(node: ast.ClassDef) -> set[str]:
     """The methods and fields that a class defines, and the attributes that its methods set."""
     methods = {each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
-    targets = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
+    targets: list[ast.expr] = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
     targets += [target for each in node.body if isinstance(each, ast.Assign) for target in each.targets]
     fields = {target.id for target in targets if isinstance(target, ast.Name)}
     attributes = (each for each in ast.walk(node) if isinstance(each, ast.Attribute) and is_self(each.value))
