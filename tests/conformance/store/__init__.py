@@ -12,6 +12,7 @@ Needs pytest and pytest-asyncio with `asyncio_mode = "auto"`. Each test works in
 from conformance.store.messages import FeedTests, MessageTests
 from conformance.store.namespace import AccessTests, NamespaceTests
 from conformance.store.structures import CounterTests, HashTests, ListTests, SetTests
+from conformance.store.typed_reads import TypedReadTests
 from conformance.store.values import ConditionTests, LifetimeTests, ValueTests
 
 __all__ = ["StoreSuite"]
@@ -19,6 +20,7 @@ __all__ = ["StoreSuite"]
 
 class StoreSuite(
     ValueTests,
+    TypedReadTests,
     ConditionTests,
     LifetimeTests,
     ListTests,
