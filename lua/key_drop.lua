@@ -27,7 +27,8 @@ if what and tonumber(changed_at) >= stamp then
   local changed_since = what == 'pending' and tonumber(changed_at) > stamp
   return changed_since and not version and redis.call('EXISTS', key) == 1 and 'pending' or 'newer'
 end
-if kind ~= '' then redis.call('HSET', kept, logical, kind) else redis.call('HDEL', kept, logical) end
+-- That it lasts is not forgotten: since the caller has asked the tier, the key may have been made anew.
+if kind ~= '' then redis.call('HSET', kept, logical, kind) end
 if version and version >= stamp then return 'newer' end
 if what then
   -- Whoever settles these documents counts them here; until then readers wait.

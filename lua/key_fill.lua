@@ -5,37 +5,47 @@
 -- INCLUDE time
 -- KEYS key     any     where it belongs, or where its presence shows
 -- KEYS clock   string  the namespace's clock
+-- KEYS kept    hash    the mark of namespace_join; `$whole <key>`: the next change leaves the whole list for the tier
 -- KEYS state   string  the key's state, which holds the read lease
 -- KEYS parts... any    pairs: where a part was made ready, and where it belongs
 -- ARGV token     text  of the read lease
 -- ARGV expires   int   milliseconds since 1970 at which the key expires; 0 never
 -- ARGV cache_ms  int   this copy expires after this, while the tier keeps the key; 0 with the key
 -- ARGV absent_ms int   the tier has nothing: know so for this long; 0 it has
+-- ARGV logical   text  of a list the key as people write it; empty: it is none
+-- ARGV stamp     int   of the list's last change that the tier has
 --
 -- RETURNS `filled`; `overtaken` when somebody wrote, the lease ended, or a part was lost
-local key, clock, state = KEYS[1], KEYS[2], KEYS[3]
-local token, expires, cache_ms, absent_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local key, clock, kept, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, expires, cache_ms, absent_ms, logical, stamp = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local FIRST_PART = 5
 
 local function may_fill()
   local closed_until = string.match(redis.call('GET', clock) or '', '^%d+ (%d+)')
   if closed_until and tonumber(closed_until) > microseconds() then return false end
   if redis.call('GET', state) ~= 'loading ' .. token or redis.call('EXISTS', key) == 1 then return false end
-  for i = 4, #KEYS, 2 do
+  for i = FIRST_PART, #KEYS, 2 do
     if redis.call('EXISTS', KEYS[i]) == 0 then return false end
   end
   return true
 end
 
 if not may_fill() then
-  for i = 4, #KEYS, 2 do redis.call('UNLINK', KEYS[i]) end
+  for i = FIRST_PART, #KEYS, 2 do redis.call('UNLINK', KEYS[i]) end
   return 'overtaken'
 end
 if absent_ms ~= '0' then
   redis.call('SET', state, 'missing', 'PX', absent_ms)
   return 'filled'
 end
+-- Of a list that the present data has not changed yet, an item may still be on its way from data that was lost. It would
+-- be one more than the list counts, and push the oldest one out.
+local epoch = string.match(redis.call('HGET', kept, '$joined') or '', '^%a+ %d+ (%d+)')
+if logical ~= '' and epoch and tonumber(stamp) < tonumber(epoch) then
+  redis.call('HSET', kept, '$whole ' .. logical, 'whole')
+end
 redis.call('DEL', state)
-for i = 4, #KEYS, 2 do
+for i = FIRST_PART, #KEYS, 2 do
   redis.call('RENAME', KEYS[i], KEYS[i + 1])
   if cache_ms ~= '0' then
     redis.call('PEXPIRE', KEYS[i + 1], cache_ms)
@@ -45,12 +55,12 @@ for i = 4, #KEYS, 2 do
     redis.call('PERSIST', KEYS[i + 1])
   end
 end
-if #KEYS > 3 and cache_ms ~= '0' then
+if #KEYS >= FIRST_PART and cache_ms ~= '0' then
   redis.call('SET', state, 'cached', 'PX', cache_ms)
-elseif #KEYS > 3 and expires ~= '0' then
+elseif #KEYS >= FIRST_PART and expires ~= '0' then
   redis.call('SET', state, 'expires')
   redis.call('PEXPIREAT', state, expires)
-elseif #KEYS > 3 then
+elseif #KEYS >= FIRST_PART then
   redis.call('SET', state, 'kept')
 end
 return 'filled'

@@ -7,7 +7,8 @@
 --                                                   it renews (kept_restore), and after `until` another one takes over
 --   provisional <stamp> <epoch>                     the same is missing, and the tier could not be asked for it
 -- Nothing that lasts is changed while a hub restores (see include/kept.lua). Epoch is the time in microseconds at which
--- the present data began: an entry of the outbox that is older may have been lost with earlier data.
+-- the present data began: an entry of the outbox that is older may have been lost with earlier data. Hubs send it with
+-- each change, since their ledgers were lost as well.
 --
 -- INCLUDE time
 -- KEYS clock    string  last version handed out, then the time until which the namespace is closed, if it is
@@ -18,8 +19,9 @@
 -- ARGV token     text  of the caller
 -- ARGV lease_ms  int   how long it may restore without renewing
 --
--- RETURNS `joined`; `behind <stamp>` where the caller has to forget here what the tier has above this stamp; `empty 0`
---         where nothing is here that could be forgotten; `wait <ms>` while another hub restores; `provisional`
+-- RETURNS `joined <epoch>`; `behind <stamp>` where the caller has to forget here what the tier has above this stamp;
+--         `empty 0` where nothing is here that could be forgotten; `wait <ms>` while another hub restores;
+--         `provisional <epoch>`
 local clock, changes, kept = KEYS[1], KEYS[2], KEYS[3]
 local highest, restored, token, lease_ms = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
 local held = redis.call('GET', clock)
@@ -68,17 +70,17 @@ if not held or last < highest then
   local closed = held and string.match(held, '^%d+( %d+)') or ''
   redis.call('SET', clock, whole(math.max(last, highest, held and 0 or microseconds())) .. closed)
 end
-if not since and highest < 0 then return 'joined' end
+if not since and highest < 0 then return 'joined ' .. (epoch or '') end
 if not since then
   if epoch == nil or epoch == '' then epoch = whole(microseconds()) end
   redis.call('HSET', kept, '$joined', 'joined ' .. whole(highest) .. ' ' .. epoch)
-  return 'joined'
+  return 'joined ' .. epoch
 end
 -- What was left in the outbox before this moment may have been lost, and carried to the tier all the same.
 if not unsettled or not epoch or epoch == '' then epoch = whole(microseconds()) end
 if highest < 0 then
   redis.call('HSET', kept, '$joined', 'provisional ' .. whole(since) .. ' ' .. epoch)
-  return 'provisional'
+  return 'provisional ' .. epoch
 end
 local until_ms = whole(now_ms + lease_ms)
 redis.call('HSET', kept, '$joined', table.concat({ 'recovering', whole(since), epoch, token, until_ms }, ' '))

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 import typer.main
+from hypothesis import HealthCheck
 from hypothesis import settings as efforts
 from redis import Redis
 from support.example_budget import example_count
@@ -27,7 +28,10 @@ from sharedmem.embedded.server import EmbeddedServer
 from sharedmem.redis.keys import PERMANENT_SERVICE_KEYS
 
 # Of properties that do not say themselves how much chance they take.
-efforts.register_profile("usual", max_examples=example_count(30, thorough=100))
+# How long an example takes to draw says how busy the machine is.
+efforts.register_profile(
+    "usual", max_examples=example_count(30, thorough=100), suppress_health_check=[HealthCheck.too_slow]
+)
 efforts.load_profile("usual")
 
 pytest.register_assert_rewrite(

@@ -8,16 +8,19 @@
 -- `kept` (of a session: the tier has it), `ephemeral` (it is here alone, against the rule).
 --
 -- KEYS outbox     stream  what the tier has not got yet: one entry a step, a field a document
--- KEYS kept       hash    `s` or `k` by the key that lasts by argument and not by rule; the mark of namespace_join
+-- KEYS kept       hash    `s` or `k` by the key that lasts by argument and not by rule; the mark of namespace_join;
+--                         `$whole <key>` of a list whose next change leaves all of it (see key_fill)
 -- KEYS states...  string  the state of each of the first own keys
 -- ARGV modes    text  a letter for each of these: s, k, l lasts (session, knowledge, log); S, K so by argument; a if it
 --                     did before; d not any more; D not any more, against the rule
 -- ARGV through  text  kinds that the caller waits for
 -- ARGV limit    int   how many entries may wait
--- RETURNS LOST: the namespace is to be joined first; UNKNOWN: whether the key lasts is not known, and the tier, which
---         knows, could not be asked; nothing was changed
+-- ARGV epoch    text  of the data that the caller knows (see namespace_join); empty: of any
+-- RETURNS LOST: the namespace is to be joined first, or this is other data than the caller knows; UNKNOWN: whether the
+--         key lasts is not known, and the tier, which knows, could not be asked; nothing was changed
 -- FAILS   FULL, DAMAGED: another client has written to a state, or to `kept`
 local FIXED_KEYS, MOST_FIELDS = 3, 4000
+local known_epoch = table.remove(ARGV)
 local limit, through, modes = tonumber(table.remove(ARGV)), table.remove(ARGV), table.remove(ARGV)
 local states = {}
 for i = #modes, 1, -1 do states[i] = table.remove(KEYS) end
@@ -26,7 +29,7 @@ local kept, outbox = table.remove(KEYS), table.remove(KEYS)
 -- Without its clock, or the mark of namespace_join, the namespace is new here, or Redis has lost it; while a hub restores
 -- it, what is here may be older than what the tier has, and which keys last is not known. The caller joins first. The
 -- clock alone says too little: messages and locks make it anew.
-local mark = string.match(redis.call('HGET', kept, '$joined') or '', '^%a+')
+local mark, epoch = string.match(redis.call('HGET', kept, '$joined') or '', '^(%a+) %d+ ?(%d*)')
 if not last or (mark ~= 'joined' and mark ~= 'provisional') then return 'LOST' end
 
 -- The text of a key's state; two keys of one step may be the same.
@@ -77,6 +80,9 @@ for i = 1, #modes do
     return redis.error_reply('DAMAGED another client has written to what is known of ' .. logical(KEYS[FIXED_KEYS + i]))
   end
 end
+-- The ledger was lost with the data before, so that a repeat cannot be told from a new call; its first try may be in the
+-- tier.
+if (lasts or unknowns > 0) and known_epoch ~= '' and known_epoch ~= epoch then return 'LOST' end
 if unknowns == #modes then return 'UNKNOWN' end
 local function is_unknown(i)
   return unknown[i]
@@ -142,6 +148,11 @@ local function set_state(i, what, stamp, expires)
   texts[states[i]] = table.concat({ what, stamp, expires, kinds[i], documents }, ' ')
   redis.call('SET', states[i], texts[states[i]])
   leaving[i], left_at[i] = 0, stamp
+end
+
+-- Whether a list is to be left whole, this time.
+local function is_left_whole(i)
+  return redis.call('HDEL', kept, '$whole ' .. logical(KEYS[FIXED_KEYS + i])) == 1
 end
 
 local function forget(i, type, stamp)
@@ -256,6 +267,7 @@ keep_change = function(i, stamp, ttl_ms)
     leave(i, what, version or stamp, stamp, version or stamp, '0', expires, created, codec, body)
   else
     local is_new = present[i] == false
+    if type == 'list' and is_left_whole(i) then known = nil end
     local floor = (is_new or not known) and stamp or '0'
     for _, one in ipairs((is_new or known) and changes_of or all_of(type, key, stamp)) do
       leave(i, type, stamp, stamp, '0', '0', '0', stamp, one[2] and 'member' or 'gone', one[2] or '', one[1] or stamp)

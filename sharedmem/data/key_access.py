@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from sharedmem.config import Kind
 from sharedmem.context import HubContext
-from sharedmem.errors import DurabilityPendingError, InvalidError, SharedMemoryError
+from sharedmem.errors import DurabilityPendingError, InvalidError, SharedMemoryError, UnavailableError
 from sharedmem.redis import durability
 from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.durability import DurabilityModes, UnsettledError
@@ -20,6 +20,8 @@ T = TypeVar("T")
 _KNOWLEDGE_MARK = b"k"
 _UNSETTLED_STATES = (b"pending", b"deleted")
 _LARGEST_INTEGER = (1 << 63) - 1
+MOST_TRIES = 20
+"""How often a key is restored that has gone again when it is read."""
 # Replies of commands about a key that is absent, and sometimes about one that is present.
 _ABSENT_REPLIES: tuple[Reply, ...] = (None, 0, -2, [], [b"0", []])
 
@@ -65,16 +67,22 @@ class KeyAccess:
         """Return the reply to a command that reads a key; a key that lasts and is not in Redis is restored first.
 
         Raises:
-            UnavailableError: it is not in Redis, and the durable tier cannot be asked.
+            UnavailableError: it is not in Redis, and the durable tier cannot be asked, or it goes as often as it is
+                restored.
             WrongTypeError: as `explained`.
         """
         if self.tier is None:
             return await self.explained(target, wanted, self.client.call(*command))
         await self.ensure_joined(target)
         reply = await self.explained(target, wanted, self.client.call(*command))
-        if reply in _ABSENT_REPLIES and await self.restore(target):
-            reply = await self.explained(target, wanted, self.client.call(*command))
-        return reply
+        is_there: Reply = 0
+        for _ in range(MOST_TRIES):
+            if is_there or reply not in _ABSENT_REPLIES or not await self.restore(target):
+                return reply
+            # It may have gone again by now: evicted, or expired as a copy.
+            commands = (command, ("EXISTS", target.physical))
+            reply, is_there = await self.explained(target, wanted, self.client.read_many(commands))
+        raise restored_in_vain_error(target)
 
     # -- the durable tier
 
@@ -128,6 +136,11 @@ class KeyAccess:
             else mode == durability.RULE_MODES[Kind.KNOWLEDGE]
         )
         return None if is_knowledge else left_ms
+
+
+def restored_in_vain_error(target: Target) -> UnavailableError:
+    """Return the error for a key that is gone again each time that it is read after it was restored."""
+    return UnavailableError(f"key {target.key!r}", "it goes as often as it is brought back; try again")
 
 
 def durability_pending_error(target: Target, error: UnsettledError) -> DurabilityPendingError:

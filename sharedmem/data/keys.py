@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 
-from sharedmem.data.key_access import KeyAccess
+from sharedmem.data.key_access import MOST_TRIES, KeyAccess, restored_in_vain_error
 from sharedmem.models import TypeUsage, Usage
 from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.keys import Target
@@ -75,11 +75,12 @@ class KeyOperations:
         target = access.scope.to_read(key)
         asking = access.expiry_commands(target)
         await access.ensure_joined(target)
-        replies = await access.explained(target, _ANY_TYPE, access.client.read_many(asking))
-        if replies[0] == _PTTL_MISSING and await access.restore(target):
+        for _ in range(MOST_TRIES):
             replies = await access.explained(target, _ANY_TYPE, access.client.read_many(asking))
-        left_ms = access.remaining_ms(target, replies)
-        return None if left_ms is None else left_ms / 1000
+            if replies[0] != _PTTL_MISSING or not await access.restore(target):
+                left_ms = access.remaining_ms(target, replies)
+                return None if left_ms is None else left_ms / 1000
+        raise restored_in_vain_error(target)
 
     async def keys(self, pattern: str = "*") -> AsyncIterator[str]:
         """The absolute keys that match, in no order, each once; pages of the server's scan, then of the durable tier.

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast, overload
 from sharedmem.blobs.blobs import BlobReference
 from sharedmem.clock import from_microseconds
 from sharedmem.config import Kind
-from sharedmem.data.key_access import KeyAccess, durability_pending_error
+from sharedmem.data.key_access import MOST_TRIES, KeyAccess, durability_pending_error, restored_in_vain_error
 from sharedmem.data.typed_values import validated
 from sharedmem.errors import (
     CorruptionError,
@@ -35,7 +35,6 @@ T = TypeVar("T")
 D = TypeVar("D")
 _READ_AT_ONCE = 200
 _RESTORE_AT_ONCE = 32
-MOST_TRIES = 20
 VALUE = "value"
 _ANY = "*"
 _NO_VALUE = object()
@@ -309,7 +308,7 @@ class Values:
             raw = await access.explained(target, VALUE, access.client.call("GET", target.physical))
             if isinstance(raw, bytes):
                 return raw
-        return None
+        raise restored_in_vain_error(target)
 
     async def _read_with_expiry(self, target: Target) -> tuple[bytes | None, int | None]:
         """(what a key holds, milliseconds until it expires)."""
@@ -321,8 +320,8 @@ class Values:
             if isinstance(raw, bytes):
                 return raw, access.remaining_ms(target, life)
             if not await access.restore(target):
-                break
-        return None, None
+                return None, None
+        raise restored_in_vain_error(target)
 
     async def _resolved(self, target: Target, stored: StoredValue) -> Any:
         if stored.codec != BLOB:
@@ -413,7 +412,7 @@ class Values:
                 raise KindUnknownError(target.key)
             was_unknown = True
             await access.tier.join(target.space.namespace, again=True)
-        raise UnavailableError(f"key {target.key!r}", "it goes as often as it is brought back; try again")
+        raise restored_in_vain_error(target)
 
     async def _put_blob(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int, mode: str) -> int:
         record = await self._record(target, coded, expect, ttl_ms, mode)

@@ -109,6 +109,7 @@ LOADS, WAITS, OVERTAKEN, ABSENT = "durable_loads", "durable_load_waits", "durabl
 _STAGED_MS = 60_000
 _MOST_ARGUMENTS = 500
 _MOST_JOINS = 3
+_LIST = "list"
 _WAIT_REASONS = {
     "pending": "it went from Redis before the durable tier had it, which does not take it now",
     "wait": "somebody brings it back from the durable tier, and has not done so yet",
@@ -292,7 +293,15 @@ class KeyLoader:
         else:
             head = seen[0]
             cache_ms = self._times.cache_ms if head.kind == "knowledge" and not head.expires else 0
-            filled = await self._scripts.key_fill(keys, pairs, token=token, expires=head.expires, cache_ms=cache_ms)
+            filled = await self._scripts.key_fill(
+                keys,
+                pairs,
+                token=token,
+                expires=head.expires,
+                cache_ms=cache_ms,
+                logical=head.key if head.type == _LIST else "",
+                stamp=head.stamp,
+            )
         if not filled:
             self._counters.increment(OVERTAKEN)
         return True if filled else None
@@ -313,7 +322,8 @@ class KeyLoader:
 
     def _fill_keys(self, lease: LoadLease) -> KeyFillKeys:
         target = lease.target
-        return KeyFillKeys(lease.restorer.presence(target), target.space.clock, self._keyspace.state(target))
+        kept = self._keyspace.kept(target.space.namespace)
+        return KeyFillKeys(lease.restorer.presence(target), target.space.clock, kept, self._keyspace.state(target))
 
 
 def _living_parts(lease: LoadLease, seen: Sequence[DurableRecord]) -> list[RedisPart]:

@@ -8,7 +8,7 @@ One hub at a time restores, under a lease that it renews; until it is done, noth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
@@ -16,8 +16,9 @@ from typing import NamedTuple, TypeVar
 from sharedmem.clock import new_id
 from sharedmem.durable.key_loader import SharedDataRestorer
 from sharedmem.durable.liveness import has_expired
+from sharedmem.durable.present_data import present_data
 from sharedmem.durable.protocol import DurableContext
-from sharedmem.durable.record_recovery import RECOVERED_MARK
+from sharedmem.durable.record_recovery import GATHERING, RECOVERED_MARK
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import DurableRecord
 from sharedmem.redis.change_stream import text_of
@@ -34,8 +35,7 @@ _TIER_CANNOT_BE_ASKED = -1
 _joining: ContextVar[bool] = ContextVar("whether this task joins a namespace", default=False)
 _MOST_TRIES = 10
 _AT_ONCE = 200
-_EPOCH = 2
-"""Position in the mark of the time, in microseconds, since when the present data exists."""
+_LOG_KIND, _PENDING = "log", "pending"
 
 T = TypeVar("T")
 _logger = get_logger("durable")
@@ -97,6 +97,8 @@ class DataLossGuard:
         self._flights: SingleFlight[None] = SingleFlight("join", background)
         self.joined: dict[str, int] = {}
         """By namespace: the client's generation when the namespace was joined."""
+        # By namespace: the epoch of the data that was joined (see `lua/namespace_join.lua`).
+        self._epochs: dict[str, str] = {}
         self.ask_again_at: dict[str, float] = {}
         """By namespace that was joined without the store: when to try the store again, on the monotonic clock."""
         self._client.before_retry(self._rejoin)
@@ -104,6 +106,10 @@ class DataLossGuard:
     def is_joined(self, namespace: str) -> bool:
         """Whether `join` has nothing to do."""
         return self.joined.get(namespace) == self._client.generation and not self.ask_again_at
+
+    def epoch(self, namespace: str) -> str:
+        """Which data of the namespace this hub has joined; empty before."""
+        return self._epochs.get(namespace, "")
 
     async def join(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that Redis is not behind the store; no round trip when that is known.
@@ -132,29 +138,52 @@ class DataLossGuard:
             # A caller that goes on without the store must not wait for it.
             self._flights.launch(namespace, lambda: self._join(namespace))
 
-    async def readmit(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
-        """Update keys in Redis whose changes reached the store although Redis had lost their outbox entries.
+    async def readmit(self, namespace: str, changed: Mapping[str, int], *, left_ms: int) -> set[str]:
+        """Update Redis with changes that the store has, where Redis has lost their outbox entries.
 
         Whoever restored the namespace may have read the tier before these changes were there. One round trip, and
-        where the entries are older than the present data a request to the tier and a round trip for each key.
+        for each key whose change Redis does not know two requests to the tier and two round trips.
 
         Args:
             namespace: whose.
-            keys: absolute.
+            changed: the stamp of the newest of these changes, by absolute key.
             left_ms: when the oldest of the entries was left, in milliseconds since 1970 by the server's clock.
+
+        Returns:
+            The keys whose change may be lost: Redis does not know it, and they were changed since, perhaps without it.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: Redis or the store is unavailable; call it again.
         """
-        mark = await self._client.call("HGET", self._keyspace.kept(namespace), "$joined")
-        words = text_of(mark).split() if isinstance(mark, bytes) else []
+        present = await present_data(self._client, self._keyspace, namespace, changed.values(), left_ms=left_ms)
+        lost = {key: stamp for key, stamp in changed.items() if stamp in present.missing}
+        if not lost:
+            return set()
+        doubtful: list[DurableRecord] = []
         # Without a mark a restore is still to come, and reads the store after this.
-        if len(words) <= _EPOCH or left_ms >= int(words[_EPOCH]) // 1000:
-            return
-        found = [head for key in keys if (head := await self._durable.get(key)) is not None]
-        await self._forget_when_drained(namespace, await self._forget(found, token=""), token="")
-        if any(is_lasting_record(head.key) for head in found):
-            await self._client.call("HDEL", self._keyspace.kept(namespace), RECOVERED_MARK)
+        if present.began_ms:
+            found = [head for head in await _ask_each(lost, self._durable.get) if head is not None]
+            # A change of a log need not be announced: only its date says that Redis does not know it.
+            heads = [head for head in found if head.kind != _LOG_KIND or left_ms <= present.began_ms]
+            doubtful = await self._forget(heads, token="")
+            if any(is_lasting_record(head.key) for head in heads):
+                # A hub that restores records at this moment may have passed these: it begins again.
+                await self._client.call("HDEL", self._keyspace.kept(namespace), RECOVERED_MARK, GATHERING)
+        survive = await _ask_each(lost, lambda key: self._survives(key, lost[key]))
+        await self._forget_when_drained(namespace, doubtful, token="")
+        return {key for key, survives in zip(lost, survive, strict=True) if not survives}
+
+    async def _survives(self, key: str, stamp: int) -> bool:
+        """Return whether all later changes of a key are based on this one, or none needs what was before."""
+        # A copy that was loaded before the store had the change is dropped by now. Only a change made since then can
+        # lack it, and that one waits for the store, or is in it.
+        state = await self._client.call("GET", self._keyspace.state(self._keyspace.target(key)))
+        what, *words = text_of(state).split() if isinstance(state, bytes) else [""]
+        if what == _PENDING and words and int(words[0]) > stamp:
+            return False
+        head = await self._durable.get(key)
+        # A deletion undoes it, whether it was based on it or not.
+        return head is not None and (head.stamp == stamp or (head.deleted and head.stamp > stamp))
 
     async def _rejoin(self) -> None:
         """Join before a call is repeated: the data may have gone with the connection."""
@@ -190,6 +219,7 @@ class DataLossGuard:
         for pause in self._client.pauses():
             answer, _, number = (await self._step(namespace, token, highest=_TIER_CANNOT_BE_ASKED)).partition(" ")
             if answer != "wait":
+                self._epochs[namespace] = number
                 return
             await self._clock.sleep(min(pause, int(number) / 1000))
 
@@ -207,6 +237,7 @@ class DataLossGuard:
             highest = await _ask_store(self._durable.highest(namespace))
             answer, _, number = (await self._step(namespace, token, highest=highest, restored=restored)).partition(" ")
             if answer == "joined":
+                self._epochs[namespace] = number
                 return
             restored = ""
             if answer == "wait":
@@ -277,10 +308,10 @@ class DataLossGuard:
 
     async def _forget_one(self, head: DurableRecord, *, token: str) -> str:
         target = self._keyspace.target(head.key)
-        restorer = self._restorers.get(LOG_MODE, self._data) if head.kind == "log" else self._data
+        restorer = self._restorers.get(LOG_MODE, self._data) if head.kind == _LOG_KIND else self._data
         presence = restorer.presence(target)
         places: list[bytes] = []
-        if head.kind == "log":
+        if head.kind == _LOG_KIND:
             with suppress(ValueError, LookupError, TypeError):  # an unreadable document has no further keys
                 places += [part.place for part in restorer.parts(target, [head]) if part.place != presence]
         keys = KeyDropKeys(self._keyspace.kept(head.namespace), self._keyspace.state(target), presence)
@@ -307,6 +338,14 @@ class DataLossGuard:
         if head.deleted or head.kind not in RULE_MODES or has_expired(head, now_ms):
             return ""
         return "" if self._kind_of(head.key) == head.kind else RULE_MODES[head.kind]
+
+
+async def _ask_each(keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> list[T]:
+    """Return the answer for each key, some at a time."""
+    asked, answers = list(keys), list[T]()
+    for first in range(0, len(asked), _AT_ONCE):
+        answers += await asyncio.gather(*map(ask, asked[first : first + _AT_ONCE]))
+    return answers
 
 
 async def _ask_store(answer: Awaitable[T]) -> T:

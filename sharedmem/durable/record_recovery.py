@@ -31,6 +31,8 @@ RECOVERED_COUNTER = "durable_gathered"
 
 RECOVERED_MARK = "$gathered"
 """Field of a namespace's `$kept`: Redis holds all its records."""
+GATHERING = "$gathering"
+"""Field beside it: which hub restores the records at this moment."""
 _LEASE_MS = 15_000
 _RECORDS_AT_ONCE = 64
 _MOST_JOINS = 5

@@ -91,12 +91,13 @@ class DurableTier:
 
     # -- for writers and readers of keys
 
-    def extras(self, keep: DurabilityModes) -> tuple[list[bytes], tuple[str, str, int]]:
+    def extras(self, keep: DurabilityModes) -> tuple[list[bytes], tuple[str, str, int, str]]:
         """Return the keys and arguments that the durable form of a script takes behind its own."""
         namespace = keep.targets[0].space.namespace
         keyspace = self._keyspace
         states = [keyspace.state(target) for target in keep.targets]
-        return [keyspace.outbox(namespace), keyspace.kept(namespace), *states], (keep.modes, self._through, self._limit)
+        args = (keep.modes, self._through, self._limit, self._loss_guard.epoch(namespace))
+        return [keyspace.outbox(namespace), keyspace.kept(namespace), *states], args
 
     def note(self, namespace: str) -> None:
         """Wake the relay for a namespace."""
@@ -185,8 +186,8 @@ class DurableTier:
         # Nor would a record be looked for that is not here.
         await self._client.call("HSET", kept, "$joined", f"joined {stamp} {stamp}", RECOVERED_MARK, "whole")
 
-    async def _readmit(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
-        await self._loss_guard.readmit(namespace, keys, left_ms=left_ms)
+    async def _readmit(self, namespace: str, changed: Mapping[str, int], *, left_ms: int) -> set[str]:
+        return await self._loss_guard.readmit(namespace, changed, left_ms=left_ms)
 
     async def _heads(self, namespace: str) -> AsyncIterator[list[DurableRecord]]:
         """The heads of all keys that the tier is about to get, or has."""

@@ -215,6 +215,21 @@ class RedisClient(ProcessBound):
         except (LostError, ServerError) as error:
             return await self._persist(lambda: self._driver.send(args), error, (args,))
 
+    async def call_noting(self, losses: list[LostError], args: Command, *, aside: bool = False) -> Reply:
+        """As `call` or `call_aside`; a try that the server may have carried out without an answer adds to `losses`."""
+        self.check()
+        send = self._driver.send if aside else self._send
+        try:
+            posted = None if aside else self._post(args)
+            if posted is None:
+                return await send(args)
+            reply = await posted
+            if isinstance(reply, ServerError):
+                raise reply
+        except (LostError, ServerError) as error:
+            return await self._persist(lambda: send(args), error, (args,), losses)
+        return reply
+
     async def call_near(self, near: bytes, *args: Argument) -> Reply:
         """As `call_aside`, for a command that names no key: to the server that has, or would have, the key `near`.
 
@@ -378,10 +393,16 @@ class RedisClient(ProcessBound):
         return (None if following == b"0" else following), keys
 
     async def _persist(
-        self, attempt: Callable[[], Awaitable[T]], error: LostError | ServerError, commands: Sequence[Command]
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        error: LostError | ServerError,
+        commands: Sequence[Command],
+        losses: list[LostError] | None = None,
     ) -> T:
         deadline = self._clock.monotonic() + self._retry_for_s
         for pause in self.pauses():
+            if losses is not None and isinstance(error, LostError):
+                losses.append(error)
             if self._is_closed:
                 raise UsageError(_HUB, _CLOSED) from error
             if not await self._mended(error, commands):

@@ -32,6 +32,8 @@ class DurabilityModes(NamedTuple):
     targets: tuple[Target, ...]
     modes: str
     """A letter for each."""
+    is_repeatable: bool = False
+    """Whether a change that is made twice leaves, and answers, what one does that is made once."""
 
 
 class UnsettledError(Exception):
@@ -52,14 +54,17 @@ class UnsettledError(Exception):
 
 
 class ChangeLostError(UnavailableError):
-    """Redis has lost a change before the durable tier had it.
+    """Redis has lost a change before the durable tier had it, or may have.
 
     Args:
         key: which.
+        perhaps: whether the tier may have it all the same.
     """
 
-    def __init__(self, key: str) -> None:
-        super().__init__(f"key {key!r}", "Redis has lost this change before the durable tier had it; make it again")
+    def __init__(self, key: str, *, perhaps: bool = False) -> None:
+        surely = "Redis has lost this change before the durable tier had it; make it again"
+        unsure = "Redis has lost data, and this change may be lost with it: read the key, and make it again if it is"
+        super().__init__(f"key {key!r}", unsure if perhaps else surely)
 
 
 class KindUnknownError(UnavailableError):
@@ -77,8 +82,8 @@ class KindUnknownError(UnavailableError):
 class Tier(Protocol):
     """What stands behind Redis; inside the house only."""
 
-    def extras(self, keep: DurabilityModes) -> tuple[list[bytes], tuple[str, str, int]]:
-        """(keys, arguments) that the kept form of a script takes behind its own."""
+    def extras(self, keep: DurabilityModes) -> tuple[list[bytes], tuple[str, str, int, str]]:
+        """(keys, arguments) that the kept form of a script takes behind its own; they are of the data known by now."""
 
     def note(self, namespace: str) -> None:
         """Something was left in the outbox of a namespace: it is to be fetched soon."""
@@ -158,7 +163,7 @@ class Tier(Protocol):
 
         Raises:
             UnavailableError, LimitedError: it cannot take them now; they stay where they are.
-            ChangeLostError: they are gone, and the tier does not have them.
+            ChangeLostError: they are gone, and the tier does not have them, or may lack them.
         """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,7 +39,7 @@ class LossRound(CrashRound):
     trial: Trial = field(kw_only=True)
     proxy: ChaosProxy = field(kw_only=True)
     harm_tier: HarmTier = field(kw_only=True)
-    _lost: set[int] = field(default_factory=set)
+    _lost_at: float = 0.0
 
     def _order(self, agent: int, *, steps: int | None = None) -> dict[str, Any]:
         order = super()._order(agent, steps=steps)
@@ -80,10 +81,13 @@ class LossRound(CrashRound):
                     victim.kill()
 
     def _promise(self, had: Sequence[RecordedCall]) -> None:
-        """Redis was lost: what the tier had then lasts; what was acknowledged in between may be gone for good."""
+        """Redis was lost: what the tier had then lasts; what was begun before the loss and was not there may be gone.
+
+        What agents tell is heard late when the machine is busy: only the time says what was begun before.
+        """
         for attempt in had:
-            attempt.promised = id(attempt) not in self._lost
-        self._lost.update(id(attempt) for attempt in self.acknowledged() if not attempt.promised)
+            attempt.promised = attempt.promised or attempt.began > self._lost_at
+        self._lost_at = time.monotonic()
 
 
 async def run_loss_rounds(

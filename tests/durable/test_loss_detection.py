@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from support.recovery_harness import (
     PauseAtCall,
     RecoveryHarness,
     delete_namespace,
+    memorised,
     open_recovery_harness,
 )
 from support.redis_process import RedisProcess
@@ -148,20 +149,6 @@ async def test_what_lasts_by_rule_is_not_remembered_as_by_argument(
 
 
 # -- a server that was set back -------------------------------------------------------------------
-
-
-async def memorised(hub: RecoveryHarness) -> Callable[[], Awaitable[None]]:
-    """Sets the namespace back to what it is now."""
-    keys = [key async for page in hub.line.scan(hub.keyspace.pattern(hub.namespace), near=None) for key in page]
-    dumps = {key: await hub.line.call("DUMP", key) for key in keys}
-
-    async def set_back() -> None:
-        await delete_namespace(hub)
-        for key, dump in dumps.items():
-            assert isinstance(dump, bytes)
-            await hub.line.call("RESTORE", key, 0, dump)
-
-    return set_back
 
 
 async def test_after_a_set_back_newer_values_are_read_from_the_tier(

@@ -8,6 +8,7 @@ from typing import Any
 
 import fakeredis
 import pytest
+from support.contexts import knowledge_of
 from support.outbox_harness import OutboxHarness, open_outbox_harness
 from support.recovery_harness import PausableDurable
 from support.redis_loss import client_of, lose_redis
@@ -15,8 +16,10 @@ from support.redis_loss import client_of, lose_redis
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.durable.key_loader import LoadTimes
 from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.errors import UnavailableError
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.durability import ChangeLostError
+from sharedmem.redis.keys import Target
 from sharedmem.testing import ManualClock, connect_to_fake, fake_hub
 
 HOUR_S = 3600
@@ -287,6 +290,56 @@ async def test_what_was_saved_from_expiring_is_not_purged_before_the_tier_has_he
 
     await lose_redis(hub)
     assert await store.read_list("it") == [1, 2]
+
+
+# What goes again before it is read
+
+
+@each_structure
+async def test_a_structure_whose_copy_goes_again_before_it_is_read_is_not_read_as_empty(hub: Hub, fill: Fill) -> None:
+    store = hub.store("facts")
+    await fill(store, [1, 2])
+    await lose_redis(hub)
+    let_copies_go(hub, times=2)
+
+    assert sorted(await held(store, fill)) == [1, 2]
+
+
+@pytest.mark.parametrize("ask", ["exists", "ttl", "list_length"])
+async def test_nor_is_anything_else_told_of_it_that_is_not_so(hub: Hub, ask: str) -> None:
+    store = hub.store("facts")
+    await store.append("it", 1, ttl=HOUR_S)
+    await lose_redis(hub)
+    let_copies_go(hub, times=2)
+
+    assert await getattr(store, ask)("it")
+
+
+async def test_who_never_finds_it_there_is_told_so(hub: Hub) -> None:
+    store = hub.store("facts")
+    await store.append("it", 1)
+    await store.write("value", 1)
+    await lose_redis(hub)
+    let_copies_go(hub, times=1_000)
+
+    for reading in (store.read_list("it"), store.read("value"), store.entry("value"), store.ttl("it")):
+        with pytest.raises(UnavailableError, match="as often as it is brought back"):
+            await reading
+
+
+def let_copies_go(hub: Hub, *, times: int) -> None:
+    """Each key that is brought back goes again at once, so often."""
+    tier: Any = knowledge_of(hub).tier
+    keyspace = knowledge_of(hub).keyspace
+    recall, left = tier.recall, iter(range(times))
+
+    async def recalled(target: Target, mode: str) -> bool:
+        found: bool = await recall(target, mode)
+        if next(left, None) is not None:
+            await client_of(hub).call("DEL", target.physical, keyspace.state(target))
+        return found
+
+    tier.recall = recalled
 
 
 # What is waited for

@@ -21,9 +21,10 @@ from support.waiting import wait_until
 
 from sharedmem import Settings
 from sharedmem.durable.loss_detection import JoinLimits
-from sharedmem.durable.outbox.stream import server_time_us
+from sharedmem.durable.outbox.stream import entry_time_ms
 from sharedmem.errors import UnavailableError, UsageError
 from sharedmem.hub.composition import Connect
+from sharedmem.models import DurableRecord
 from sharedmem.redis.durability import KindUnknownError
 
 SHORT_LEASE = JoinLimits(retry_s=1, drain_s=2, lease_ms=150)
@@ -254,21 +255,10 @@ async def test_what_was_made_ephemeral_without_the_tier_stays_so_when_it_is_back
 # -- entries that outlive their Redis -------------------------------------------------------------
 
 
-async def a_moment_later(hub: RecoveryHarness) -> None:
-    """Entries are dated in milliseconds: a loss in the very millisecond of an entry is not told from one before it."""
-    began = await server_time_us(hub.line)
-
-    async def has_passed() -> bool:
-        return await server_time_us(hub.line) > began + 2_000
-
-    await wait_until(has_passed, description="two milliseconds have passed at the server")
-
-
 async def test_a_change_that_reaches_the_tier_after_the_loss_is_known_to_last(
     hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
 ) -> None:
     await hub.write("late", "1", mode="K")
-    await a_moment_later(hub)
     tier.before = pause = PauseAtCall("put")
     carrying = asyncio.create_task(hub.drain())
     await pause.reached.wait()
@@ -289,7 +279,6 @@ async def test_a_change_that_was_waited_for_is_known_to_last_as_well(
 ) -> None:
     version = await hub.write("late", "1", mode="K")
     entry = await hub.newest_entry()
-    await a_moment_later(hub)
     tier.before = pause = PauseAtCall("put")
     changed = {hub.target("late").key: version}
     settling = asyncio.create_task(hub.settle(hub.namespace, [entry], changed))
@@ -301,6 +290,70 @@ async def test_a_change_that_was_waited_for_is_known_to_last_as_well(
     await settling
 
     assert await other.read("late", "a") == "1"
+
+
+async def test_a_loss_in_the_very_millisecond_of_a_change_is_noticed(
+    hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
+) -> None:
+    await hub.write("late", "1", mode="K")
+    left_ms = entry_time_ms(await hub.newest_entry())
+    tier.before = pause = PauseAtCall("put")
+    carrying = asyncio.create_task(hub.drain())
+    await pause.reached.wait()
+    await delete_namespace(hub)
+    await other.write("another", "1")
+    await other.line.call("HSET", other.keyspace.kept(other.namespace), "$joined", f"joined 0 {left_ms * 1000}")
+
+    pause.over.set()
+    await carrying
+
+    assert await other.read("late", "a") == "1"
+
+
+async def test_a_key_that_is_made_anew_after_a_late_deletion_goes_on_lasting(
+    hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
+) -> None:
+    await hub.append("list", "1", mode="K")
+    await hub.delete("list", mode="a")
+    tier.before = put = PauseAtCall("put")
+    carrying = asyncio.create_task(hub.drain())
+    await put.reached.wait()
+    await delete_namespace(hub)
+    await other.write("another", "1")
+    looked, get = PauseAtCall("get"), tier.get
+
+    async def late(key: str, element: str = "") -> DurableRecord | None:
+        found = await get(key, element)
+        await looked("get")
+        return found
+
+    tier.get = late  # it is slow
+    put.over.set()
+    await looked.reached.wait()  # the tier has the deletion, and the hub is about to say so to Redis
+    await other.append("list", "2", mode="K")
+    await other.drain()
+
+    looked.over.set()
+    await carrying
+
+    await other.append("list", "3", mode="a")
+    await other.settled("list")
+    assert await other.recalled("list", "a")
+    assert await other.line.call("LRANGE", other.target("list").physical, 0, -1) == [b"2", b"3"]
+
+
+async def test_a_record_that_reaches_the_tier_late_is_gathered_by_whoever_gathers_just_now(
+    hub: RecoveryHarness, tier: PausableDurable
+) -> None:
+    await hub.join(hub.namespace)
+    kept, key = hub.keyspace.kept(hub.namespace), f"{hub.namespace}:$memory:late"
+    await hub.line.call("HSET", kept, "$gathering", "somebody 9999999999999")
+    await tier.put([DurableRecord(key=key, type="memory", kind="log", version=1, stamp=1, body="{}")])
+
+    await hub.readmit(hub.namespace, {key: 1}, left_ms=0)
+
+    # He hears that he has been overtaken, and begins anew.
+    assert await hub.line.call("HMGET", kept, "$gathered", "$gathering") == [None, None]
 
 
 async def test_operators_see_what_becomes_of_a_namespace(

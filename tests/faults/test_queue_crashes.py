@@ -54,6 +54,21 @@ async def test_a_task_of_a_worker_that_was_killed_is_done_by_another(hub: Hub, b
     await queue.ack(task)
 
 
+async def test_a_worker_begins_once_the_server_is_there(hub: Hub, bare_server: RedisProcess) -> None:
+    queue = queue_of(hub)
+    await asyncio.to_thread(bare_server.kill)
+    worker = await WorkerProcess.start(bare_server.url, 5.0)
+    await asyncio.to_thread(bare_server.start)
+
+    await queue.put(1)
+
+    await worker.said.wait()
+    await worker.kill()
+    assert worker.has_ended
+    worker.pause()  # nobody is there any more
+    worker.go_on()
+
+
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 async def test_a_server_that_is_killed_between_claim_and_ack_forgets_nothing(fsync: str) -> None:
     with RedisProcess(appendonly="yes", appendfsync=fsync) as server:

@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any, NamedTuple
@@ -174,7 +175,7 @@ class DurableAgent:
 
     async def _work(self, store: SharedMemoryStore, calls: Iterable[PlannedCall], kinds: NamedKinds) -> None:
         for call in calls:
-            self._tell("try", *call)
+            self._tell("try", time.monotonic(), *call)
             kinds.begun(call)
             try:
                 answer = await _MADE[call.what](store, call, kinds.of(call))

@@ -18,12 +18,17 @@ _ON_WHOLE_KEYS = _LOOKS | {"delete"}
 
 @dataclass
 class RecordedCall:
-    """A call of an agent, and what became of it."""
+    """A call of an agent, and what became of it.
+
+    Attributes:
+        began: when, in seconds of the clock that all processes of the machine share (`time.monotonic`).
+    """
 
     call: PlannedCall
     outcome: str = "tried"
     answer: int | None = None
     promised: bool = False
+    began: float = 0.0
 
     @property
     def is_acknowledged(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from sharedmem import Settings
@@ -81,13 +81,22 @@ class OutboxHarness:
 
     # -- as the senders of scripts see the tier
 
-    def extras(self, keep: DurabilityModes) -> tuple[list[bytes], tuple[str, str, int]]:
+    def extras(self, keep: DurabilityModes) -> tuple[list[bytes], tuple[str, str, int, str]]:
         states = [self.keyspace.state(target) for target in keep.targets]
         service = [self.keyspace.outbox(self.namespace), self.keyspace.kept(self.namespace)]
-        return [*service, *states], (keep.modes, self._through, self._limit)
+        return [*service, *states], (
+            keep.modes,
+            self._through,
+            self._limit,
+            self.epoch(keep.targets[0].space.namespace),
+        )
 
-    async def readmit(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
+    def epoch(self, namespace: str) -> str:  # noqa: ARG002  # Redis never loses anything here
+        return ""
+
+    async def readmit(self, namespace: str, changed: Mapping[str, int], *, left_ms: int) -> set[str]:  # noqa: ARG002
         """Redis never loses anything here."""
+        return set()
 
     def note(self, namespace: str) -> None:
         self.relay.note(namespace)

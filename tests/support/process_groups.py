@@ -97,7 +97,8 @@ class AgentHandle:
 
     def _take_down(self, what: str, words: list[Any]) -> None:
         if what == "try":
-            self.attempts.append(RecordedCall(PlannedCall(*words)))
+            began, *call = words
+            self.attempts.append(RecordedCall(PlannedCall(*call), began=began))
         elif what != "done":
             self.attempts[-1].outcome = what
             self.attempts[-1].answer = words[0] if words else None

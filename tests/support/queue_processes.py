@@ -14,14 +14,15 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from sharedmem import ClaimLostError, Hub, Task, TaskQueue
+from sharedmem import ClaimLostError, Hub, Task, TaskQueue, UnavailableError
 from support.faulty_hubs import persistent_settings
 
 NAMESPACE = "desk"
+_PAUSE_S = 0.05
 _TESTS = Path(__file__).resolve().parents[1]
 
 
@@ -57,8 +58,17 @@ def _print_event(what: str, task: Task) -> None:
     os.write(1, f"{what} {task.id} {task.token} {task.attempt}\n".encode())
 
 
+async def _opened(stack: AsyncExitStack, url: str) -> Hub:
+    """An open hub, as soon as the server, which may just be starting again, is there."""
+    while True:
+        with suppress(UnavailableError):
+            return await stack.enter_async_context(Hub.open(settings=persistent_settings(url)))
+        await asyncio.sleep(_PAUSE_S)
+
+
 async def _main(url: str, visibility: str, longest_work: str) -> None:
-    async with Hub.open(settings=persistent_settings(url)) as hub:
+    async with AsyncExitStack() as stack:
+        hub = await _opened(stack, url)
         store = hub.store(NAMESPACE, actor=f"worker-{os.getpid()}")
         await _work(store.queue("jobs", visibility=float(visibility)), float(longest_work))
 
@@ -86,13 +96,20 @@ class WorkerProcess:
         environment = os.environ | {"PYTHONPATH": str(_TESTS)}
         return cls(await asyncio.create_subprocess_exec(*words, stdout=PIPE, env=environment, cwd=_TESTS.parent))
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process is gone, whoever has ended it."""
+        return self._process.returncode is not None
+
     def pause(self) -> None:
-        """Let it stand still as it is."""
-        self._process.send_signal(signal.SIGSTOP)
+        """Let it stand still as it is, unless it has ended."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let it go on, as if nothing had been."""
-        self._process.send_signal(signal.SIGCONT)
+        """Let it go on, as if nothing had been, unless it has ended."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
         """End it with SIGKILL, and hear what it had said by then."""

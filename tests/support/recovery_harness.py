@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from sharedmem import Settings
@@ -66,8 +66,11 @@ class RecoveryHarness(OutboxHarness):
         )
         self.warmer = NamespaceRecovery(durable, self.keyspace, self.loader, gatherer)
 
-    async def readmit(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
-        await self.joiner.readmit(namespace, keys, left_ms=left_ms)
+    def epoch(self, namespace: str) -> str:
+        return self.joiner.epoch(namespace)
+
+    async def readmit(self, namespace: str, changed: Mapping[str, int], *, left_ms: int) -> set[str]:
+        return await self.joiner.readmit(namespace, changed, left_ms=left_ms)
 
     async def let_drain(self, namespace: str) -> None:
         self.nudges.append(namespace)
@@ -138,6 +141,11 @@ class RecoveryHarness(OutboxHarness):
         """Write a value where there is none; returns the script's reply line."""
         return (await self._write_all([KeyWrite(self.target(key), "", 0, b"json", body.encode(), mode)]))[0]
 
+    async def write_over(self, key: str, version: int, body: str) -> bytes:
+        """Write a value where that version is, 0 for none; returns the script's reply line."""
+        expect = str(version) if version else ""
+        return (await self._write_all([KeyWrite(self.target(key), expect, 0, b"json", body.encode(), "k")]))[0]
+
     async def write_each(self, modes: Mapping[str, str]) -> list[bytes]:
         """Write values together in one call, each kept in its own way; returns the reply lines."""
         return await self._write_all(
@@ -207,6 +215,20 @@ async def delete_namespace(made: RecoveryHarness) -> None:
     """Take away all that lies in a bridge's namespace."""
     async for keys in made.line.scan(made.keyspace.pattern(made.namespace), near=None):
         await made.line.call("UNLINK", *keys)
+
+
+async def memorised(made: RecoveryHarness) -> Callable[[], Awaitable[None]]:
+    """Return a function that sets the namespace of a harness back to what it is now."""
+    keys = [key async for page in made.line.scan(made.keyspace.pattern(made.namespace), near=None) for key in page]
+    dumps = {key: await made.line.call("DUMP", key) for key in keys}
+
+    async def set_back() -> None:
+        await delete_namespace(made)
+        for key, dump in dumps.items():
+            assert isinstance(dump, bytes)
+            await made.line.call("RESTORE", key, 0, dump)
+
+    return set_back
 
 
 class PausableDurable:
@@ -288,5 +310,6 @@ __all__ = [
     "PauseAtCall",
     "RecoveryHarness",
     "delete_namespace",
+    "memorised",
     "open_recovery_harness",
 ]

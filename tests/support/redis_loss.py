@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -60,6 +61,8 @@ class RedisLosingProxy:
         self._somebody = somebody
         self._hub = hub
         self._under_way = 0
+        self._is_there = asyncio.Event()
+        self._is_there.set()
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._somebody, name)
@@ -68,10 +71,11 @@ class RedisLosingProxy:
     def _transient_error(self, method: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
         async def passed(*args: object, **options: object) -> object:
             # What is changed by a call that has not returned yet may be lost; what it promises then is another test's.
-            if not self._under_way:
-                self._under_way += 1
+            if not self._under_way and self._is_there.is_set():
+                self._is_there.clear()
                 await lose_redis(self._hub)
-                self._under_way -= 1
+                self._is_there.set()
+            await self._is_there.wait()
             self._under_way += 1
             try:
                 return await method(*args, **options)

@@ -73,7 +73,7 @@ class RedisCluster:
 
     def has_its_replica(self) -> bool:
         """Whether the replica is linked to the first master."""
-        return all("master_link_status:up" in _text(each.tell("INFO", "replication")) for each in self.replicas)
+        return all(_says(each, "master_link_status:up") for each in self.replicas)
 
     async def is_well(self) -> bool:
         """Whether every master sees all slots, and all the others."""
@@ -147,7 +147,7 @@ class SentinelGroup:
 
     def is_replicated(self) -> bool:
         """Whether the replica is linked to the master."""
-        return "master_link_status:up" in _text(self.replica.tell("INFO", "replication"))
+        return _says(self.replica, "master_link_status:up")
 
     def catch_up(self) -> int:
         """Return when the replica has what the master has now: how many replicas that were."""
@@ -155,7 +155,7 @@ class SentinelGroup:
 
     def has_failed_over(self) -> bool:
         """Whether the former replica is the master."""
-        return "role:master" in _text(self.replica.tell("INFO", "replication"))
+        return _says(self.replica, "role:master")
 
     def is_watched(self) -> bool:
         """Whether every sentinel knows the replica and the other sentinels."""
@@ -183,6 +183,13 @@ def catch_up(master: RedisProcess, key: str) -> int:
         client.set(key, "up", ex=60)  # WAIT speaks of the writes of its own connection, and of all before them
         reached: Any = client.wait(1, 10_000)
         return int(reached)
+
+
+def _says(server: RedisProcess, what: str) -> bool:
+    """Whether a server says so of its replication; it says nothing while its role changes, and connections close."""
+    with suppress(RedisError, OSError):
+        return what in _text(server.tell("INFO", "replication"))
+    return False
 
 
 class _Sentinel:

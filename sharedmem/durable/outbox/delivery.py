@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from sharedmem.clock import Clock
 from sharedmem.durable.outbox.stream import (
@@ -112,10 +113,19 @@ Refusals = Mapping[tuple[str, str], str]
 
 
 class Readmit(Protocol):
-    """Updates keys in Redis whose entries it lost, but which the durable store has: `DataLossGuard.readmit`."""
+    """Updates Redis with changes that the store has, but whose entries Redis lost: `DataLossGuard.readmit`."""
 
-    async def __call__(self, namespace: str, keys: Collection[str], *, left_ms: int) -> None:
-        """Update them if entries of that time (milliseconds since 1970) are older than the data in Redis."""
+    async def __call__(self, namespace: str, changed: Mapping[str, int], *, left_ms: int) -> set[str]:
+        """Take stamps by key, written at that time (milliseconds since 1970); return keys whose change may be lost."""
+
+
+class Delivered(NamedTuple):
+    """What became of delivered entries."""
+
+    refused: Mapping[bytes, str] = MappingProxyType({})
+    """Why, by the id of each entry with a document that the store will never take."""
+    lost: Container[str] = frozenset()
+    """Keys whose changes Redis lost meanwhile; they may have been changed since without these."""
 
 
 class OutboxDelivery:
@@ -125,7 +135,7 @@ class OutboxDelivery:
         durable: the store.
         outage: records failures and successes.
         counters: count entries and refusals.
-        readmit: called with keys whose entries had gone from Redis when the store had them.
+        readmit: called with changes whose entries had gone from Redis when the store had them.
         put_s: timeout of one put of a few hundred documents.
     """
 
@@ -138,10 +148,8 @@ class OutboxDelivery:
         self.readmit = readmit
         self.outage = outage
 
-    async def deliver(self, stream: OutboxStream, entries: Sequence[OutboxEntry]) -> dict[bytes, str]:
+    async def deliver(self, stream: OutboxStream, entries: Sequence[OutboxEntry]) -> Delivered:
         """Put the documents of entries, then acknowledge the entries; refused documents become dead letters.
-
-        Returns the reasons, by the id of each entry with a refused document.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: the store or Redis is unavailable; nothing is lost.
@@ -153,12 +161,15 @@ class OutboxDelivery:
         refusals = await self.put(records)
         last = {(record.key, record.element): record.stamp for record in records}
         done = [_settled_entry(entry, lefts, refusals, last) for entry, lefts in zip(entries, held, strict=True)]
+        lost: Container[str] = frozenset()
         if await stream.settle(done) < len(done):
             # Another worker settled them, or Redis lost them and the hub that restored it may have missed them.
-            keys = {record.key for record in records}
-            await self.readmit(stream.namespace, keys, left_ms=min(entry.at_ms for entry in entries))
+            changed: dict[str, int] = {}
+            for record in records:
+                changed[record.key] = max(record.stamp, changed.get(record.key, 0))
+            lost = await self.readmit(stream.namespace, changed, left_ms=min(entry.at_ms for entry in entries))
         self._tell(stream.namespace, done)
-        return {one.id: one.refused[0][1] for one in done if one.refused}
+        return Delivered({one.id: one.refused[0][1] for one in done if one.refused}, lost)
 
     async def has(self, key: str, stamp: int) -> bool:
         """Return whether the store has a change of a key, or a later one.
@@ -542,7 +553,8 @@ class WriteThrough:
         Two round trips and a put, shared with the callers that arrived during the previous put.
 
         Raises:
-            ChangeLostError: an entry is gone, and the store lacks its stamps.
+            ChangeLostError: an entry is gone, and the store lacks its stamps; or Redis does not know that change any
+                more, and keys were changed since, perhaps without it.
             UnavailableError: the store is unavailable, or refuses a document for good.
             LimitedError, AccessDeniedError: as `Durable.put`.
         """
@@ -586,8 +598,8 @@ class WriteThrough:
     async def _deliver_to_waiters(self, stream: OutboxStream, waiting: _Waiters) -> None:
         try:
             found = await stream.read([one for waiter in waiting for one in waiter.entries])
-            refused = await self._delivery.deliver(stream, found) if found else {}
-            lost = await self._lost(stream.namespace, waiting, {entry.id for entry in found})
+            delivered = await self._delivery.deliver(stream, found) if found else Delivered()
+            lost = await self._lost(stream.namespace, waiting, {entry.id for entry in found}, delivered)
         except asyncio.CancelledError:
             _fail_waiters(waiting, UsageError("a change under way to the durable tier", "its hub was closed"))
             raise
@@ -595,30 +607,43 @@ class WriteThrough:
             _fail_waiters(waiting, error)
             return
         for waiter in waiting:
-            why = next((refused[one] for one in waiter.entries if one in refused), None)
+            why = next((delivered.refused[one] for one in waiter.entries if one in delivered.refused), None)
             if waiter.future.done():
                 continue
             if why is not None:
                 refusal = UnavailableError("the durable tier", f"it refuses this for good: {why}")
                 waiter.future.set_exception(refusal)
-            elif (key := lost.get(waiter)) is not None:
-                waiter.future.set_exception(ChangeLostError(key))
+            elif (loss := lost.get(waiter)) is not None:
+                waiter.future.set_exception(loss)
             else:
                 waiter.future.set_result(None)
 
-    async def _lost(self, namespace: str, waiting: _Waiters, found: Container[bytes]) -> dict[WriteThroughWaiter, str]:
-        """Return a key of each waiter whose entries are gone but not settled: Redis was flushed or rolled back."""
+    async def _lost(
+        self, namespace: str, waiting: _Waiters, found: Container[bytes], delivered: Delivered
+    ) -> dict[WriteThroughWaiter, ChangeLostError]:
+        """Return the error of each waiter whose change Redis has lost, or may have lost: flushed or rolled back."""
         lost = {}
         for waiter in waiting:
+            keys = [key for key, stamp in waiter.changed.items() if stamp]
             gone = [entry_time_ms(one) for one in waiter.entries if one not in found]
-            if not gone:
+            if gone and (key := await self._missing(waiter)):
+                lost[waiter] = ChangeLostError(key)
                 continue
-            for key, stamp in waiter.changed.items():
-                if not await self._delivery.has(key, stamp):
-                    lost[waiter] = key
-            if waiter not in lost:
-                await self._delivery.readmit(namespace, waiter.changed, left_ms=min(gone))
+            if gone:
+                changed = {key: waiter.changed[key] for key in keys}
+                doubtful: Container[str] = await self._delivery.readmit(namespace, changed, left_ms=min(gone))
+            else:
+                doubtful = delivered.lost
+            if key := next((key for key in keys if key in doubtful), ""):
+                lost[waiter] = ChangeLostError(key, perhaps=True)
         return lost
+
+    async def _missing(self, waiter: WriteThroughWaiter) -> str:
+        """Return a key of which the store has neither that change nor a later one; empty if there is none."""
+        for key, stamp in waiter.changed.items():
+            if not await self._delivery.has(key, stamp):
+                return key
+        return ""
 
 
 def _fail_waiters(waiting: _Waiters, error: Exception) -> None:

@@ -57,7 +57,7 @@ class OutboxRelay:
         context: the server and the durable store.
         cache_ms: how long a copy of knowledge stays in Redis once the store has it.
         limits: batch sizes and timeouts.
-        readmit: called with keys whose entries had gone from Redis when the store had them.
+        readmit: called with changes whose entries had gone from Redis when the store had them.
     """
 
     def __init__(

@@ -30,6 +30,7 @@ class KeyFillKeys(NamedTuple):
 
     key: bytes
     clock: bytes
+    kept: bytes
     state: bytes
 
 
@@ -92,9 +93,12 @@ class DurableScripts:
         expires: int = 0,
         cache_ms: int = 0,
         absent_ms: int = 0,
+        logical: str = "",
+        stamp: int = 0,
     ) -> bool:
         """Put parts that were made ready in their places (pairs of keys); False when somebody was faster."""
-        reply = await self._sender.run("key_fill", [*keys, *parts], [token, expires, cache_ms, absent_ms])
+        args: list[Argument] = [token, expires, cache_ms, absent_ms, logical, stamp]
+        reply = await self._sender.run("key_fill", [*keys, *parts], args)
         return reply == b"filled"
 
     async def key_stage(
@@ -124,7 +128,7 @@ class DurableScripts:
     async def namespace_join(
         self, keys: NamespaceJoinKeys, *, highest: int, restored: str = "", token: str, lease_ms: int
     ) -> str:
-        """Returns `joined`, `behind <stamp>`, `empty 0`, `wait <ms>` or `provisional`."""
+        """Returns `joined <epoch>`, `behind <stamp>`, `empty 0`, `wait <ms>` or `provisional <epoch>`."""
         return _text(await self._sender.run("namespace_join", keys, [highest, restored, token, lease_ms]))
 
     async def kept_restore(self, kept: bytes, *, token: str, lease_ms: int, pairs: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import ChangeLostError, DurabilityModes, KindUnknownError, Tier, UnsettledError
 from sharedmem.redis.keys import Space
-from sharedmem.redis.replies import Argument, Reply
+from sharedmem.redis.replies import Argument, Command, LostError, Reply
 from sharedmem.redis.scripts.ledger import OperationLedger
 from sharedmem.redis.scripts.loader import DURABLE_SUFFIX, scripts
 
@@ -58,28 +58,54 @@ class ScriptExecutor:
             large: bytes of the arguments, if they may be many: what is large takes another connection.
             keep: how the first of its own keys are kept, where a durable tier stands behind.
         """
-        operations = space.operations
-        slot, number, keep_ms = self._ledger.take(operations)
+        command, slot = self._command(script, space, keys, actor, args)
         call = self._client.call_aside if large > POOLED_ABOVE_BYTES else self._client.call
         try:
-            reply = await call(
-                b"EVALSHA",
-                self._digests[script],
-                _FIXED_KEYS + len(keys),
-                space.clock,
-                space.changes,
-                operations,
-                *keys,
-                slot,
-                number,
-                keep_ms,
-                actor,
-                self._cap,
-                *args,
-            )
+            reply = await call(*command)
         finally:
-            self._ledger.give_back(operations, slot)
+            self._ledger.give_back(space.operations, slot)
         return _check_bytes(reply)
+
+    async def _mutate_noting(
+        self,
+        losses: list[LostError],
+        script: str,
+        space: Space,
+        keys: Sequence[bytes],
+        actor: bytes,
+        args: Sequence[Argument],
+        *,
+        large: int,
+    ) -> bytes:
+        """As `mutate`; a try that the server may have carried out without an answer adds to `losses`."""
+        command, slot = self._command(script, space, keys, actor, args)
+        try:
+            reply = await self._client.call_noting(losses, command, aside=large > POOLED_ABOVE_BYTES)
+        finally:
+            self._ledger.give_back(space.operations, slot)
+        return _check_bytes(reply)
+
+    def _command(
+        self, script: str, space: Space, keys: Sequence[bytes], actor: bytes, args: Sequence[Argument]
+    ) -> tuple[Command, int]:
+        """(what is sent, which slot of the ledger it occupies)."""
+        operations = space.operations
+        slot, number, keep_ms = self._ledger.take(operations)
+        return (
+            b"EVALSHA",
+            self._digests[script],
+            _FIXED_KEYS + len(keys),
+            space.clock,
+            space.changes,
+            operations,
+            *keys,
+            slot,
+            number,
+            keep_ms,
+            actor,
+            self._cap,
+            *args,
+        ), slot
 
     async def tell(self, script: str, operations: bytes, args: Sequence[Argument], *, large: int = 0) -> bytes:
         """Run a script that changes nothing but the ledger, once however often it is repeated."""
@@ -142,21 +168,32 @@ class DurableScriptExecutor(ScriptExecutor):
         """As `ScriptExecutor.mutate`; a key that may lie in the tier alone is brought back first.
 
         Raises:
+            ChangeLostError: the change may be lost, or may have been made: Redis was lost while it was under way.
             UnsettledError: the change is made, but the tier, which this kind of change waits for, does not have it.
             UnavailableError: the tier is needed to know what a key holds, or whether it lasts, and cannot be asked; or
                 too much waits for it; or what Redis has lost is not restored in time; or Redis loses data again.
         """
         if keep is None:
             return await super().mutate(script, space, keys, actor, args, large=large)
-        more_keys, more_args = self._tier.extras(keep)
-        all_keys, all_args = [*keys, *more_keys], [*args, *more_args]
         if not self._tier.is_ready(space.namespace):
             await self._tier.join(space.namespace)
-        was_unknown = False
+        more_keys, more_args = self._tier.extras(keep)
+        was_unknown = is_doubtful = False
         for _ in range(_MOST_TRIES):
-            reply = await super().mutate(script + DURABLE_SUFFIX, space, all_keys, actor, all_args, large=large)
+            losses: list[LostError] = []
+            all_keys, all_args = [*keys, *more_keys], [*args, *more_args]
+            reply = await self._mutate_noting(
+                losses, script + DURABLE_SUFFIX, space, all_keys, actor, all_args, large=large
+            )
             if reply == _LOST:
+                if is_doubtful:
+                    raise ChangeLostError(keep.targets[0].key, perhaps=True)
                 await self._tier.join(space.namespace, again=True)
+                # It may have been made in data that is lost by now, and have reached the tier. In other data than it
+                # was made for, the script lets only keys that do not last be changed.
+                is_doubtful = bool(losses) and not keep.is_repeatable
+                if not is_doubtful:
+                    more_keys, more_args = self._tier.extras(keep)
             elif reply == _UNKNOWN:
                 if was_unknown:
                     raise KindUnknownError(keep.targets[0].key)

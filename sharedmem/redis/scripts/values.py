@@ -20,6 +20,7 @@ from sharedmem.runtime.background import Background
 
 _MOST_RECORDS = 25
 _MOST_BYTES = 49_152
+_ANY = "*"
 
 
 class KeyWrite(NamedTuple):
@@ -50,12 +51,13 @@ class ValueScripts:
         size = 0
         for target, expect, ttl_ms, codec, body, _ in records:
             keys.append(target.physical)
-            usual = expect == "*" and not ttl_ms and codec == JSON
+            usual = expect == _ANY and not ttl_ms and codec == JSON
             args += (b"" if usual else f"{expect} {ttl_ms} {codec.decode()}", body)
             size += len(body)
         keep = None
         if modes := "".join([record.mode for record in records]):
-            keep = DurabilityModes(tuple([record.target for record in records]), modes)
+            is_repeatable = all(record.expect == _ANY for record in records)
+            keep = DurabilityModes(tuple([record.target for record in records]), modes, is_repeatable)
         reply = await self._executor.mutate("value_write", space, keys, actor, args, large=size, keep=keep)
         return reply.split(b"\n")
 

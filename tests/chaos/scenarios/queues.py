@@ -109,6 +109,7 @@ class _Crew:
             self._trial.broke(2)
 
     async def end(self) -> None:
+        self._trial.judge(["a worker has ended by itself" for worker in self._workers if worker.has_ended])
         for worker in self._workers:
             worker.go_on()
             await worker.kill()
