@@ -37,8 +37,7 @@ from sharedmem.redis.scripts.coordination import LeaseKeys as Line
 from sharedmem.redis.scripts.coordination import LeaseScripts, OnceKeys, OnceScripts, RateLimitScripts
 from sharedmem.redis.scripts.coordination import NamedLeaseKeys as Places
 from sharedmem.redis.scripts.decisions import DecisionScripts, PlanWrite
-from sharedmem.redis.scripts.executor import ScriptExecutor
-from sharedmem.redis.scripts.ledger import OperationLedger
+from sharedmem.redis.scripts.executor import OperationLedger, ScriptExecutor
 from sharedmem.redis.scripts.loader import scripts
 from sharedmem.redis.scripts.queues import AckKeys, ClaimKeys, PutKeys, PutTerms, QueueScripts
 

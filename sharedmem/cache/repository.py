@@ -31,8 +31,8 @@ from sharedmem.redis.vectors import Vector, to_half
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.background import BackgroundTask
 from sharedmem.search.filters import Every, Tagged, join_tags, split_tags
+from sharedmem.text.analysis import normalize_text
 from sharedmem.text.contradictions import find_contradiction
-from sharedmem.text.normalization import normalize_text
 
 CACHE = "cache"
 CACHE_RECORDS = RecordFamily(CACHE, ("ns", "scope", "tags"), ())

@@ -23,8 +23,7 @@ from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.lifetimes import Lifetimes
 from sharedmem.redis.pubsub import PubSubHub
 from sharedmem.redis.replies import Reply, ServerError, public_error
-from sharedmem.redis.scripts.executor import DurableScriptExecutor, ScriptExecutor
-from sharedmem.redis.scripts.ledger import OperationLedger
+from sharedmem.redis.scripts.executor import DurableScriptExecutor, OperationLedger, ScriptExecutor
 from sharedmem.redis.wait_queue import WaitNotifier
 from sharedmem.runtime import Counters
 from sharedmem.runtime.background import Background

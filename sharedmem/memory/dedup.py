@@ -26,8 +26,8 @@ from sharedmem.models import MemoryItem, MemoryType
 from sharedmem.redis.vectors import Matrix, Vector, finite_half_or_none, from_half
 from sharedmem.search.filters import encode_tag
 from sharedmem.search.protocol import IndexHit
+from sharedmem.text.analysis import normalize_text
 from sharedmem.text.contradictions import find_contradiction
-from sharedmem.text.normalization import normalize_text
 
 _WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]")
 

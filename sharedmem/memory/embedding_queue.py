@@ -31,27 +31,110 @@ class ProviderOutage:
         self.lasts = False
 
 
-def provider_outage(context: KnowledgeContext) -> ProviderOutage:
-    """What is known of the provider; all namespaces of a hub share it."""
-    return context.shared(ProviderOutage, "", ProviderOutage)
+class EmbeddingQueue:
+    """Makes the embeddings of one namespace: at once, or later where the provider is away.
 
+    Of all hubs that work on those that wait, each embedding is made by one.
 
-async def embed_drafts(context: KnowledgeContext, drafts: Sequence[NewMemory]) -> None:
-    """Give drafts the vectors that they lack; when the provider is away, mark them to be embedded later.
-
-    Raises:
-        ConfigError: the provider refuses the key or model, or vectors have another dimension than the index.
+    Args:
+        repository: of the namespace.
     """
-    lacking = [draft for draft in drafts if draft.vector is None and not draft.is_embedded and not draft.waits]
-    if context.embedder is None or not lacking:
-        return
-    embedder = context.embedder_of(lacking[0].item.tenant_id)
-    outage = provider_outage(context)
-    if embedder is None or (not outage.lasts and await _try_embed(embedder, lacking)):
-        return
-    outage.lasts = True
-    for draft in lacking:
-        draft.waits = True
+
+    def __init__(self, repository: MemoryRepository) -> None:
+        self._repository = repository
+        self._context = context = repository.context
+        self._embedder = context.embedder_of(repository.namespace)
+        # All namespaces of a hub have one provider.
+        self._outage = context.shared(ProviderOutage, "", ProviderOutage)
+        self._work: BackgroundTask | None = None
+
+    @classmethod
+    def of(cls, context: KnowledgeContext, namespace: str) -> EmbeddingQueue:
+        """The one that all stores of a namespace share in this hub."""
+        return context.shared(cls, namespace, lambda: cls(MemoryRepository.of(context, namespace)))
+
+    async def embed(self, drafts: Sequence[NewMemory]) -> None:
+        """Give drafts the vectors that they lack; when the provider is away, mark them to be embedded later.
+
+        Raises:
+            ConfigError: the provider refuses the key or model, or vectors have another dimension than the index.
+        """
+        lacking = [draft for draft in drafts if draft.vector is None and not draft.is_embedded and not draft.waits]
+        if self._embedder is None or not lacking:
+            return
+        if not self._outage.lasts and await _try_embed(self._embedder, lacking):
+            return
+        self._outage.lasts = True
+        for draft in lacking:
+            draft.waits = True
+
+    def wake(self) -> None:
+        """Some wait: work until none do."""
+        if self._embedder is not None and (self._work is None or self._work.done):
+            self._work = self._context.background.start(f"embed memories of {self._repository.namespace}", self._run())
+
+    async def drain(self, progress: IndexProgress | None = None) -> None:
+        """Embed all that wait and that no other hub has taken.
+
+        Args:
+            progress: called with (how many are embedded, how many there were).
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: the provider does not; they go on waiting.
+        """
+        waiting, done = await self._context.client.call("ZCARD", self._repository.pending_key), 0
+        while isinstance(found := await self._repository.claim(_CLAIMED_AT_ONCE, _LEASE_MS), list):
+            await self._embed_waiting(found)
+            done += len(found)
+            if progress is not None:
+                progress(done, max(done, waiting if isinstance(waiting, int) else 0))
+
+    async def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                found = await self._repository.claim(_CLAIMED_AT_ONCE, _LEASE_MS)
+                if isinstance(found, list):
+                    await self._embed_waiting(found)
+            except AccessDeniedError:
+                return  # who may only read leaves them to others
+            except (SharedMemoryError, OSError) as error:
+                await self._context.clock.sleep(max(pause_s, _retry_after_s(error)))
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                continue
+            pause_s = _FIRST_PAUSE_S
+            if found == 0:
+                return
+            if isinstance(found, int):
+                await self._context.clock.sleep(min(found / 1000, _LONGEST_PAUSE_S))
+
+    async def _embed_waiting(self, ids: list[str]) -> None:
+        assert self._embedder is not None
+        held = await self._repository.held(ids)
+        # Those that are gone, or have no meaning, wait no more.
+        gone = [id_ for id_ in ids if id_ not in held]
+        if gone:
+            await self._context.client.call("ZREM", self._repository.pending_key, *gone)
+        found = list(held.values())
+        if not found:
+            return
+        try:
+            made = await self._embedder.embed([one.item.memory for one in found])
+        except (SharedMemoryError, OSError):
+            await self._give_back(ids)
+            raise
+        _check_dimension(self._embedder, made)
+        self._outage.lasts = False
+        pairs = list(zip(found, made.vectors, strict=True))
+        await self._repository.embed(_WORKER, [(one, vector) for one, vector in pairs if vector.any()])
+        mute = [one.item.id for one, vector in pairs if not vector.any()]
+        if mute:
+            await self._context.client.call("ZREM", self._repository.pending_key, *mute)
+
+    async def _give_back(self, ids: list[str]) -> None:
+        """Others may try at once, and so may this hub after its pause."""
+        pairs = [part for id_ in ids for part in (0, id_)]
+        await self._context.client.call("ZADD", self._repository.pending_key, "XX", *pairs)
 
 
 async def _try_embed(embedder: Embedder, drafts: Sequence[NewMemory]) -> bool:
@@ -76,93 +159,6 @@ def _check_dimension(embedder: Embedder, made: Embeddings) -> None:
     if made.vectors.shape[1:] != (embedder.dimension,):
         problem = f"{embedder.name} gave vectors of shape {made.vectors.shape}, not of {embedder.dimension} numbers"
         raise ConfigError("embedder", "the embedder", problem)
-
-
-class EmbeddingQueue:
-    """Makes the embeddings that wait in one namespace; of all hubs that try, each embedding is made by one.
-
-    Args:
-        desk: the namespace.
-    """
-
-    def __init__(self, desk: MemoryRepository) -> None:
-        self._desk = desk
-        self._context = desk.context
-        self._work: BackgroundTask | None = None
-
-    @classmethod
-    def of(cls, context: KnowledgeContext, namespace: str) -> EmbeddingQueue:
-        """The one that all stores of a namespace share in this hub."""
-        return context.shared(cls, namespace, lambda: cls(MemoryRepository.of(context, namespace)))
-
-    def wake(self) -> None:
-        """Some wait: work until none do."""
-        if self._context.embedder is not None and (self._work is None or self._work.done):
-            self._work = self._context.background.start(f"embed memories of {self._desk.namespace}", self._run())
-
-    async def drain(self, progress: IndexProgress | None = None) -> None:
-        """Embed all that wait and that no other hub has taken.
-
-        Args:
-            progress: called with (how many are embedded, how many there were).
-
-        Raises:
-            UnavailableError, LimitedError, ConfigError: the provider does not; they go on waiting.
-        """
-        waiting, done = await self._context.client.call("ZCARD", self._desk.pending_key), 0
-        while isinstance(found := await self._desk.claim(_CLAIMED_AT_ONCE, _LEASE_MS), list):
-            await self._embed(found)
-            done += len(found)
-            if progress is not None:
-                progress(done, max(done, waiting if isinstance(waiting, int) else 0))
-
-    async def _run(self) -> None:
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            try:
-                found = await self._desk.claim(_CLAIMED_AT_ONCE, _LEASE_MS)
-                if isinstance(found, list):
-                    await self._embed(found)
-            except AccessDeniedError:
-                return  # who may only read leaves them to others
-            except (SharedMemoryError, OSError) as error:
-                await self._context.clock.sleep(max(pause_s, _retry_after_s(error)))
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-                continue
-            pause_s = _FIRST_PAUSE_S
-            if found == 0:
-                return
-            if isinstance(found, int):
-                await self._context.clock.sleep(min(found / 1000, _LONGEST_PAUSE_S))
-
-    async def _embed(self, ids: list[str]) -> None:
-        embedder = self._context.embedder_of(self._desk.namespace)
-        assert embedder is not None
-        held = await self._desk.held(ids)
-        # Those that are gone, or have no meaning, wait no more.
-        gone = [id_ for id_ in ids if id_ not in held]
-        if gone:
-            await self._context.client.call("ZREM", self._desk.pending_key, *gone)
-        found = list(held.values())
-        if not found:
-            return
-        try:
-            made = await embedder.embed([one.item.memory for one in found])
-        except (SharedMemoryError, OSError):
-            await self._give_back(ids)
-            raise
-        _check_dimension(embedder, made)
-        provider_outage(self._context).lasts = False
-        pairs = list(zip(found, made.vectors, strict=True))
-        await self._desk.embed(_WORKER, [(one, vector) for one, vector in pairs if vector.any()])
-        mute = [one.item.id for one, vector in pairs if not vector.any()]
-        if mute:
-            await self._context.client.call("ZREM", self._desk.pending_key, *mute)
-
-    async def _give_back(self, ids: list[str]) -> None:
-        """Others may try at once, and so may this hub after its pause."""
-        pairs = [part for id_ in ids for part in (0, id_)]
-        await self._context.client.call("ZADD", self._desk.pending_key, "XX", *pairs)
 
 
 def _retry_after_s(error: Exception) -> float:

@@ -20,7 +20,7 @@ from sharedmem.index_maintenance import IndexPromoter
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import MEMORY, MemoryAccess
 from sharedmem.memory.dedup import NearMemoryFinder, StoredMemory, is_comparable, is_duplicate, merge_items
-from sharedmem.memory.embedding_queue import EmbeddingQueue, embed_drafts
+from sharedmem.memory.embedding_queue import EmbeddingQueue
 from sharedmem.memory.repository import (
     MOST_AT_ONCE,
     MemoryRepository,
@@ -364,7 +364,7 @@ class GroupCommit:
         self._context = context
         self.repository = MemoryRepository.of(context, namespace)
         self.neighbours = NearMemoryFinder(context, namespace)
-        self._pending = EmbeddingQueue.of(context, namespace)
+        self.embeddings = EmbeddingQueue.of(context, namespace)
         self._growth = IndexPromoter.of(context, context.memories, namespace)
         self._namespace = namespace
         self._waiting: list[WaitingMemory] = []
@@ -439,7 +439,7 @@ class GroupCommit:
         futures = [future for _, future in batch]
         dedup_batch = DedupBatch(self.repository, self.neighbours, drafts)
         try:
-            await embed_drafts(self._context, drafts)
+            await self.embeddings.embed(drafts)
             # The turns of a conversation stay in their order, and what one batch writes, the next has to look at.
             await before.wait()
             await dedup_batch.settle()
@@ -455,7 +455,7 @@ class GroupCommit:
             else:
                 future.set_exception(result)
         if dedup_batch.waiting:
-            self._pending.wake()
+            self.embeddings.wake()
         self._growth.count_writes(len(batch))
 
 
@@ -477,13 +477,14 @@ class MemoryAdder:
         self._access = access
         self._context = access.context
         self._home = MemoryScope.of(access)
+        self._commit = GroupCommit.of(access.context, access.namespace)
 
     async def add(
         self, memory: object, fields: Mapping[str, Any], *, dedup: bool, dedup_keys: Sequence[str] = ()
     ) -> AddResult:
         """Add one memory; see `Memories.add`."""
         draft = self._draft(memory, fields, self._context.clock.now(), dedup=dedup, dedup_keys=dedup_keys)
-        (future,) = GroupCommit.of(self._context, self._access.namespace).put([draft])
+        (future,) = self._commit.put([draft])
         return await future
 
     async def add_many(
@@ -497,14 +498,13 @@ class MemoryAdder:
         """Add many memories; see `Memories.add_many`."""
         now = self._context.clock.now()
         drafts = [self._draft(item, {}, now, dedup=dedup, dedup_keys=dedup_keys) for item in _check_items(items)]
-        commit = GroupCommit.of(self._context, self._access.namespace)
         results: list[AddResult] = []
         looking = sum(one.dedup and not one.is_exact for one in drafts)
-        async with commit.neighbours.expecting(looking):
+        async with self._commit.neighbours.expecting(looking):
             for first in range(0, len(drafts), _PAGE):
                 page = drafts[first : first + _PAGE]
-                await embed_drafts(self._context, page)
-                results += await _gather_results(commit.put(page))
+                await self._commit.embeddings.embed(page)
+                results += await _gather_results(self._commit.put(page))
                 if on_progress is not None:
                     on_progress(len(results), len(drafts))
         return results

@@ -9,7 +9,7 @@ Pure functions; nothing here waits. A search (`memory/search.py`) goes these ste
 4. `rank(query, found, neighbours, recipe, now_ms=...)` orders the hits **and the neighbours that gain by them**.
    No filter has seen these neighbours: the search checks them when it fetches them.
 
-A writer of memories indexes the words of `indexed_text(item)` and stores `ranking_features(item, position)` beside it.
+What is known of each memory are its `RankingFeatures`, which stand in its record (`memory/serialization.py`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from math import exp2
 from typing import Literal, NamedTuple
 
 import numpy as np
-import orjson
 
-from sharedmem.models import MemoryItem, Signal
+from sharedmem.memory.serialization import RankingFeatures, decode_features
+from sharedmem.models import Signal
 from sharedmem.redis.vectors import Vector
 from sharedmem.search.protocol import IndexHit, IndexResult
 from sharedmem.search.scoring import min_max_scores, reciprocal_rank_scores, scores_by_best, select_diverse, sum_scores
 from sharedmem.text.dates import datetime_from_ms, find_query_dates
-from sharedmem.text.vocabulary import ENGLISH_MONTHS
 
 Fusion = Literal["weighted", "rrf"]
 
@@ -69,43 +68,7 @@ class RankingWeights:
     """Factors by importance (`low`, `medium`, `high`, `critical`); 1 for those left out."""
 
 
-# -- features of memories and queries ---------------------------------------------------------------
-
-_REMEMBERED = 32_768
-
-
-class RankingFeatures(NamedTuple):
-    """Facts of one memory."""
-
-    thread: str
-    position: int
-    """Turn index in its thread."""
-    author: str | None
-    """Who speaks; None when it is no turn of a conversation."""
-    asks: bool
-    """Whether it is a question."""
-    tokens: int
-    """Words of its text."""
-    at_ms: int
-    """When it happened, in milliseconds since 1970."""
-    importance: str
-
-    def encoded(self) -> bytes:
-        """The facts as they lie in Redis: a JSON array."""
-        return orjson.dumps(tuple(self))
-
-
-# A search reads them of hundreds of memories, and the next one of mostly the same.
-@lru_cache(maxsize=_REMEMBERED)
-def decode_features(data: bytes) -> RankingFeatures:
-    """The facts of those bytes; what somebody else has written there reads as nothing."""
-    try:
-        thread, position, author, asks, tokens, at_ms, importance = orjson.loads(data)
-        author = author if isinstance(author, str) else None
-        return RankingFeatures(str(thread), int(position), author, bool(asks), int(tokens), int(at_ms), str(importance))
-    except (ValueError, TypeError, OverflowError):
-        return RankingFeatures("", 0, None, asks=False, tokens=0, at_ms=0, importance="medium")
-
+# -- names in queries -------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W_]+")
 _POSSESSIVE = r"(?:['\u2019]s?)?"
@@ -114,44 +77,6 @@ _SECOND_PERSON = frozenset({"you", "your", "yours", "yourself"})
 # Who is meant by a pronoun, of those who have no name: users ask, agents are asked.
 _PRONOUNS = {"user": _FIRST_PERSON, "agent": _SECOND_PERSON, "assistant": _SECOND_PERSON}
 _ROLES = frozenset({*_PRONOUNS, "tool", "system"})
-
-
-def indexed_text(item: MemoryItem) -> str:
-    """The words by which a memory is found: of a turn of a conversation also its date and who speaks.
-
-    The date is spelled as people ask for it (`7 May 2023`), whatever the language of this process.
-    """
-    text = _full_text(item)
-    if item.author is None:
-        return text
-    at = item.timestamp
-    day = f"[{at.day} {ENGLISH_MONTHS[at.month - 1].title()} {at.year}] " if at else ""
-    return f"{day}{item.author}: {text}"
-
-
-def _full_text(item: MemoryItem) -> str:
-    fact, whole = item.memory, item.content
-    if not whole or fact in whole:
-        return whole or fact
-    return whole if whole in fact else f"{fact}\n{whole}"
-
-
-def ranking_features(item: MemoryItem, position: int) -> RankingFeatures:
-    """What the ranking needs to know of a memory.
-
-    Args:
-        item: complete, with its timestamp.
-        position: its turn index.
-    """
-    text = _full_text(item)
-    at_ms = round(item.timestamp.timestamp() * 1000) if item.timestamp else 0
-    tokens = len(_WORD.findall(text))
-    return RankingFeatures(item.thread_id, position, item.author, is_question(text), tokens, at_ms, item.importance)
-
-
-def is_question(text: str) -> bool:
-    """Whether the text ends by asking."""
-    return text.rstrip().endswith(("?", "\uff1f", "\u061f"))
 
 
 def remove_speakers(query: str, authors: Iterable[str]) -> str:

@@ -13,8 +13,14 @@ from sharedmem.errors import DurabilityPendingError, SharedMemoryError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import MEMORY
 from sharedmem.memory.dedup import StoredMemory
-from sharedmem.memory.ranking import indexed_text, ranking_features
-from sharedmem.memory.serialization import decode_item_if_readable, encode_body, encode_embedding, tag_fields
+from sharedmem.memory.serialization import (
+    decode_item_if_readable,
+    encode_body,
+    encode_embedding,
+    indexed_text,
+    ranking_features,
+    tag_fields,
+)
 from sharedmem.models import MemoryItem
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes, UnsettledError
 from sharedmem.redis.keys import SHARED_SCOPE

@@ -13,9 +13,7 @@ from sharedmem.memory.access import MEMORY, MemoryAccess
 from sharedmem.memory.embedding_queue import EmbeddingQueue
 from sharedmem.memory.ranking import (
     RankedMemory,
-    RankingFeatures,
     RankingWeights,
-    decode_features,
     diversify_ranking,
     neighbour_ranges,
     rank,
@@ -23,6 +21,7 @@ from sharedmem.memory.ranking import (
     rerank_by_scores,
 )
 from sharedmem.memory.reader import FetchedMemory, MemoryReader
+from sharedmem.memory.serialization import RankingFeatures, decode_features
 from sharedmem.models import Hit, MemoryFilter, MemoryItem, SearchCost, SearchMode, Signal, Why
 from sharedmem.providers.embedding import QueryEmbedding, embed_query
 from sharedmem.redis.client import RedisClient

@@ -1,30 +1,32 @@
 """Serialization of memories: to and from Redis hashes, and from documents of the durable tier.
 
 A memory is a hash (`KeySpace.record`). `body` is the JSON of what its item says (see `encode_body`); what the server
-assigns stands beside it: `version` of the last change, and `turn`, the turn index. `choose_write` is the JSON of that
-change. A past version is one JSON text, `{"version":1,"turn_index":0,"change":{...},"item":{...}}`, whose
+assigns stands beside it: `version` of the last change, and `turn`, the turn index. `change` is the JSON of that change.
+For searches there are `terms`, the words by which the memory is found, and `facts`, which the ranking needs to know
+(`RankingFeatures`). A past version is one JSON text, `{"version":1,"turn_index":0,"change":{...},"item":{...}}`, whose
 item is such a body.
 """
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import blake2b, sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from sharedmem.clock import from_microseconds
-from sharedmem.memory.ranking import indexed_text, ranking_features
 from sharedmem.models import DurableRecord, MemoryItem, MemoryMessage, MemoryVersion
 from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.durable import RestoredMemory
 from sharedmem.redis.vectors import from_half
 from sharedmem.search.filters import encode_tag, join_tags
-from sharedmem.text.analysis import indexed_terms
-from sharedmem.text.normalization import normalize_text
+from sharedmem.text.analysis import indexed_terms, normalize_text
+from sharedmem.text.vocabulary import ENGLISH_MONTHS
 
 READ_FIELDS = ("body", "version", "turn")
 """What a reader fetches, in the order in which `decode_item` takes them; `vector` too for those who want embeddings."""
@@ -32,6 +34,8 @@ PLACEHOLDER = b"- "
 """What a member of `memory.turns` begins with that only marks how far the turns of its thread went."""
 
 _LONGEST_META_BYTES = 200
+_MOST_REMEMBERED = 32_768
+_WORD = re.compile(r"[^\W_]+")
 # What the server assigns, what stands in the key, and what lies in a field of its own.
 _BESIDE_BODY = frozenset({"id", "tenant_id", "turn_index", "embedding", "version"})
 _IN_BODY = tuple(name for name in MemoryItem.model_fields if name not in _BESIDE_BODY)
@@ -94,6 +98,83 @@ def _meta_tags(metadata: Mapping[str, Any]) -> Iterable[str]:
         tag = meta_tag(key, value)
         if tag is not None:
             yield tag
+
+
+# -- what a search reads: words and facts -----------------------------------------------------------
+
+
+class RankingFeatures(NamedTuple):
+    """Facts of one memory."""
+
+    thread: str
+    position: int
+    """Turn index in its thread."""
+    author: str | None
+    """Who speaks; None when it is no turn of a conversation."""
+    asks: bool
+    """Whether it is a question."""
+    tokens: int
+    """Words of its text."""
+    at_ms: int
+    """When it happened, in milliseconds since 1970."""
+    importance: str
+
+    def encoded(self) -> bytes:
+        """The facts as they lie in Redis: a JSON array."""
+        return orjson.dumps(tuple(self))
+
+
+# A search reads them of hundreds of memories, and the next one of mostly the same.
+@lru_cache(maxsize=_MOST_REMEMBERED)
+def decode_features(data: bytes) -> RankingFeatures:
+    """The facts of those bytes; what somebody else has written there reads as nothing."""
+    try:
+        thread, position, author, asks, tokens, at_ms, importance = orjson.loads(data)
+        author = author if isinstance(author, str) else None
+        return RankingFeatures(str(thread), int(position), author, bool(asks), int(tokens), int(at_ms), str(importance))
+    except (ValueError, TypeError, OverflowError):
+        return RankingFeatures("", 0, None, asks=False, tokens=0, at_ms=0, importance="medium")
+
+
+def indexed_text(item: MemoryItem) -> str:
+    """The words by which a memory is found: of a turn of a conversation also its date and who speaks.
+
+    The date is spelled as people ask for it (`7 May 2023`), whatever the language of this process.
+    """
+    text = _full_text(item)
+    if item.author is None:
+        return text
+    at = item.timestamp
+    day = f"[{at.day} {ENGLISH_MONTHS[at.month - 1].title()} {at.year}] " if at else ""
+    return f"{day}{item.author}: {text}"
+
+
+def _full_text(item: MemoryItem) -> str:
+    fact, whole = item.memory, item.content
+    if not whole or fact in whole:
+        return whole or fact
+    return whole if whole in fact else f"{fact}\n{whole}"
+
+
+def ranking_features(item: MemoryItem, position: int) -> RankingFeatures:
+    """What the ranking needs to know of a memory.
+
+    Args:
+        item: complete, with its timestamp.
+        position: its turn index.
+    """
+    text = _full_text(item)
+    at_ms = round(item.timestamp.timestamp() * 1000) if item.timestamp else 0
+    tokens = len(_WORD.findall(text))
+    return RankingFeatures(item.thread_id, position, item.author, _is_question(text), tokens, at_ms, item.importance)
+
+
+def _is_question(text: str) -> bool:
+    """Whether the text ends by asking."""
+    return text.rstrip().endswith(("?", "\uff1f", "\u061f"))
+
+
+# -- the body ---------------------------------------------------------------------------------------
 
 
 def encode_body(item: MemoryItem) -> bytes:

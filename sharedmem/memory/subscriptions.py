@@ -14,9 +14,8 @@ from typing import Literal
 
 from sharedmem.errors import InvalidError, SharedMemoryError
 from sharedmem.memory.access import MEMORY, MemoryAccess, matches_filter
-from sharedmem.memory.ranking import indexed_text
 from sharedmem.memory.reader import FetchedMemory, LoggedMemory, MemoryReader
-from sharedmem.memory.serialization import decode_version
+from sharedmem.memory.serialization import decode_version, indexed_text
 from sharedmem.models import MemoryEvent, MemoryFilter, MemoryItem
 from sharedmem.providers.embedding import embed_query
 from sharedmem.redis.change_stream import BATCH, as_list, newest_cursor, parse_change, text_of

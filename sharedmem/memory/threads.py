@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from sharedmem.memory.access import MEMORY, MemoryAccess
 from sharedmem.memory.group_commit import MemoryAdder
-from sharedmem.memory.ranking import RankingFeatures, decode_features
 from sharedmem.memory.reader import PAGE, SUMMARY, MemoryReader
-from sharedmem.memory.serialization import PLACEHOLDER
+from sharedmem.memory.serialization import PLACEHOLDER, RankingFeatures, decode_features
 from sharedmem.memory.writer import MemoryWriter
 from sharedmem.models import MemoryItem, Participant, ThreadStats
 from sharedmem.providers.protocol import ChatMessage

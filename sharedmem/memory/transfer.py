@@ -9,7 +9,7 @@ from typing import Any
 from sharedmem.errors import InvalidError, VersionConflictError
 from sharedmem.memory.access import MemoryAccess
 from sharedmem.memory.dedup import StoredMemory
-from sharedmem.memory.embedding_queue import EmbeddingQueue, embed_drafts
+from sharedmem.memory.embedding_queue import EmbeddingQueue
 from sharedmem.memory.reader import MemoryReader
 from sharedmem.memory.repository import MOST_AT_ONCE, MemoryRepository, MemoryWriteResult
 from sharedmem.memory.serialization import encode_change
@@ -64,6 +64,7 @@ class MemoryTransfer:
         context, now = self._context, self._context.clock.now()
         await context.memories.ensure(self._namespace)
         repository = MemoryRepository.of(context, self._namespace)
+        embeddings = EmbeddingQueue.of(context, self._namespace)
         left = self._drafts(batch, now)
         written = 0
         while left:
@@ -71,7 +72,7 @@ class MemoryTransfer:
             left = [one for one in left if self._is_newer(one, held.get(one.item.id))]
             for one in left:
                 self._keep_author(one, held.get(one.item.id))
-            await embed_drafts(context, left)
+            await embeddings.embed(left)
             writes = [self._write_of(repository, one, held.get(one.item.id), now) for one in left]
             outcome = await repository.write(self._access.actor, writes) if writes else _EMPTY_RESULT
             assert isinstance(outcome, MemoryWriteResult)  # without `seen` there are no conflicts
@@ -80,7 +81,7 @@ class MemoryTransfer:
             written += sum(settled)
             left = [one for one, is_settled in zip(left, settled, strict=True) if not is_settled]
             if outcome.waiting:
-                EmbeddingQueue.of(context, self._namespace).wake()
+                embeddings.wake()
         return written
 
     def _drafts(self, batch: Sequence[ImportedItem], now: datetime) -> list[NewMemory]:

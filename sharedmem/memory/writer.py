@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError, VersionConflictError
 from sharedmem.memory.access import ANY, MEMORY, MemoryAccess
 from sharedmem.memory.dedup import StoredMemory
-from sharedmem.memory.embedding_queue import EmbeddingQueue, embed_drafts
+from sharedmem.memory.embedding_queue import EmbeddingQueue
 from sharedmem.memory.repository import MOST_AT_ONCE, MemoryRepository, MemoryWriteConflict
 from sharedmem.memory.serialization import encode_change, text_hash
 from sharedmem.memory.validation import (
@@ -54,6 +54,7 @@ class MemoryRewriter:
 
     def __init__(self, access: MemoryAccess) -> None:
         self.repository = MemoryRepository.of(access.context, access.namespace)
+        self._embeddings = EmbeddingQueue.of(access.context, access.namespace)
         self._access = access
         self._context = access.context
 
@@ -64,7 +65,7 @@ class MemoryRewriter:
             ConfigError: the provider refuses the key or model.
         """
         draft = NewMemory(item=item, digest="", alike=ANY, vector=None, is_exact=True, dedup=False)
-        await embed_drafts(self._context, [draft])
+        await self._embeddings.embed([draft])
         return EmbeddingToWrite(None if draft.vector is None else to_half(draft.vector), draft.waits)
 
     def rewrite(
@@ -96,7 +97,7 @@ class MemoryRewriter:
         outcome = await self.repository.write(self._access.actor, writes, whole=True)
         assert not isinstance(outcome, MemoryWriteConflict)
         if outcome.waiting:
-            EmbeddingQueue.of(self._context, self._access.namespace).wake()
+            self._embeddings.wake()
         word, rest = outcome.verdicts[0]
         if word != "ok":
             return None

@@ -257,7 +257,11 @@ class RedisClient(ProcessBound):
         transport: Transport = self._driver if aside else self._transport
 
         async def attempt() -> list[Reply]:
-            return [raise_if_error(reply) for reply in await transport.send_many(commands)]
+            replies = await transport.send_many(commands)
+            for reply in replies:  # hundreds after a search: no call for each
+                if isinstance(reply, ServerError):
+                    raise reply
+            return replies
 
         try:
             return await attempt()

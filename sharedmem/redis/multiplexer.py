@@ -230,7 +230,8 @@ class MultiplexedConnection:
         replies = await executed
         if refusal.error is not None:
             raise refusal.error
-        replies = raise_if_error(replies)
+        if isinstance(replies, ServerError):
+            raise replies
         assert isinstance(replies, list)
         return replies
 

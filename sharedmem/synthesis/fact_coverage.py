@@ -18,8 +18,7 @@ from sharedmem.errors import InvalidError
 from sharedmem.synthesis.note_text import KEYWORDS, LEAD_INS, TAGS, parse_sections
 from sharedmem.text.contradictions import COMMON_OPENERS
 from sharedmem.text.dates import PartialDate, find_dates
-from sharedmem.text.fact_tokens import FactToken, fact_tokens
-from sharedmem.text.normalization import plain_characters
+from sharedmem.text.fact_tokens import FactToken, fact_tokens, plain_characters
 from sharedmem.text.sentences import split_sentences
 from sharedmem.text.vocabulary import CALENDAR_NAMES
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from sharedmem.errors import UnsupportedError
 from sharedmem.synthesis import schemas
-from sharedmem.text.normalization import fold, normalize_text
+from sharedmem.text.analysis import fold, normalize_text
 
 try:
     from rapidfuzz import fuzz

@@ -1,21 +1,40 @@
-"""Text analysis: the search terms of documents and queries, the same for every index.
+"""Text analysis: the normal forms by which texts are compared, and the search terms of documents and queries.
 
-A word is a run of letters and digits, in normal form (NFKC) and without case, brought to its English stem; words that
-say nothing, such as "the", are left out. Scripts that are written without blanks, such as Chinese, give their
-overlapping pairs of characters instead. Each is spelled with `a-z` and `0-9` alone, so that no server's tokenizer,
-stemmer or case folding can change it any more, and no text of a user can be part of a query's language.
+Search terms are the same for every index. A word is a run of letters and digits, in normal form (NFKC) and without
+case, brought to its English stem; words that say nothing, such as "the", are left out. Scripts that are written without
+blanks, such as Chinese, give their overlapping pairs of characters instead. Each is spelled with `a-z` and `0-9` alone,
+so that no server's tokenizer, stemmer or case folding can change it any more, and no text of a user can be part of a
+query's language.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from typing import Protocol
 
-from sharedmem.text.normalization import fold
+
+def normalize_text(text: str) -> str:
+    """Return a text in compatible form (NFKC), without case and with single blanks.
+
+    Hashes of memories and keys of the semantic cache are made of it: another result means that they are not found.
+    """
+    if text.isascii():
+        return " ".join(text.lower().split())
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def fold(text: str) -> str:
+    """Return a text in compatible form without case; unlike `normalize_text` in normal form again after that."""
+    # Folding the case does not always leave the normal form: U+0390 becomes three characters.
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+# -- search terms -----------------------------------------------------------------------------
 
 # "may" is missing on purpose: it is a month, and a name. What an apostrophe leaves behind ("t", "ll") is here.
 _WORDS = """

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from sharedmem.text.normalization import normalize_number
+from sharedmem.text.fact_tokens import normalize_number
 from sharedmem.text.vocabulary import CALENDARS, CURRENCIES, ENGLISH_MONTHS
 
 _SHORTEST_PLURAL = 4

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from sharedmem.text.fact_tokens import FactToken, fact_tokens
-from sharedmem.text.normalization import plain_characters
+from sharedmem.text.fact_tokens import FactToken, fact_tokens, plain_characters
 from sharedmem.text.vocabulary import MONTH_LEADS, MONTHS
 
 _YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})")

@@ -6,11 +6,78 @@ Blanks always part tokens, so a text has the same tokens wherever it is quoted w
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from sharedmem.text.normalization import DECIMAL_COMMA, GROUPED_NUMBER, normalize_number
 from sharedmem.text.vocabulary import CURRENCIES
+
+# -- characters and numbers in one spelling --------------------------------------------------
+
+_PLAIN_FORMS = {
+    "\N{ARABIC DECIMAL SEPARATOR}": ".",
+    "\N{ARABIC THOUSANDS SEPARATOR}": ",",
+    "\N{RIGHT SINGLE QUOTATION MARK}": "'",
+}
+
+
+class _LetterTable(dict[int, str]):
+    """The plain form of each character, computed when it is first needed."""
+
+    def __missing__(self, codepoint: int) -> str:
+        letter = chr(codepoint)
+        self[codepoint] = read = _normalize_letter(letter, unicodedata.category(letter))
+        return read
+
+
+def plain_characters(text: str) -> str:
+    """Return a text with ASCII digits, hyphens and apostrophes and without invisible characters; case is kept."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_LETTERS)
+
+
+def _normalize_letter(letter: str, category: str) -> str:
+    if category == "Nd":
+        return str(unicodedata.decimal(letter))
+    if category == "Pd" or letter == "\N{MINUS SIGN}":
+        return " - " if letter in "\N{EM DASH}\N{HORIZONTAL BAR}\N{TWO-EM DASH}\N{THREE-EM DASH}" else "-"
+    if category == "Cf":
+        return ""
+    return _PLAIN_FORMS.get(letter, letter)
+
+
+_LETTERS = _LetterTable()
+
+_GROUPED_NUMBER = (
+    r"-?\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d+)?|-?\d{1,3}(?:'\d{3})+(?:\.\d+)?"
+    r"|-?\d{1,3}(?:\.\d{3})+,\d+|-?\d{1,3}(?:\.\d{3}){2,}"
+)
+"""A number with separators of thousands: `1,000.5`, `12,34,567`, `1'000`, `1.000,5`, `1.000.000`."""
+_DECIMAL_COMMA = r"-?\d+,\d+"
+_PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
+_ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")
+_GROUPED = re.compile(_GROUPED_NUMBER)
+_DOTS = re.compile(r"-?\d{1,3}(?:\.\d{3})+(?:,\d+)?")
+_DECIMAL = re.compile(_DECIMAL_COMMA)
+
+
+def normalize_number(text: str) -> str | None:
+    """Return one spelling of a number: `1,000` is `1000`, `2,5` is `2.5`, `4th` is `4`; None if it is no single number.
+
+    Args:
+        text: with small letters and ASCII digits.
+    """
+    if _PLAIN.fullmatch(text):
+        return text
+    if ordinal := _ORDINAL.fullmatch(text):
+        return ordinal[1]
+    if _GROUPED.fullmatch(text):
+        if _DOTS.fullmatch(text):
+            return text.replace(".", "").replace(",", ".")
+        return text.replace(",", "").replace("'", "")
+    return text.replace(",", ".") if _DECIMAL.fullmatch(text) else None
+
+
+# -- tokens -----------------------------------------------------------------------------------
 
 FactTokenKind = Literal["word", "number", "unit", "code", "link", "sign"]
 
@@ -41,7 +108,7 @@ _SIGN_WORDS = {
     for form in (word, f"{word}s")
 }
 
-_IS_ONE_NUMBER = re.compile(rf"(?:{GROUPED_NUMBER}|{DECIMAL_COMMA})[^\W\d_]{{0,3}}")
+_IS_ONE_NUMBER = re.compile(rf"(?:{_GROUPED_NUMBER}|{_DECIMAL_COMMA})[^\W\d_]{{0,3}}")
 _WITH_UNIT = re.compile(r"(-?\d(?:[\d.,:]*\d)?)([^\W\d_]{1,3})")
 
 

@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharedmem.memory.ranking import (
-    NeighbourTurns,
-    RankingFeatures,
-    RankingWeights,
-    decode_features,
-    indexed_text,
-    neighbour_ranges,
-    rank,
-    ranking_features,
-    remove_speakers,
-)
+from sharedmem.memory.ranking import NeighbourTurns, RankingWeights, neighbour_ranges, rank, remove_speakers
+from sharedmem.memory.serialization import RankingFeatures, decode_features, indexed_text, ranking_features
 from sharedmem.models import MemoryItem, MemoryMessage
 from sharedmem.search.protocol import IndexHit, IndexResult
 

@@ -18,8 +18,7 @@ from sharedmem.redis.durability import DurabilityModes
 from sharedmem.redis.keys import KeySpace, Target
 from sharedmem.redis.scripts.data import DataScripts
 from sharedmem.redis.scripts.durable import DurableScripts, NamespaceJoinKeys
-from sharedmem.redis.scripts.executor import DurableScriptExecutor
-from sharedmem.redis.scripts.ledger import OperationLedger
+from sharedmem.redis.scripts.executor import DurableScriptExecutor, OperationLedger
 from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
 from sharedmem.runtime import Counters
 from sharedmem.runtime.background import Background

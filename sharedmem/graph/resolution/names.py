@@ -16,8 +16,8 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from sharedmem.errors import InvalidError, UnsupportedError
+from sharedmem.text.analysis import fold
 from sharedmem.text.contradictions import find_contradiction
-from sharedmem.text.normalization import fold
 
 try:
     from rapidfuzz import fuzz
