@@ -55,14 +55,16 @@ class KnowledgeContext(HubContext):
 
         return self.shared(SharedCacheEmbedder, namespace, make)
 
+    async def restore_lost(self, namespace: str) -> bool:
+        """Restore the records that Redis has lost, which may have been emptied; whether there were any."""
+        return self.memory_tier is not None and await self.memory_tier.gather(namespace, again=True)
+
     async def retry_after_restore(
         self, namespace: str, look: Callable[[], Awaitable[T]], is_empty: Callable[[T], bool]
     ) -> T:
-        """What a look finds; when that is nothing, once more if records were missing: Redis may have been emptied."""
+        """What a look finds; when that is nothing, once more if records were missing."""
         found = await look()
-        if self.memory_tier is None or not is_empty(found) or not await self.memory_tier.gather(namespace, again=True):
-            return found
-        return await look()
+        return await look() if is_empty(found) and await self.restore_lost(namespace) else found
 
     async def end_work(self) -> None:
         """Let workers end what they have in hand, for a few seconds; the providers are still there for them."""

@@ -30,7 +30,7 @@ from sharedmem.redis.scripts.cache import CachePutKeys, CacheScripts
 from sharedmem.redis.vectors import Vector, to_half
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.background import BackgroundTask
-from sharedmem.search.filters import Every, Tagged, join_tags, split_tags
+from sharedmem.search.protocol import Every, Tagged, join_tags, split_tags
 from sharedmem.text.analysis import normalize_text
 from sharedmem.text.contradictions import find_contradiction
 

@@ -23,7 +23,7 @@ from sharedmem.models import CachedResult, CacheStats
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters, measured
 from sharedmem.runtime.process_bound import ProcessBound
-from sharedmem.search.filters import Condition, Every, Tagged
+from sharedmem.search.protocol import Condition, Every, Tagged
 
 _COUNTS = ("hits", "exact_hits", "misses", "false_hits", "guarded", "saved_tokens")
 

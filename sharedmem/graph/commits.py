@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import chain, islice
 from typing import TypeVar
 
 import orjson
@@ -78,15 +79,17 @@ class CommitRetries:
             ConflictError: somebody else was faster again and again.
         """
         async with self._turn(group):
-            for tries, pause in enumerate(self._context.client.pauses()):
-                outcome = await attempt()
-                if not isinstance(outcome, StaleGroup):
-                    return outcome
-                self._context.counters.increment("graph_conflicts")
-                if tries >= _MOST_TRIES:
-                    break
-                # The first time at once: who was faster is done by now.
-                await self._context.clock.sleep(pause if tries else 0)
+            outcome = await attempt()
+            return await self._retry(group, attempt) if isinstance(outcome, StaleGroup) else outcome
+
+    async def _retry(self, group: str, attempt: Callable[[], Awaitable[T | StaleGroup]]) -> T:
+        # The first time at once: who was faster is done by now.
+        for pause in chain((0.0,), islice(self._context.client.pauses(), _MOST_TRIES - 1)):
+            self._context.counters.increment("graph_conflicts")
+            await self._context.clock.sleep(pause)
+            outcome = await attempt()
+            if not isinstance(outcome, StaleGroup):
+                return outcome
         advice = f"others change the same entities of group {group!r} without end; try again later"
         raise ConflictError(advice)
 

@@ -157,6 +157,7 @@ class ConversationSummaries:
         self._access = GraphAccess(context, scope)
         self._namespace = self._access.namespace
         self._ingestion = Ingestion(context, self._namespace, backend, rules.vocabulary, self._access.check_author)
+        self._worker = context.shared(SummaryWorker, self._namespace, SummaryWorker)
 
     async def summarize(self, group_id: str, session: str | None) -> list[Episode]:
         """Make the summaries that are due; see `Graph.summarize`."""
@@ -225,15 +226,15 @@ class ConversationSummaries:
                 payload = {"group_id": group, "session": session}
                 await self._queue.put(payload, id=f"{digest(group, session)}-{now // every}")
         # The first time also for tasks that a process has left behind.
-        if crossed or self._context.shared(SummaryWorker, self._namespace, SummaryWorker).work is None:
+        if crossed or self._worker.work is None:
             self._work_in_the_background()
 
     def _work_in_the_background(self) -> None:
-        summaries = self._context.shared(SummaryWorker, self._namespace, SummaryWorker)
-        if summaries.work is None or summaries.work.done:
+        worker = self._worker
+        if worker.work is None or worker.work.done:
             own = self._acting_as(SHARED_SCOPE)
             with suppress(SharedMemoryError):  # the hub closes: the tasks stay for others
-                summaries.work = self._context.background.start(f"summarize {self._namespace}", own.work_off())
+                worker.work = self._context.background.start(f"summarize {self._namespace}", own.work_off())
 
     async def work_off(self) -> None:
         """Do the tasks that are there, and wait for those that others have or that are to be tried again."""

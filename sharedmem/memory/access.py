@@ -18,7 +18,7 @@ from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.serialization import meta_tag
 from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.redis.scope import Need, Scope
-from sharedmem.search.filters import Between, Condition, Every, Tagged
+from sharedmem.search.protocol import Between, Condition, Every, Tagged
 
 T = TypeVar("T")
 MEMORY = "memory"

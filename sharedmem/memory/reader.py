@@ -21,7 +21,7 @@ from sharedmem.redis.scripts.memories import MemoryScripts
 from sharedmem.redis.vectors import Vector, finite_half_or_none, from_half
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.background import BackgroundTask
-from sharedmem.search.filters import Between
+from sharedmem.search.protocol import Between
 
 FLUSH_AFTER_S = 0.5
 MOST_AT_ONCE = 250

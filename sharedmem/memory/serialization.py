@@ -24,7 +24,7 @@ from sharedmem.models import DurableRecord, MemoryItem, MemoryMessage, MemoryVer
 from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.durable import RestoredMemory
 from sharedmem.redis.vectors import from_half
-from sharedmem.search.filters import encode_tag, join_tags
+from sharedmem.search.protocol import encode_tag, join_tags
 from sharedmem.text.analysis import indexed_terms, normalize_text
 from sharedmem.text.vocabulary import ENGLISH_MONTHS
 

@@ -13,7 +13,7 @@ from sharedmem.memory.reader import PAGE, MemoryReader, UsageCounter
 from sharedmem.models import MemoryFilter, MemoryStats, MemoryUse
 from sharedmem.redis.replies import Reply
 from sharedmem.redis.service_keys import decoding
-from sharedmem.search.filters import Every
+from sharedmem.search.protocol import Every
 
 SAMPLE = 2000
 """Memories that are read one by one for statistics; of more, the newest so many stand for all."""

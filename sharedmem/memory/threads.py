@@ -16,7 +16,7 @@ from sharedmem.memory.writer import MemoryWriter
 from sharedmem.models import MemoryItem, Participant, ThreadStats
 from sharedmem.providers.protocol import ChatMessage
 from sharedmem.redis.service_keys import decoding
-from sharedmem.search.filters import encode_tag
+from sharedmem.search.protocol import encode_tag
 
 _NARROWED = {"user_id": "user", "agent_id": "agent", "thread_id": "thread", "run_id": "run"}
 _SUMMARISE = (

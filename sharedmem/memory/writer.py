@@ -24,7 +24,7 @@ from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.redis.scope import EVERYONE
 from sharedmem.redis.scripts.memories import MemoryDelete, MemoryWrite
 from sharedmem.redis.vectors import to_half
-from sharedmem.search.filters import Every
+from sharedmem.search.protocol import Every
 
 MOST_TRIES = 50
 """How often a change is tried again when another writer was faster."""

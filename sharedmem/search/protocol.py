@@ -1,26 +1,106 @@
-"""What an index has to do; `testing.IndexSuite` holds each of them to it.
+"""What an index has to do, with the tags, filters and queries that it takes; `testing.IndexSuite` holds each to it.
 
 An index finds records of one family. A record is a Redis hash at `KeySpace.record(family, namespace, id)`; writers
 change it and the family's log (`KeySpace.record_log`) in one atomic step, and an index follows: nothing is put into
 an index by hand. Fields of the hash:
 
-`terms`   words to be found, as `search.analysis` spells them, separated by blanks
+`terms`   words to be found, as `text.analysis` spells them, separated by blanks
 `vector`  half-precision vector, absent while there is none
 `facts`   what the ranking needs to know, opaque here
 `pool`    `1` while the namespace shares an index with others (see `KeySpace.record_place`)
 and the family's tags (several values with U+001F between) and numbers, each in a field of its own.
+
+Writers and filters encode tags alike. An index on a server drops the blanks around a tag's value, ends it at a NUL and
+splits it at the separator. Values with such characters are percent-encoded (`%` and the encoded value), so that each
+value matches itself alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+from urllib.parse import quote, unquote
 
 from sharedmem.models import IndexStatus
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.vectors import Vector
-from sharedmem.search.filters import ALL, Every
+
+# -- tags -------------------------------------------------------------------------------------------
+
+SEPARATOR = "\x1f"
+"""Stands between the values of a tag field."""
+NO_VALUE = SEPARATOR
+"""Stands for a value that no record has."""
+_ENCODED_PREFIX = "%"
+# Inside a value, blanks and signs mean nothing; at its ends blanks are dropped, and so is a backslash before one.
+_PLAIN = re.compile(r"(?![%\s])[^\x00-\x1f\x7f\\]*(?<!\s)")
+
+
+def encode_tag(value: str) -> str:
+    """Encode a value for the hash and for filters."""
+    if value and _PLAIN.fullmatch(value):
+        return value
+    return _ENCODED_PREFIX + quote(value, safe="", errors="surrogatepass")
+
+
+def join_tags(values: Iterable[str]) -> str:
+    """Encode the values of a tag field; write no field when there are none."""
+    return SEPARATOR.join(map(encode_tag, values))
+
+
+def split_tags(field: str) -> list[str]:
+    """Decode the values of a tag field."""
+    return [_decode_tag(value) for value in field.split(SEPARATOR)] if field else []
+
+
+def _decode_tag(value: str) -> str:
+    if value.startswith(_ENCODED_PREFIX):
+        return unquote(value[len(_ENCODED_PREFIX) :], errors="surrogatepass")
+    return value
+
+
+# -- filters ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """The tag field contains one of these values, exactly."""
+
+    field: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The number is in a closed interval; None for an open end."""
+
+    field: str
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All conditions match; `Every()` matches every record."""
+
+    conditions: tuple[Condition, ...] = ()
+
+    def also(self, *conditions: Condition) -> Every:
+        """Return the filter with further conditions."""
+        return Every((*self.conditions, *conditions))
+
+    def of_tags(self) -> Every:
+        """Return the conditions on tags alone, which match at least the same records."""
+        kept = (one.of_tags() if isinstance(one, Every) else one for one in self.conditions)
+        return Every(tuple(one for one in kept if not isinstance(one, Between)))
+
+
+Condition: TypeAlias = "Tagged | Between | Every"
+ALL = Every()
+
+# -- queries and their results ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -28,16 +108,36 @@ class IndexQuery:
     """What is looked for."""
 
     terms: tuple[str, ...] = ()
-    """Distinct words as `search.analysis` spells them; any of them may match. Empty: no search by words."""
+    """Distinct words as `text.analysis` spells them; any of them may match. Empty: no search by words."""
     vector: Vector | None = field(default=None, repr=False)
     """Of unit length. None: no search by meaning."""
     filters: Every = ALL
     candidates: int = 100
     """How many hits of each search are answered at most."""
     commonest: int | None = None
-    """Words that more of the namespace's records hold are not looked for where rarer ones find something
-    (`search.common`); counts may be a minute old, and a word that is new to this process is looked for. None: every
-    word."""
+    """Words that more of the namespace's records hold are not looked for where rarer ones find something, see
+    `without_frequent_terms`; counts may be a minute old, and a word that is new to this process is looked for. None:
+    every word."""
+
+
+def without_frequent_terms(holders: Mapping[str, int], commonest: int | None) -> list[str]:
+    """The words of a query that are worth looking for, in their order.
+
+    Args:
+        holders: how many records of the namespace hold each word.
+        commonest: words that more records hold are left out where rarer ones find something; None keeps all.
+
+    Returns:
+        The words that few enough records hold, and those that none does; where that would find nothing, the rarest of
+        those that find something.
+    """
+    if commonest is None:
+        return list(holders)
+    kept = [word for word, count in holders.items() if count <= commonest]
+    if any(holders[word] for word in kept):
+        return kept
+    common = [word for word, count in holders.items() if count]
+    return [*kept, min(common, key=holders.__getitem__)] if common else kept
 
 
 class IndexHit(NamedTuple):
@@ -65,6 +165,8 @@ class RecordPage(NamedTuple):
     ids: list[str]
     total: int
 
+
+# -- the index --------------------------------------------------------------------------------------
 
 IndexProgress = Callable[[int, int], None]
 """Called with (documents done, documents in all)."""

@@ -8,7 +8,7 @@ count for more. Shares by score keep how sure it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -44,26 +44,6 @@ def term_score(frequencies: Floats, lengths: Floats, average: float) -> Floats:
         average: words of a document of this index on average.
     """
     return frequencies * (K1 + 1) / (frequencies + K1 * (1 - B + B * lengths / average))
-
-
-def without_frequent_terms(holders: Mapping[str, int], commonest: int | None) -> list[str]:
-    """The words of a query that are worth looking for, in their order.
-
-    Args:
-        holders: how many records of the namespace hold each word.
-        commonest: words that more records hold are left out where rarer ones find something; None keeps all.
-
-    Returns:
-        The words that few enough records hold, and those that none does; where that would find nothing, the rarest of
-        those that find something.
-    """
-    if commonest is None:
-        return list(holders)
-    kept = [word for word, count in holders.items() if count <= commonest]
-    if any(holders[word] for word in kept):
-        return kept
-    common = [word for word, count in holders.items() if count]
-    return [*kept, min(common, key=holders.__getitem__)] if common else kept
 
 
 # -- fusion -----------------------------------------------------------------------------------------

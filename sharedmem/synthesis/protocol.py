@@ -150,7 +150,7 @@ class NoteRepository(Protocol):
         Args:
             app_id, user_id, session_id, statuses: which notes are meant.
             vector: what they should mean; None for no search by meaning.
-            terms: distinct words as `search.analysis.query_terms` spells them; notes that hold `LEAST_WORD_SHARE` of
+            terms: distinct words as `text.analysis.query_terms` spells them; notes that hold `LEAST_WORD_SHARE` of
                 them follow the nearest.
             k: how many each of the two searches answers at most.
         """

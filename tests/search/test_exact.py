@@ -15,8 +15,7 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.search.exact import ExactIndex
 from sharedmem.search.exact import index as exact_index
-from sharedmem.search.filters import ALL, Every, Tagged
-from sharedmem.search.protocol import IndexQuery
+from sharedmem.search.protocol import ALL, Every, IndexQuery, Tagged
 from sharedmem.testing import ManualClock
 from sharedmem.testing.fakes import connect_to_fake
 from sharedmem.testing.index_suite import IndexedNamespace, IndexSuite

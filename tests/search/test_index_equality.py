@@ -17,8 +17,7 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.vectors import Vector, normalize
 from sharedmem.search.exact import ExactIndex
-from sharedmem.search.filters import ALL, Between, Condition, Every, Tagged
-from sharedmem.search.protocol import Index, IndexHit, IndexQuery
+from sharedmem.search.protocol import ALL, Between, Condition, Every, Index, IndexHit, IndexQuery, Tagged
 from sharedmem.search.redisearch import RediSearchIndex
 from sharedmem.testing.index_suite import IndexedNamespace
 from sharedmem.testing.index_suite.base import DIMENSION, suite_family

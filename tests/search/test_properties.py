@@ -16,18 +16,18 @@ from sharedmem.clock import SystemClock, new_id
 from sharedmem.redis.address import parse_address
 from sharedmem.redis.connect import open_client
 from sharedmem.redis.keys import KeySpace
-from sharedmem.search.filters import (
+from sharedmem.search.protocol import (
     ALL,
     SEPARATOR,
     Between,
     Condition,
     Every,
+    IndexQuery,
     Tagged,
     encode_tag,
     join_tags,
     split_tags,
 )
-from sharedmem.search.protocol import IndexQuery
 from sharedmem.search.redisearch import RediSearchIndex
 from sharedmem.search.redisearch.queries import render_filter, search_by_words, within_namespace
 from sharedmem.testing.index_suite import IndexedNamespace, suite_family

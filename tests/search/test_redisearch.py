@@ -21,8 +21,7 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import open_client
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.vectors import Vector, normalize, to_half
-from sharedmem.search.filters import ALL, Every, Tagged
-from sharedmem.search.protocol import IndexQuery
+from sharedmem.search.protocol import ALL, Every, IndexQuery, Tagged
 from sharedmem.search.redisearch import RediSearchIndex, queries
 from sharedmem.search.redisearch.queries import near_hits
 from sharedmem.testing.index_suite import IndexedNamespace, IndexSuite

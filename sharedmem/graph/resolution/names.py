@@ -39,7 +39,7 @@ _NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
 _LONGEST_SLUG = 32
 _ID = re.compile(r"(?:[a-z0-9-]+-)?[0-9a-f]{10}")
 _TRIGRAM = "0ug"
-"""Words begin with `0u` only where hex digits follow (`search.analysis`), and `g` is none."""
+"""Words begin with `0u` only where hex digits follow (`text.analysis`), and `g` is none."""
 _PLAIN_RUN = re.compile(r"[a-z0-9]{3}")
 
 
@@ -123,7 +123,7 @@ def encode_group(group: str) -> str:
 def trigrams(normal: str) -> list[str]:
     """The distinct runs of three characters of a normalised name, blanks around it included, as words to search for.
 
-    `search.analysis` spells no word of a text like that, so that a word never finds an entity by its letters.
+    `text.analysis` spells no word of a text like that, so that a word never finds an entity by its letters.
     """
     padded = f" {normal} "
     return list(dict.fromkeys(_encode_trigram(padded[place : place + 3]) for place in range(len(padded) - 2)))

@@ -64,7 +64,7 @@ class RelationMatcher:
 
     Args:
         vocabulary: knows how relations are called from either end.
-        terms: the words, as `search.analysis` spells them.
+        terms: the words, as `text.analysis` spells them.
     """
 
     def __init__(self, vocabulary: Vocabulary, terms: Iterable[str]) -> None:

@@ -23,8 +23,7 @@ from sharedmem.search.exact.queries import (
     matching_rows,
     record_page,
 )
-from sharedmem.search.filters import ALL, Every
-from sharedmem.search.protocol import IndexHit, IndexProgress, IndexQuery, IndexResult, RecordPage
+from sharedmem.search.protocol import ALL, Every, IndexHit, IndexProgress, IndexQuery, IndexResult, RecordPage
 from sharedmem.text.analysis import namespace_term_prefix
 
 T = TypeVar("T")

@@ -11,9 +11,8 @@ from sharedmem.errors import InvalidError
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.vectors import Vector
 from sharedmem.search.exact.mirror import Mask, Mirror, RowNumbers
-from sharedmem.search.filters import Between, Condition, Every, Tagged
-from sharedmem.search.protocol import IndexHit, RecordPage
-from sharedmem.search.scoring import Floats, inverse_document_frequency, term_score, without_frequent_terms
+from sharedmem.search.protocol import Between, Condition, Every, IndexHit, RecordPage, Tagged, without_frequent_terms
+from sharedmem.search.scoring import Floats, inverse_document_frequency, term_score
 
 _DIGITS = 6
 """Scores are compared to this many digits: what is equal must not differ by the order in which it was added up."""

@@ -16,10 +16,17 @@ from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError, public_error
-from sharedmem.redis.service_keys import decoding
 from sharedmem.redis.vectors import Vector, check_vector, to_half
-from sharedmem.search.filters import ALL, Every
-from sharedmem.search.protocol import IndexHit, IndexProgress, IndexQuery, IndexResult, RecordPage
+from sharedmem.search.protocol import (
+    ALL,
+    Every,
+    IndexHit,
+    IndexProgress,
+    IndexQuery,
+    IndexResult,
+    RecordPage,
+    without_frequent_terms,
+)
 from sharedmem.search.redisearch.index_router import IndexLocation, IndexRouter
 from sharedmem.search.redisearch.layout import IndexLayout, parse_index_info
 from sharedmem.search.redisearch.queries import (
@@ -46,7 +53,6 @@ from sharedmem.search.redisearch.queries import (
     within_namespace,
 )
 from sharedmem.search.redisearch.server import IndexOverview, IndexServer, is_missing
-from sharedmem.search.scoring import without_frequent_terms
 from sharedmem.text.analysis import namespace_term_prefix
 
 _FREQUENCY_TTL_S = 60.0
@@ -191,8 +197,7 @@ class RediSearchIndex:
             return [("ZRANGE", log, 0, 0, "REV", "WITHSCORES"), *(self._searching(place, one) for one in near)]
 
         (newest, *replies), trips = await self._asked(namespace, commands)
-        with decoding(log):
-            version, spent = newest_version(newest), spent + trips
+        version, spent = newest_version(newest, log), spent + trips
         answers = iter(replies)
         found = [
             IndexResult([], [] if one is None else near_hits(next(answers), home), version, spent) for one in asked
@@ -282,8 +287,7 @@ class RediSearchIndex:
             return [("ZRANGE", log, 0, 0, "REV", "WITHSCORES"), *chain.from_iterable(each), *counts]
 
         (newest, *replies), trips = await self._asked(namespace, commands)
-        with decoding(log):
-            version, spent, answers = newest_version(newest), spent + trips, iter(replies)
+        version, spent, answers = newest_version(newest, log), spent + trips, iter(replies)
         # In the order in which they were asked: the words of a query before its meaning.
         read = [self._read(namespace, legs, answers) for legs in asked]
         self._holders.learn(uncounted, [top_score(reply)[0] for reply in answers], _loop_time())

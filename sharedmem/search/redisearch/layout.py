@@ -13,7 +13,7 @@ from sharedmem.errors import ConfigError
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Argument, Command, Reply
-from sharedmem.search.filters import SEPARATOR
+from sharedmem.search.protocol import SEPARATOR
 from sharedmem.search.redisearch.queries import parse_pairs
 
 Algorithm = Literal["FLAT", "HNSW"]

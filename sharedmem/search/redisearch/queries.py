@@ -28,8 +28,18 @@ from typing import Any, NamedTuple
 from sharedmem.errors import InvalidError
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.replies import Argument, Reply
-from sharedmem.search.filters import NO_VALUE, Between, Condition, Every, Tagged, encode_tag, split_tags
-from sharedmem.search.protocol import IndexHit, RecordPage
+from sharedmem.redis.service_keys import corruption_error
+from sharedmem.search.protocol import (
+    NO_VALUE,
+    Between,
+    Condition,
+    Every,
+    IndexHit,
+    RecordPage,
+    Tagged,
+    encode_tag,
+    split_tags,
+)
 
 NAMESPACE_TAG = "ns"
 DISTANCE = "d"
@@ -320,10 +330,21 @@ def parse_counts(reply: Reply) -> dict[str, int]:
     return dict(found)
 
 
-def newest_version(reply: Reply) -> int:
-    """The score of `[member, score]`, 0 when there is none."""
+def newest_version(reply: Reply, log: bytes) -> int:
+    """The score of `[member, score]`, 0 when there is none.
+
+    Args:
+        reply: the newest member of a family's log.
+        log: the key of that log.
+
+    Raises:
+        CorruptionError: another client has written there.
+    """
     words = _as_items(reply)
-    return int(float(words[1])) if words else 0
+    version = float(words[1]) if words else 0.0
+    if not math.isfinite(version):
+        raise corruption_error(log, f"its highest score is {version}")
+    return int(version)
 
 
 def parse_pairs(reply: Reply) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from sharedmem.redis.scope import Need, Scope
 from sharedmem.redis.scripts.notes import NOTE_FAMILY, NoteScripts, NoteWrite, commit_arguments, note_keys
 from sharedmem.redis.service_keys import corruption_error, decoding
 from sharedmem.redis.vectors import Vector, check_vector, finite_half_or_none, from_half, normalize, to_half
-from sharedmem.search.filters import Condition, Every, Tagged, encode_tag
-from sharedmem.search.protocol import IndexQuery, IndexResult
+from sharedmem.search.protocol import Condition, Every, IndexQuery, IndexResult, Tagged, encode_tag
 from sharedmem.synthesis.note_repository.index import MissingTermsFiller
 from sharedmem.synthesis.note_repository.serialization import (
     chain_id_of,

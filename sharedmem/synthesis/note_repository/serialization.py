@@ -16,7 +16,7 @@ import orjson
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord, Note
 from sharedmem.redis.replies import Argument, Reply
-from sharedmem.search.filters import encode_tag
+from sharedmem.search.protocol import encode_tag
 from sharedmem.synthesis.note_text import searchable_text
 from sharedmem.text.analysis import indexed_terms, namespace_term_prefix
 

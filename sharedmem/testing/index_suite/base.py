@@ -13,8 +13,7 @@ from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.vectors import Vector, normalize, to_half
-from sharedmem.search.filters import ALL, Every, join_tags
-from sharedmem.search.protocol import Index, IndexHit, IndexQuery
+from sharedmem.search.protocol import ALL, Every, Index, IndexHit, IndexQuery, join_tags
 from sharedmem.text.analysis import document_terms, namespace_term_prefix, query_terms
 
 DIMENSION = 8

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sharedmem.errors import InvalidError
-from sharedmem.search.filters import ALL, Every, Tagged
-from sharedmem.search.protocol import Index, IndexQuery
+from sharedmem.search.protocol import ALL, Every, Index, IndexQuery, Tagged
 from sharedmem.testing.index_suite.base import (
     IndexedNamespace,
     IndexFixtures,

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from sharedmem.errors import InvalidError
-from sharedmem.search.filters import ALL, Between, Condition, Every, Tagged
-from sharedmem.search.protocol import Index, IndexQuery
+from sharedmem.search.protocol import ALL, Between, Condition, Every, Index, IndexQuery, Tagged
 from sharedmem.testing.index_suite.base import (
     DIMENSION,
     IndexedNamespace,

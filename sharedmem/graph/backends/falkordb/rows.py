@@ -206,7 +206,7 @@ def commit_parameters(changes: CommitRequest, *, now: int) -> dict[str, Any]:
 def index_words(terms: Iterable[str]) -> str:
     """Words as the module indexes and finds them.
 
-    With a digit behind, it neither stems them nor drops those that say nothing: `search.analysis` has done both.
+    With a digit behind, it neither stems them nor drops those that say nothing: `text.analysis` has done both.
     """
     return " ".join(f"{term}0" for term in terms)
 

@@ -54,8 +54,7 @@ from sharedmem.models import GraphStats
 from sharedmem.redis.replies import Command, Reply, ServerError
 from sharedmem.redis.scripts.graphs import GraphLookKeys, GraphScripts, WalkOptions
 from sharedmem.redis.service_keys import corruption_error, decoding
-from sharedmem.search.filters import Between, Condition, Every, Tagged
-from sharedmem.search.protocol import IndexHit, IndexQuery
+from sharedmem.search.protocol import Between, Condition, Every, IndexHit, IndexQuery, Tagged
 
 _VERSION = re.compile(rb"\d{16}")
 R = TypeVar("R", EpisodeRow, EntityRow, FactRow)
@@ -106,8 +105,10 @@ class RedisBackend:
 
     async def look(self, group: str, wanted: LookupRequest) -> LookupResult:
         """See `GraphBackend.look`. One round trip; two where the group is not known."""
-        look = partial(self._look_once, group, wanted)
-        return await self._context.retry_after_restore(self.keys.namespace, look, lambda seen: not seen.version)
+        seen = await self._look_once(group, wanted)
+        if seen.version or not await self._context.restore_lost(self.keys.namespace):
+            return seen
+        return await self._look_once(group, wanted)
 
     async def commit(self, group: str, changes: CommitRequest, *, seen: int) -> CommitReceipt | StaleGroup:
         """See `GraphBackend.commit` and `CommitWriter.commit`."""
@@ -115,10 +116,10 @@ class RedisBackend:
 
     async def search(self, group: str, searches: Sequence[RecordSearch], *, seen: int = 0) -> list[RecordHits]:
         """See `GraphBackend.search`. One round trip, more as `Index.search` says; one more where nothing is found."""
-        if seen:
-            return await self._search_once(group, searches)
-        look = partial(self._search_once, group, searches)
-        return await self._context.retry_after_restore(self.keys.namespace, look, lambda hits: not any(map(any, hits)))
+        hits = await self._search_once(group, searches)
+        if seen or any(map(any, hits)) or not await self._context.restore_lost(self.keys.namespace):
+            return hits
+        return await self._search_once(group, searches)
 
     async def walk(
         self, group: str, starts: Sequence[str], *, when: BitemporalPoint, depth: int, fan_out: int, limit: int

@@ -46,7 +46,7 @@ from sharedmem.graph.resolution.names import encode_group, trigrams
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes
 from sharedmem.redis.keys import KeySpace, Target
 from sharedmem.redis.replies import Argument, ServerError, public_key_error
-from sharedmem.search.filters import encode_tag
+from sharedmem.search.protocol import encode_tag
 from sharedmem.text.analysis import document_terms, namespace_term_prefix
 
 SEPARATOR = "\x1f"

@@ -157,7 +157,7 @@ class CommitWriter:
     def __init__(
         self, context: KnowledgeContext, keys: GraphKeys, actor: bytes, *, look: Look, deletion: GroupDeletion
     ) -> None:
-        self._context = context
+        self._clock = context.clock
         self._client = context.client
         self._scripts = GraphScripts(context.executor)
         self._has_tier = context.memory_tier is not None
@@ -165,6 +165,7 @@ class CommitWriter:
         self._actor = actor
         self._look = look
         self._deletion = deletion
+        self._growth = IndexPromoter.of(context, context.graphs, keys.namespace)
 
     async def commit(self, group: str, changes: CommitRequest, *, seen: int) -> CommitReceipt | StaleGroup:
         """See `GraphBackend.commit`. One round trip; more when somebody has left the deletion of the group undone.
@@ -192,7 +193,7 @@ class CommitWriter:
         if reply == b"OTHER":
             return await self.commit(group, await self._stored_form(group, step), seen=seen)
         version, *turns = map(int, reply.split())
-        IndexPromoter.of(self._context, self._context.graphs, self._keys.namespace).count_writes(step.size)
+        self._growth.count_writes(step.size)
         return CommitReceipt(version, tuple(zip(step.sessions, turns, strict=True)))
 
     async def _stored_form(self, group: str, step: _CommitArguments) -> CommitRequest:
@@ -232,7 +233,7 @@ class CommitWriter:
         return self._keys.public_error(error, group, self._client.address)
 
     def _words(self, group: str, step: _CommitArguments) -> list[Argument]:
-        now = to_stamp("now", self._context.clock.now())
+        now = to_stamp("now", self._clock.now())
         words: list[Argument] = []
         for row in step.rows:
             told = hash_fields(row, self._keys.namespace, group, now=now)
