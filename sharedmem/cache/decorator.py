@@ -1,4 +1,7 @@
-"""Cache the results of a function: concurrent callers with the same prompt share one call."""
+"""Cache the results of a function: concurrent callers with the same prompt share one call.
+
+They share it through `Once`, whose lease holds in all processes; a `SingleFlight` would hold in this one alone.
+"""
 
 from __future__ import annotations
 

@@ -97,8 +97,8 @@ class DataLossGuard:
         self._flights: SingleFlight[None] = SingleFlight("join", background)
         self.joined: dict[str, int] = {}
         """By namespace: the client's generation when the namespace was joined."""
-        # By namespace: the epoch of the data that was joined (see `lua/namespace_join.lua`).
-        self._epochs: dict[str, str] = {}
+        self.epochs: dict[str, str] = {}
+        """By namespace: the epoch of the data that this hub has joined (see `lua/namespace_join.lua`)."""
         self.ask_again_at: dict[str, float] = {}
         """By namespace that was joined without the store: when to try the store again, on the monotonic clock."""
         self._client.before_retry(self._rejoin)
@@ -106,10 +106,6 @@ class DataLossGuard:
     def is_joined(self, namespace: str) -> bool:
         """Whether `join` has nothing to do."""
         return self.joined.get(namespace) == self._client.generation and not self.ask_again_at
-
-    def epoch(self, namespace: str) -> str:
-        """Which data of the namespace this hub has joined; empty before."""
-        return self._epochs.get(namespace, "")
 
     async def join(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that Redis is not behind the store; no round trip when that is known.
@@ -219,7 +215,7 @@ class DataLossGuard:
         for pause in self._client.pauses():
             answer, _, number = (await self._step(namespace, token, highest=_TIER_CANNOT_BE_ASKED)).partition(" ")
             if answer != "wait":
-                self._epochs[namespace] = number
+                self.epochs[namespace] = number
                 return
             await self._clock.sleep(min(pause, int(number) / 1000))
 
@@ -237,7 +233,7 @@ class DataLossGuard:
             highest = await _ask_store(self._durable.highest(namespace))
             answer, _, number = (await self._step(namespace, token, highest=highest, restored=restored)).partition(" ")
             if answer == "joined":
-                self._epochs[namespace] = number
+                self.epochs[namespace] = number
                 return
             restored = ""
             if answer == "wait":

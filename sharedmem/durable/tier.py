@@ -96,7 +96,7 @@ class DurableTier:
         namespace = keep.targets[0].space.namespace
         keyspace = self._keyspace
         states = [keyspace.state(target) for target in keep.targets]
-        args = (keep.modes, self._through, self._limit, self._loss_guard.epoch(namespace))
+        args = (keep.modes, self._through, self._limit, self._loss_guard.epochs.get(namespace, ""))
         return [keyspace.outbox(namespace), keyspace.kept(namespace), *states], args
 
     def note(self, namespace: str) -> None:

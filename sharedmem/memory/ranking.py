@@ -28,6 +28,7 @@ from sharedmem.models import Signal
 from sharedmem.redis.vectors import Vector
 from sharedmem.search.protocol import IndexHit, IndexResult
 from sharedmem.search.scoring import min_max_scores, reciprocal_rank_scores, scores_by_best, select_diverse, sum_scores
+from sharedmem.text.analysis import WORD
 from sharedmem.text.dates import datetime_from_ms, find_query_dates
 
 Fusion = Literal["weighted", "rrf"]
@@ -70,7 +71,6 @@ class RankingWeights:
 
 # -- names in queries -------------------------------------------------------------------------------
 
-_WORD = re.compile(r"[^\W_]+")
 _POSSESSIVE = r"(?:['\u2019]s?)?"
 _FIRST_PERSON = frozenset({"i", "me", "my", "mine", "myself"})
 _SECOND_PERSON = frozenset({"you", "your", "yours", "yourself"})
@@ -95,14 +95,14 @@ def remove_speakers(query: str, authors: Iterable[str]) -> str:
         if name is not None:
             left = name.sub(" ", left)
     left = " ".join(left.split())
-    return left if _WORD.search(left) else query
+    return left if WORD.search(left) else query
 
 
 def names_author(query: str, author: str) -> bool:
     """Whether the query is about what this author said: by name, or by a pronoun where there is only a role."""
     pronouns = _PRONOUNS.get(author)
     if pronouns is not None:
-        return not pronouns.isdisjoint(_WORD.findall(query.lower()))
+        return not pronouns.isdisjoint(WORD.findall(query.lower()))
     name = _name_pattern(author)
     return name is not None and name.search(query) is not None
 
@@ -110,7 +110,7 @@ def names_author(query: str, author: str) -> bool:
 @lru_cache(maxsize=4096)
 def _name_pattern(author: str) -> re.Pattern[str] | None:
     """Finds a name: all of it in any case, or its first part written as the name is (`Ada` of `Ada Lovelace`)."""
-    parts = _WORD.findall(author)
+    parts = WORD.findall(author)
     if not parts or author.lower() in _ROLES:
         return None
     whole = r"[\W_]+".join(parts)

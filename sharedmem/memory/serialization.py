@@ -9,7 +9,6 @@ item is such a body.
 
 from __future__ import annotations
 
-import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -25,7 +24,7 @@ from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.durable import RestoredMemory
 from sharedmem.redis.vectors import from_half
 from sharedmem.search.protocol import encode_tag, join_tags
-from sharedmem.text.analysis import indexed_terms, normalize_text
+from sharedmem.text.analysis import WORD, indexed_terms, normalize_text
 from sharedmem.text.vocabulary import ENGLISH_MONTHS
 
 READ_FIELDS = ("body", "version", "turn")
@@ -35,7 +34,6 @@ PLACEHOLDER = b"- "
 
 _LONGEST_META_BYTES = 200
 _MOST_REMEMBERED = 32_768
-_WORD = re.compile(r"[^\W_]+")
 # What the server assigns, what stands in the key, and what lies in a field of its own.
 _BESIDE_BODY = frozenset({"id", "tenant_id", "turn_index", "embedding", "version"})
 _IN_BODY = tuple(name for name in MemoryItem.model_fields if name not in _BESIDE_BODY)
@@ -165,7 +163,7 @@ def ranking_features(item: MemoryItem, position: int) -> RankingFeatures:
     """
     text = _full_text(item)
     at_ms = round(item.timestamp.timestamp() * 1000) if item.timestamp else 0
-    tokens = len(_WORD.findall(text))
+    tokens = len(WORD.findall(text))
     return RankingFeatures(item.thread_id, position, item.author, _is_question(text), tokens, at_ms, item.importance)
 
 

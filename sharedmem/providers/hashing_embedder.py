@@ -19,6 +19,7 @@ from sharedmem.providers.embedding import encodable_texts, non_blank_positions, 
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.redis.vectors import Matrix, Vector, normalize
 
+# Decides every vector that was ever stored: no other tokenizer may take its place.
 _WORD = re.compile(r"\w+")
 _GRAM = 3
 _WORD_WEIGHT, _GRAM_WEIGHT = 1.0, 0.3

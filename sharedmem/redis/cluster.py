@@ -17,6 +17,7 @@ from redis.crc import key_slot
 from sharedmem.redis.multiplexer import MultiplexedConnection
 from sharedmem.redis.pooled import Place, PooledConnection, Server
 from sharedmem.redis.replies import Command, Load, LostError, Reply, ServerError, raise_if_error
+from sharedmem.runtime.single_flight import SingleFlight
 
 SLOTS = 16_384
 SlotOwners = dict[int, Place]
@@ -169,7 +170,8 @@ class Cluster:
         self._replicas: list[Place] = []
         # Servers that were lost since the map was read: asked last, and the map is doubted as long as there are any.
         self._suspects: set[Place] = set()
-        self._learning: asyncio.Task[None] | None = None
+        # No task of the hub's background: calls that give something back while a hub closes may need the map, too.
+        self._refreshes: SingleFlight[None] = SingleFlight("learn", None)
 
     async def refresh_slots(self) -> None:
         """Learn who holds which slot.
@@ -177,11 +179,9 @@ class Cluster:
         Raises:
             LostError: no server can be reached.
             ServerError: they refuse the log-in, or are no cluster.
+            UsageError: the hub was closed meanwhile.
         """
-        if self._learning is None:
-            self._learning = asyncio.ensure_future(self._learn())
-            self._learning.add_done_callback(self._learned)
-        await asyncio.shield(self._learning)
+        await self._refreshes.share("the slots of the cluster", self._learn)
 
     async def masters(self) -> list[Place]:
         """The servers that hold slots."""
@@ -272,9 +272,7 @@ class Cluster:
 
     async def close(self) -> None:
         """Close every connection."""
-        if self._learning is not None:
-            self._learning.cancel()
-            await asyncio.wait([self._learning])
+        await self._refreshes.stop()
         nodes, self._nodes = self._nodes, {}
         for node in nodes.values():
             await node.multiplexed.close()
@@ -344,12 +342,6 @@ class Cluster:
         self._owners, self._replicas = owners, replicas
         self._masters = list(dict.fromkeys(owners.values()))
         self._suspects.clear()
-
-    def _learned(self, task: asyncio.Task[None]) -> None:
-        self._learning = None
-        # Every waiting caller may have been cancelled; the failure was theirs to hear, not the event loop's.
-        if not task.cancelled():
-            task.exception()
 
 
 class ClusterMultiplexedConnection:

@@ -15,15 +15,19 @@ T = TypeVar("T")
 class SingleFlight(Generic[T]):
     """Work under way in this process, by what it is for.
 
+    Each flight is a task of its own: a caller who gives up does not end it for the others.
+
     Args:
-        verb: what is done, for the log.
-        background: whose task each flight is: a caller who gives up does not end it for the others.
+        verb: what is done, for errors and the log.
+        background: runs the flights, logs defects, and ends them when the hub closes. None for work that a hub needs
+            until its last call: its owner ends it with `stop`.
     """
 
-    def __init__(self, verb: str, background: Background) -> None:
+    def __init__(self, verb: str, background: Background | None) -> None:
         self._verb = verb
         self._background = background
         self._under_way: dict[str, asyncio.Future[T]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def share(self, name: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The outcome of the flight of that name, which begins now unless it is under way.
@@ -33,7 +37,7 @@ class SingleFlight(Generic[T]):
             make: what to do.
 
         Raises:
-            SharedMemoryError: whatever `make` raises.
+            Exception: whatever `make` raises.
             UsageError: its hub was closed meanwhile.
         """
         return await asyncio.shield(self.launch(name, make))
@@ -43,16 +47,33 @@ class SingleFlight(Generic[T]):
         flight = self._under_way.get(name)
         if flight is None:
             flight = asyncio.get_running_loop().create_future()
-            work = self._background.start(f"{self._verb} {name}", self._fly(name, flight, make))
+            self._start(name, flight, self._fly(name, flight, make))
             self._under_way[name] = flight
-            work.when_done(lambda: self._land(name, flight))
         return flight
+
+    async def stop(self) -> None:
+        """End the flights that no background ends; their callers get a `UsageError`."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _start(self, name: str, flight: asyncio.Future[T], work: Coroutine[Any, Any, None]) -> None:
+        if self._background is not None:
+            self._background.start(f"{self._verb} {name}", work).when_done(lambda: self._land(name, flight))
+            return
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._land(name, flight))
 
     async def _fly(self, name: str, flight: asyncio.Future[T], make: Callable[[], Coroutine[Any, Any, T]]) -> None:
         try:
             flight.set_result(await make())
-        except SharedMemoryError as error:
+        except Exception as error:
             flight.set_exception(error)
+            if self._background is not None and not isinstance(error, SharedMemoryError):
+                raise  # a defect: the background logs it
         finally:
             del self._under_way[name]
 

@@ -5,6 +5,10 @@ case, brought to its English stem; words that say nothing, such as "the", are le
 blanks, such as Chinese, give their overlapping pairs of characters instead. Each is spelled with `a-z` and `0-9` alone,
 so that no server's tokenizer, stemmer or case folding can change it any more, and no text of a user can be part of a
 query's language.
+
+Other rules split texts for another purpose, and keep what search terms leave out: `text.fact_tokens` numbers with
+units, ids and links; `text.contradictions` negations, signs, capital letters and ends of sentences; `text.summary`
+compound words; the rules of graphs every sign that a rule may name. They share `WORD` where they mean any word.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from typing import Protocol
+
+WORD = re.compile(r"[^\W_]+")
+"""Any word: a run of letters and digits, of every script."""
 
 
 def normalize_text(text: str) -> str:

@@ -270,6 +270,7 @@ COMMON_OPENERS = frozenset(
 """These are no names, whether they are capitalised or not."""
 
 
+# No fact tokens (`text.fact_tokens`): these know negations, names by their capitals, comparisons and ends of sentences.
 _TOKEN = re.compile(
     r"(?:[^\W\d_]\.){2,}"  # U.S.
     r"|[^\W\d_]{1,64}(?:['’][^\W\d_]{1,16})?(?:\+\+|\#)?"  # noqa: RUF001  # people type this apostrophe

@@ -1,6 +1,7 @@
 """Split a text into the tokens by which facts of two texts are compared: words, numbers with units, ids, links.
 
-Blanks always part tokens, so a text has the same tokens wherever it is quoted whole.
+Blanks always part tokens, so a text has the same tokens wherever it is quoted whole. Search terms (`text.analysis`)
+would not do: they drop stop words and endings, and a stem is no fact.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from sharedmem.text.analysis import WORD
 from sharedmem.text.vocabulary import CURRENCIES
 
 # -- characters and numbers in one spelling --------------------------------------------------
@@ -98,7 +100,6 @@ _TOKEN = re.compile(
     re.IGNORECASE,
 )
 _AFTER_LINK = ".,;:!?)]}'\"*_`|~"
-_WORD = re.compile(r"[^\W_]+")
 _IS_CODE = re.compile(r"[\d_]|^[a-f]{8,}$")
 _PREFIXED = frozenset("$€£¥₹₩₽₺₴₿₪")
 _SIGN_WORDS = {
@@ -139,7 +140,7 @@ def _match_tokens(match: re.Match[str]) -> Iterator[FactToken]:
         bare = text.rstrip(_AFTER_LINK)
         yield FactToken(bare.casefold(), "link", start, start + len(bare))
     elif match["joined"] and not _IS_CODE.search(text.casefold()):
-        yield from (_word_tokens(word, start) for word in _WORD.finditer(text))
+        yield from (_word_tokens(word, start) for word in WORD.finditer(text))
     elif match["joined"]:
         yield from _code_tokens(text, start)
     else:

@@ -27,6 +27,7 @@ LONGEST_SENTENCE = 300
 _RELEVANCE = 0.6
 _RAISED_BY = 1.1
 
+# Compound words and decimal numbers count as one word: parts of them would make a sentence look frequent.
 _WORD = re.compile(r"\w+(?:[.,'\u2019\-]\w+)*")
 _NAME = re.compile(r"(?<=[^.!?:\s]\s)[^\W\d_]*[A-ZÀ-ÖØ-ÞΑ-ΩА-Я][^\W_]*")
 _DIGIT = re.compile(r"\d")

@@ -67,7 +67,7 @@ class RecoveryHarness(OutboxHarness):
         self.warmer = NamespaceRecovery(durable, self.keyspace, self.loader, gatherer)
 
     def epoch(self, namespace: str) -> str:
-        return self.joiner.epoch(namespace)
+        return self.joiner.epochs.get(namespace, "")
 
     async def readmit(self, namespace: str, changed: Mapping[str, int], *, left_ms: int) -> set[str]:
         return await self.joiner.readmit(namespace, changed, left_ms=left_ms)

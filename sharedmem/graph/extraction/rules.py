@@ -27,6 +27,7 @@ FIRST_PLACEHOLDER, DATE_PLACEHOLDER = 0xE000, "\uf8ff"
 NAME_PLACEHOLDERS = "\ue000-\uf7ff"
 _MOST_PLACEHOLDERS = 0xF7FF - FIRST_PLACEHOLDER
 _PRIVATE = re.compile(r"[\ue000-\uf8ff]")
+# Each sign is a token: rules name words and signs as they stand in a text, without stems or stop words.
 _TOKEN = re.compile(r"'(?:s|m|ve|ll|d|re)\b|\d+(?:[.,:]\d+)*|[^\W\d_]\w*(?:[-']\w+)*|\w+|[^\s\w]")
 _SHORT = {"'m": "am", "'ve": "have", "'ll": "will", "'d": "would", "'re": "are"}
 _NOT = {"won't": "will", "can't": "can", "shan't": "shall", "cannot": "can"}
