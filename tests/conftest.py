@@ -62,7 +62,7 @@ _SLOW = (
     *("meta/test_retrieval", "meta/test_budgets", "hub/test_extras", "hub/test_embedded", "hub/test_process_pools"),
     *("hub/test_close_at", "store/test_damaged_keys", "store/test_blob_", "store/test_model", "store/test_acl"),
     *("coordination/test_lease_model", "coordination/test_once_model", "coordination/test_queue_model"),
-    *("decisions/test_durable", "decisions/test_model", "cache/test_processes", "providers/test_cli"),
+    *("decisions/test_durable", "decisions/test_model", "cache/test_processes"),
     *("memory/test_cosmos", "memory/test_acl", "memory/test_properties", "memory/test_races", "search/test_properties"),
     *("graph/test_cosmos", "graph/test_acl", "graph/test_falkordb", "graph/test_model.py", "graph/test_interleavings"),
     *("graph/test_races", "synthesis/test_races"),

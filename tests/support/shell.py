@@ -7,17 +7,21 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
 from sharedmem.faces.cli import run
 
+Launch: TypeAlias = Callable[..., "subprocess.Popen[str]"]
 _COMMAND = "import sys; from sharedmem.faces.cli import main; main()"
 _COMMANDS_SCRIPT = """
 import json, sys
@@ -59,6 +63,30 @@ class Shell:
         code = run(["--data-dir", str(self.data_dir), "--namespace", self.namespace, *words])
         out, err = self.capture.readouterr()
         return ShellResult(code, out.decode(), err.decode())
+
+
+def is_one_sentence(done: ShellResult, *words: str) -> bool:
+    """Whether the command printed nothing but an error of one line that contains these words."""
+    error = done.err.removesuffix("\n")
+    prefixed = error.startswith("sharedmem: ") and "\n" not in error
+    return not done.out and prefixed and all(word in error for word in words)
+
+
+@contextmanager
+def started_data_dir() -> Iterator[Path]:
+    """Make a data directory, start its server, and stop it at the end."""
+    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
+    assert run(["--data-dir", str(base / "d"), "up"]) == 0
+    yield base / "d"
+    assert run(["--data-dir", str(base / "d"), "down"]) == 0
+    shutil.rmtree(base)
+
+
+def read_json_line(process: subprocess.Popen[str]) -> dict[str, object]:
+    """Read the next line that a command prints."""
+    assert process.stdout is not None
+    line: dict[str, object] = json.loads(process.stdout.readline())
+    return line
 
 
 def start(

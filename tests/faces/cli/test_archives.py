@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from support.shell import Shell, finish, several_on_a_terminal, start
 
-from sharedmem.clock import new_id
 from sharedmem.faces.cli import run
-
-
-@pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    assert run(["--data-dir", str(base / "d"), "up"]) == 0
-    yield base / "d"
-    assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
-
-
-@pytest.fixture
-def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(data_dir, f"test-{new_id(8)}", capfdbinary, monkeypatch)
 
 
 def test_a_namespace_goes_into_a_file_and_comes_back(shell: Shell, tmp_path: Path) -> None:

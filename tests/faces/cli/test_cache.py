@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.shell import Shell, on_a_terminal, several_on_a_terminal
 
-from sharedmem.faces.cli import run
-
 PROMPT = "what is the capital of France?"
-_numbers = itertools.count(1)
 
-
-@pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    """A directory whose server is up for all tests of the module."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    assert run(["--data-dir", str(base / "d"), "up"]) == 0
-    yield base / "d"
-    assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
-
-
-@pytest.fixture
-def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A command line in a namespace of its own, with the embedder for tests."""
-    monkeypatch.setenv("SHAREDMEM_EMBEDDER", "hashing")
-    return Shell(data_dir, f"cache{next(_numbers)}", capfdbinary, monkeypatch)
+pytestmark = pytest.mark.usefixtures("hashing_embedder")
 
 
 @pytest.fixture

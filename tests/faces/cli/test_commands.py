@@ -3,45 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-from support.shell import Shell, ShellResult, finish, start
+from support.shell import Shell, finish, is_one_sentence, start
 
 from sharedmem import Hub, Settings
-from sharedmem.faces.cli import run
-
-_numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    """A directory whose server is up for all tests of the module."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    assert run(["--data-dir", str(base / "d"), "up"]) == 0
-    yield base / "d"
-    assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
-
-
-@pytest.fixture
-def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A command line in a namespace of its own."""
-    return Shell(data_dir, f"n{next(_numbers)}", capfdbinary, monkeypatch)
-
-
-def is_one_sentence(done: ShellResult, *words: str) -> bool:
-    """Whether an error was told as people like it."""
-    told = done.err.removesuffix("\n")
-    return not done.out and told.startswith("sharedmem: ") and "\n" not in told and all(word in told for word in words)
 
 
 def write(shell: Shell, key: str, value: object) -> None:

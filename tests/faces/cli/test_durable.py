@@ -3,36 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.shell import Shell, several_on_a_terminal
 
 from sharedmem import Hub, Settings
-from sharedmem.faces.cli import run
-
-_numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    """A directory whose server is up for all tests of the module."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    assert run(["--data-dir", str(base / "d"), "up"]) == 0
-    yield base / "d"
-    assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
-
-
-@pytest.fixture
-def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A command line in a namespace of its own."""
-    return Shell(data_dir, f"n{next(_numbers)}", capfdbinary, monkeypatch)
 
 
 def remember(shell: Shell, **values: object) -> None:

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
-from support.shell import Shell, ShellResult, several_on_a_terminal
-
-from sharedmem.faces.cli import run
+from support.shell import Shell, is_one_sentence, several_on_a_terminal
 
 GROUP = ("--group", "acme:ada")
 NO_ADDRESS = "redis://127.0.0.1:1"
-_numbers = itertools.count(1)
 
-
-@pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    """A directory whose server is up for all tests of the module."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    assert run(["--data-dir", str(base / "d"), "up"]) == 0
-    yield base / "d"
-    assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
-
-
-@pytest.fixture
-def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A command line in a namespace of its own, with the embedder that is the same everywhere."""
-    monkeypatch.setenv("SHAREDMEM_EMBEDDER", "hashing")
-    return Shell(data_dir, f"graph{next(_numbers)}", capfdbinary, monkeypatch)
+pytestmark = pytest.mark.usefixtures("hashing_embedder")
 
 
 @pytest.fixture
@@ -55,10 +33,6 @@ def places(facts: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
     lives = [fact for fact in facts if fact["type"] == "lives_in"]
     found = [(fact["target_name"], fact["valid_to"] and fact["valid_to"][:10]) for fact in lives]
     return sorted(found, key=str)
-
-
-def is_one_sentence(done: ShellResult, told: str) -> bool:
-    return not done.out and done.err.startswith("sharedmem: ") and done.err.count("\n") == 1 and told in done.err
 
 
 def shown(shell: Shell, *commands: tuple[str, ...]) -> str:

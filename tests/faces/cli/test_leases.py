@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.shell import Shell, finish, on_a_terminal, start
 
-from sharedmem.faces.cli import run
 from sharedmem.sync import Hub
 
-_numbers = itertools.count(1)
 SLEEP = [sys.executable, "-c", "import time; print('runs', flush=True); time.sleep(60)"]
 TOKEN = [sys.executable, "-c", "import os; print(os.environ['SHAREDMEM_FENCING_TOKEN'])"]
-
-
-@pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    """A directory whose server is up for all tests of the module."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    assert run(["--data-dir", str(base / "d"), "up"]) == 0
-    yield base / "d"
-    assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
-
-
-@pytest.fixture
-def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(data_dir, f"leases{next(_numbers)}", capfdbinary, monkeypatch)
-
-
-@pytest.fixture
-def place(shell: Shell) -> tuple[str, ...]:
-    """The options by which another process comes to the same place."""
-    return ("--data-dir", str(shell.data_dir), "--namespace", shell.namespace)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import re
@@ -12,13 +11,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.shell import Shell, finish, on_a_terminal, several_on_a_terminal, start
+from support.shell import Launch, Shell, finish, on_a_terminal, read_json_line, several_on_a_terminal, start
 from typer.testing import CliRunner
 
 from sharedmem.config import Settings
@@ -30,51 +26,6 @@ from sharedmem.faces.cli.output import escape_control, format_age, format_durati
 from sharedmem.faces.cli.redis_cli import connection_options, format_reply, raw_reply
 from sharedmem.redis.address import parse_address
 from sharedmem.redis.replies import Reply, ServerError
-
-Launch = Callable[..., "subprocess.Popen[str]"]
-_numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    """A directory whose server is up for all tests of the module."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    assert run(["--data-dir", str(base / "d"), "up"]) == 0
-    yield base / "d"
-    assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
-
-
-@pytest.fixture
-def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A command line in a namespace of its own."""
-    return Shell(data_dir, f"n{next(_numbers)}", capfdbinary, monkeypatch)
-
-
-@pytest.fixture
-def place(shell: Shell) -> tuple[str, ...]:
-    """The options by which another process comes to the same place."""
-    return ("--data-dir", str(shell.data_dir), "--namespace", shell.namespace)
-
-
-@pytest.fixture
-def launch() -> Iterator[Launch]:
-    """Starts command lines in processes of their own; none of them outlives the test."""
-    with ExitStack() as processes:
-
-        def launched(*words: str) -> subprocess.Popen[str]:
-            process = processes.enter_context(start(*words))
-            processes.callback(process.kill)
-            return process
-
-        yield launched
-
-
-def line_of(process: subprocess.Popen[str]) -> dict[str, object]:
-    assert process.stdout is not None
-    line: dict[str, object] = json.loads(process.stdout.readline())
-    return line
-
 
 # Feeds
 
@@ -109,7 +60,7 @@ def test_changes_are_shown_from_a_cursor_on(shell: Shell) -> None:
 def test_interrupting_ends_a_watch_without_a_word(shell: Shell, place: tuple[str, ...], launch: Launch) -> None:
     shell("set", "k", "1")
     watcher = launch("watch", "--since", "0", *place)
-    assert line_of(watcher)["key"] == f"{shell.namespace}:shared:k"
+    assert read_json_line(watcher)["key"] == f"{shell.namespace}:shared:k"
 
     watcher.send_signal(signal.SIGINT)
     done = finish(watcher)
@@ -120,7 +71,7 @@ def test_interrupting_ends_a_watch_without_a_word(shell: Shell, place: tuple[str
 def test_a_reader_that_leaves_ends_a_watch_without_a_word(shell: Shell, place: tuple[str, ...], launch: Launch) -> None:
     shell("set", "k", "1")
     watcher = launch("watch", "--since", "0", *place)
-    line_of(watcher)
+    read_json_line(watcher)
     assert watcher.stdout is not None
     watcher.stdout.close()
 
@@ -135,7 +86,7 @@ def test_a_terminated_command_leaves_no_server_behind(shell: Shell, launch: Laun
     elsewhere = shell.data_dir.parent / "e"
     watcher = launch("watch", "--since", "0", "--data-dir", str(elsewhere))
     shell("set", "k", "1", "--data-dir", str(elsewhere), "--namespace", "default")
-    line_of(watcher)
+    read_json_line(watcher)
     assert asyncio.run(status(elsewhere)).running
 
     watcher.terminate()

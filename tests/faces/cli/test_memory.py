@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.shell import Shell, ShellResult, several_on_a_terminal
-
-from sharedmem.faces.cli import run
+from support.shell import Shell, is_one_sentence, several_on_a_terminal
 
 LEASE = "The lease of the office ends in May"
 TEA = "Ada drinks tea with milk"
 NO_ADDRESS = "redis://127.0.0.1:1"
-_numbers = itertools.count(1)
 
-
-@pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    """A directory whose server is up for all tests of the module."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    assert run(["--data-dir", str(base / "d"), "up"]) == 0
-    yield base / "d"
-    assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
-
-
-@pytest.fixture
-def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A command line in a namespace of its own, with the embedder that is the same everywhere."""
-    monkeypatch.setenv("SHAREDMEM_EMBEDDER", "hashing")
-    return Shell(data_dir, f"mind{next(_numbers)}", capfdbinary, monkeypatch)
+pytestmark = pytest.mark.usefixtures("hashing_embedder")
 
 
 def texts(found: dict[str, Any]) -> list[str]:
@@ -45,10 +22,6 @@ def shown(shell: Shell, *commands: tuple[str, ...]) -> str:
     """What people see of commands, one after the other."""
     place = ["--data-dir", str(shell.data_dir), "--namespace", shell.namespace]
     return several_on_a_terminal(*([*place, *words] for words in commands)).out
-
-
-def is_one_sentence(done: ShellResult, told: str) -> bool:
-    return not done.out and done.err.startswith("sharedmem: ") and done.err.count("\n") == 1 and told in done.err
 
 
 def test_what_is_remembered_is_recalled_best_first(shell: Shell) -> None:

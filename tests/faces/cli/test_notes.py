@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
-from support.shell import Shell, ShellResult, finish, on_a_terminal, several_on_a_terminal, start
-
-from sharedmem.faces.cli import run
+from support.shell import Shell, finish, is_one_sentence, on_a_terminal, several_on_a_terminal, start
 
 APP = ("--app", "shop")
 ADA = (*APP, "--user", "ada")
@@ -37,7 +32,6 @@ COMMANDS = [
     *(("task", word) for word in ("show", "list", "retry", "work")),
     *((word,) for word in ("evolution", "fsck", "archive", "forget")),
 ]
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,22 +41,6 @@ def settings() -> Iterator[None]:
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
         yield
-
-
-@pytest.fixture(scope="module")
-def data_dir(settings: None) -> Iterator[Path]:
-    """A directory whose server is up for all tests of the module."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    assert run(["--data-dir", str(base / "d"), "up"]) == 0
-    yield base / "d"
-    assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
-
-
-@pytest.fixture
-def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A command line in a namespace of its own."""
-    return Shell(data_dir, f"notes{next(_numbers)}", capfdbinary, monkeypatch)
 
 
 @pytest.fixture
@@ -89,10 +67,6 @@ def found(shell: Shell, query: str, *words: str) -> list[tuple[str, bool]]:
     """The statuses of the notes that a query finds, best first, and whether they are flagged."""
     hits = shell("notes", "find", query, *APP, *words).data
     return [(hit["metadata"]["status"], hit["flagged"]) for hit in hits]
-
-
-def is_one_sentence(done: ShellResult, told: str) -> bool:
-    return not done.out and done.err.startswith("sharedmem: ") and done.err.count("\n") == 1 and told in done.err
 
 
 # -- what programs read -----------------------------------------------------------------------

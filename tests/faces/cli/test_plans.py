@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import shutil
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
@@ -15,27 +11,9 @@ from support.shell import Shell, on_a_terminal, several_on_a_terminal
 
 from sharedmem import Hub, Settings
 from sharedmem.decisions.decisions import Decisions
-from sharedmem.faces.cli import run
 
 T = TypeVar("T")
 WHY = "the trend is strong"
-_numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    """A directory whose server is up for all tests of the module."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    assert run(["--data-dir", str(base / "d"), "up"]) == 0
-    yield base / "d"
-    assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
-
-
-@pytest.fixture
-def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A command line in a namespace of its own."""
-    return Shell(data_dir, f"plans{next(_numbers)}", capfdbinary, monkeypatch)
 
 
 def meanwhile(shell: Shell, act: Callable[[Decisions], Awaitable[T]]) -> T:

@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.shell import Shell, several_on_a_terminal
 
-from sharedmem.faces.cli import run
-
-_numbers = itertools.count(1)
 _STRANGE = "1234567890123456"
-
-
-@pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    """A directory whose server is up for all tests of the module."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    assert run(["--data-dir", str(base / "d"), "up"]) == 0
-    yield base / "d"
-    assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
-
-
-@pytest.fixture
-def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A command line in a namespace of its own."""
-    return Shell(data_dir, f"n{next(_numbers)}", capfdbinary, monkeypatch)
 
 
 def test_a_task_goes_from_put_to_claim_to_ack(shell: Shell) -> None:

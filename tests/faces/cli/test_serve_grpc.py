@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import signal
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.shell import Shell, finish, on_a_terminal, start
+from support.shell import Launch, Shell, finish, on_a_terminal, read_json_line, start
 
 from sharedmem import AccessDeniedError
 from sharedmem.faces.auth import TokenFile
-from sharedmem.faces.cli import run
 from sharedmem.faces.grpc import MemoryClient
 
-Launch = Callable[..., "subprocess.Popen[str]"]
 WITHOUT_GRPC = "import sys; sys.modules['grpc_health'] = None; from sharedmem.faces.cli import main; main()"
 # Once the event loop hears signals, the server is up and has said so.
 ENDS_WHEN_SERVED = """
@@ -37,47 +30,16 @@ main()
 """
 
 
-@pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    """A directory whose server is up for all tests of the module."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    assert run(["--data-dir", str(base / "d"), "up"]) == 0
-    yield base / "d"
-    assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
-
-
 @pytest.fixture
-def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(data_dir, "desk", capfdbinary, monkeypatch)
-
-
-@pytest.fixture
-def serve(data_dir: Path) -> Iterator[Launch]:
-    """Starts servers in processes of their own; none of them outlives the test."""
-    with ExitStack() as processes:
-
-        def served(*words: str) -> subprocess.Popen[str]:
-            place = ("--data-dir", str(data_dir), "--namespace", "desk")
-            process = processes.enter_context(start("serve", "grpc", "--port", "0", *words, *place))
-            processes.callback(process.kill)
-            return process
-
-        yield served
-
-
-def told(process: subprocess.Popen[str]) -> dict[str, object]:
-    assert process.stdout is not None
-    line: dict[str, object] = json.loads(process.stdout.readline())
-    return line
+def serve(launch: Launch, place: tuple[str, ...]) -> Launch:
+    """Starts servers in processes of their own; each process ends with the test."""
+    return lambda *words: launch("serve", "grpc", "--port", "0", *words, *place)
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-async def test_agents_share_a_memory_until_it_is_told_to_end(
-    serve: Launch, data_dir: Path, end: signal.Signals
-) -> None:
+async def test_agents_share_a_memory_until_it_is_told_to_end(serve: Launch, shell: Shell, end: signal.Signals) -> None:
     server = serve("--actor", "ada")
-    serving = told(server)
+    serving = read_json_line(server)
 
     async with MemoryClient(str(serving["target"])) as memory:
         await memory.decisions.save_plan("btc", "BTC", "BUY", 0.5, "up")
@@ -91,8 +53,8 @@ async def test_agents_share_a_memory_until_it_is_told_to_end(
         "target": serving["target"],
         "tls": False,
         "tokens": None,
-        "memory": f"unix://{data_dir}/redis.sock?db=0",
-        "namespace": "desk",
+        "memory": f"unix://{shell.data_dir}/redis.sock?db=0",
+        "namespace": shell.namespace,
     }
 
 
@@ -101,7 +63,7 @@ async def test_a_token_of_the_command_opens_the_door(shell: Shell, serve: Launch
     made = shell(
         *("token", "create", "--actor", "planner", "--grant", "chat:team*", "--subscribe", "news"), "--file", str(file)
     ).data
-    serving = told(serve("--tokens", str(file)))
+    serving = read_json_line(serve("--tokens", str(file)))
 
     async with MemoryClient(str(serving["target"]), token=made["token"]) as memory:
         assert await memory.publish("chat:team-a", "hello") == 0
@@ -118,7 +80,7 @@ async def test_a_token_of_the_command_opens_the_door(shell: Shell, serve: Launch
 
 async def test_a_token_of_the_registry_opens_the_door_until_it_is_taken_back(shell: Shell, serve: Launch) -> None:
     made = await asyncio.to_thread(shell, "token", "create", "--actor", "planner")
-    serving = told(serve("--tokens", "registry"))
+    serving = read_json_line(serve("--tokens", "registry"))
 
     async with MemoryClient(str(serving["target"]), token=made.data["token"]) as memory:
         assert await memory.decisions.sessions() == []
@@ -143,7 +105,7 @@ async def test_a_token_is_shown_with_the_entry_to_keep(shell: Shell, tmp_path: P
     file = tmp_path / "tokens.json"
     file.write_text(json.dumps([made["entry"]]))
     bearer = await TokenFile.read(file).admit(f"Bearer {made['token']}")
-    assert (bearer.namespace, bearer.actor) == ("desk", "planner")
+    assert (bearer.namespace, bearer.actor) == (shell.namespace, "planner")
     assert made["kept_in"] == "registry"
 
 
@@ -194,7 +156,7 @@ def test_a_mistake_is_told_in_one_sentence(shell: Shell, words: list[str], code:
 
 
 def test_a_port_in_use_is_told_in_one_sentence(serve: Launch, data_dir: Path) -> None:
-    port = str(told(serve())["target"]).rpartition(":")[2]
+    port = str(read_json_line(serve())["target"]).rpartition(":")[2]
 
     done = finish(start("serve", "grpc", "--port", port, "--data-dir", str(data_dir)))
 

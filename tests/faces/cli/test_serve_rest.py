@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import shutil
 import signal
 import socket
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
 import pytest
-from support.shell import Shell, finish, on_a_terminal, start
+from support.shell import Launch, Shell, finish, on_a_terminal, read_json_line, start
 
 from sharedmem import AccessDeniedError
 from sharedmem.client import SharedMemoryClient
-from sharedmem.faces.cli import run
 
-Launch = Callable[..., "subprocess.Popen[str]"]
 FINDINGS = "/api/v1/store/values/findings"
 MESSAGES = [{"role": "user", "content": "My delivery address is Elm Street 4, Leeds."}]
 WITHOUT_REST = "import sys; sys.modules['fastapi'] = None; from sharedmem.faces.cli import main; main()"
@@ -39,47 +31,18 @@ threading.Thread(target=end, daemon=True).start()
 main()
 """
 
-
-@pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    """A directory whose server is up for all tests of the module, with the embedder that is the same everywhere."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SHAREDMEM_EMBEDDER", "hashing")
-        assert run(["--data-dir", str(base / "d"), "up"]) == 0
-        yield base / "d"
-        assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
+pytestmark = pytest.mark.usefixtures("hashing_embedder")
 
 
 @pytest.fixture
-def shell(data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(data_dir, "desk", capfdbinary, monkeypatch)
+def serve(launch: Launch, place: tuple[str, ...]) -> Launch:
+    """Starts servers in processes of their own; each process ends with the test."""
+    return lambda *words: launch("serve", "rest", "--port", "0", *words, *place)
 
 
-@pytest.fixture
-def serve(data_dir: Path) -> Iterator[Launch]:
-    """Starts servers in processes of their own; none of them outlives the test."""
-    with ExitStack() as processes:
-
-        def served(*words: str) -> subprocess.Popen[str]:
-            place = ("--data-dir", str(data_dir), "--namespace", "desk")
-            process = processes.enter_context(start("serve", "rest", "--port", "0", *words, *place))
-            processes.callback(process.kill)
-            return process
-
-        yield served
-
-
-def told(process: subprocess.Popen[str]) -> dict[str, object]:
-    assert process.stdout is not None
-    line: dict[str, object] = json.loads(process.stdout.readline())
-    return line
-
-
-async def test_everything_is_served_until_it_is_told_to_end(serve: Launch, data_dir: Path) -> None:
+async def test_everything_is_served_until_it_is_told_to_end(serve: Launch, shell: Shell) -> None:
     server = serve("--actor", "ada")
-    serving = told(server)
+    serving = read_json_line(server)
     url = str(serving["url"])
 
     async with SharedMemoryClient(url) as memory:
@@ -96,11 +59,11 @@ async def test_everything_is_served_until_it_is_told_to_end(serve: Launch, data_
         "url": url,
         "tls": False,
         "tokens": None,
-        "memory": f"unix://{data_dir}/redis.sock?db=0",
-        "namespace": "desk",
+        "memory": f"unix://{shell.data_dir}/redis.sock?db=0",
+        "namespace": shell.namespace,
         "workers": 1,
     }
-    assert (read.json()["key"], read.headers["etag"]) == ("desk:ada:findings", f'"{version}"')
+    assert (read.json()["key"], read.headers["etag"]) == (f"{shell.namespace}:ada:findings", f'"{version}"')
     assert done.status == "done"
     assert health.json()["status"] == "ready"
     assert (ended.code, ended.out, ended.err) == (0, "", "")
@@ -114,7 +77,7 @@ async def test_two_processes_let_in_those_whose_tokens_are_known_and_end_togethe
     filed = (await asyncio.to_thread(shell, "token", "create", "--actor", "page", "--file", str(file))).data
     words = ("--tokens", "registry", "--tokens", str(file), "--cors", origin, "--max-body-mib", "1")
     server = serve("--workers", "2", *words)
-    serving = told(server)
+    serving = read_json_line(server)
     url = str(serving["url"])
 
     async with SharedMemoryClient(url, token=kept["token"]) as memory:
@@ -125,7 +88,7 @@ async def test_two_processes_let_in_those_whose_tokens_are_known_and_end_togethe
         with pytest.raises(AccessDeniedError, match="no token"):
             await stranger.get_connection_pool_stats()
     async with httpx2.AsyncClient(base_url=url, headers={"authorization": f"Bearer {filed['token']}"}) as page:
-        welcome = await page.get("/api/v1/store/values/desk:planner:plan", headers={"origin": origin})
+        welcome = await page.get(f"/api/v1/store/values/{shell.namespace}:planner:plan", headers={"origin": origin})
         elsewhere = await page.get(FINDINGS, headers={"origin": "https://elsewhere.example.org"})
         large = await page.put(FINDINGS, content=b" " * (1 << 20) + b"{}", headers={"content-type": "application/json"})
     children = children_of(server.pid)
