@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 
 import pytest
 import typer.main
+from fakeredis import FakeServer
 from hypothesis import HealthCheck
 from hypothesis import settings as efforts
 from redis import Redis
@@ -26,6 +28,8 @@ from sharedmem import Hub, Settings, SharedMemoryError, SharedMemoryStore
 from sharedmem.clock import new_id
 from sharedmem.embedded.server import EmbeddedServer
 from sharedmem.redis.keys import PERMANENT_SERVICE_KEYS
+from sharedmem.runtime import Counters
+from sharedmem.testing import ManualClock, fake_hub
 
 # Of properties that do not say themselves how much chance they take.
 # How long an example takes to draw says how busy the machine is.
@@ -83,6 +87,22 @@ return staying
 
 
 def pytest_configure() -> None:
+    """Prepare a worker: a quick collection, commands that are built once, and Ctrl-C for the processes of tests."""
+    gc.disable()  # until all tests are collected: nothing that is made meanwhile is garbage
+    _build_commands_once()
+    # A shell starts what runs in its background with Ctrl-C ignored. Processes that tests start would inherit that,
+    # and wait for ever for the end that a test sends them; a handler of ours they do not inherit.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Leave the collected tests out of each garbage collection, and collect garbage again."""
+    gc.freeze()
+    gc.enable()
+
+
+def _build_commands_once() -> None:
     """The tree of commands stays the same until a module adds some, and takes longer to build than most take to run."""
     build = cache(lambda app, _known, *, build=typer.main.get_command: build(app))
 
@@ -92,10 +112,6 @@ def pytest_configure() -> None:
         return build(app, tuple(len(each.registered_commands) for each in known))
 
     pytest.MonkeyPatch().setattr(typer.main, "get_command", get_command)
-    # A shell starts what runs in its background with Ctrl-C ignored. Processes that tests start would inherit that,
-    # and wait for ever for the end that a test sends them; a handler of ours they do not inherit.
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure() -> None:
@@ -181,6 +197,31 @@ async def hub(redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
     """A hub on the real server."""
     async with Hub.open(redis_url, settings=settings) as hub:
         yield hub
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[Hub]:
+    """A hub on a fakeredis of its own."""
+    async with fake_hub(settings=Settings(embedder="hashing")) as hub:
+        yield hub
+
+
+@pytest.fixture
+def fake_server() -> FakeServer:
+    """A fakeredis that several hubs of a test may share."""
+    return FakeServer()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that the test turns."""
+    return ManualClock()
+
+
+@pytest.fixture
+def counters() -> Counters:
+    """The counters of a part that a test builds on its own."""
+    return Counters()
 
 
 @pytest.fixture

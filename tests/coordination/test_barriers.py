@@ -4,47 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import cast
 
 import fakeredis
 import pytest
 from conformance.coordination.barriers import BarrierSuite
-from support.sync_adapter import SyncAdapter
+from support.backends import OnFakeredis, ThroughTheSyncFace
 from support.waiting import wait_until
 
 from sharedmem import Arrival, Barrier, Hub, Settings
-from sharedmem.sync import Hub as SyncHub
 from sharedmem.testing import ManualClock, fake_hub
 
 
-class TestBarrierOnFakeredis(BarrierSuite):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub() as hub:
-            yield hub
+class TestBarrierOnFakeredis(OnFakeredis, BarrierSuite):
+    """Every promise, on fakeredis."""
 
 
 class TestBarrierOnARealServer(BarrierSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with Hub.open(redis_url, settings=settings) as hub:
-            yield hub
+    """Every promise, on a real server."""
 
 
 @pytest.mark.nightly
-class TestBarrierThroughTheSyncFace(BarrierSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with SyncAdapter(SyncHub.open(redis_url, settings=settings)) as hub:
-            yield cast("Hub", hub)
+class TestBarrierThroughTheSyncFace(ThroughTheSyncFace, BarrierSuite):
+    """Every promise, through the sync face."""
 
 
 # -- two processes, by a clock that the test turns -----------------------------------------------------
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture

@@ -13,11 +13,6 @@ _LEASE_S = 1.0
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 async def ask(clock: ManualClock) -> AsyncIterator[Ask]:
     """Asks for a lock in the name of a waiter `<hub>/<number>`: `got` or `wait`."""
     async with fake_hub(clock=clock) as hub:

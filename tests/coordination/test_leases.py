@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import cast
-
 import pytest
 from conformance.coordination.leases import LeaseSuite
-from support.sync_adapter import SyncAdapter
-
-from sharedmem import Hub, Settings
-from sharedmem.sync import Hub as SyncHub
-from sharedmem.testing import fake_hub
+from support.backends import OnFakeredis, ThroughTheSyncFace
 
 
-class TestLeasesOnFakeredis(LeaseSuite):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub() as hub:
-            yield hub
+class TestLeasesOnFakeredis(OnFakeredis, LeaseSuite):
+    """Every promise, on fakeredis."""
 
 
 class TestLeasesOnRedis(LeaseSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with Hub.open(redis_url, settings=settings) as hub:
-            yield hub
+    """Every promise, on a real server."""
 
 
 @pytest.mark.nightly
-class TestLeasesThroughTheSyncFace(LeaseSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with SyncAdapter(SyncHub.open(redis_url, settings=settings)) as hub:
-            yield cast("Hub", hub)
+class TestLeasesThroughTheSyncFace(ThroughTheSyncFace, LeaseSuite):
+    """Every promise, through the sync face."""

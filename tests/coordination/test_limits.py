@@ -13,33 +13,23 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as efforts
 from hypothesis import strategies as st
 from redis import Redis
-from support.sync_adapter import SyncAdapter
+from support.backends import OnFakeredis, ThroughTheSyncFace
 
 from sharedmem import Hub, RateLimit, Settings
-from sharedmem.sync import Hub as SyncHub
 from sharedmem.testing import ManualClock, fake_hub
 
 
-class TestLimitOnFakeredis(LimitSuite):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub() as hub:
-            yield hub
+class TestLimitOnFakeredis(OnFakeredis, LimitSuite):
+    """Every promise, on fakeredis."""
 
 
 class TestLimitOnARealServer(LimitSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with Hub.open(redis_url, settings=settings) as hub:
-            yield hub
+    """Every promise, on a real server."""
 
 
 @pytest.mark.nightly
-class TestLimitThroughTheSyncFace(LimitSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with SyncAdapter(SyncHub.open(redis_url, settings=settings)) as hub:
-            yield cast("Hub", hub)
+class TestLimitThroughTheSyncFace(ThroughTheSyncFace, LimitSuite):
+    """Every promise, through the sync face."""
 
 
 # -- exactness, by a clock that the test turns ------------------------------------------------------

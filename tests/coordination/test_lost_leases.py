@@ -24,11 +24,6 @@ from sharedmem.testing.store_fixtures import eventually
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def server() -> fakeredis.FakeServer:
     return fakeredis.FakeServer()
 

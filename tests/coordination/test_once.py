@@ -12,49 +12,32 @@ from typing import Any, cast
 import fakeredis
 import pytest
 from conformance.coordination.once import Job, OnceSuite, Work
-from support.sync_adapter import SyncAdapter
+from support.backends import OnFakeredis, ThroughTheSyncFace
 from support.waiting import wait_until
 
 from sharedmem import ClaimLostError, Hub, InvalidError, Present, ResultNotKeptError, Settings, SharedMemoryStore
 from sharedmem.clock import SystemClock
 from sharedmem.coordination.lease_session import lease_renewer
-from sharedmem.sync import Hub as SyncHub
 from sharedmem.testing import ManualClock, fake_hub
 
 
-class TestOnceOnFakeredis(OnceSuite):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub() as hub:
-            yield hub
+class TestOnceOnFakeredis(OnFakeredis, OnceSuite):
+    """Every promise, on fakeredis."""
 
 
 class TestOnceOnARealServer(OnceSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with Hub.open(redis_url, settings=settings) as hub:
-            yield hub
+    """Every promise, on a real server."""
 
 
 @pytest.mark.nightly
-class TestOnceThroughTheSyncFace(OnceSuite):
+class TestOnceThroughTheSyncFace(ThroughTheSyncFace, OnceSuite):
     def fn(self, job: Work) -> Work:
         """The job goes on in the test's loop, while the function that the hub calls waits for it in its thread."""
         loop = asyncio.get_running_loop()
         return (lambda: asyncio.run_coroutine_threadsafe(job(), loop).result()) if isinstance(job, Job) else job
 
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with SyncAdapter(SyncHub.open(redis_url, settings=settings)) as hub:
-            yield cast("Hub", hub)
-
 
 # -- two processes, by a clock that the test turns -----------------------------------------------------
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture

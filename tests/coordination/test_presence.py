@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import cast
 
 import fakeredis
 import pytest
 from conformance.coordination.presence import PresenceSuite, next_event, next_event_named
 from redis import Redis
-from support.sync_adapter import SyncAdapter
+from support.backends import OnFakeredis, ThroughTheSyncFace
 
 from sharedmem import Hub, Settings
-from sharedmem.sync import Hub as SyncHub
 from sharedmem.testing import ManualClock, fake_hub
 
 
-class TestPresenceOnFakeredis(PresenceSuite):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub() as hub:
-            yield hub
+class TestPresenceOnFakeredis(OnFakeredis, PresenceSuite):
+    """Every promise, on fakeredis."""
 
 
 class TestPresenceOnARealServer(PresenceSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with Hub.open(redis_url, settings=settings) as hub:
-            yield hub
+    """Every promise, on a real server."""
 
 
 @pytest.mark.nightly
-class TestPresenceThroughTheSyncFace(PresenceSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with SyncAdapter(SyncHub.open(redis_url, settings=settings)) as hub:
-            yield cast("Hub", hub)
+class TestPresenceThroughTheSyncFace(ThroughTheSyncFace, PresenceSuite):
+    """Every promise, through the sync face."""
 
 
 # -- by a clock that the test turns ----------------------------------------------------------------

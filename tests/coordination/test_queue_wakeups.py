@@ -24,11 +24,6 @@ SOONEST_S, LATEST_S = 10, 20
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def server() -> FakeServer:
     return FakeServer()
 

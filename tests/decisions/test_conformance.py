@@ -47,11 +47,6 @@ class TestDecisionsThroughTheSyncFace(DecisionSuite):
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 async def team(clock: ManualClock) -> AsyncIterator[SharedMemoryStore]:
     async with fake_hub(clock=clock) as hub:
         yield hub.store("team")

@@ -164,11 +164,6 @@ async def _sessions_in_redis(hub: Hub) -> dict[bytes, object]:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 async def hub(clock: ManualClock, tmp_path: Path) -> AsyncIterator[Hub]:
     async with fake_hub(clock=clock, settings=tiered(tmp_path)) as hub:
         yield hub

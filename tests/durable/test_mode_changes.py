@@ -38,11 +38,6 @@ def server() -> fakeredis.FakeServer:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 async def hub(tmp_path: Path, server: fakeredis.FakeServer, clock: ManualClock) -> AsyncIterator[Hub]:
     async with fake_hub(settings=settings(tmp_path), server=server, clock=clock) as hub:
         yield hub

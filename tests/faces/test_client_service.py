@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from support import backends
 from support.rest_server import open_service
 
 from sharedmem import Hub, Settings
@@ -36,10 +37,7 @@ def public(kind: type) -> Mapping[str, inspect.Signature]:
 # -- a real service -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def hub() -> AsyncIterator[Hub]:
-    async with fake_hub() as hub:
-        yield hub
+hub = backends.hub_on_fakeredis
 
 
 @pytest.fixture

@@ -39,11 +39,6 @@ PLANNER = Bearer.of(
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def server() -> FakeServer:
     fakeredis = pytest.importorskip("fakeredis")
     made: FakeServer = fakeredis.FakeServer()

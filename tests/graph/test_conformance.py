@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from support import graph_fixtures
+from support.backends import OnFakeredis
 from support.redis_process import RedisProcess
 
 from sharedmem import Episode, Hub, Settings
@@ -16,18 +17,12 @@ from sharedmem.testing.graph_suite import GraphSuite
 falkor_server = graph_fixtures.falkor_server
 
 
-class TestGraphOnFakeredis(GraphSuite):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub(settings=Settings(embedder="hashing")) as hub:
-            yield hub
+class TestGraphOnFakeredis(OnFakeredis, GraphSuite):
+    """Every promise, on fakeredis."""
 
 
 class TestGraphOnARealServer(GraphSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with Hub.open(redis_url, settings=settings.replace(embedder="hashing")) as hub:
-            yield hub
+    """Every promise, on a real server."""
 
 
 @pytest.mark.nightly

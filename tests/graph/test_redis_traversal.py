@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 
 import pytest
+from support import backends
 from support.graph_rows import fact_row, stamp
 
 from sharedmem import Hub
@@ -22,17 +23,13 @@ from sharedmem.graph.records import (
     LookupRequest,
     Version,
 )
-from sharedmem.testing.fakes import fake_hub
 
 GROUP = "acme:walks"
 PEOPLE = "abcdefgh"
 DAYS = 6
 
 
-@pytest.fixture
-async def hub() -> AsyncIterator[Hub]:
-    async with fake_hub() as hub:
-        yield hub
+hub = backends.hub_on_fakeredis
 
 
 def some_versions(dice: random.Random) -> tuple[Version, ...]:

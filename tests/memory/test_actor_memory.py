@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from support import backends
 
 from sharedmem import ActorContext, Hub, InvalidError, RemembersMixin, Settings, UsageError
 from sharedmem.models import MemoryItem
@@ -38,10 +38,7 @@ class Planner(RemembersMixin):
         return f"{self.goal}: {output}"
 
 
-@pytest.fixture
-async def hub() -> AsyncIterator[Hub]:
-    async with fake_hub() as hub:
-        yield hub
+hub = backends.hub_on_fakeredis
 
 
 def context(hub: Hub, actor: str = "ada", **fields: Any) -> ActorContext:

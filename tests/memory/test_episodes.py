@@ -9,40 +9,30 @@ from typing import cast
 import pytest
 from conformance.episodes import EpisodeSuite
 from redis import Redis
+from support.backends import OnFakeredis, ThroughTheSyncFace
 from support.chaos_proxy import ChaosProxy
 from support.faulty_hubs import hub_without_ids, persistent_settings
 from support.redis_process import RedisProcess
-from support.sync_adapter import SyncAdapter
 
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.episodes.episodes import EpisodeFilter, Episodes
 from sharedmem.redis.scripts.loader import scripts
-from sharedmem.sync import Hub as SyncHub
 from sharedmem.testing import ManualClock, fake_hub
 
 APPEND, SUMMARIZE = (scripts()[name].digest.encode() for name in ("episode_append", "episode_summarize"))
 
 
-class TestEpisodesOnFakeredis(EpisodeSuite):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub() as hub:
-            yield hub
+class TestEpisodesOnFakeredis(OnFakeredis, EpisodeSuite):
+    """Every promise, on fakeredis."""
 
 
 class TestEpisodesOnARealServer(EpisodeSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with Hub.open(redis_url, settings=settings) as hub:
-            yield hub
+    """Every promise, on a real server."""
 
 
 @pytest.mark.nightly
-class TestEpisodesThroughTheSyncFace(EpisodeSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with SyncAdapter(SyncHub.open(redis_url, settings=settings)) as hub:
-            yield cast("Hub", hub)
+class TestEpisodesThroughTheSyncFace(ThroughTheSyncFace, EpisodeSuite):
+    """Every promise, through the sync face."""
 
 
 # -- lives and caps -------------------------------------------------------------------------------

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
 from conformance.memory import MemoryScopeTests
 from conformance.memory.base import NOON
+from support.backends import OnFakeredis
 
-from sharedmem import Hub, Settings, SharedMemoryStore
+from sharedmem import Settings, SharedMemoryStore
 from sharedmem.memory.memories import Memories
 from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.testing import fake_hub
 
 
-class TestScopeOnFakeredis(MemoryScopeTests):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub(settings=Settings(embedder="hashing")) as hub:
-            yield hub
+class TestScopeOnFakeredis(OnFakeredis, MemoryScopeTests):
+    """Every promise, on fakeredis."""
 
 
 class TestScopeOnARealServer(MemoryScopeTests):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with Hub.open(redis_url, settings=settings.replace(embedder="hashing")) as hub:
-            yield hub
+    """Every promise, on a real server."""
 
 
 # -- any filter in any scope ------------------------------------------------------------------------

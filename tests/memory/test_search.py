@@ -12,6 +12,7 @@ import pytest
 from conformance.memory import MemorySearchTests
 from conformance.memory.base import FACTS, add_texts, add_turns
 from support import embedded_fixtures
+from support.backends import OnFakeredis
 
 from sharedmem import Hub, Settings
 from sharedmem.errors import UnavailableError
@@ -28,18 +29,12 @@ TALK = [
 ]
 
 
-class TestSearchingOnFakeredis(MemorySearchTests):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub(settings=Settings(embedder="hashing")) as hub:
-            yield hub
+class TestSearchingOnFakeredis(OnFakeredis, MemorySearchTests):
+    """Every promise, on fakeredis."""
 
 
 class TestSearchingOnARealServer(MemorySearchTests):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with Hub.open(redis_url, settings=settings.replace(embedder="hashing")) as hub:
-            yield hub
+    """Every promise, on a real server."""
 
 
 # -- both indexes -----------------------------------------------------------------------------------

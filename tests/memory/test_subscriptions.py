@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
 from conformance.memory import MemorySubscriptionTests
 from conformance.memory.base import FACTS
 from conformance.memory.subscriptions import ZEBRA, next_memory_event
 from redis import Redis
+from support.backends import OnFakeredis
 
 from sharedmem import Hub, Settings
 from sharedmem.testing import fake_hub
 
 
-class TestStandingOnFakeredis(MemorySubscriptionTests):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub(settings=Settings(embedder="hashing")) as hub:
-            yield hub
+class TestStandingOnFakeredis(OnFakeredis, MemorySubscriptionTests):
+    """Every promise, on fakeredis."""
 
 
 class TestStandingOnARealServer(MemorySubscriptionTests):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with Hub.open(redis_url, settings=settings.replace(embedder="hashing")) as hub:
-            yield hub
+    """Every promise, on a real server."""
 
 
 async def test_what_another_hub_writes_is_told(redis_url: str, settings: Settings, namespace: str) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import fakeredis
-import pytest
 from conformance.memory import MemoryUsageTests
+from support.backends import OnFakeredis
 from support.contexts import knowledge_of
 from support.waiting import wait_until
 
@@ -15,18 +13,12 @@ from sharedmem.memory.reader import FLUSH_AFTER_S
 from sharedmem.testing import ManualClock, fake_hub
 
 
-class TestUsingOnFakeredis(MemoryUsageTests):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub(settings=Settings(embedder="hashing")) as hub:
-            yield hub
+class TestUsingOnFakeredis(OnFakeredis, MemoryUsageTests):
+    """Every promise, on fakeredis."""
 
 
 class TestUsingOnARealServer(MemoryUsageTests):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with Hub.open(redis_url, settings=settings.replace(embedder="hashing")) as hub:
-            yield hub
+    """Every promise, on a real server."""
 
 
 async def counted(hub: Hub, namespace: str = "ns") -> list[bytes]:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.doc_pages import Block, blocks
@@ -18,6 +19,7 @@ from sharedmem.faces.cli import run as sharedmem
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
 LONGEST_PAGE_S = 180
+_READ_FIRST = 3
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROGRAMS = [block for page in PAGES if page.exists() for block in blocks(page) if block.is_program]
 
@@ -81,9 +83,17 @@ def one_server() -> Iterator[Path]:
         assert sharedmem(["--data-dir", f"{folder}/data", "down"]) == 0
 
 
+def runs() -> Iterator[Any]:
+    """All pages once, and again; each run tries the second time on those that are read first."""
+    for page in in_reading_order():
+        yield pytest.param(page, "first", id=f"first-{name(page)}")
+    for number, page in enumerate(in_reading_order()):
+        marks = [pytest.mark.nightly] if number >= _READ_FIRST else []
+        yield pytest.param(page, "second", id=f"second-{name(page)}", marks=marks)
+
+
 # Behind what other pages have left, and the second time behind what it has left itself: so it runs alone, too.
-@pytest.mark.parametrize("page", in_reading_order(), ids=name)
-@pytest.mark.parametrize("time", ["first", "second"])
+@pytest.mark.parametrize(("page", "time"), runs())
 def test_a_page_runs_from_its_top_to_its_end_each_time(one_server: Path, page: Path, time: str) -> None:
     done = run_page(page, one_server)
 

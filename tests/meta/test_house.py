@@ -269,8 +269,9 @@ def measured_modules() -> list[Module]:
     return [module for folder in folders for module in modules(ROOT / folder)]
 
 
-def functions(module: Module) -> Iterator[FunctionNode]:
-    return (node for node in ast.walk(module.tree) if isinstance(node, FunctionNode))
+@cache
+def functions(module: Module) -> list[FunctionNode]:
+    return [node for node in ast.walk(module.tree) if isinstance(node, FunctionNode)]
 
 
 def length(function: FunctionNode) -> int:
@@ -286,7 +287,7 @@ def nesting(node: ast.AST, depth: int = 0) -> int:
     """The deepest chain of blocks inside; an `elif` reads flat, an inner function counts for itself."""
     deepest = depth
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, FunctionNode | ast.ClassDef | ast.Lambda):
+        if isinstance(child, FunctionNode | ast.ClassDef | ast.expr):  # no expression holds a block
             continue
         is_elif = isinstance(node, ast.If) and isinstance(child, ast.If) and child in node.orelse
         deepest = max(deepest, nesting(child, depth + (isinstance(child, BLOCKS) and not is_elif)))

@@ -54,16 +54,6 @@ def slow() -> Slow:
     return Slow()
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def counters() -> Counters:
-    return Counters()
-
-
 def cached(slow: Slow, clock: ManualClock, counters: Counters, *, ttl_s: int = 60, items: int = 3) -> CachedEmbedder:
     return CachedEmbedder(slow, clock=clock, ttl_s=ttl_s, items=items, counters=counters)
 

@@ -22,7 +22,7 @@ from sharedmem.providers.embedding import CachedEmbedder
 from sharedmem.runtime import Counters
 from sharedmem.testing.clock import ManualClock
 
-server, clock, counters = fixtures.server, fixtures.clock, fixtures.counters
+server = fixtures.server
 settings, embedder = fixtures.settings, fixtures.embedder
 patient, hasty = fixtures.patient, fixtures.hasty
 

@@ -49,11 +49,6 @@ async def server() -> AsyncIterator[OpenAIServer]:
 
 
 @pytest.fixture
-def counters() -> Counters:
-    return Counters()
-
-
-@pytest.fixture
 def settings(server: OpenAIServer) -> Settings:
     return Settings(llm=NAME, llm_url=server.url, llm_key=SecretStr(KEY), provider_retry_for_s=0.9)
 

@@ -16,7 +16,7 @@ from sharedmem.providers.endpoint import EMBEDDING, EntraLogin, ModelEndpoint, o
 from sharedmem.runtime import Counters
 from sharedmem.testing.clock import ManualClock
 
-server, clock, counters = fixtures.server, fixtures.clock, fixtures.counters
+server = fixtures.server
 settings, embedder = fixtures.settings, fixtures.embedder
 
 

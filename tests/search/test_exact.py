@@ -30,11 +30,6 @@ def keyspace() -> KeySpace:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 async def fake_line(clock: ManualClock) -> AsyncIterator[RedisClient]:
     """A line to fakeredis, whose time is the clock's."""
     connection = await connect_to_fake()(Settings(), clock)

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 from conformance.store import StoreSuite
-from support.sync_adapter import SyncAdapter
+from support.backends import OnFakeredis, ThroughTheSyncFace
 from support.transports import connect_pooled
 
 from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
-from sharedmem.sync import Hub as SyncHub
 from sharedmem.testing import fake_hub
 
 
-class TestStoreOnFakeredis(StoreSuite):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub() as hub:
-            yield hub
+class TestStoreOnFakeredis(OnFakeredis, StoreSuite):
+    """Every promise, on fakeredis."""
 
 
 class TestStoreByTheFastLane(StoreSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with Hub.open(redis_url, settings=settings) as hub:
-            yield hub
+    """Every promise, on a real server."""
 
 
 @pytest.mark.nightly
@@ -40,11 +32,8 @@ class TestStoreByRedisPy(StoreSuite):
 
 
 @pytest.mark.nightly
-class TestStoreThroughTheSyncFace(StoreSuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with SyncAdapter(SyncHub.open(redis_url, settings=settings)) as hub:
-            yield cast("Hub", hub)
+class TestStoreThroughTheSyncFace(ThroughTheSyncFace, StoreSuite):
+    """Every promise, through the sync face."""
 
 
 def with_tier(folder: Path) -> Settings:

@@ -28,16 +28,6 @@ async def server() -> AsyncIterator[OpenAIServer]:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def counters() -> Counters:
-    return Counters()
-
-
-@pytest.fixture
 def settings(server: OpenAIServer) -> Settings:
     return Settings(
         embedder=MODEL,

@@ -37,12 +37,14 @@ _LOADED_ONCE = (
 )
 
 
+@cache
 def extras() -> list[str]:
     """The extras of the distribution that install something of their own, and are installed here."""
     named = set(metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or ()) - TOGETHER
     return sorted(extra for extra in named if _distributions([extra]) - _distributions([]) or extra == "embedded")
 
 
+@cache
 def brought_by(extra: str) -> set[str]:
     """The extras whose packages this one installs, itself among them."""
     required = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or ()]

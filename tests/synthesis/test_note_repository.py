@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.backends import OnFakeredis
 from support.notes import BEGAN, make_fresh_note, make_note, open_note_repository, put_notes, vector
 from support.redis_graph_fixtures import keys_left
 
-from sharedmem import Hub, InvalidError, Settings, UnavailableError
+from sharedmem import Hub, InvalidError, UnavailableError
 from sharedmem.clock import new_id
 from sharedmem.models import Note, NoteStatus, SynthesisMessage
 from sharedmem.synthesis.note_repository import RedisNoteRepository
@@ -25,7 +26,6 @@ from sharedmem.synthesis.protocol import (
     StaleNotes,
     UserNotesVersion,
 )
-from sharedmem.testing import fake_hub
 
 ODD = ("app/1", "app%2F1", "*", "a b", "ünï😀", 'it\'s "so" | @x', "-")
 
@@ -469,15 +469,9 @@ class NoteRepositorySuite:
         assert changes[0].version == made["a"].version
 
 
-class TestNotesOnFakeredis(NoteRepositorySuite):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub(settings=Settings(embedder="hashing")) as hub:
-            yield hub
+class TestNotesOnFakeredis(OnFakeredis, NoteRepositorySuite):
+    """Every promise, on fakeredis."""
 
 
 class TestNotesOnARealServer(NoteRepositorySuite):
-    @pytest.fixture
-    async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
-        async with Hub.open(redis_url, settings=settings) as hub:
-            yield hub
+    """Every promise, on a real server."""

@@ -14,11 +14,6 @@ from sharedmem.runtime.background import FAILURE_COUNTER, Background, Background
 
 
 @pytest.fixture
-def counters() -> Counters:
-    return Counters()
-
-
-@pytest.fixture
 async def background(counters: Counters) -> AsyncIterator[Background]:
     background = Background(counters)
     yield background

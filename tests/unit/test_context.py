@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from support.backends import OnFakeredis
 
 from sharedmem import Context, Hub, InvalidError
 from sharedmem.actor import AgentMemory
 from sharedmem.clock import new_id
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.grpc import GrpcAddress, MemoryClient, MemoryServer
-from sharedmem.testing import fake_hub
 
 WHY = "Strong bullish trend detected"
 RACERS = 16
@@ -149,18 +149,11 @@ class _OverGrpc(ContextSuite):
         await hub.store(team).clear()
 
 
-class _OnFakeredis:
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub() as hub:
-            yield hub
-
-
 class TestContextOverTheLibrary(_OverTheLibrary):
     pass
 
 
-class TestContextOverTheLibraryOnFakeredis(_OnFakeredis, _OverTheLibrary):
+class TestContextOverTheLibraryOnFakeredis(OnFakeredis, _OverTheLibrary):
     pass
 
 
@@ -168,5 +161,5 @@ class TestContextOverGrpc(_OverGrpc):
     pass
 
 
-class TestContextOverGrpcOnFakeredis(_OnFakeredis, _OverGrpc):
+class TestContextOverGrpcOnFakeredis(OnFakeredis, _OverGrpc):
     pass

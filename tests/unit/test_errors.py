@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import tomllib
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,16 +22,10 @@ from sharedmem.faces.grpc import GrpcAddress, MemoryClient, MemoryServer
 from sharedmem.faces.rest import create_app
 from sharedmem.faces.token_registry import TokenRegistry
 from sharedmem.sync import Hub as SyncHub
-from sharedmem.testing import connect_to_fake, fake_hub
+from sharedmem.testing import connect_to_fake
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 OWN = "it may write desk:ada:*, desk:shared:* and global:*"
-
-
-@pytest.fixture
-async def fake() -> AsyncIterator[Hub]:
-    async with fake_hub() as hub:
-        yield hub
 
 
 @pytest.fixture

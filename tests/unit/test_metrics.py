@@ -120,23 +120,17 @@ async def test_the_exporter_tells_what_the_team_shares_and_what_this_process_did
     assert found["sharedmem_operation_seconds_bucket", ("+Inf", "memory.add")] == 2
 
 
-async def test_a_server_that_is_gone_is_told_as_down(one_shot_hub: Hub) -> None:
-    exporter = Exporter(one_shot_hub, port=0)
+async def test_a_server_that_is_gone_is_told_as_down(fake: Hub) -> None:
+    exporter = Exporter(fake, port=0)
     await exporter.open()
     try:
-        await one_shot_hub.close()
+        await fake.close()
         await exporter.refresh()
         found = await told(exporter)
     finally:
         exporter.close()
 
     assert found["sharedmem_up", ()] == 0
-
-
-@pytest.fixture
-async def one_shot_hub() -> Any:
-    async with fake_hub() as hub:
-        yield hub
 
 
 async def test_a_call_in_vain_is_counted_by_its_code() -> None:

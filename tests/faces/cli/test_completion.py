@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import json
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from redis import Redis
-from support.shell import finish, start
+from support.shell import finish, start, started_data_dir
 
 from sharedmem import Hub, Settings
-from sharedmem.faces.cli import run
 
 _PATIENCE_S = 60
+_END = "-- end of an answer --"
+_ONE_BY_ONE = f"""
+import json, os, sys
+from sharedmem.faces.cli import main
+asked, sys.argv[1:] = sys.argv[1:], []
+for variables in map(json.loads, asked):
+    os.environ |= variables
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+    print({_END!r}, flush=True)
+"""
 
 
 @pytest.fixture(scope="module")
 def data_dir() -> Iterator[Path]:
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
-    assert run(["--data-dir", str(base / "d"), "up"]) == 0
-    asyncio.run(_filled(base / "d"))
-    yield base / "d"
-    assert run(["--data-dir", str(base / "d"), "down"]) == 0
-    shutil.rmtree(base)
+    with started_data_dir() as path:
+        asyncio.run(_filled(path))
+        yield path
 
 
 async def _filled(data_dir: Path) -> None:
@@ -42,43 +50,55 @@ async def _filled(data_dir: Path) -> None:
         await hub.store("research").write("topic", 1)
 
 
+def variables(words: tuple[str, ...]) -> dict[str, str]:
+    """How bash asks for what the last word may become."""
+    asked = {"_SHAREDMEM_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(("sharedmem", *words))}
+    return asked | {"COMP_CWORD": str(len(words)), "SHAREDMEM_NAMESPACE": "desk"}
+
+
 def completed(*words: str, data_dir: Path | None = None, **environment: str) -> list[str]:
     """What the last word may become, as bash is told it."""
-    asked = {"_SHAREDMEM_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(("sharedmem", *words))}
-    asked |= {"COMP_CWORD": str(len(words)), "SHAREDMEM_NAMESPACE": "desk"}
     place = {} if data_dir is None else {"SHAREDMEM_DATA_DIR": str(data_dir)}
-    done = finish(start(environment=asked | place | environment))
+    done = finish(start(environment=variables(words) | place | environment))
     assert (done.code, done.err) == (0, "")
     return done.out.split()
 
 
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        (("get", "pl"), ["plan", "plane", "planet"]),
-        (("hash", "pl"), ["plan", "plane", "planet"]),
-        (("rm", "plan", "plane"), ["plane", "planet"]),
-        (("get", "--actor", "ada", "p"), ["private"]),
-        (("--namespace", "research", "get", ""), ["topic"]),
-        (("get", "--namespace", "research", ""), ["topic"]),
-        (("get", "chat:team-a"), ["chat:team-alpha"]),
-        (("get", "chat", ":", "te"), ["team-alpha", "team-beta"]),
-        (("get", "chat", ":"), ["team-alpha", "team-beta"]),
-        (("get", "nothing-begins-so"), []),
-    ],
-)
-def test_keys_are_completed(data_dir: Path, words: tuple[str, ...], names: list[str]) -> None:
-    assert completed(*words, data_dir=data_dir) == names
+def completed_in_one_process(*lines: tuple[str, ...], data_dir: Path) -> dict[tuple[str, ...], list[str]]:
+    """What the last word of each of several lines may become: a process takes longer to start than to answer."""
+    asked = [json.dumps(variables(words)) for words in lines]
+    done = finish(start(*asked, environment={"SHAREDMEM_DATA_DIR": str(data_dir)}, program=_ONE_BY_ONE))
+    assert (done.code, done.err) == (0, "")
+    return dict(zip(lines, map(str.split, done.out.split(_END)[:-1]), strict=True))
 
 
-@pytest.mark.parametrize("words", [("--namespace", "re"), ("get", "-n", "re"), ("export", "re"), ("copy", "re")])
-def test_namespaces_are_completed(data_dir: Path, words: tuple[str, ...]) -> None:
-    assert completed(*words, data_dir=data_dir) == ["research"]
+def test_keys_are_completed(data_dir: Path) -> None:
+    names = {
+        ("get", "pl"): ["plan", "plane", "planet"],
+        ("hash", "pl"): ["plan", "plane", "planet"],
+        ("rm", "plan", "plane"): ["plane", "planet"],
+        ("get", "--actor", "ada", "p"): ["private"],
+        ("--namespace", "research", "get", ""): ["topic"],
+        ("get", "--namespace", "research", ""): ["topic"],
+        ("get", "chat:team-a"): ["chat:team-alpha"],
+        ("get", "chat", ":", "te"): ["team-alpha", "team-beta"],
+        ("get", "chat", ":"): ["team-alpha", "team-beta"],
+        ("get", "nothing-begins-so"): [],
+    }
+
+    assert completed_in_one_process(*names, data_dir=data_dir) == names
 
 
-@pytest.mark.parametrize("words", [("queue", "jo"), ("queue", "put", "jo"), ("queue", "dead", "jo")])
-def test_queues_are_completed(data_dir: Path, words: tuple[str, ...]) -> None:
-    assert completed(*words, data_dir=data_dir) == ["jobs"]
+def test_namespaces_are_completed(data_dir: Path) -> None:
+    lines = [("--namespace", "re"), ("get", "-n", "re"), ("export", "re"), ("copy", "re")]
+
+    assert completed_in_one_process(*lines, data_dir=data_dir) == {key: ["research"] for key in lines}
+
+
+def test_queues_are_completed(data_dir: Path) -> None:
+    lines = [("queue", "jo"), ("queue", "put", "jo"), ("queue", "dead", "jo")]
+
+    assert completed_in_one_process(*lines, data_dir=data_dir) == {key: ["jobs"] for key in lines}
 
 
 def test_behind_a_group_come_its_commands_and_names(data_dir: Path) -> None:

@@ -15,15 +15,8 @@ from sharedmem import Change, Gap, Hub, InvalidError, UnavailableError, UsageErr
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.grpc import GrpcAddress, MemoryClient, MemoryServer
 from sharedmem.faces.grpc.client import ChannelSecurity
-from sharedmem.testing import fake_hub
 
 DESK = Bearer.of("desk", actor="ada")
-
-
-@pytest.fixture
-async def fake() -> AsyncIterator[Hub]:
-    async with fake_hub() as hub:
-        yield hub
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from typing import cast
 
 import pytest
 from conformance.decisions import DecisionSuite
+from support.backends import OnFakeredis
 
 from sharedmem import Hub
 from sharedmem.clock import new_id
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.grpc import GrpcAddress, MemoryClient, MemoryServer
-from sharedmem.testing import fake_hub
 
 
 class _OverTheWire(DecisionSuite):
@@ -29,11 +29,8 @@ class _OverTheWire(DecisionSuite):
         await hub.store(namespace).clear()
 
 
-class TestDecisionsThroughGrpcOnFakeredis(_OverTheWire):
-    @pytest.fixture
-    async def hub(self) -> AsyncIterator[Hub]:
-        async with fake_hub() as hub:
-            yield hub
+class TestDecisionsThroughGrpcOnFakeredis(OnFakeredis, _OverTheWire):
+    """Every promise, on fakeredis."""
 
 
 class TestDecisionsThroughGrpc(_OverTheWire):

@@ -11,15 +11,8 @@ import trustme
 
 from sharedmem import ConfigError, Hub, UnavailableError
 from sharedmem.faces.grpc import GrpcAddress, MemoryClient, MemoryServer
-from sharedmem.testing import fake_hub
 
 Encrypted = Callable[..., Awaitable[MemoryServer]]
-
-
-@pytest.fixture
-async def fake() -> AsyncIterator[Hub]:
-    async with fake_hub() as hub:
-        yield hub
 
 
 # -- where it listens -----------------------------------------------------------------------------

@@ -38,12 +38,6 @@ def health_stub(caller: GrpcCaller) -> Any:
 
 
 @pytest.fixture
-async def fake() -> AsyncIterator[Hub]:
-    async with fake_hub() as hub:
-        yield hub
-
-
-@pytest.fixture
 async def server(fake: Hub) -> AsyncIterator[MemoryServer]:
     async with MemoryServer(fake, ANYWHERE, everyone=Bearer.of("desk", actor="ada"), grace_s=2) as server:
         yield server

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 from backports import zstd
 from fastapi import FastAPI
+from support import backends
 from support.asgi_client import AsgiCaller
 
 from sharedmem import Hub
@@ -19,7 +19,6 @@ from sharedmem.faces.auth import Bearer, TokenFile, new_token
 from sharedmem.faces.rest import RestOptions, create_app
 from sharedmem.faces.rest.archives import ArchiveEndpoints, ArchiveOptions
 from sharedmem.hub.hub import token_storage_of
-from sharedmem.testing import fake_hub
 
 EXPORT, IMPORT = "/namespace/export", "/namespace/import"
 
@@ -36,10 +35,7 @@ class Room(NamedTuple):
     """Speaks for the namespace `lobby`."""
 
 
-@pytest.fixture
-async def hub() -> AsyncIterator[Hub]:
-    async with fake_hub() as hub:
-        yield hub
+hub = backends.hub_on_fakeredis
 
 
 @pytest.fixture

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def server() -> FakeServer:
     fakeredis = pytest.importorskip("fakeredis")
     made: FakeServer = fakeredis.FakeServer()
