@@ -174,14 +174,14 @@ def decoding(key: bytes) -> Iterator[None]:
 
 
 async def find_first_damage(ask: ReadCommands, keys: Iterable[bytes]) -> CorruptionError | None:
-    """The first of some keys that shows that another client has written there. Two round trips."""
+    """Return the error of the first of some keys that another client has written to. As `find_damage`."""
     async for error in find_damage(ask, keys):
         return error
     return None
 
 
 async def find_damage(ask: ReadCommands, keys: Iterable[bytes]) -> AsyncIterator[CorruptionError]:
-    """Each of some keys that shows that another client has written there. Two round trips."""
+    """Yield the error of each key that another client has written to. Two round trips, and one for each such key."""
     known = [(key, form) for key in dict.fromkeys(keys) if (form := format_of(key)) is not None]
     types = await ask([("TYPE", key) for key, _ in known]) if known else []
     sound: list[tuple[bytes, KeyFormat, str]] = []
@@ -195,7 +195,8 @@ async def find_damage(ask: ReadCommands, keys: Iterable[bytes]) -> AsyncIterator
     replies = iter(await ask(list(chain.from_iterable(looks))) if any(looks) else [])
     for (key, form, type_), commands in zip(sound, looks, strict=True):
         problem = _problem(form, type_, [next(replies) for _ in commands])
-        if problem is not None:
+        # A key that was deleted, or expired, after its type was asked shows no fields either.
+        if problem is not None and await ask([("TYPE", key)]) == [type_.encode()]:
             yield corruption_error(key, problem)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,8 @@ from support.example_budget import example_count
 
 from sharedmem import CorruptionError, Hub, InternalError, Settings, SharedMemoryError, SharedMemoryStore
 from sharedmem.clock import new_id
+from sharedmem.redis.replies import Command, Reply
+from sharedmem.redis.service_keys import find_damage
 
 data_dir = embedded_fixtures.data_dir
 JUNK = (b"\xff\xfe\x00", b"", b"-99999999999999999999", b'{"a": [1, {"b": null}]}', b"[]", b"17", b"inf")
@@ -313,6 +315,18 @@ async def test_a_key_of_another_type_is_named_by_the_call_that_meets_it_and_by_t
         else:
             ground.bare.delete(key)
         assert await ground.store.read("value") == before
+
+
+async def test_a_key_that_goes_while_it_is_checked_is_not_told_as_damaged(ground: Ground) -> None:
+    record = ground.record("n")
+
+    async def ask(commands: Sequence[Command]) -> list[Reply]:
+        replies = [ground.bare.execute_command(*command) for command in commands]
+        if commands[0][0] == "TYPE":
+            ground.bare.delete(record)
+        return replies
+
+    assert [error async for error in find_damage(ask, [record])] == []
 
 
 async def test_a_clock_of_another_client_stops_writes_before_anything_is_written(ground: Ground) -> None:
