@@ -34,7 +34,7 @@ from sharedmem.redis.keys import absolute_key
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 _REFERENCE = re.compile(r"\{([^{}]*)\}")
-# Seconds, milliseconds and microseconds since 1970 are told apart by their size: all mean years from 1973 to 5138.
+# Seconds, milliseconds and microseconds since 1970 are distinguished by their size: all mean years from 1973 to 5138.
 _MILLISECONDS_FROM, _MICROSECONDS_FROM = 1e11, 1e14
 _LATEST = 10**16 - 1
 
@@ -252,8 +252,8 @@ async def backfill(
     """Take foreign records into shared memory: a JSON object a line, plain or compressed with zstd.
 
     Each becomes a key with a new version, unless the key holds the same already. Lines that cannot be used are counted
-    and told, and stop nothing. A run that was stopped leaves `<file>.backfill`; the same call goes on from there. Of
-    several lines with the same key the last one counts.
+    and reported, and stop nothing. A run that was stopped leaves `<file>.backfill`; the same call continues from there.
+    Of several lines with the same key the last one counts.
 
     Args:
         endpoint: where to.
@@ -262,7 +262,7 @@ async def backfill(
         namespace: whose plain keys are, those without a colon.
         rejects: a file for the lines that cannot be used, each with its number and the reason.
         dry_run: only say what would happen.
-        progress: told from time to time.
+        progress: called from time to time.
 
     Raises:
         InvalidError: the compressed file is damaged.
@@ -314,9 +314,9 @@ class _BackfillRun:
             raise InternalError(f"of {tally.lines} lines of {self._file} some are not accounted for: {tally}")
         if not self._dry_run:
             await asyncio.to_thread(self._beside.unlink, missing_ok=True)
-        told: LeftOut = self._reasons.report()
+        left_out: LeftOut = self._reasons.report()
         return Backfilled(
-            file=str(self._file), **tally.model_dump(), reasons=told.reasons, preview=tuple(self._previews)
+            file=str(self._file), **tally.model_dump(), reasons=left_out.reasons, preview=tuple(self._previews)
         )
 
     async def _some(self, lines: Sequence[bytes]) -> None:

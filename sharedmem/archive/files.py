@@ -1,7 +1,7 @@
 """Archives as files: a header, a line for each document, a footer by which a cut or changed file is known.
 
-A file that is being written is called `<name>.part`; beside it `<name>.checkpoint` says what of it is whole and where
-its source stood then, so that whoever is stopped goes on from there. docs/archives.md describes the lines.
+A file that is being written is called `<name>.part`; beside it `<name>.checkpoint` holds how much of it is complete and
+the position of its source then, so that a stopped run continues from there. docs/archives.md describes the lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMAT = 1
 
 _EMPTY_DIGEST = hashlib.sha256().hexdigest()
 _HEAD, _END = b'{"sharedmem":"archive",', b'{"sharedmem":"end",'
-# No document is shorter. Each line costs time, and a few compressed bytes may stand for millions of blank ones.
+# No document is shorter. Each line costs time, and a few compressed bytes may expand to millions of blank ones.
 _SHORTEST_DOCUMENT_BYTES = len(b'{"key":"","type":"","kind":"","version":0,"stamp":0}')
 _R = TypeVar("_R", bound=Record)
 
@@ -119,7 +119,7 @@ class ArchiveWriter:
         return self._footer
 
     async def open(self) -> SourcePosition:
-        """Begin, or go on where another run was stopped; returns where the source stands.
+        """Begin, or go on where another run was stopped; return the position of the source.
 
         Raises:
             ConflictError: there is an archive of that name already, one of another namespace is under way, or
@@ -212,8 +212,8 @@ async def verify_archive(
 
     Args:
         path: the archive.
-        progress: told (bytes read, bytes of the file).
-        limits: how much text it may stand for; None for an archive that the caller trusts.
+        progress: called with (bytes read, bytes of the file).
+        limits: how much text it may contain; None for an archive that the caller trusts.
 
     Raises:
         InvalidError: it is none, cut, or damaged, or unpacks to more than is allowed.
@@ -222,26 +222,26 @@ async def verify_archive(
     """
     size = await asyncio.to_thread(lambda: path.stat().st_size if path.exists() else 0)
     header: ArchiveHeader | None = None
-    told: ArchiveFooter | None = None
+    footer: ArchiveFooter | None = None
     digest, count, behind = _EMPTY_DIGEST, 0, list[bytes]()
     async for block in read_blocks(path, limits=limits):
         lines = block.lines
         if header is None and lines:
             header, lines = parse_header(path, lines[0]), lines[1:]
-        behind = lines if told is not None else []
+        behind = lines if footer is not None else []
         if (end := next((n for n, line in enumerate(lines) if line.startswith(_END)), None)) is not None:
-            told, behind, lines = _parse_line(path, lines[end], ArchiveFooter), lines[end + 1 :], lines[:end]
+            footer, behind, lines = _parse_line(path, lines[end], ArchiveFooter), lines[end + 1 :], lines[:end]
         if behind:
-            raise InvalidError("file", str(path), "something stands behind its last line; make or copy it again")
+            raise InvalidError("file", str(path), "something follows its last line; make or copy it again")
         _check_lengths(path, lines, count)
         digest, count = await in_thread(_extend_digest, digest, lines), count + len(lines)
         if progress is not None:
             progress(block.read, size)
-    if header is None or told is None:
+    if header is None or footer is None:
         raise InvalidError("file", str(path), "it ends without the last line of an archive: it is cut, or is none")
-    if (told.documents, told.digest) != (count, digest):
+    if (footer.documents, footer.digest) != (count, digest):
         raise InvalidError("file", str(path), "its lines are not those that were written; make or copy it again")
-    return VerifiedArchive(header, told, size)
+    return VerifiedArchive(header, footer, size)
 
 
 def _check_lengths(path: Path, lines: Sequence[bytes], before: int) -> None:
@@ -315,7 +315,7 @@ def format_line(record: Record) -> bytes:
 
 
 def extend_footer(footer: ArchiveFooter, lines: Sequence[bytes], records: Sequence[DurableRecord]) -> ArchiveFooter:
-    """The last line, once these lines with these documents stand before it."""
+    """The last line, after these lines with these documents."""
     return ArchiveFooter(
         documents=footer.documents + len(records),
         keys=footer.keys + sum(record.is_head for record in records),

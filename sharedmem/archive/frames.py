@@ -1,7 +1,7 @@
 """Lines in a file that grows by whole frames: zstd frames where the file's name ends in `.zst`, else plain text.
 
-Each frame stands alone, so that a file can be cut behind any of them and written on, or read from any of them. Its
-checksum tells damage from a good line. Everything here blocks; callers keep it in threads.
+Each frame can be read alone, so that a file can be cut behind any of them and written on, or read from any of them. Its
+checksum finds damaged lines. Everything here blocks; callers keep it in threads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEAST_FRAME_BYTES = 1024
 
 
 class UnpackLimits(NamedTuple):
-    """How much text a compressed file may stand for."""
+    """How much text a compressed file may contain."""
 
     max_bytes: int
     """Of text, all frames together."""
@@ -41,7 +41,7 @@ class UnpackLimits(NamedTuple):
 
         Args:
             path: the file.
-            text: bytes of text that its first bytes stand for.
+            text: bytes of text that its first bytes contain.
             read: how many bytes those are.
 
         Raises:
@@ -137,7 +137,7 @@ def iterate_blocks(
         path: the file.
         place: where to begin.
         ends: whether the last line must have an end.
-        limits: how much text the file may stand for; None for a file that the caller trusts.
+        limits: how much text the file may contain; None for a file that the caller trusts.
 
     Raises:
         InvalidError: the file is damaged or cut, or unpacks to more than is allowed.
@@ -224,7 +224,7 @@ def _split_lines(texts: Iterator[_FrameText], path: Path, *, ends: bool) -> Iter
             yield LineBlock(place, lines, read)
             waiting, size, place = [rest], len(rest), place._replace(lines=place.lines + len(lines))
         elif size > _LONGEST_LINE_BYTES:
-            # A few packed bytes may stand for more than there is memory.
+            # A few packed bytes may expand to more than there is memory.
             raise InvalidError("file", str(path), f"it has a line of more than {_LONGEST_LINE_BYTES >> 20} MiB")
         else:
             yield LineBlock(place, [], read)

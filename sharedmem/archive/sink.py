@@ -63,7 +63,7 @@ class ArchiveSink:
         namespace: which.
         base: stamp for what has none of its own (see `TierWriter`).
         replace: see `RedisWriter`.
-        leave_out: told (key, why) of what cannot be put there.
+        leave_out: called with (key, why) for what cannot be written there.
         tally: what became of documents before.
     """
 
@@ -84,15 +84,17 @@ class ArchiveSink:
         self._endpoint = endpoint
         self._namespace = namespace
         self._leave_out = leave_out
-        self._redis = RedisWriter(endpoint, namespace, replace=replace, tell=self._told) if endpoint.redis else None
+        self._redis = RedisWriter(endpoint, namespace, replace=replace, report=self._count) if endpoint.redis else None
         durable = endpoint.durable
-        self._tier = TierWriter(endpoint, durable, base=base, tell=self._told, leave_out=leave_out) if durable else None
-        # The key that is being told.
+        self._tier = (
+            TierWriter(endpoint, durable, base=base, report=self._count, leave_out=leave_out) if durable else None
+        )
+        # The key that is being written.
         self._head: DurableRecord | None = None
         self._landing: RedisWriter | TierWriter | None = None
         self._fate: WriteResult = "skipped"
         self._waiting: list[DurableRecord] = []
-        self._bytes = self._elements = self._parts_told = 0
+        self._bytes = self._elements = self._parts_written = 0
         self._blob = bytearray()
         # By key: the reference to bytes that were stored for it, and how many lines they took.
         self._blobs: dict[str, tuple[str, int]] = {}
@@ -103,7 +105,7 @@ class ArchiveSink:
         """Take in some documents; they need not be there before `settle`.
 
         Raises:
-            InvalidError: they are not of this namespace, or an element stands without its head.
+            InvalidError: they are not of this namespace, or an element comes without its head.
             UnavailableError, LimitedError, AccessDeniedError: a side cannot take them now.
         """
         for number, run in enumerate(_split_by_repeated_key(records)):
@@ -176,7 +178,7 @@ class ArchiveSink:
                 "document", f"{record.key} {record.element}", "the head of its key does not stand before"
             )
         if record.type == BLOB_PART:
-            self._parts_told += 1
+            self._parts_written += 1
             self._blob += b64decode(record.body)
             return
         self._elements += 1
@@ -195,13 +197,13 @@ class ArchiveSink:
         if head is None:
             return
         await self._pass_on(head)
-        if self._parts_told and self._landing is not None:
+        if self._parts_written and self._landing is not None:
             head = await self._with_blob(head, self._landing)
         if self._landing is not None:
             await self._landing.key(head, 1 + self._elements)
         else:
-            self._told(head, 1 + self._elements + self._parts_told, self._fate)
-        self._elements = self._parts_told = 0
+            self._count(head, 1 + self._elements + self._parts_written, self._fate)
+        self._elements = self._parts_written = 0
         self._blob = bytearray()
 
     # -- large values
@@ -222,7 +224,7 @@ class ArchiveSink:
             self._landing, self._fate = None, "skipped" if self._endpoint.blobs is None else "older"
             return head
         body = await self._endpoint.blobs.write(head.key, reference.codec.encode(), bytes(self._blob))
-        self._blobs[head.key] = body, self._parts_told
+        self._blobs[head.key] = body, self._parts_written
         return head.model_copy(update={"body": body})
 
     async def _remove_unused(self) -> None:
@@ -233,7 +235,7 @@ class ArchiveSink:
 
     # -- what became of them
 
-    def _told(self, record: DurableRecord, documents: int, landed: WriteResult) -> None:
+    def _count(self, record: DurableRecord, documents: int, landed: WriteResult) -> None:
         if record.is_head and record.key in self._blobs:
             reference, parts = self._blobs.pop(record.key)
             documents += parts
@@ -265,7 +267,7 @@ class ArchiveSink:
 
 
 def _split_by_repeated_key(records: Sequence[DurableRecord]) -> Iterator[Sequence[DurableRecord]]:
-    """Parts in which each key is told once: what is known of a key before it is told the second time has changed."""
+    """Parts in which each key occurs once: a second write of a key must see the result of the first one."""
     first, known = 0, set[str]()
     for number, record in enumerate(records):
         if record.is_head and record.key in known:

@@ -48,7 +48,7 @@ class _SizedKey(NamedTuple):
 
 
 class _KeyMetadata(NamedTuple):
-    """How a key stands: what all its documents have in common."""
+    """What all documents of a key have in common."""
 
     key: str
     kind: str
@@ -83,7 +83,7 @@ class SnapshotReader:
         line: the way to the server.
         keyspace: how keys are spelled.
         kind_of: the kind of an absolute key of which Redis itself does not say how it is kept.
-        leave_out: told (key, why) of what cannot be a document: another client's streams, sorted sets and the like.
+        leave_out: called with (key, why) for what cannot be a document: another client's streams, for example.
     """
 
     def __init__(
@@ -157,13 +157,13 @@ class SnapshotReader:
             return [record for records in again for record in records]
         standings = self._standings(batch, replies[: len(standing)])
         contents = [*as_list(replies[len(standing)] if strings else None), *replies[len(standing) + len(values) :]]
-        told = [
-            self._told(one, standings[one.target.key], content)
+        pages = [
+            self._documents(one, standings[one.target.key], content)
             for one, content in zip([*strings, *structures], contents, strict=True)
         ]
-        return [record for records in told for record in records]
+        return [record for records in pages for record in records]
 
-    def _told(self, one: _SizedKey, standing: _KeyMetadata, content: Reply) -> list[DurableRecord]:
+    def _documents(self, one: _SizedKey, standing: _KeyMetadata, content: Reply) -> list[DurableRecord]:
         if one.held == "string":
             return [_decode_string(standing, content)] if isinstance(content, bytes) else []
         rows = _member_rows(one.held, content)

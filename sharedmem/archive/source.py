@@ -1,7 +1,7 @@
 """Where an archive comes from: what a namespace has in Redis, then what the durable store behind it has beyond that.
 
-A key that lasts is told by the store, which knows the versions of all that lies in it, unless Redis has a change of it
-that the store has not got yet. So a key may come twice; whoever takes both in keeps the newer.
+A key that lasts is read from the store, which knows the versions of all elements in it, unless Redis has a change that
+the store does not have yet. So a key may come twice; the reader of the archive keeps the newer one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sharedmem.runtime import in_thread
 
 _BLOB = "blob"
 _ELSEWHERE = {"memory": "; else use store.memory.export"}
-"""How else records are carried."""
+"""How else records can be moved."""
 _PENDING, _DELETED = b"pending", b"deleted"
 _PART_BYTES = 786_432
 _AT_ONCE = 16
@@ -48,7 +48,7 @@ class ArchiveSource:
     Args:
         endpoint: where they are.
         namespace: whose.
-        leave_out: told (key, why) of what cannot be told.
+        leave_out: called with (key, why) for what cannot be archived.
     """
 
     def __init__(self, endpoint: ArchiveEndpoint, namespace: str, leave_out: LeaveOut) -> None:
@@ -136,7 +136,7 @@ class ArchiveSource:
         return [target for target, is_mine in zip(targets, own, strict=True) if is_mine]
 
     async def _report_left_out_records(self, redis: RedisEndpoint) -> None:
-        """Memories and graphs are told by the durable store, whose documents they are; without one they stay out."""
+        """Report memories and graphs as left out where no durable store is: only it holds their documents."""
         for family in LASTING_FAMILIES if self._endpoint.durable is None else ():
             log = redis.keyspace.record_log(family, self._namespace)
             if await redis.client.call("EXISTS", log) == 1:
@@ -153,18 +153,18 @@ class ArchiveSource:
             states = await self._states([record for record in page if record.is_head])
             # Elements that the page begins with belong to the key before; nothing may come between.
             first = next((n for n, record in enumerate(page) if record.is_head), len(page))
-            told = [record for record in page[:first] if head is not None and self._counts(head, record)]
-            async for piece in self._whole(told):
+            records = [record for record in page[:first] if head is not None and self._counts(head, record)]
+            async for piece in self._whole(records):
                 yield None, piece
             async for piece in self._ahead([key for key, state in states.items() if state.startswith(_PENDING)]):
                 yield None, piece
-            told = []
+            records = []
             for record in page[first:]:
                 if record.is_head:
                     head = None if record.key in states else record
                 if head is not None and self._counts(head, record):
-                    told.append(record)
-            async for piece in self._whole(told):
+                    records.append(record)
+            async for piece in self._whole(records):
                 yield None, piece
             yield SourcePosition(phase="tier", key=page[-1].key, element=page[-1].element), []
 
@@ -180,8 +180,8 @@ class ArchiveSource:
         keyspace = self._endpoint.redis.keyspace
         states = [keyspace.state(keyspace.target(head.key)) for head in heads]
         replies = await self._endpoint.redis.client.read_many([("MGET", *states)])
-        told = zip(heads, as_list(replies[0]), strict=True)
-        return {head.key: state for head, state in told if isinstance(state, bytes) and _is_ahead(head, state)}
+        by_head = zip(heads, as_list(replies[0]), strict=True)
+        return {head.key: state for head, state in by_head if isinstance(state, bytes) and _is_ahead(head, state)}
 
     async def _ahead(self, keys: Sequence[str]) -> AsyncIterator[list[DurableRecord]]:
         """What Redis has of keys that were changed since it was read: they may have been left to the store then."""

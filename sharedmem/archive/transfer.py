@@ -165,7 +165,7 @@ async def export(
         file: where to; `.zst` at the end of its name compresses it.
         version: of this sharedmem, for the file's first line.
         replace: whether a file of that name gives way, once the new one is whole.
-        progress: told from time to time.
+        progress: called from time to time.
 
     Raises:
         NotFoundError: nothing was ever written to the namespace.
@@ -224,8 +224,8 @@ async def import_(
         file: the archive.
         namespace: refuse the archive of another one; None takes any.
         replace: let structures, counters and other clients' strings in Redis give way to those of the archive.
-        progress: told from time to time.
-        limits: how much text the archive may stand for; None for one that the caller trusts.
+        progress: called from time to time.
+        limits: how much text the archive may contain; None for one that the caller trusts.
 
     Raises:
         InvalidError: the file is no archive, cut, damaged, of another namespace, or larger unpacked than allowed.
@@ -290,7 +290,7 @@ class _Import:
         await self._sink.settle()
 
     def _next_head(self, records: list[DurableRecord]) -> int | None:
-        """Where a note can be made, if it is time for one: all keys before are told to their end."""
+        """The position for a checkpoint, if it is time for one: all keys before it are complete."""
         if self._endpoint.clock.monotonic() < self._due:
             return None
         return next((number for number, record in enumerate(records) if record.is_head), None)
@@ -327,7 +327,7 @@ async def copy(
         namespaces: which; None takes all.
         checkpoint: a file that keeps how far it has come, so that the same call goes on after it was stopped.
         replace: as in `import_`.
-        progress: told from time to time.
+        progress: called from time to time.
 
     Raises:
         InvalidError: source and target are the same, or a name is none.
@@ -433,7 +433,7 @@ async def latest_version(endpoint: ArchiveEndpoint, namespace: str) -> int:
 
 
 async def _server_id(endpoint: ArchiveEndpoint) -> object:
-    """What tells a server from others that are called the same, such as those of tests."""
+    """What distinguishes a server from others of the same name, such as those of tests."""
     return None if endpoint.redis is None else await endpoint.redis.client.call("GET", endpoint.redis.keyspace.layout)
 
 
@@ -480,9 +480,9 @@ async def stream_archive(
         compressed: zstd frames; else text.
 
     Raises:
-        NotFoundError: nothing was ever written to the namespace; before anything is told.
+        NotFoundError: nothing was ever written to the namespace; before anything is read.
         UnavailableError: a side stayed away.
-        UnsupportedError: the library that compresses is not installed; before anything is told.
+        UnsupportedError: the library that compresses is not installed; before anything is read.
     """
     check_name("namespace", namespace)
     if not await latest_version(endpoint, namespace):

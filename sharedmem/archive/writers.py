@@ -52,7 +52,7 @@ class RedisWriter:
         endpoint: has the server.
         namespace: where.
         replace: whether structures, counters and strings of other clients give way, which have no version.
-        tell: told (head, how many documents, what became of them).
+        report: called with (head, how many documents, what became of them).
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class RedisWriter:
         namespace: str,
         *,
         replace: bool,
-        tell: Callable[[DurableRecord, int, WriteResult], None],
+        report: Callable[[DurableRecord, int, WriteResult], None],
     ) -> None:
         self._endpoint = endpoint
         self._redis = endpoint.server
         self._space = self._redis.keyspace.space(namespace)
         joined = endpoint.join is not None
         self._terms = KeyRestoreOptions(self._redis.change_log_length, int(replace), int(joined))
-        self._tell = tell
+        self._report = report
         self._restorer = SharedDataRestorer()
         # Several imports may make the same key ready at the same time.
         self._mark, self._number = new_id(), 0
@@ -100,12 +100,12 @@ class RedisWriter:
         await self._settle_some()
 
     async def key(self, head: DurableRecord, documents: int) -> None:
-        """All of a key has been told."""
+        """End a key: all of its documents were given."""
         target = self._target(head)
         place = ready = target.physical
         text = b""
         if head.type in _STRUCTURES and documents == 1:
-            self._tell(head, 1, "skipped")  # nothing lies in it
+            self._report(head, 1, "skipped")  # it is empty
             return
         if head.type in _STRUCTURES:
             ready = self._ready(target)
@@ -136,7 +136,7 @@ class RedisWriter:
         for one, letter in zip(waiting, letters, strict=True):
             if letter not in _RESTORE_OUTCOMES:
                 raise UnavailableError(f"key {one.head.key!r}", "what was made ready for it has expired; run it again")
-            self._tell(one.head, one.documents, _RESTORE_OUTCOMES[letter])
+            self._report(one.head, one.documents, _RESTORE_OUTCOMES[letter])
 
     async def _settle_some(self) -> None:
         if self._bytes >= _MOST_BYTES or len(self._waiting) >= _MOST_KEYS or len(self._commands) >= 4 * _MOST_KEYS:
@@ -196,8 +196,8 @@ class TierWriter:
         endpoint: the store, and the server before it if there is one.
         durable: the same store.
         base: stamp of documents that have none of their own: they come from Redis, which knows none of structures.
-        tell: told (document, how many, what became of them).
-        leave_out: told (key, why) of what the store can never take.
+        report: called with (document, how many, what became of them).
+        leave_out: called with (key, why) for what the store can never take.
     """
 
     def __init__(
@@ -206,13 +206,13 @@ class TierWriter:
         durable: Durable,
         *,
         base: int,
-        tell: Callable[[DurableRecord, int, WriteResult], None],
+        report: Callable[[DurableRecord, int, WriteResult], None],
         leave_out: LeaveOut,
     ) -> None:
         self._endpoint = endpoint
         self._durable = durable
         self._base = base
-        self._tell = tell
+        self._report = report
         self._leave_out = leave_out
         self._elements: list[DurableRecord] = []
         self._heads: list[DurableRecord] = []
@@ -221,11 +221,11 @@ class TierWriter:
         self._stamps: dict[str, int] = {}
 
     async def look(self, heads: Sequence[DurableRecord], *, going_on: str) -> None:
-        """Find out what the store has of keys that are to be told next. One round trip a key, some at a time.
+        """Find out what the store has of keys that are written next. One round trip a key, some at a time.
 
         Args:
             heads: of these keys.
-            going_on: a key that is not told to its end yet.
+            going_on: a key of which more documents follow.
         """
         free = asyncio.Semaphore(_AT_ONCE)
 
@@ -255,7 +255,7 @@ class TierWriter:
         await self._settle_some()
 
     async def key(self, head: DurableRecord, documents: int) -> None:  # noqa: ARG002  # likewise
-        """All of a key has been told."""
+        """End a key: all of its documents were given."""
         self._heads.append(self._stamped(head, head))
         self._bytes += len(head.body)
         await self._settle_some()
@@ -287,22 +287,24 @@ class TierWriter:
                 # Their stamps decide, document by document, unless nothing of them could be seen.
                 is_over = known.floor > head.stamp or (head.type == _VALUE and known.stamp >= head.stamp)
                 return _OVERTAKEN if is_over else _OWN
-            # The items of a structure without stamps could not be told from those that are there.
+            # Items of a structure without stamps could not be distinguished from those that are there.
             return _OVERTAKEN if known.stamp > self._base else self._base
         if deleted >= (head.stamp or self._base):
             return _NEW
         return _OWN if head.stamp else self._base
 
     async def _deletions(self, keys: Sequence[str]) -> dict[str, int]:
-        """The stamps of deletions that the store has not heard of yet."""
+        """The stamps of deletions that the store does not have yet."""
         if self._endpoint.redis is None or not keys:
             return {}
         redis = self._endpoint.redis
         states = await redis.client.read_many(
             [("GET", redis.keyspace.state(redis.keyspace.target(key))) for key in keys]
         )
-        told = {key: state.split() for key, state in zip(keys, states, strict=True) if isinstance(state, bytes)}
-        return {key: int(words[1]) for key, words in told.items() if words[0] == b"deleted"}
+        states_by_key = {
+            key: state.split() for key, state in zip(keys, states, strict=True) if isinstance(state, bytes)
+        }
+        return {key: int(words[1]) for key, words in states_by_key.items() if words[0] == b"deleted"}
 
     async def _new_stamps(self, namespace: str, count: int) -> int:
         if self._endpoint.redis is not None:
@@ -327,7 +329,7 @@ class TierWriter:
                 self._leave_out(record.key, put.reason)
             if put.outcome is Outcome.STORED:
                 stored.append(record)
-            self._tell(record, 1, _OUTCOMES[put.outcome])
+            self._report(record, 1, _OUTCOMES[put.outcome])
         return stored
 
     async def _raise_clock(self, records: Sequence[DurableRecord]) -> None:

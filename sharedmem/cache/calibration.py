@@ -16,10 +16,10 @@ from sharedmem.text.contradictions import find_contradiction
 THRESHOLDS = tuple(round(1 - 0.01 * step, 2) for step in range(31))
 """From 1.0 down to 0.7: below it nobody would take two prompts for the same."""
 _STEPS = 1000
-"""Thresholds are told in thousandths."""
+"""Thresholds are given in thousandths."""
 _RULE_OF_THREE = 3
 # By the name of the embedder: the similarity at which, with guards, 0.5 % of 7,464 pairs of different questions were
-# taken for the same (docs/cache.md). Embedders that are not here go by the setting alone.
+# taken for the same (docs/cache.md). For embedders that are not here the setting alone counts.
 _CALIBRATED = {
     "wordllama:l2_supercat-64": 0.982,
     "wordllama:l2_supercat-128": 0.979,
@@ -106,7 +106,7 @@ def advise_threshold(
 
 
 class _MeasuredPair(NamedTuple):
-    """A pair: how near its texts are, and whether a guard tells them apart."""
+    """A pair: how near its texts are, and whether a guard distinguishes them."""
 
     similarity: float
     is_guarded: bool
@@ -207,8 +207,8 @@ async def pair_similarities(
 
 def _parse_pair(line: bytes) -> LabelledPair | None:
     try:
-        told = orjson.loads(line)
-        a, b, same = told["a"], told["b"], told["same"]
+        fields = orjson.loads(line)
+        a, b, same = fields["a"], fields["b"], fields["same"]
     except (ValueError, TypeError, KeyError):
         return None
     if not isinstance(a, str) or not isinstance(b, str) or not a.strip() or not b.strip():

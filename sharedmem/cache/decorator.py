@@ -102,7 +102,7 @@ class _ArgumentReader:
         """What the call asks.
 
         Raises:
-            InvalidError: there is no prompt, or what else the answer depends on cannot be told by its value.
+            InvalidError: there is no prompt, or what else the answer depends on cannot be identified by its value.
             TypeError: the function does not take these arguments.
         """
         bound = self._signature.bind(*args, **kwargs)
@@ -190,7 +190,7 @@ class _CachedCall:
             self._failure = error
             raise
         self._outcome.append(value)
-        self._answers.tell(None)
+        self._answers.report(None)
         try:
             await self._keep(value)
         except Exception as error:  # noqa: BLE001  # nothing that keeps an answer from lasting takes it away
@@ -220,7 +220,7 @@ class _CachedCall:
         if found is None:
             return False
         self._outcome.append(found.answer.value())
-        self._answers.tell(found)
+        self._answers.report(found)
         return True
 
     async def _keep(self, value: object) -> None:

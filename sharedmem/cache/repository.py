@@ -94,7 +94,7 @@ class CacheQuery:
 
 
 class CachedAnswer(NamedTuple):
-    """An answer as it lies in Redis."""
+    """An answer as it is stored in Redis."""
 
     id: str
     prompt: str
@@ -172,7 +172,7 @@ def prompt_scope(prompt: str) -> str:
 
 
 def encode_cost(cost: float, tokens: int) -> bytes:
-    """What an answer cost, as it lies in Redis.
+    """What an answer cost, as it is stored in Redis.
 
     Raises:
         InvalidError: negative, or no number.
@@ -195,8 +195,8 @@ def read_answer(id_: str, reply: Reply) -> CachedAnswer | None:
         cost, tokens = orjson.loads(facts) if isinstance(facts, bytes) else (0.0, 0)
         made_s = int(version) / 1_000_000
         tagged = frozenset(split_tags(tags.decode())) if isinstance(tags, bytes) else frozenset()
-        told = prompt.decode()
-        return CachedAnswer(id_, told, response, made_s, float(cost), int(tokens), tagged)
+        text = prompt.decode()
+        return CachedAnswer(id_, text, response, made_s, float(cost), int(tokens), tagged)
     except (ValueError, TypeError):
         return None
 
@@ -205,7 +205,7 @@ def _digest(*texts: str) -> str:
     whole = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for text in texts:
         data = text.encode()
-        # Each length stands before its text, so that no text can pass for the end of another.
+        # Each length comes before its text, so that no text can pass for the end of another.
         whole.update(len(data).to_bytes(8, "big"))
         whole.update(data)
     return whole.hexdigest()
@@ -389,10 +389,10 @@ class CacheRepository:
         """
         _ = self.may_read
         found = await self.same(question) or await self.near(question, least)
-        self.tell(found)
+        self.report(found)
         return found
 
-    def tell(self, found: CacheHit | None) -> None:
+    def report(self, found: CacheHit | None) -> None:
         """Count the outcome of a check."""
         outcome = "miss" if found is None else "exact" if found.exact else "near"
         self._context.counters.increment("cache_checks", outcome=outcome)
@@ -403,7 +403,7 @@ class CacheRepository:
         self.tally.count(*fields, saved_cost=found.answer.cost, saved_tokens=found.answer.tokens)
 
     def result(self, found: CacheHit) -> CachedResult:
-        """What a caller is told."""
+        """What the caller gets."""
         answer, similarity, exact = found
         age_s = max(0.0, self._context.clock.now().timestamp() - answer.made_s)
         return CachedResult(
@@ -424,7 +424,7 @@ class CacheRepository:
         return True
 
     async def _vector(self, question: CacheQuery) -> Vector | None:
-        """The meaning of the prompt; None where it has none, or nobody can tell it now."""
+        """The meaning of the prompt; None where it has none, or the embedder fails now."""
         if not question.has_meaning:
             return None
         meaning = await embed_query(self._context.embedder_of(self._namespace), question.prompt)
@@ -518,7 +518,7 @@ class CacheRepository:
         return read_answer(id_, await self._translated(call))
 
     async def _translated(self, call: Awaitable[T]) -> T:
-        """The call's result; what the server refuses is told as people read it."""
+        """The call's result; what the server refuses becomes an error that people can read."""
         try:
             return await call
         except ServerError as error:

@@ -33,7 +33,7 @@ class SemanticCache(ProcessBound):
 
     An answer fits a prompt when `key`, `model` and `prompt_version` are the same, its tags are among the wanted ones,
     and the prompts are the same but for blanks, case and width of letters (one read); or else when their meaning is
-    near enough and no guard tells them apart.
+    near enough and no guard distinguishes them.
 
     Args:
         context: what the hub shares with its stores.
@@ -136,8 +136,8 @@ class SemanticCache(ProcessBound):
         """Decorate a function so that what it answered before is not computed again.
 
         Of all that ask the same at the same time, in whatever process, one computes and the others wait for its
-        answer. When it fails, its caller is told, and the next one tries; when its process dies, the next one begins
-        as soon as the lease has ended. A failure of the cache never fails the call: it computes then.
+        answer. When it fails, its caller gets the error, and the next one tries; when its process dies, the next one
+        begins as soon as the lease has ended. A failure of the cache never fails the call: it computes then.
 
         Args:
             prompt: makes the prompt of the call's arguments; None takes the first argument that is a text.
@@ -145,7 +145,7 @@ class SemanticCache(ProcessBound):
             ttl, tags, model, prompt_version: as `put`.
             threshold: as `check`.
             cost, tokens: what the answer cost; a function is given the answer.
-            lease: seconds after which somebody else may begin when the process that computes is not heard of.
+            lease: seconds after which another process may begin when the process that computes sends no heartbeat.
             wait: seconds to wait for somebody else's answer before computing one's own.
 
         Returns:
@@ -153,7 +153,7 @@ class SemanticCache(ProcessBound):
 
         Raises:
             InvalidError: an argument is refused; by the call: there is no prompt in its arguments, or other arguments
-                that cannot be told apart by their value.
+                that cannot be distinguished by their value.
         """
         check_lease_ms(lease)
         plan = CachePolicy(

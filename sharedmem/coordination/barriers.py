@@ -25,7 +25,7 @@ class Barriers:
         Args:
             name: plain is `<namespace>:shared:<name>`.
             parties: how many have to come, 1 to 1,000; all have to name the same number.
-            lease: seconds after which somebody who waits, and of whom nothing is heard, no longer counts;
+            lease: seconds after which a waiter that sends no heartbeat no longer counts;
                 renewed while it waits.
 
         Raises:

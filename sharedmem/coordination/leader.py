@@ -1,4 +1,4 @@
-"""Leader election: of all who stand for a name one leads, and another takes over when it falls silent."""
+"""Leader election: of all candidates for a name one leads, and another takes over when its heartbeats end."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Campaign:
 
     Args:
         context: what the hub shares with its stores.
-        stand: makes the hold of one term; takes what is called when it is lost.
+        new_session: makes the hold of one term; takes what is called when it is lost.
         on_gain, on_loss: called with the token.
     """
 
     def __init__(
         self,
         context: HubContext,
-        stand: Callable[[Callable[[], None]], LeaseSession],
+        new_session: Callable[[Callable[[], None]], LeaseSession],
         on_gain: TermCallback | None,
         on_loss: TermCallback | None,
     ) -> None:
         self._context = context
-        self._new_session = stand
+        self._new_session = new_session
         self._on_gain = on_gain
         self._on_loss = on_loss
         self._hold: LeaseSession | None = None
@@ -68,7 +68,7 @@ class Campaign:
             self.end()
 
     def end(self) -> None:
-        """End the term, and do not stand again; a cancellation alone can get lost in the moment of a reply."""
+        """End the term, and do not campaign again; a cancellation alone can get lost in the moment of a reply."""
         self._is_over = True
         self._term_ends.set()
         self._news.set()
@@ -115,15 +115,15 @@ class Campaign:
         except SharedMemoryError as error:
             _logger.warning("%s %r: its lease has to run out, since: %s", hold.place.kind, hold.place.name, error)
         if self._on_loss is not None:
-            await self._tell(self._on_loss, hold.token)
+            await self._run_callback(self._on_loss, hold.token)
 
-    def _start_callback(self, told: TermCallback | None, token: int) -> BackgroundTask | None:
+    def _start_callback(self, callback: TermCallback | None, token: int) -> BackgroundTask | None:
         """In the background: what is done in office may take as long as the term, and is stopped with it."""
-        return None if told is None else self._context.background.start("lead", self._tell(told, token))
+        return None if callback is None else self._context.background.start("lead", self._run_callback(callback, token))
 
-    async def _tell(self, told: TermCallback, token: int) -> None:
+    async def _run_callback(self, callback: TermCallback, token: int) -> None:
         try:
-            answer = told(token)
+            answer = callback(token)
             if inspect.isawaitable(answer):
                 await answer
         except Exception:
@@ -132,7 +132,7 @@ class Campaign:
 
 
 class Candidacy(ProcessBound):
-    """One who stands for election while its block runs."""
+    """A candidate for election while its block runs."""
 
     def __init__(self, name: str, campaign: Campaign) -> None:
         self._name = name
@@ -140,7 +140,7 @@ class Candidacy(ProcessBound):
 
     @property
     def name(self) -> str:
-        """What it stands for, as it was asked for."""
+        """The name that it wants to lead, as the caller gave it."""
         return self._name
 
     @property
@@ -167,7 +167,7 @@ class Candidacy(ProcessBound):
     async def resign(self) -> None:
         """Give leadership up now, so that the next in line leads; then stand for election again, behind the others.
 
-        When nobody stands in line it is elected again at once. Does nothing while it does not lead. One round trip.
+        When nobody waits in line it is elected again at once. Does nothing while it does not lead. One round trip.
         """
         await self._campaign.resign()
 

@@ -74,7 +74,7 @@ class LeaseRenewer:
         self._schedule(kept, kept.renew_at)
 
     def stop_renewing(self, kept: Renewable) -> None:
-        """Leave it alone; it hears no more of us."""
+        """Leave it alone; it gets no more notices from us."""
         self._planned.pop(kept, None)
         if len(self._plan) > 2 * len(self._planned) + _SPARE_ENTRIES:
             self._plan = [entry for entry in self._plan if self._planned.get(entry[2]) == entry[0]]
@@ -179,7 +179,7 @@ class LeaseRefusal(NamedTuple):
 
     remaining_ms: int
     rank: int
-    """How many stand in line before the asker."""
+    """How many wait in line before the asker."""
 
 
 def parse_grant_id(id: str, actor: bytes) -> tuple[int, bytes]:  # noqa: A002  as grants call it
@@ -192,7 +192,7 @@ def parse_grant_id(id: str, actor: bytes) -> tuple[int, bytes]:  # noqa: A002  a
         words = base64.b64decode(id + "=" * (-len(id) % 4), altchars=b"-_", validate=True).decode().split(" ")
         token, asker = int(words[0]), words[1]
     except (ValueError, IndexError):
-        raise InvalidError("id", id, "give the id of the grant as it was told") from None
+        raise InvalidError("id", id, "give the id of the grant as it was returned") from None
     return token, b"%d %b 1 %b" % (token, actor, asker.encode())
 
 
@@ -252,7 +252,7 @@ class LeaseSession:
         return self._environment.names.context.clock.monotonic() < self.deadline
 
     def lost(self) -> LockLostError:
-        """The error that says that it is held no longer."""
+        """The error for a lease that is held no longer."""
         return LockLostError(self.place.kind, self.place.name, self.token)
 
     # -- asking for it
@@ -269,7 +269,7 @@ class LeaseSession:
         """
         clock = self._environment.names.context.clock
         give_up_at = None if wait is None else clock.monotonic() + wait
-        refused = await self._ask(new_id(), stands=0)
+        refused = await self._ask(new_id(), waits=0)
         if refused is not None:
             if wait == 0:
                 raise self._lock_held_error(refused)
@@ -278,7 +278,7 @@ class LeaseSession:
 
     async def _wait_for_turn(self, give_up_at: float | None) -> None:
         async with self._environment.names.context.wait_notifier.waiter(self.place.target.space) as waiter:
-            while (refused := await self._ask(waiter.name, stands=1)) is not None:
+            while (refused := await self._ask(waiter.name, waits=1)) is not None:
                 try:
                     await self._wait_for_notification(waiter, refused, give_up_at)
                 except asyncio.CancelledError:
@@ -295,7 +295,7 @@ class LeaseSession:
             pause = min(pause, left)
         await waiter.wait(pause)
 
-    async def _ask(self, asker: str, *, stands: int) -> LeaseRefusal | None:
+    async def _ask(self, asker: str, *, waits: int) -> LeaseRefusal | None:
         environment, place, terms = self._environment, self.place, self.terms
         asked_at = environment.names.context.clock.monotonic()
         asking = environment.scripts.lease_acquire(
@@ -306,7 +306,7 @@ class LeaseSession:
             weight=terms.weight,
             lease_ms=terms.lease_ms,
             asker=asker,
-            stands=stands,
+            stands=waits,
             gain=terms.gain,
         )
         try:

@@ -31,7 +31,7 @@ EnterLock = Callable[[int, float, float | None], LeaseBlock]
 
 
 class ReadWriteLock(ProcessBound):
-    """One read/write lock. All stand in one line: a writer is not held off by readers who come after it."""
+    """One read/write lock. All wait in one line: readers who come after a writer do not delay it."""
 
     def __init__(self, name: str, enter: EnterLock) -> None:
         self._name = name
@@ -93,7 +93,7 @@ class Leases:
 
         The lease renews itself in the background. When it is lost all the same (the server was out of reach, this
         process was frozen), the block is cancelled as by `asyncio.timeout`, and the `async with` raises
-        LockLostError. Whoever waits stands in line, first come first served, and is called. Taking a free lock
+        LockLostError. Those who wait do so in line, first come first served, and are notified. Taking a free lock
         is one round trip, giving it back another.
 
         Args:
@@ -184,10 +184,10 @@ class Leases:
         """
         place, lease_ms = self._lease_resource("leader", name), check_lease_ms(lease)
 
-        def stand(on_lost: Callable[[], None]) -> LeaseSession:
+        def new_session(on_lost: Callable[[], None]) -> LeaseSession:
             return LeaseSession(self._lease_environment, place, LeaseTerms(1, 1, lease_ms, _GAIN), on_lost)
 
-        campaign = Campaign(self._lease_names.context, stand, on_gain, on_loss)
+        campaign = Campaign(self._lease_names.context, new_session, on_gain, on_loss)
         running = self._lease_names.context.background.start(f"campaign for {name}", campaign.run())
         try:
             yield Candidacy(name, campaign)

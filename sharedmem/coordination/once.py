@@ -40,7 +40,7 @@ SHORTEST_TTL_S = 0.001
 LONGEST_TTL_S = 100 * 365 * 86_400.0
 # Those who are not first in line look again by themselves after so long.
 _POLL_S = (10.0, 20.0)
-# What stands first in a result that lies elsewhere, or nowhere; coded values begin with neither.
+# Prefixes of a result that is stored elsewhere, or nowhere; coded values begin with neither.
 _IN_BLOB_STORE, _NOT_KEPT = b"\x02", b"\x03"
 _runner_numbers = count(1)
 _current_token: ContextVar[int] = ContextVar("fencing token of the work that this task does once")
@@ -114,9 +114,9 @@ class Once:
         Args:
             key: names the work; plain is `<namespace>:shared:<key>`.
             fn: does it, without arguments; a function or coroutine function. Its result is coded as a value; one
-                over `blob_threshold_bytes` lies in the blob store.
+                over `blob_threshold_bytes` is in the blob store.
             ttl: seconds for which the result is kept, and returned at once; of the caller who runs `fn`.
-            lease: seconds after which somebody else may begin if the runner is not heard of; renewed while `fn` runs.
+            lease: seconds after which another caller may begin if the runner stops; renewed while `fn` runs.
             wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
 
         Returns:
@@ -391,9 +391,9 @@ class _OnceLease:
         return True
 
     def lose(self) -> None:
-        """The function runs on; that its result is not stored is told when it returns."""
-        told = (self._work.target.key, self._claim.token)
-        _logger.warning("once %s: the lease (token %d) was lost while its function ran", *told)
+        """Log that the lease is lost. The function runs on; its caller gets the error when it returns."""
+        lost = (self._work.target.key, self._claim.token)
+        _logger.warning("once %s: the lease (token %d) was lost while its function ran", *lost)
 
 
 @contextmanager

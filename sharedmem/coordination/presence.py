@@ -55,7 +55,7 @@ class Presence(ProcessBound):
         Args:
             role: what it does here, up to 128 bytes.
             info: anything that can be a value, up to 8 KiB coded.
-            ttl: seconds after which it counts as lapsed if nothing is heard of it; 0.3 to a day.
+            ttl: seconds after which it counts as lapsed without a heartbeat; 0.3 to a day.
 
         Yields:
             This object.
@@ -78,7 +78,7 @@ class Presence(ProcessBound):
     async def announce(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> None:
         """Be here for the next `ttl` seconds: one sign of life, for those who have a rhythm of their own.
 
-        One round trip; of those who have lapsed the others are told first.
+        One round trip; the others are informed first of those who have lapsed.
 
         Raises:
             InvalidError, UnavailableError: as `here`.

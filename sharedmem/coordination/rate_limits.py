@@ -105,7 +105,7 @@ class RateLimit(ProcessBound):
             wait: seconds to wait at most; 0 not at all, None for as long as it takes.
 
         Raises:
-            LimitedError: it would take longer; told at once, with `retry_after`.
+            LimitedError: it would take longer; raised at once, with `retry_after`.
             InvalidError, UnavailableError: as `take`.
         """
         patience = check_wait(wait)
@@ -185,7 +185,7 @@ class _LimitAlgorithm(ABC):
 
     @abstractmethod
     async def look(self, scripts: RateLimitScripts, where: bytes) -> LimitDecision:
-        """What a cost of one would be told."""
+        """The permit that a cost of one would get."""
 
     def __str__(self) -> str:
         return f"{self.limit} in {self.per:g} s"

@@ -81,7 +81,7 @@ class DataDir(NamedTuple):
 
     @property
     def log(self) -> Path:
-        """What the server says of itself."""
+        """The description that the server wrote of itself."""
         return self.path / "redis.log"
 
     @property
@@ -142,7 +142,7 @@ class FileLock:
 
     def take(self, *, shared: bool = False) -> bool:
         """Take the lock, or change how it is held, without waiting; whether that worked."""
-        import fcntl  # noqa: PLC0415 - Windows has none; DataDir.at() has said so before anybody comes here
+        import fcntl  # noqa: PLC0415 - Windows has none; DataDir.at() has refused it before
 
         try:
             fcntl.flock(self.descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

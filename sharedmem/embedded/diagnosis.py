@@ -47,16 +47,16 @@ def diagnose(tail: str, exit_code: int | None, attempt: LaunchAttempt) -> Shared
     `tail` is what this start wrote to the log, `exit_code` the code of the program, or None when the
     server had already left for the background (its code is then lost, the log says the rest).
     """
-    for pattern, tell in _RULES:
+    for pattern, explain in _RULES:
         found = pattern.search(tail)
         if found is not None:
-            return tell(found, attempt)
+            return explain(found, attempt)
     code = "" if exit_code is None else f" with exit code {exit_code}"
-    said = _last_line(tail)
+    line = _last_line(tail)
     return UnavailableError(
         SERVER,
         f"{attempt.binary} ended{code} while it started; "
-        + (f"its log {attempt.log} ends with: {said}" if said else f"it wrote nothing to its log {attempt.log}"),
+        + (f"its log {attempt.log} ends with: {line}" if line else f"it wrote nothing to its log {attempt.log}"),
     )
 
 
@@ -169,10 +169,10 @@ def _module_missing(found: re.Match[str], attempt: LaunchAttempt) -> SharedMemor
 
 def _damaged_data(found: re.Match[str], attempt: LaunchAttempt) -> SharedMemoryError:
     files = attempt.data_dir / "redis" / "appendonlydir"
-    said = found[0].strip()
+    line = found[0].strip()
     return ConfigError(
         *DATA_DIR,
-        f"the append-only file in {files} is damaged ({said}; see {attempt.log}); copy that directory away, then"
+        f"the append-only file in {files} is damaged ({line}; see {attempt.log}); copy that directory away, then"
         f" repair it with: redis-check-aof --fix {files / 'appendonly.aof.manifest'}",
     )
 
@@ -194,10 +194,10 @@ def _no_permission(found: re.Match[str], attempt: LaunchAttempt) -> SharedMemory
 _LOADING = r"(?:Module (?P<module>.+?) failed to load: |error while loading shared libraries: |: )"
 _ErrorBuilder = Callable[[re.Match[str], LaunchAttempt], SharedMemoryError]
 
-# The first rule that fits wins: causes stand before the consequences that the log names after them.
+# The first rule that fits wins: causes come before the consequences that the log names after them.
 _RULES: tuple[tuple[re.Pattern[str], _ErrorBuilder], ...] = tuple(
-    (re.compile(pattern), tell)
-    for pattern, tell in (
+    (re.compile(pattern), explain)
+    for pattern, explain in (
         (_LOADING + r"(?P<library>[^\s:]+\.so[^\s:]*): cannot open shared object file", _missing_library),
         (_LOADING + r".*version `(?P<library>[^']+)' not found", _old_libc),
         (r"Module (?P<module>.+?) failed to load: (?P<why>.+)", _module_not_loaded),

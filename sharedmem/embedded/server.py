@@ -50,7 +50,7 @@ class Launch:
         self._log_begins = home.log.stat().st_size if home.log.exists() else 0
 
     def begin(self, guard: FileLock) -> None:
-        """Start the server and let it inherit `guard`, the lock that says that it lives. Blocks for milliseconds.
+        """Start the server and let it inherit `guard`, the lock that shows that it lives. Blocks for milliseconds.
 
         It leaves for the background by itself, so that no process has to reap it. Raises what `diagnose`
         or `from_os_error` make of a refusal.
@@ -179,7 +179,7 @@ class EmbeddedServer:
         """Join the server of `data_dir`, and start it if it does not run; call `leave` when done with it.
 
         `modules` (of search, json, graph) are loaded when this call starts the server and they are
-        installed; a running server is joined as it is, and its powers tell what it lacks. `fsync` is
+        installed; a running server is joined as it is, and its powers show what it lacks. `fsync` is
         always, everysec or no: the strictest of all who joined is in force. `port` opens 127.0.0.1:port
         too, without a password, for every user of this machine; a server that has a port keeps it. One
         that still loads its data after `start_timeout_s` seconds goes on doing so, for a later call.
@@ -276,7 +276,7 @@ async def status(data_dir: Path) -> ServerStatus:
 
 
 def _parse_status(info: dict[str, Any]) -> dict[str, object]:
-    """What a server says of itself, under the names of `ServerStatus`; pure."""
+    """The server's description of itself, under the names of `ServerStatus`; pure."""
     return {
         "tcp_url": _tcp_url(int(info["tcp_port"])),
         "pid": int(info["process_id"]),
@@ -347,7 +347,7 @@ async def _wait_until_ready(home: DataDir, order: LaunchOptions, deadline: float
 
 
 async def _launch_once(home: DataDir, order: LaunchOptions, launch: Launch | None) -> Launch | None:
-    """Start a server unless one lives that does not listen yet, or no more; tell why the one we started died."""
+    """Start a server unless one lives that does not listen yet, or no more; raise why the one we started died."""
     with closing(FileLock(home.server_lock)) as guard:
         if not guard.take():
             return launch
@@ -401,7 +401,7 @@ async def _wait_until_stopped(home: DataDir, patience_s: float) -> None:
     """Wait until the server is gone, or the time is over."""
     with suppress(TimeoutError):
         async with asyncio.timeout(patience_s):
-            while await asyncio.to_thread(home.is_alive):  # noqa: ASYNC110 - the kernel tells nobody of a freed lock
+            while await asyncio.to_thread(home.is_alive):  # noqa: ASYNC110 - the kernel notifies nobody of a freed lock
                 await asyncio.sleep(_POLL_S)
 
 

@@ -1,6 +1,6 @@
 """How values are stored in Redis: typed payloads, and the record of a value with its version and author.
 
-Both forms are told apart when read: the header of a key/value record names its codec, a member of a
+A reader distinguishes both forms: the header of a key/value record names its codec, a member of a
 list, hash or set that is not JSON begins with one marker byte that JSON text never begins with.
 """
 
@@ -75,7 +75,7 @@ def decode(codec: bytes, payload: bytes, *, key: str) -> Any:
     """The value of a payload; the reverse of `encode`.
 
     Raises:
-        CorruptionError: another client has damaged what lies under that key.
+        CorruptionError: another client has damaged the value of that key.
     """
     try:
         return _DECODERS[codec](payload)
@@ -85,7 +85,7 @@ def decode(codec: bytes, payload: bytes, *, key: str) -> Any:
 
 
 def encode_member(value: object) -> bytes:
-    """One member of a list or hash, or one message, told apart by its first byte.
+    """One member of a list or hash, or one message; its first byte says how it is coded.
 
     Raises:
         InvalidError: as `encode`.
@@ -322,7 +322,7 @@ def _array(data: bytes) -> object:
 
 
 _DECODERS: dict[bytes, Callable[[bytes], Any]] = {JSON: decode_json, MSGPACK: _unpack}
-# datetime stands before date, which it is a kind of.
+# datetime comes before date, of which it is a subclass.
 _TO_BYTES: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     datetime: (_DATETIME, lambda value: value.isoformat().encode()),
     date: (_DATE, lambda value: value.isoformat().encode()),
@@ -351,7 +351,7 @@ FOREIGN = "x"
 
 
 class StoredValue(NamedTuple):
-    """A record taken apart; a string that another client has set has version 0 and no actor."""
+    """The parts of a record; a string that another client has set has version 0 and no actor."""
 
     version: int
     actor: str
@@ -368,7 +368,7 @@ class StoredValue(NamedTuple):
         """The value, unless it is a blob's.
 
         Raises:
-            CorruptionError: what lies under that key is damaged.
+            CorruptionError: the value of that key is damaged.
         """
         return decode(self.codec, self.body, key=key) if self.codec else decode_foreign(self.body)
 
@@ -387,6 +387,6 @@ def decode_json_record(raw: bytes) -> Any:
     """The value of a record whose codec is JSON, the common case, else `NotImplemented`."""
     header = _HEADER.match(raw)
     if header is not None and header[4] == JSON and header.end() <= _LONGEST_HEADER:
-        with suppress(ValueError):  # damaged by another client; the careful way says so
+        with suppress(ValueError):  # damaged by another client; the slower path raises the error
             return decode_json(raw[header.end() :])
     return NotImplemented

@@ -249,7 +249,7 @@ class Lease(Face["AsyncLease"]):
 
 
 class ReadWriteLock(Face["AsyncReadWriteLock"]):
-    """One read/write lock. All stand in one line: a writer is not held off by readers who come after it."""
+    """One read/write lock. All wait in one line: readers who come after a writer do not delay it."""
 
     @property
     def name(self) -> str:
@@ -284,11 +284,11 @@ class ReadWriteLock(Face["AsyncReadWriteLock"]):
 
 
 class Candidacy(Face["AsyncCandidacy"]):
-    """One who stands for election while its block runs."""
+    """A candidate for election while its block runs."""
 
     @property
     def name(self) -> str:
-        """What it stands for, as it was asked for."""
+        """The name that it wants to lead, as the caller gave it."""
         return self._async.name
 
     @property
@@ -315,7 +315,7 @@ class Candidacy(Face["AsyncCandidacy"]):
     def resign(self) -> None:
         """Give leadership up now, so that the next in line leads; then stand for election again, behind the others.
 
-        When nobody stands in line it is elected again at once. Does nothing while it does not lead. One round trip.
+        When nobody waits in line it is elected again at once. Does nothing while it does not lead. One round trip.
         """
         return self._portal.run(self._async.resign())
 
@@ -954,7 +954,7 @@ class RateLimit(Face["AsyncRateLimit"]):
             wait: seconds to wait at most; 0 not at all, None for as long as it takes.
 
         Raises:
-            LimitedError: it would take longer; told at once, with `retry_after`.
+            LimitedError: it would take longer; raised at once, with `retry_after`.
             InvalidError, UnavailableError: as `take`.
         """
         return self._portal.run(self._async.acquire(cost, wait=wait))
@@ -986,7 +986,7 @@ class Presence(Face["AsyncPresence"]):
         Args:
             role: what it does here, up to 128 bytes.
             info: anything that can be a value, up to 8 KiB coded.
-            ttl: seconds after which it counts as lapsed if nothing is heard of it; 0.3 to a day.
+            ttl: seconds after which it counts as lapsed without a heartbeat; 0.3 to a day.
 
         Yields:
             This object.
@@ -1000,7 +1000,7 @@ class Presence(Face["AsyncPresence"]):
     def announce(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> None:
         """Be here for the next `ttl` seconds: one sign of life, for those who have a rhythm of their own.
 
-        One round trip; of those who have lapsed the others are told first.
+        One round trip; the others are informed first of those who have lapsed.
 
         Raises:
             InvalidError, UnavailableError: as `here`.
@@ -1073,7 +1073,7 @@ class TaskQueue(Face["AsyncTaskQueue"]):
     """A queue of tasks, each of which is done at least once, however many workers die over it.
 
     A task is given to one worker at a time. Who has it renews it (heartbeat) within the visibility time and says what
-    became of it; else somebody else gets it. After the last attempt it lies with the dead letters.
+    became of it; else somebody else gets it. After the last attempt it is a dead letter.
     """
 
     @property
@@ -1099,7 +1099,7 @@ class TaskQueue(Face["AsyncTaskQueue"]):
             delay: seconds until somebody may have it.
             id: deduplication id: while a task put under it is not done, another put answers that task.
             unique_for: seconds from now for which that also holds once the task is done.
-            max_attempts: how often it is tried; None goes by the queue.
+            max_attempts: how often it is tried; None for the queue's own.
 
         Returns:
             The task's `id`, and whether it is new (`is_new`).
@@ -1198,7 +1198,7 @@ class TaskQueue(Face["AsyncTaskQueue"]):
             delay: seconds to pause; None backs off: exponentially, with jitter.
 
         Returns:
-            Whether it will be tried again; False when it was the last attempt and it now lies with the dead letters.
+            Whether it will be tried again; False when it was the last attempt and it is now a dead letter.
 
         Raises:
             ClaimLostError: somebody else has it, or it is done; nothing has changed.
@@ -1247,7 +1247,7 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         yield from self._entered_if_any(self._async.claimed(wait=wait), ClaimedTask)
 
     def tasks(self) -> Iterator[Task]:
-        """Claimed tasks, one by one, for ever; the loop says itself what became of each (`ack`, `retry`, `fail`).
+        """Claimed tasks, one by one, for ever; the loop itself reports the outcome of each (`ack`, `retry`, `fail`).
 
         Raises:
             AccessDeniedError, UnavailableError: as `claim`.
@@ -1343,7 +1343,7 @@ class TaskQueue(Face["AsyncTaskQueue"]):
     def discard(self, task_id: str) -> bool:
         """Forget a task that is not done: a dead letter, or any other; False when there is none. One round trip.
 
-        Whoever has it just now is told so when it says what became of it.
+        A worker that has it now gets the error when it reports the outcome.
 
         Args:
             task_id: which one.
@@ -1903,7 +1903,7 @@ class SemanticCache(Face["AsyncSemanticCache"]):
 
     An answer fits a prompt when `key`, `model` and `prompt_version` are the same, its tags are among the wanted ones,
     and the prompts are the same but for blanks, case and width of letters (one read); or else when their meaning is
-    near enough and no guard tells them apart.
+    near enough and no guard distinguishes them.
 
     Args:
         context: what the hub shares with its stores.
@@ -2008,8 +2008,8 @@ class SemanticCache(Face["AsyncSemanticCache"]):
         """Decorate a function so that what it answered before is not computed again.
 
         Of all that ask the same at the same time, in whatever process, one computes and the others wait for its
-        answer. When it fails, its caller is told, and the next one tries; when its process dies, the next one begins
-        as soon as the lease has ended. A failure of the cache never fails the call: it computes then.
+        answer. When it fails, its caller gets the error, and the next one tries; when its process dies, the next one
+        begins as soon as the lease has ended. A failure of the cache never fails the call: it computes then.
 
         Args:
             prompt: makes the prompt of the call's arguments; None takes the first argument that is a text.
@@ -2017,7 +2017,7 @@ class SemanticCache(Face["AsyncSemanticCache"]):
             ttl, tags, model, prompt_version: as `put`.
             threshold: as `check`.
             cost, tokens: what the answer cost; a function is given the answer.
-            lease: seconds after which somebody else may begin when the process that computes is not heard of.
+            lease: seconds after which another process may begin when the process that computes sends no heartbeat.
             wait: seconds to wait for somebody else's answer before computing one's own.
 
         Returns:
@@ -2025,7 +2025,7 @@ class SemanticCache(Face["AsyncSemanticCache"]):
 
         Raises:
             InvalidError: an argument is refused; by the call: there is no prompt in its arguments, or other arguments
-                that cannot be told apart by their value.
+                that cannot be distinguished by their value.
         """
         return CacheDecorator(
             self._portal,
@@ -3999,7 +3999,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
 
         The lease renews itself in the background. When it is lost all the same (the server was out of reach, this
         process was frozen), `check` of the lease says so in the block, and the `with` raises
-        LockLostError. Whoever waits stands in line, first come first served, and is called. Taking a free lock
+        LockLostError. Those who wait do so in line, first come first served, and are notified. Taking a free lock
         is one round trip, giving it back another.
 
         Args:
@@ -4179,9 +4179,9 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         Args:
             key: names the work; plain is `<namespace>:shared:<key>`.
             fn: does it, without arguments; a function or coroutine function. Its result is coded as a value; one
-                over `blob_threshold_bytes` lies in the blob store.
+                over `blob_threshold_bytes` is in the blob store.
             ttl: seconds for which the result is kept, and returned at once; of the caller who runs `fn`.
-            lease: seconds after which somebody else may begin if the runner is not heard of; renewed while `fn` runs.
+            lease: seconds after which another caller may begin if the runner stops; renewed while `fn` runs.
             wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
 
         Returns:
@@ -4259,7 +4259,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         Args:
             name: plain is `<namespace>:shared:<name>`.
             parties: how many have to come, 1 to 1,000; all have to name the same number.
-            lease: seconds after which somebody who waits, and of whom nothing is heard, no longer counts;
+            lease: seconds after which a waiter that sends no heartbeat no longer counts;
                 renewed while it waits.
 
         Raises:

@@ -376,7 +376,7 @@ async def test_an_archive_writes_no_key_of_the_house(fake: Hub, research: Shared
         (lambda text: text.replace(b'"format":1', b'"format":2', 1), UnsupportedError, "archive format 2"),
         (lambda _: b'{"id": 1}\n', InvalidError, "is no archive"),
         (lambda _: b"", InvalidError, "cut, or is none"),
-        (lambda text: text + b"{}\n", InvalidError, "behind its last line"),
+        (lambda text: text + b"{}\n", InvalidError, "follows its last line"),
     ],
     ids=["cut in a line", "cut behind a line", "changed", "newer", "foreign", "empty", "longer"],
 )

@@ -77,7 +77,7 @@ class QueueConsumer:
 
         Args:
             count: how many at most.
-            waiter: who stands in line; empty for one who may do so later, None for one who only tries.
+            waiter: who waits in line; empty for one who may wait later, None for one who only tries.
         """
         while True:
             asked_at = self._queue.context.clock.monotonic()
@@ -109,7 +109,7 @@ class QueueConsumer:
         Whoever waits is cancelled as a matter of course; whoever only tries does not pay for this.
         """
         call = asyncio.ensure_future(self._take(count, waiter))
-        # When the hub is closed there is nobody left to hear that it failed.
+        # When the hub is closed nobody is left to receive the failure.
         call.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         try:
             return await asyncio.shield(call)

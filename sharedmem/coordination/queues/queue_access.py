@@ -76,7 +76,7 @@ class QueueAccess:
     Args:
         names: the names within the actor's rights.
         name: the queue, as its users spell it.
-        target: the key that the name stands for.
+        target: the key of the name.
         terms: how the queue treats its tasks.
     """
 

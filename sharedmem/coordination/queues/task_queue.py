@@ -31,7 +31,7 @@ class TaskQueue(ProcessBound):
     """A queue of tasks, each of which is done at least once, however many workers die over it.
 
     A task is given to one worker at a time. Who has it renews it (heartbeat) within the visibility time and says what
-    became of it; else somebody else gets it. After the last attempt it lies with the dead letters.
+    became of it; else somebody else gets it. After the last attempt it is a dead letter.
     """
 
     def __init__(self, queue: QueueAccess) -> None:
@@ -66,7 +66,7 @@ class TaskQueue(ProcessBound):
             delay: seconds until somebody may have it.
             id: deduplication id: while a task put under it is not done, another put answers that task.
             unique_for: seconds from now for which that also holds once the task is done.
-            max_attempts: how often it is tried; None goes by the queue.
+            max_attempts: how often it is tried; None for the queue's own.
 
         Returns:
             The task's `id`, and whether it is new (`is_new`).
@@ -168,7 +168,7 @@ class TaskQueue(ProcessBound):
             delay: seconds to pause; None backs off: exponentially, with jitter.
 
         Returns:
-            Whether it will be tried again; False when it was the last attempt and it now lies with the dead letters.
+            Whether it will be tried again; False when it was the last attempt and it is now a dead letter.
 
         Raises:
             ClaimLostError: somebody else has it, or it is done; nothing has changed.
@@ -220,7 +220,7 @@ class TaskQueue(ProcessBound):
             yield entered
 
     async def tasks(self) -> AsyncIterator[Task]:
-        """Claimed tasks, one by one, for ever; the loop says itself what became of each (`ack`, `retry`, `fail`).
+        """Claimed tasks, one by one, for ever; the loop itself reports the outcome of each (`ack`, `retry`, `fail`).
 
         Raises:
             AccessDeniedError, UnavailableError: as `claim`.
@@ -321,7 +321,7 @@ class TaskQueue(ProcessBound):
     async def discard(self, task_id: str) -> bool:
         """Forget a task that is not done: a dead letter, or any other; False when there is none. One round trip.
 
-        Whoever has it just now is told so when it says what became of it.
+        A worker that has it now gets the error when it reports the outcome.
 
         Args:
             task_id: which one.

@@ -79,13 +79,13 @@ class ClaimedTask(ProcessBound):
         except ClaimLostError:
             return False
         except UnavailableError:
-            # The server may be back before the visibility ends: the deadline stands as it is.
+            # The server may be back before the visibility ends: the deadline stays as it is.
             pass
         self.renew_at += self._renew_every_s
         return True
 
     def lose(self) -> None:
-        """Take the news that it was not renewed in time; the end of the block tells."""
+        """Note that the task was not renewed in time; the end of the block raises it."""
         _logger.warning("task %s could not be renewed in time; somebody else may get it", self._task.id)
 
     def __repr__(self) -> str:

@@ -318,7 +318,7 @@ class _PageReader:
 
 
 def _retry_pause_s(refusal: ErrorResponse, attempt: int) -> float:
-    """Seconds until the next attempt: as told, else growing; spread, so that many do not come back together."""
+    """Seconds until the next attempt: as the service asks, else growing; spread over the clients."""
     if refusal.retry_after_s is not None:
         return refusal.retry_after_s * random.uniform(1.0, 1.2)  # noqa: S311  # no secret
     return backoff_pause(attempt, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, least=0.5)

@@ -54,7 +54,7 @@ class PurgeRow(NamedTuple):
     deleted: bool
     etag: str
     place: DocumentLocation = DocumentLocation("", [])
-    """Where it lies."""
+    """Its place."""
 
 
 class PurgeFilter:
@@ -113,14 +113,14 @@ _PERMANENT_STATUSES = frozenset({400, 413})
 
 
 class DocumentMapper(Protocol):
-    """How the documents of a container are made, and where they lie."""
+    """How the documents of a container are made, and their places."""
 
     columns: record_container.ColumnNames
     row: str
     """What a purge reads of each document."""
 
     def place(self, document: Mapping[str, object]) -> DocumentLocation:
-        """Where a document lies."""
+        """The place of a document."""
 
     def is_likely_new(self, record: DurableRecord) -> bool:
         """Whether to create its document without looking for one."""
@@ -142,14 +142,14 @@ class RecordMapper:
     row = f"{PURGE_COLUMNS}, c.id, c.namespace, c.scope"
 
     def place(self, document: Mapping[str, object]) -> DocumentLocation:
-        """Where a document lies."""
+        """The place of a document."""
         return place_of(str(document["key"]), str(document["element"]))
 
     def is_likely_new(self, record: DurableRecord) -> bool:
         """What was first written with this very change: nobody else can have made its document."""
         return is_likely_new(record)
 
-    def document(self, record: DurableRecord, now_ms: int, held: Document | None) -> Document:  # noqa: ARG002  # it lies in the same place always
+    def document(self, record: DurableRecord, now_ms: int, held: Document | None) -> Document:  # noqa: ARG002  # its place never changes
         """What to write."""
         return document_of(record, now_ms)
 
@@ -170,10 +170,10 @@ class MemoryMapper:
     row = f"{PURGE_COLUMNS}, c.id, c.tenant_id, c.thread_id"
 
     def place(self, document: Mapping[str, object]) -> DocumentLocation:
-        """Where a document lies."""
+        """The place of a document."""
         return memory_container.place_in(document)
 
-    def is_likely_new(self, record: DurableRecord) -> bool:  # noqa: ARG002  # its tombstone may lie anywhere
+    def is_likely_new(self, record: DurableRecord) -> bool:  # noqa: ARG002  # its tombstone may be anywhere
         """Never: what is in another partition does not get in the way of a new document."""
         return False
 
@@ -199,14 +199,14 @@ class GraphMapper:
     row = f"{PURGE_COLUMNS}, c.id, c.namespace, c.group_id"
 
     def place(self, document: Mapping[str, object]) -> DocumentLocation:
-        """Where a document lies."""
+        """The place of a document."""
         return graph_container.place_of(str(document["key"]), str(document["element"]))
 
     def is_likely_new(self, record: DurableRecord) -> bool:
         """What was first written with this very change, as far as it says."""
         return is_likely_new(record)
 
-    def document(self, record: DurableRecord, now_ms: int, held: Document | None) -> Document:  # noqa: ARG002  # it lies in the same place always
+    def document(self, record: DurableRecord, now_ms: int, held: Document | None) -> Document:  # noqa: ARG002  # its place never changes
         """What to write."""
         return graph_container.document_of(record, now_ms)
 
@@ -255,13 +255,13 @@ class CosmosContainer:
                 return Put(outcome=outcome)
             if answer.status in _PERMANENT_STATUSES:
                 return Put(outcome=Outcome.REFUSED, reason=_rejection_reason(answer, document))
-            # Somebody else was faster, or an earlier attempt of ours that was lost: its stamp tells.
+            # Another writer was faster, or an earlier attempt of ours whose reply was lost: its stamp shows which.
             await self._clock.sleep(backoff_pause(attempt, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
             held = await self._held(record)
         raise unreachable_error(f"others wrote {record.key!r} {_ATTEMPTS} times in between")
 
     async def _store(self, document: Document, held: list[Document]) -> Document | ErrorResponse:
-        """Write over the document that lies in the same place; what lies elsewhere goes once the new one is there."""
+        """Replace the document in the same place; one in another place is deleted after the new one is written."""
         place = self._shape.place(document)
         there = next((one for one in held if self._shape.place(one) == place), None)
         if there is None:

@@ -68,7 +68,7 @@ def is_transient(refusal: ErrorResponse) -> bool:
 
 
 def to_error(refusal: ErrorResponse, target: CosmosTarget) -> SharedMemoryError:
-    """What to tell the caller, when asking again does not help or did not."""
+    """The error for the caller, when another attempt does not help or did not."""
     if refusal.status == 429:
         return LimitedError(
             f"{_SERVICE} is out of request units for container {target.container!r}", refusal.retry_after_s or 1.0
@@ -132,10 +132,10 @@ def login_error(problem: str, *, with_key: bool) -> ConfigError:
 
 
 def shorten_message(message: str) -> str:
-    """What the service said, on one line: the message in its JSON, or the text itself."""
+    """The message of the service on one line: the message in its JSON, or the text itself."""
     try:
-        told = json.loads(message)["message"]
+        text = json.loads(message)["message"]
     except (ValueError, TypeError, KeyError):
-        told = message
-    line = " ".join(str(told).split())
+        text = message
+    line = " ".join(str(text).split())
     return line if len(line) <= _MOST_CHARS else f"{line[: _MOST_CHARS - 3]}..."

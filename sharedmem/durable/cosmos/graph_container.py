@@ -1,7 +1,7 @@
 """The container of knowledge graphs: its documents, and queries on facts, entities and episodes; no I/O.
 
-Beside what every record has (`documents`) stand the group, the times as ISO texts, the text that is searched, and the
-embedding as numbers. All records of a group lie together.
+Beside what every record has (`documents`) a document holds the group, the times as ISO texts, the searched text,
+and the embedding as numbers. All records of a group are in one partition.
 
 `sharedmem` itself asks Redis; these are for what is to be asked of the store: reports, other programs, a tier without
 its Redis. Each names one group, which is one logical partition. All that a user gives is a parameter; `TOP` is a number
@@ -43,7 +43,7 @@ _HEAD = re.compile(r'\{"version":(\d+),"embedding":"([A-Za-z0-9+/=]*)",')
 # With the fields of its own, its body and the exact text, a document must stay below 2 MB.
 _LONGEST_NATIVE = 300_000
 _NO_FIELDS: Document = {}
-# Times in bodies: microseconds since the beginning of year 1, from 1; these stand for no moment at all.
+# Times in bodies: microseconds since the beginning of year 1, from 1; these mean no moment at all.
 _UNKNOWN, _OPEN = 0, 999_999_999_999_999_999
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -54,7 +54,7 @@ def is_graph(key: str) -> bool:
 
 
 def place_of(key: str, element: str = "") -> DocumentLocation:
-    """The place of a document, which its key alone tells."""
+    """The place of a document, which follows from its key alone."""
     namespace, _, rest = (*key.split(":", 2), "", "")[:3]
     group, _, own = rest.partition("/")
     named = own.replace("/", ".", 1)
@@ -267,7 +267,7 @@ def nearest(
 def with_phrase(
     where: GraphQueryScope, phrase: str, limit: int, *, of_type: GraphRecordType = "episode"
 ) -> CosmosQuery:
-    """The newest records in whose text a phrase stands."""
+    """The newest records whose text contains a phrase."""
     has = "FullTextContains(c.text, @phrase)"
     return _query(where, of_type, limit, more=[has], order="c.recorded_at DESC", given={"phrase": phrase})
 

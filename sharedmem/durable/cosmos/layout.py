@@ -209,7 +209,7 @@ def differences(container: str, layout: ContainerLayout, properties: Mapping[str
 
 
 def _index_differences(layout: ContainerLayout, properties: Mapping[str, Any]) -> list[str]:
-    """Of a container for searches: what makes them slow, wrong or dear; all of it can be changed."""
+    """Of a container for searches: what makes them slow, wrong or expensive; all of it can be changed."""
     if layout.full_text is None:
         return []
     policy = properties.get("indexingPolicy") or {}

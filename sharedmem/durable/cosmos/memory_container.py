@@ -1,8 +1,8 @@
 """The container of memories: its documents, and vector and text queries on them; no I/O.
 
-The fields of a `MemoryItem` lie at the top under their own names, the embedding as numbers; beside them what every
+The fields of a `MemoryItem` are at the top under their own names, the embedding as numbers; beside them what every
 record has (`documents`). They are made of the record's body and give it back to the letter; where they cannot, the
-body stands beside them as exact text.
+body is beside them as exact text.
 
 `sharedmem` itself searches in Redis; these are for what is to be asked of the whole store: reports, other programs, a
 tier without its Redis. Each names its tenant. All that a user gives is a parameter; `TOP` is a number in the text, as
@@ -65,7 +65,7 @@ def id_of(key: str, element: str = "") -> str:
 
 
 def place_in(document: Mapping[str, Any]) -> DocumentLocation:
-    """The place of a document: memories of a thread lie together, and a change may move one to another thread."""
+    """The place of a document: a thread is a partition, and a change may move a memory to another thread."""
     return DocumentLocation(document["id"], [document["tenant_id"], document["thread_id"]])
 
 
@@ -223,7 +223,7 @@ def hybrid(
         if len(weights) != len(legs):
             raise InvalidError("weights", list(weights), f"give {len(legs)} numbers")
         legs.append(f"[{', '.join(repr(float(weight)) for weight in weights)}]")
-    # A score may stand in no other clause, so that it is not among what is shown.
+    # No other clause may contain a score, so that it is not among what is shown.
     return _query(
         where, limit, shown=_SELECTED, order=f"RANK RRF({', '.join(legs)})", given={"vector": list(vector), **given}
     )
@@ -236,7 +236,7 @@ def ranked(where: MemoryQueryScope, keywords: Sequence[str], limit: int) -> Cosm
 
 
 def with_phrase(where: MemoryQueryScope, phrase: str, limit: int) -> CosmosQuery:
-    """The newest memories in which a phrase stands, of a thread or of a whole tenant."""
+    """The newest memories that contain a phrase, of a thread or of a whole tenant."""
     has = "(FullTextContains(c.content, @phrase) OR FullTextContains(c.memory, @phrase))"
     return _query(where, limit, shown=_SELECTED, order="c.timestamp DESC", more=[has], given={"phrase": phrase})
 
@@ -334,5 +334,5 @@ def _checked_limit(limit: int) -> int:
 
 def _checked_similarity(least: float) -> float:
     if not -1 <= least <= 1:
-        raise InvalidError("least", least, "a cosine similarity lies between -1 and 1")
+        raise InvalidError("least", least, "a cosine similarity is between -1 and 1")
     return float(least)

@@ -1,7 +1,7 @@
 """The container of ordinary records: its documents, and the queries that all containers share; no I/O.
 
 Everything of a record is a field that people and other programs can query; the body is plain JSON. What Cosmos DB
-would not give back as it was (it keeps numbers as doubles, in an order of its own) stands beside it as exact text.
+would not give back as it was (it keeps numbers as doubles, in an order of its own) is stored beside it as exact text.
 
 The texts are those that both the service and the emulator of the tests take: no DISTINCT, OFFSET or GROUP BY. A sort
 names the namespace first, so that a composite index of the container serves it (`cosmos_layout`).
@@ -26,7 +26,7 @@ from sharedmem.models import DurableRecord, Outcome
 Document: TypeAlias = dict[str, Any]
 
 OWN_NAMESPACE = "$sharedmem"
-"""Where the container keeps what it says of itself; no user's namespace begins with `$`."""
+"""Where the container keeps its own description; no user's namespace begins with `$`."""
 
 KEPT_AFTER_S = 7 * 86_400
 """How long Cosmos DB keeps a tombstone, and what has expired: an older write that comes so late must still lose."""
@@ -46,7 +46,7 @@ _BRACKET = re.compile(r"[\[\]{}]")
 
 
 class DocumentLocation(NamedTuple):
-    """Where a document lies: its id, unique in the account, and the values of the partition key."""
+    """The place of a document: its id, unique in the account, and the values of the partition key."""
 
     id: str
     partition: list[str]
@@ -63,7 +63,7 @@ def place_of(key: str, element: str = "") -> DocumentLocation:
 
 
 def digest_of(key: str, element: str = "") -> str:
-    """What stands for a key and an element where not every text may stand."""
+    """The spelling of a key and an element for places that do not allow every text."""
     return hashlib.sha256(f"{key}\0{element}".encode(errors="surrogatepass")).hexdigest()
 
 
@@ -102,7 +102,7 @@ def record_of(document: Mapping[str, Any]) -> DurableRecord:
 
 
 def identity_document(database_id: str) -> Document:
-    """What the container says of itself: the id given to it when it was made, and how its documents are laid out."""
+    """The description of the container: the id given to it when it was made, and how its documents are laid out."""
     place = place_of(_IDENTITY)
     namespace, scope, key = place.partition
     return {
@@ -154,7 +154,7 @@ def text_of_body(document: Mapping[str, Any]) -> str:
 
 def is_too_deep(text: str) -> bool:
     """Whether JSON has more levels than Cosmos DB takes."""
-    # Most texts have too few brackets to be deep, whatever stands in their strings.
+    # Most texts have too few brackets to be deep, whatever their strings contain.
     if text.count("[") + text.count("{") <= _DEEPEST:
         return False
     steps = (1 if bracket in "[{" else -1 for bracket in _BRACKET.findall(_STRING.sub("", text)))
@@ -211,7 +211,7 @@ def is_likely_new(record: DurableRecord) -> bool:
 
 
 QueryValue: TypeAlias = "Scalar | list[float]"
-"""What a parameter may stand for."""
+"""The values that a parameter may have."""
 
 DocumentCursor = tuple[str, str]
 """Key and element of the last document seen."""
@@ -226,7 +226,7 @@ class ColumnNames(NamedTuple):
 
     namespace: str
     on_top: str
-    """Fields of the body behind this lie at the top of a document, others in its `body`."""
+    """Fields of the body behind this are at the top of a document, others in its `body`."""
     by_key: bool
     """Whether a key has a logical partition of its own."""
 
@@ -237,7 +237,7 @@ GRAPH_COLUMNS = ColumnNames("namespace", "", by_key=False)
 
 
 class CosmosQuery(NamedTuple):
-    """A query text and what its parameters stand for.
+    """A query text and the values of its parameters.
 
     `partition` is the whole partition key where one logical partition answers. Elsewhere there is none, although the
     text names the namespace: the service then says which physical partitions hold it, and the SDK merges their
@@ -272,7 +272,7 @@ def query_key(key: str, after: DocumentCursor | None, *, at: ColumnNames = RECOR
 
 
 def query_id(namespace: str, id_: str) -> CosmosQuery:
-    """The documents of a memory, wherever in its tenant they lie, newest first; more than one while it moves."""
+    """The documents of a memory, wherever in its tenant they are, newest first; more than one while it moves."""
     conditions = ["c.tenant_id = @namespace", "c.id = @id"]
     return CosmosQuery(_select("*", conditions, "c.stamp DESC"), {"namespace": namespace, "id": id_})
 

@@ -1,7 +1,7 @@
 """The durable tier in Azure Cosmos DB: one document per record, conditional on its stamp.
 
 Nothing is ever counted up at the server, so that whatever is sent twice, or meets its own earlier attempt, leaves
-the same documents. docs/cosmos.md tells how to run it.
+the same documents. docs/cosmos.md describes how to run it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CosmosDurable:
         container: its container, for the records alone.
         clock: for pauses and times to live.
         patience: how long to wait for the service.
-        memories: memories lie in a container of their own, made as this says (`layout.memories_layout`); None keeps
+        memories: memories are in a container of their own, made as this says (`layout.memories_layout`); None keeps
             them with the other records.
         memories_container: its name.
         graphs: so do graphs (`layout.graphs_layout`).
@@ -93,7 +93,7 @@ class CosmosDurable:
         self._clock: Clock = clock or SystemClock()
         self._patience = patience
         self._layouts = {container: records_layout()}
-        # What lies in a container of its own, by the scope of its keys.
+        # What is in a container of its own, by the scope of its keys.
         self._apart: dict[str, tuple[str, DocumentMapper]] = {}
         if memories is not None:
             self._layouts[memories_container] = memories
@@ -199,7 +199,7 @@ class CosmosDurable:
         """Store each record unless a document of the same key and element has the same or a higher stamp.
 
         Of each document only the newest record is sent, up to 32 at once; a new document takes one request, a
-        changed one two, a memory two. Records stand alone: some may be stored when the call fails, and to put them
+        changed one two, a memory two. Records are independent: some may be stored when the call fails, and to put them
         again is harmless.
 
         Raises:

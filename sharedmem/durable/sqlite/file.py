@@ -149,7 +149,7 @@ class SqliteFile:
 
     @contextmanager
     def faults(self) -> Iterator[None]:
-        """What goes wrong inside is told in our errors."""
+        """Translate what goes wrong inside into our errors."""
         try:
             yield
         except (sqlite3.Error, ValidationError, OSError) as error:
@@ -224,7 +224,7 @@ class SqliteFile:
                 connection.executemany("INSERT INTO meta VALUES (?, ?)", [("id", identity), ("made", made)])
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Let readers and the writer not stand in each other's way; the mode stays with the file."""
+        """Let readers and the writer not block each other; the mode stays with the file."""
         deadline = time.monotonic() + self._patience_s
         while True:
             try:

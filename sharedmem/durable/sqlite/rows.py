@@ -64,7 +64,7 @@ STAMP = f"SELECT stamp FROM documents WHERE {_PLACE}"
 ONE = f"{_SELECT} WHERE {_PLACE}"
 ALL_OF_KEY = f"{_SELECT} WHERE namespace = ? AND key = ? ORDER BY element"
 HIGHEST = "SELECT coalesce(max(stamp), 0) FROM documents WHERE namespace = ?"
-# From each namespace straight to the next one, however many documents lie between.
+# From each namespace straight to the next one, however many documents are between.
 NAMESPACES = """
 WITH RECURSIVE found(name) AS (
     SELECT min(namespace) FROM documents
@@ -115,7 +115,7 @@ def page(namespace: str, changed: int, choice: tuple[int, bool], after: tuple[st
 
     Args:
         namespace: whose documents.
-        changed: what `CHANGED` says of the choice's stamp.
+        changed: `CHANGED` for the stamp of the choice.
         choice: the stamp that documents must exceed (0: any), and whether only heads are asked for.
         after: key and element behind which the page begins.
     """

@@ -24,7 +24,7 @@ _READERS = 2
 _PAGE_CHARACTERS = 4_000_000
 _LONG_LOG_PAGES = 16_000
 _STORED, _OLDER = Put(outcome=Outcome.STORED), Put(outcome=Outcome.OLDER)
-# What binding a value says when no column can hold it.
+# The error of a bound value that no column can hold.
 _UNSTORABLE_ERRORS = (OverflowError, UnicodeEncodeError, sqlite3.DataError)
 
 
@@ -35,7 +35,7 @@ class SqliteDurable:
 
     Args:
         path: the file; its folder must be there.
-        clock: tells when the file was made; None for the machine's.
+        clock: gives the time at which the file was made; None for the machine's.
         patience_s: seconds to wait while another process writes.
     """
 
@@ -231,13 +231,13 @@ class SqliteDurable:
         self._writing()
         loop = asyncio.get_running_loop()
 
-        def tell(done: int, pages: int) -> None:
+        def report(done: int, pages: int) -> None:
             if progress is not None:
                 loop.call_soon_threadsafe(progress, done, pages)
 
         lane = SqliteThread(self._file, "sqlite-backup")
         try:
-            await lane.run(lambda connection: back_up(connection, target, tell))
+            await lane.run(lambda connection: back_up(connection, target, report))
         finally:
             await lane.close()
 
@@ -292,7 +292,7 @@ class _GroupCommit:
             group, self._waiting = self._waiting, []
             try:
                 answers = await self._lane.run(partial(_put_all, group=[records for records, _ in group]))
-            except Exception as error:  # noqa: BLE001  # whatever it is, those who wait are told
+            except Exception as error:  # noqa: BLE001  # whatever it is, those who wait get it
                 _fail_group(group, error)
             else:
                 for (_, answer), puts in zip(group, answers, strict=True):

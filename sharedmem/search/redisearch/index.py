@@ -320,7 +320,7 @@ class RediSearchIndex:
         return text, near, not legs.directed and has_zero_distance(reply, len(near))
 
     async def _find_overflowed(self, namespace: str, terms: list[str]) -> bool:
-        """Whether there are worn words among these; they are remembered."""
+        """Whether terms among these have overflowed; they are remembered."""
 
         def commands(place: IndexLocation) -> list[Command]:
             here = self._within(namespace, NO_FILTER, place)
@@ -329,12 +329,12 @@ class RediSearchIndex:
 
         (facts, *replies), _ = await self._asked(namespace, commands)
         documents = parse_index_info(facts).documents
-        worn = overflowed_terms(terms, replies, documents)
-        if worn:
-            self._worn.remember(worn, _loop_time())
+        overflowed = overflowed_terms(terms, replies, documents)
+        if overflowed:
+            self._worn.remember(overflowed, _loop_time())
         else:
             self._worn.note_plausible(namespace, documents, _loop_time())
-        return bool(worn)
+        return bool(overflowed)
 
     async def _asked(
         self, namespace: str, commands: Callable[[IndexLocation], list[Command]]

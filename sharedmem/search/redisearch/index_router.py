@@ -206,8 +206,8 @@ class IndexRouter:
         return "HNSW" if documents > self._hnsw_above else "FLAT"
 
     def _next_build(self, name: str) -> int:
-        said = self._layout.read_name(name)
-        return FIRST_BUILD if said is None else said.build + 1
+        parsed = self._layout.read_name(name)
+        return FIRST_BUILD if parsed is None else parsed.build + 1
 
     async def _first_own(self, namespace: str) -> bytes | None:
         spec = self._layout.own(namespace)

@@ -1,7 +1,7 @@
 """What an index is called and made of, and whether one that is there is what we want: no I/O.
 
-The shared index of a family is searched under an alias, so that it can be built anew beside itself: behind the alias
-stands `<head><model>:<dimension>:v<schema>:<build>`. A namespace's own index is named in full by its place.
+The shared index of a family is searched under an alias, so that it can be built anew beside itself: the index behind
+the alias is named `<head><model>:<dimension>:v<schema>:<build>`. A namespace's own index is named in full by its place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIRST_BUILD = 1
 _ALIAS = "current"
 _NO_MODEL = "words"
 _NAME = re.compile(r":(?P<model>[^:]*):(?P<dimension>\d+):v(?P<schema>\d+):(?P<build>\d+)")
-# What lies under another namespace's keys is none of a namespace's records, whatever its fields claim. A name holds no
+# A record under another namespace's keys does not belong to a namespace, whatever its fields claim. A name holds no
 # brace, so that it is the key's own if the key begins with it.
 _OWN_ONLY = 'exists(@pool) && exists(@ns) && !contains(@ns, "}}") && startswith(@__key, format("{head}%s}}:", @ns))'
 _HNSW_OPTIONS = ("M", 16, "EF_RUNTIME", 100)
@@ -62,7 +62,7 @@ class IndexInfo(NamedTuple):
 
 
 class IndexName(NamedTuple):
-    """What the name of an index says."""
+    """The parts of the name of an index."""
 
     model: str
     dimension: int
@@ -107,7 +107,7 @@ class IndexLayout:
         return (*head, "STOPWORDS", 0, "SCHEMA", *words)
 
     def read_name(self, name: str) -> IndexName | None:
-        """What the name of one of the family's indexes says; None if it is none of ours."""
+        """Parse the name of one of the family's indexes; None if it is not ours."""
         tail = f":{':'.join(name.rsplit(':', 4)[1:])}"
         found = _NAME.fullmatch(tail)
         if found is None:
@@ -116,9 +116,9 @@ class IndexLayout:
 
     def is_ours(self, name: str) -> bool:
         """Whether an index of that name would be one that this family makes."""
-        said = self.read_name(name)
+        parsed = self.read_name(name)
         wanted = (self._slug(), self._family.dimension, self._family.schema_version)
-        return said is not None and said[:3] == wanted
+        return parsed is not None and parsed[:3] == wanted
 
     def check(self, facts: IndexInfo, spec: IndexSpec) -> None:
         """Refuse an index that is not what this family wants.
@@ -126,8 +126,8 @@ class IndexLayout:
         Raises:
             ConfigError: what it has, and what is wanted.
         """
-        said = self.read_name(facts.name)
-        for what, there, wanted, setting in self._compared(facts, said, spec):
+        parsed = self.read_name(facts.name)
+        for what, there, wanted, setting in self._compared(facts, parsed, spec):
             if there != wanted:
                 advice = f"`{self._rebuilding(spec)}` builds it anew, and drops nothing that is remembered"
                 raise ConfigError(
@@ -142,25 +142,25 @@ class IndexLayout:
 
     def model_of(self, name: str) -> str:
         """The name of the embedder whose vectors an index holds, from the name of the index."""
-        said = self.read_name(name)
-        if said is None:
+        parsed = self.read_name(name)
+        if parsed is None:
             return ""
-        return self._family.model if said.model == self._slug() else said.model.removeprefix(_NO_MODEL)
+        return self._family.model if parsed.model == self._slug() else parsed.model.removeprefix(_NO_MODEL)
 
     def _compared(
-        self, facts: IndexInfo, said: IndexName | None, spec: IndexSpec
+        self, facts: IndexInfo, parsed: IndexName | None, spec: IndexSpec
     ) -> list[tuple[str, object, object, str]]:
         family = self._family
         rows: list[tuple[str, object, object, str]] = []
         # Who searches by words alone can use any index.
         if family.dimension:
-            model = said.model if said else ""
+            model = parsed.model if parsed else ""
             rows += (
                 ("vectors of dimension", facts.dimension, family.dimension, "embedder"),
                 ("vectors of the model", model, self._slug(), "embedder"),
                 ("the metric", facts.metric, "COSINE", "embedder"),
             )
-        schema = said.schema_version if said else 0
+        schema = parsed.schema_version if parsed else 0
         lacking = sorted(f"{name} ({kind})" for name, kind in self._fields() - facts.fields)
         return [
             *rows,
@@ -197,18 +197,18 @@ class IndexLayout:
 
 def parse_index_info(reply: Reply) -> IndexInfo:
     """Parse the reply of `FT.INFO`."""
-    told = parse_pairs(reply)
-    attributes = [parse_pairs([word for word in row if not isinstance(word, list)]) for row in told["attributes"]]
+    info = parse_pairs(reply)
+    attributes = [parse_pairs([word for word in row if not isinstance(word, list)]) for row in info["attributes"]]
     vector: dict[str, Any] = next((row for row in attributes if row.get("type") == b"VECTOR"), {})
-    definition = parse_pairs(told["index_definition"])
-    errors = parse_pairs(told.get("Index Errors", []))
+    definition = parse_pairs(info["index_definition"])
+    errors = parse_pairs(info.get("Index Errors", []))
     return IndexInfo(
-        name=told["index_name"].decode(),
-        documents=int(float(told["num_docs"])),
-        failures=int(float(told["hash_indexing_failures"])),
-        indexing=bool(int(float(told["indexing"]))),
-        percent=float(told["percent_indexed"]),
-        bytes=_index_bytes(told),
+        name=info["index_name"].decode(),
+        documents=int(float(info["num_docs"])),
+        failures=int(float(info["hash_indexing_failures"])),
+        indexing=bool(int(float(info["indexing"]))),
+        percent=float(info["percent_indexed"]),
+        bytes=_index_bytes(info),
         algorithm="HNSW" if vector.get("algorithm") == b"HNSW" else "FLAT",
         dimension=int(vector.get("dim", 0)),
         metric=vector.get("distance_metric", b"").decode(),
@@ -220,7 +220,7 @@ def parse_index_info(reply: Reply) -> IndexInfo:
     )
 
 
-def _index_bytes(told: dict[str, Any]) -> int:
-    sizes = (told.get("total_index_memory_sz_mb"), told.get("vector_index_sz_mb"))
+def _index_bytes(info: dict[str, Any]) -> int:
+    sizes = (info.get("total_index_memory_sz_mb"), info.get("vector_index_sz_mb"))
     found = [float(size) for size in sizes if size is not None]
     return round(sum(size for size in found if size == size) * 1_048_576)  # noqa: PLR0124  # leaves out what is no number

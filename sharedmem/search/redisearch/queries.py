@@ -5,7 +5,7 @@ itself contains only names of fields and numbers of parameters, so that no value
 
 Hits by words must be ranked as BM25 ranks them, with or without filters. RediSearch 2.10 makes that hard: an OR
 below an AND adds up only some of its branches, a tag adds its own score, and an OR of more than twenty ANDs counts
-records twice. So each word has the filter in its own branch, where it weighs nothing, and branches stand in groups of
+records twice. So each word has the filter in its own branch, where it weighs nothing, and branches are in groups of
 sixteen. A weight counts for what consists of several parts, and is ignored for a single tag: to that is added a value
 that no record has.
 
@@ -276,8 +276,8 @@ def scored_hits(reply: Reply, home: bytes) -> list[IndexHit]:
     words = _as_items(reply)
     # A record that has just expired has no fields any more.
     rows = zip(_record_ids(words[1::3], home), map(float, words[2::3]), words[3::3], strict=True)
-    told = [(id_, score, fields[1] if fields else b"") for id_, score, fields in rows if id_ and fields is not None]
-    return _sort_ties(list(map(_candidate, told)))
+    found = [(id_, score, fields[1] if fields else b"") for id_, score, fields in rows if id_ and fields is not None]
+    return _sort_ties(list(map(_candidate, found)))
 
 
 def near_hits(reply: Reply, home: bytes) -> list[IndexHit]:
@@ -289,9 +289,9 @@ def near_hits(reply: Reply, home: bytes) -> list[IndexHit]:
     """
     words = _as_items(reply)
     rows = zip(_record_ids(words[1::2], home), words[2::2], strict=True)
-    told = [(id_, *_distance_and_facts(fields)) for id_, fields in rows if id_ and fields]
+    found = [(id_, *_distance_and_facts(fields)) for id_, fields in rows if id_ and fields]
     # A vector of zeros has no direction, so nothing is near to it.
-    return _sort_ties([_candidate((id_, 1.0 - far, facts)) for id_, far, facts in told if not math.isnan(far)])
+    return _sort_ties([_candidate((id_, 1.0 - far, facts)) for id_, far, facts in found if not math.isnan(far)])
 
 
 def has_zero_distance(reply: Reply, taken: int) -> bool:
@@ -320,7 +320,7 @@ def top_score(reply: Reply) -> tuple[int, float]:
 def parse_counts(reply: Reply) -> dict[str, int]:
     """How many records there are by value, of `[groups, [tag, values, "n", count], ...]`.
 
-    A group is what the field holds, so its values are still to be parted.
+    A group is what the field holds, so its values must still be split.
     """
     found: Counter[str] = Counter()
     for row in _as_items(reply)[1:]:

@@ -21,7 +21,7 @@ _OLDER_SCORER = "BM25"
 
 
 def is_missing(error: ServerError) -> bool:
-    """Whether the server says that there is no such index; each command says it in its own words."""
+    """Whether the server replied that there is no such index; each command has its own message."""
     text = error.text.lower()
     return "no such index" in text or "unknown index" in text or "index does not exist" in text
 
@@ -120,31 +120,31 @@ class IndexServer:
 
         def stands_still(facts: IndexInfo) -> bool:
             nonlocal seen, since
-            # Of a graph with a hundred thousand vectors the percentage alone stands still for minutes.
+            # Of a graph with a hundred thousand vectors the percentage alone does not change for minutes.
             now = (facts.percent, facts.documents, facts.bytes)
             if now != seen:
                 seen, since = now, clock.time()
             return clock.time() - since > _STANDSTILL_S
 
-        def tell(facts: IndexInfo) -> None:
+        def report(facts: IndexInfo) -> None:
             if progress:
                 progress(min(facts.documents, total), total)
 
-        return await self._wait(name, stands_still, tell)
+        return await self._wait(name, stands_still, report)
 
     async def ask(self, *args: Argument) -> Reply:
         """Send one command, whose refusal comes as a `ServerError`."""
         return await self._client.call(*args)
 
     async def _wait(
-        self, name: str, is_over: Callable[[IndexInfo], bool], tell: Callable[[IndexInfo], None]
+        self, name: str, is_over: Callable[[IndexInfo], bool], report: Callable[[IndexInfo], None]
     ) -> IndexInfo:
         pause_s = _FIRST_LOOK_S
         while True:
             facts = await self.facts(name)
             if facts is None:
                 raise UnavailableError(f"search index {name}", "somebody has dropped it; try again, it is made anew")
-            tell(facts)
+            report(facts)
             if not facts.indexing:
                 return facts
             if is_over(facts):
@@ -156,7 +156,7 @@ class IndexServer:
             pause_s = min(1.2 * pause_s, _LAST_LOOK_S)
 
     async def _do(self, command: tuple[Argument, ...], *, but: str) -> None:
-        """Send a command; the refusal whose words are `but` says that it was done before."""
+        """Send a command; a refusal with the message `but` means that it was done before."""
         try:
             await self._client.call(*command)
         except ServerError as error:
@@ -230,7 +230,7 @@ class IndexOverview:
         if facts is None:
             return None
         namespace = self._namespace_of(name)
-        said = self._layout.read_name(name)
+        parsed = self._layout.read_name(name)
         return IndexStatus(
             name=name,
             family=self._family.name,
@@ -239,7 +239,7 @@ class IndexOverview:
             algorithm=facts.algorithm,
             dimension=facts.dimension,
             model=self._layout.model_of(name),
-            schema_version=said.schema_version if said else 0,
+            schema_version=parsed.schema_version if parsed else 0,
             failures=facts.failures,
             indexing=facts.indexing,
             bytes=facts.bytes,

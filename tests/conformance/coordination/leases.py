@@ -270,7 +270,7 @@ class GrantTests(StoreFixtures):
 
     @pytest.mark.parametrize("bad", ["", "x", "====", "ünicode", "MTI", "eCB5"])
     async def test_what_is_no_id_of_a_grant_is_refused(self, ada: SharedMemoryStore, bad: str) -> None:
-        with pytest.raises(InvalidError, match="as it was told"):
+        with pytest.raises(InvalidError, match="as it was returned"):
             await ada.lease_release("index", bad)
 
 
