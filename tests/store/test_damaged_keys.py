@@ -321,7 +321,7 @@ async def test_a_key_that_goes_while_it_is_checked_is_not_told_as_damaged(ground
     record = ground.record("n")
 
     async def ask(commands: Sequence[Command]) -> list[Reply]:
-        replies = [ground.bare.execute_command(*command) for command in commands]
+        replies: list[Reply] = [ground.bare.execute_command(*command) for command in commands]  # type: ignore[no-untyped-call]
         if commands[0][0] == "TYPE":
             ground.bare.delete(record)
         return replies
