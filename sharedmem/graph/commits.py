@@ -117,13 +117,13 @@ def with_stored_vector(row: FactRow, held: FactRow | None) -> FactRow:
 
 def body_with_facts(row: EpisodeRow, *, ended: set[str], come: Iterable[str]) -> bytes:
     """The body of an episode that names the facts which follow from it now."""
-    told = orjson.loads(row.body)
-    before = told.get("fact_ids", [])
+    body = orjson.loads(row.body)
+    before = body.get("fact_ids", [])
     fresh = [id_ for id_ in come if id_ not in before]
     if ended.isdisjoint(before) and not fresh:
         return row.body
-    told["fact_ids"] = [*(id_ for id_ in before if id_ not in ended), *fresh]
-    return orjson.dumps(told)
+    body["fact_ids"] = [*(id_ for id_ in before if id_ not in ended), *fresh]
+    return orjson.dumps(body)
 
 
 def split_commit(changes: CommitRequest) -> list[CommitRequest]:

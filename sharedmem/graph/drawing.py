@@ -81,8 +81,8 @@ class DrawingReader:
         seen = await self._backend.look(group, LookupRequest(facts=tuple(facts), entities=tuple(entities)))
         rows = [seen.facts[id_] for id_ in facts if id_ in seen.facts and seen.facts[id_].versions]
         ends = {end for row in rows for end in (row.source, row.target) if end}
-        told = {id_ for row in rows for id_ in row.episodes[:_MOST_SOURCES]}
-        beside = LookupRequest(entities=tuple(sorted(ends - seen.entities.keys())), episodes=tuple(sorted(told)))
+        episode_ids = {id_ for row in rows for id_ in row.episodes[:_MOST_SOURCES]}
+        beside = LookupRequest(entities=tuple(sorted(ends - seen.entities.keys())), episodes=tuple(sorted(episode_ids)))
         more = await self._backend.look(group, beside)
         nodes = [row for row in (seen.entities | more.entities).values() if row.id in ends or not row.merged_into]
         return GraphDrawing(

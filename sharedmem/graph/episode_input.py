@@ -30,7 +30,7 @@ class EpisodeInput:
     """An episode to be taken in, with what was found in it."""
 
     episode: Episode
-    """With id, `occurred_at` and, unless it is told now, `recorded_at`."""
+    """With id, `occurred_at` and, unless it is recorded now, `recorded_at`."""
     digest: str
     """Of its content: who tells the same again tells nothing new."""
     extraction: Extraction = NO_EXTRACTION
@@ -81,18 +81,18 @@ def complete_episode(given: str | Mapping[str, Any] | Episode, clock: Clock, **f
 
     Args:
         given: its content, or an episode whose own fields count where `fields` say nothing.
-        clock: what time it is when nothing is said of when it happened.
+        clock: gives the time when the caller does not say when it happened.
         fields: of the `Episode`.
 
     Raises:
         InvalidError: what was given is no episode.
     """
-    said = {name: value for name, value in fields.items() if value is not None and value != ""}
+    overrides = {name: value for name, value in fields.items() if value is not None and value != ""}
     if isinstance(given, Episode):
-        _check_same_group(given, said)
-        begun = given.model_copy(update=said)
+        _check_same_group(given, overrides)
+        begun = given.model_copy(update=overrides)
     else:
-        begun = _validate_episode({"content": given, **said})
+        begun = _validate_episode({"content": given, **overrides})
     _check_content(begun.content)
     check_id("id", begun.id or "x")
     for name in ("source", "session", "user"):
@@ -104,8 +104,8 @@ def complete_episode(given: str | Mapping[str, Any] | Episode, clock: Clock, **f
     return begun.model_copy(update={"id": begun.id or new_id(20), "occurred_at": begun.occurred_at or clock.now()})
 
 
-def _check_same_group(given: Episode, said: Mapping[str, object]) -> None:
-    group = said.get("group_id", given.group_id)
+def _check_same_group(given: Episode, overrides: Mapping[str, object]) -> None:
+    group = overrides.get("group_id", given.group_id)
     if group != given.group_id:
         raise InvalidError("group_id", group, f"the episode says {given.group_id!r}; say one of them")
 

@@ -56,12 +56,12 @@ FactGuard = Callable[[LookupResult], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """What became of some tales."""
+    """The outcome of some episodes."""
 
     rows: Mapping[str, EpisodeRow]
     """By id; of those that were there already too."""
     fresh: frozenset[str]
-    """Ids of those that said something new."""
+    """Ids of those with something new."""
     warnings: Mapping[str, tuple[str, ...]]
     entities: Mapping[str, EntityRow]
     """By canonical id: everything that is mentioned."""
@@ -99,13 +99,13 @@ class Ingestion:
         self._turns = CommitRetries.of(context, namespace)
 
     async def take_in(
-        self, group: str, tales: Sequence[EpisodeInput], *, permit: FactGuard | None = None
+        self, group: str, episode_inputs: Sequence[EpisodeInput], *, permit: FactGuard | None = None
     ) -> IngestResult:
         """Make some episodes part of a group's graph, all in one step.
 
         Args:
             group: whose graph.
-            tales: the episodes, with what was found in them.
+            episode_inputs: the episodes, with what was found in them.
             permit: looks at the facts that they contradict by id, and raises where these must stay as they are; what
                 it has looked at is what is written over.
 
@@ -117,75 +117,81 @@ class Ingestion:
         # One judge for all attempts of a step: it decides a doubt that comes again as before.
         judge = open_judge(self._context)
         resolver = NameResolver(self._backend, self._meanings.of, clock=self._clock, judge=judge)
-        return await self._turns.until_written(group, lambda: self._attempt(group, tales, permit, resolver))
+        return await self._turns.until_written(group, lambda: self._attempt(group, episode_inputs, permit, resolver))
 
     async def _attempt(
-        self, group: str, tales: Sequence[EpisodeInput], permit: FactGuard | None, resolver: NameResolver
+        self, group: str, episode_inputs: Sequence[EpisodeInput], permit: FactGuard | None, resolver: NameResolver
     ) -> IngestResult | StaleGroup:
-        ids = tuple(tale.episode.id for tale in tales)
-        covered = tuple(id_ for tale in tales for id_ in tale.episode.covers)
-        contradicted = tuple(id_ for tale in tales for id_ in tale.extraction.contradicted)
+        ids = tuple(episode_input.episode.id for episode_input in episode_inputs)
+        covered = tuple(id_ for episode_input in episode_inputs for id_ in episode_input.episode.covers)
+        contradicted = tuple(id_ for episode_input in episode_inputs for id_ in episode_input.extraction.contradicted)
         seen, resolution = await asyncio.gather(
             self._backend.look(group, LookupRequest(episodes=(*ids, *covered), facts=contradicted)),
-            resolver.resolve(group, required_mentions(tales)),
+            resolver.resolve(group, required_mentions(episode_inputs)),
         )
         if permit is not None:
             await permit(seen)
-        told = [self._with_stored_state(tale, seen) for tale in new_inputs(tales, seen)]
-        if not told:
+        new = [self._with_stored_state(episode_input, seen) for episode_input in new_inputs(episode_inputs, seen)]
+        if not new:
             return IngestResult(seen.episodes, frozenset(), {}, {}, FactChanges((), ()))
         now = to_stamp("now", self._clock.now())
-        saids, warnings = self._said(told, seen, resolution, now)
-        ground, lines = await read_timelines(
-            *(self._backend, group, [claim for said in saids for claim in said.fresh]),
+        claimed, warnings = self._build_claims(new, seen, resolution, now)
+        projection, lines = await read_timelines(
+            *(self._backend, group, [claim for one in claimed for claim in one.fresh]),
             vocabulary=self._vocabulary,
             version=earliest_version(seen.version, resolution.version),
             into=resolution.into,
-            entities=tuple(dict.fromkeys(id_ for said in saids for id_ in said.entities)),
+            entities=tuple(dict.fromkeys(id_ for one in claimed for id_ in one.entities)),
         )
-        saids = assign_recorded_times(saids, latest_recorded(ground.lines))
-        shift = compute_fact_changes([claim for said in saids for claim in said.fresh], ground)
-        rows = [build_episode_row(said, ground, shift.after) for said in saids]
-        changes = build_commit(rows, shift, resolution, ground, former=[said.former for said in saids if said.former])
+        claimed = assign_recorded_times(claimed, latest_recorded(projection.lines))
+        shift = compute_fact_changes([claim for one in claimed for claim in one.fresh], projection)
+        rows = [build_episode_row(one, projection, shift.after) for one in claimed]
+        changes = build_commit(
+            rows, shift, resolution, projection, former=[one.former for one in claimed if one.former]
+        )
         embedded = await self._embedded(changes, shift)
         committed = await self._backend.commit(group, embedded, seen=lines.version)
         if isinstance(committed, StaleGroup):
             return StaleGroup()
         known = {**lines.entities, **{row.id: row for row in resolution.entities}}
         after = {**seen.episodes, **{row.id: row for row in embedded.episodes}}
-        return IngestResult(after, frozenset(tale.episode.id for tale in told), warnings, known, shift, committed.turns)
+        return IngestResult(
+            after, frozenset(episode_input.episode.id for episode_input in new), warnings, known, shift, committed.turns
+        )
 
-    def _with_stored_state(self, tale: EpisodeInput, seen: LookupResult) -> EpisodeInput:
-        """A tale that adds to an episode which is there: as that is by now, and still its author's."""
-        tale = apply_stored_state(tale, seen)
-        former = seen.episodes.get(tale.episode.id)
+    def _with_stored_state(self, episode_input: EpisodeInput, seen: LookupResult) -> EpisodeInput:
+        """Return an input that adds to a stored episode with the state of that episode; its author stays."""
+        episode_input = apply_stored_state(episode_input, seen)
+        former = seen.episodes.get(episode_input.episode.id)
         if former is None:
-            return tale
+            return episode_input
         held = to_episode(former)
         self._permit(held)
-        return replace(tale, episode=tale.episode.model_copy(update={"created_by": held.created_by}))
+        return replace(episode_input, episode=episode_input.episode.model_copy(update={"created_by": held.created_by}))
 
-    def _said(
-        self, told: Sequence[EpisodeInput], seen: LookupResult, resolution: NameResolution, now: int
+    def _build_claims(
+        self, new: Sequence[EpisodeInput], seen: LookupResult, resolution: NameResolution, now: int
     ) -> tuple[list[ClaimedEpisode], dict[str, tuple[str, ...]]]:
-        saids, warnings = [], {}
-        for tale in told:
-            former = seen.episodes.get(tale.episode.id)
+        claimed, warnings = [], {}
+        for episode_input in new:
+            former = seen.episodes.get(episode_input.episode.id)
             before = former.claims if former is not None else ()
             found = build_claims(
-                tale,
+                episode_input,
                 recorded=now,
                 vocabulary=self._vocabulary,
                 own=resolution.own_of,
                 known=seen.facts,
                 first=len(before),
             )
-            named = (resolution.canonical_of(mention.name) for mention in required_mentions([tale]))
-            moment = tale.episode.recorded_at
+            named = (resolution.canonical_of(mention.name) for mention in required_mentions([episode_input]))
+            moment = episode_input.episode.recorded_at
             recorded = now if moment is None else to_stamp("recorded_at", moment)
-            saids.append(ClaimedEpisode(tale, (*before, *found.claims), recorded, former, tuple(dict.fromkeys(named))))
-            warnings[tale.episode.id] = (*found.warnings, *resolution.warnings)
-        return saids, warnings
+            claimed.append(
+                ClaimedEpisode(episode_input, (*before, *found.claims), recorded, former, tuple(dict.fromkeys(named)))
+            )
+            warnings[episode_input.episode.id] = (*found.warnings, *resolution.warnings)
+        return claimed, warnings
 
     async def _embedded(self, changes: CommitRequest, shift: FactChanges) -> CommitRequest:
         """The same with vectors for what is new; what only changes keeps the one that it has.
@@ -208,8 +214,8 @@ class Ingestion:
         )
 
 
-def apply_stored_state(tale: EpisodeInput, seen: LookupResult) -> EpisodeInput:
-    """A tale that leans on episodes which are there, as these are by now.
+def apply_stored_state(episode_input: EpisodeInput, seen: LookupResult) -> EpisodeInput:
+    """Return an input that refers to stored episodes with their present state.
 
     What it adds to, or sums up, was read before the step began: since then it may have been deleted or undone.
 
@@ -217,36 +223,38 @@ def apply_stored_state(tale: EpisodeInput, seen: LookupResult) -> EpisodeInput:
         NotFoundError: an episode that it adds to or sums up has gone, or a summed up one does not count any more.
         InvalidError: the episode that it adds to was undone, or its facts have been extracted already.
     """
-    for id_ in tale.episode.covers:
+    for id_ in episode_input.episode.covers:
         if id_ not in seen.episodes or seen.episodes[id_].undone != OPEN:
             raise NotFoundError("episode", id_, "it was deleted or undone while it was summed up")
-    if not tale.adds:
-        return tale
-    former = seen.episodes.get(tale.episode.id)
+    if not episode_input.adds:
+        return episode_input
+    former = seen.episodes.get(episode_input.episode.id)
     if former is None:
-        raise NotFoundError("episode", tale.episode.id, "it was deleted meanwhile; say it with another episode")
+        raise NotFoundError(
+            "episode", episode_input.episode.id, "it was deleted meanwhile; say it with another episode"
+        )
     held = to_episode(former)
-    (check_extractable if tale.extracts else check_not_undone)(held)
-    moments = {"occurred_at": tale.episode.occurred_at, "recorded_at": tale.episode.recorded_at}
-    done = {"extraction": "done"} if tale.extracts else {}
-    return replace(tale, episode=held.model_copy(update={**moments, **done}), digest=former.digest)
+    (check_extractable if episode_input.extracts else check_not_undone)(held)
+    moments = {"occurred_at": episode_input.episode.occurred_at, "recorded_at": episode_input.episode.recorded_at}
+    done = {"extraction": "done"} if episode_input.extracts else {}
+    return replace(episode_input, episode=held.model_copy(update={**moments, **done}), digest=former.digest)
 
 
-def new_inputs(tales: Sequence[EpisodeInput], seen: LookupResult) -> list[EpisodeInput]:
-    """The tales that say something new: one a id, and none that was told before.
+def new_inputs(episode_inputs: Sequence[EpisodeInput], seen: LookupResult) -> list[EpisodeInput]:
+    """Return the inputs with something new: one for each id, and none that was stored before.
 
     Raises:
         ConflictError: another episode has the id of one.
     """
     fresh: dict[str, EpisodeInput] = {}
-    for tale in tales:
-        id_ = tale.episode.id
+    for episode_input in episode_inputs:
+        id_ = episode_input.episode.id
         row = seen.episodes.get(id_)
-        # What was only told by statements under an id may still become the episode of that id.
+        # What was only stored by statements under an id may still become the episode of that id.
         held = fresh[id_].digest if id_ in fresh else None if row is None or row.letter == "m" else row.digest
-        if held is None or tale.adds:
-            fresh[id_] = tale
-        elif held != tale.digest:
+        if held is None or episode_input.adds:
+            fresh[id_] = episode_input
+        elif held != episode_input.digest:
             raise ConflictError(f"an episode {id_!r} with another content is there already; give this one another id")
     return list(fresh.values())
 
@@ -293,13 +301,13 @@ class EpisodeUndo:
         if row.undone != OPEN:
             return EpisodeResult(id=id_, episode=to_episode(row), repeated=True)
         stored = {line for lines in row.lines for line in lines}
-        ground, lines = await read_timelines(
+        projection, lines = await read_timelines(
             *(self._backend, group, row.claims), vocabulary=self._vocabulary, version=seen.version, stored=stored
         )
-        undone = max(to_stamp("now", self._clock.now()), latest_recorded(ground.lines) + 1, row.recorded + 1)
+        undone = max(to_stamp("now", self._clock.now()), latest_recorded(projection.lines) + 1, row.recorded + 1)
         after = _retract_claims(row, undone)
-        shift = compute_fact_changes(after.claims, ground)
-        changes = _undo_commit(row, after, shift, ground)
+        shift = compute_fact_changes(after.claims, projection)
+        changes = _undo_commit(row, after, shift, projection)
         if isinstance(await self._backend.commit(group, changes, seen=lines.version), StaleGroup):
             return StaleGroup()
         facts = tuple(to_latest_fact(fact, group) for fact in shift.after)
@@ -308,13 +316,13 @@ class EpisodeUndo:
 
 def _retract_claims(row: EpisodeRow, undone: int) -> EpisodeRow:
     claims = tuple(replace(claim, retracted=min(claim.retracted, undone)) for claim in row.claims)
-    told = to_episode(row).model_copy(update={"undone_at": from_stamp(undone)})
-    return replace(row, claims=claims, undone=undone, body=told.model_dump_json(exclude_defaults=True).encode())
+    episode = to_episode(row).model_copy(update={"undone_at": from_stamp(undone)})
+    return replace(row, claims=claims, undone=undone, body=episode.model_dump_json(exclude_defaults=True).encode())
 
 
-def _undo_commit(row: EpisodeRow, after: EpisodeRow, shift: FactChanges, ground: ProjectionInputs) -> CommitRequest:
+def _undo_commit(row: EpisodeRow, after: EpisodeRow, shift: FactChanges, projection: ProjectionInputs) -> CommitRequest:
     # While a merge is under way, claims lie in other lines than those in which they count.
-    places = (*row.lines, *(claim_timelines(claim, ground) for claim in row.claims))
+    places = (*row.lines, *(claim_timelines(claim, projection) for claim in row.claims))
     own = {line for lines in places for line in lines}
     return CommitRequest(
         guards=tuple(sorted(own)),
@@ -322,5 +330,5 @@ def _undo_commit(row: EpisodeRow, after: EpisodeRow, shift: FactChanges, ground:
         facts=shift.after,
         former=(row, *shift.former),
         told=change_events([after], shift),
-        steady=read_dependencies(ground, row.claims, own),
+        steady=read_dependencies(projection, row.claims, own),
     )

@@ -91,7 +91,7 @@ class _Region:
         """What the episodes say; a claim of the index that none of them says does not count."""
         return chain.from_iterable(row.claims for row in self.seen.episodes.values())
 
-    def ground(self) -> ProjectionInputs:
+    def projection(self) -> ProjectionInputs:
         """The lines with the claims that belong there."""
         lines: dict[str, list[Claim]] = {line: [] for line in self.seen.claims}
         empty = ProjectionInputs(self.vocabulary, self.canonical, {})
@@ -103,24 +103,24 @@ class _Region:
 
     def right(self) -> dict[str, FactRow]:
         """The facts that follow."""
-        ground = self.ground()
-        rows = project(ground.lines, former={}, vocabulary=self.vocabulary, canonical=self.canonical)
+        projection = self.projection()
+        rows = project(projection.lines, former={}, vocabulary=self.vocabulary, canonical=self.canonical)
         return {row.id: row for row in rows}
 
     def misplaced(self) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
         """Claims that stand, or should, in one of the seeds, and in other lines than they should: (held, right)."""
-        ground, found = ProjectionInputs(self.vocabulary, self.canonical, {}), {}
+        projection, found = ProjectionInputs(self.vocabulary, self.canonical, {}), {}
         for row in self.seen.episodes.values():
             for claim, held in zip(row.claims, row.lines, strict=True):
-                right = claim_timelines(claim, ground)
+                right = claim_timelines(claim, projection)
                 if set(held) != set(right) and not self.seeds.isdisjoint((*held, *right)):
                     found[claim.id] = held, right
         return found
 
     def wanted(self, reading: _GroupContents, where: Mapping[str, set[str]]) -> LookupRequest:
-        """What has to be looked at, as far as can be told by now."""
-        ground = self.ground()
-        standing = [claim for line in self.seeds for claim in ground.lines.get(line, ())]
+        """What has to be read, as far as is known by now."""
+        projection = self.projection()
+        standing = [claim for line in self.seeds for claim in projection.lines.get(line, ())]
         lines = self.seeds | dependent_timelines(standing, self.vocabulary, self.canonical)
         lines |= {line for both in self.misplaced().values() for line in chain(*both)}
         episodes = {claim.episode for each in self.seen.claims.values() for claim in each}
@@ -132,7 +132,7 @@ class _Region:
     def differences(self) -> list[tuple[ProblemKind, str, FactRow | None, FactRow | None]]:
         """(kind, id, the fact as it is, the fact as it should be)."""
         right, lines = self.right(), self.seen.claims.keys()
-        # Of a fact with a line that was not looked at nothing can be told; another seed will.
+        # A fact with a line that was not read cannot be judged; another seed will.
         stored = {id_: row for id_, row in self.seen.facts.items() if id_ in right or lines >= set(row.lines)}
         ids = sorted(right.keys() | stored.keys())
         each = ((_problem_kind(stored.get(id_), right.get(id_)), id_) for id_ in ids)
@@ -258,9 +258,9 @@ class GraphIntegrity:
             )
             if isinstance(await self._backend.commit(group, changes, seen=seen.version), StaleGroup):
                 return StaleGroup()
-        told = "claims, names or merges lead to it, and it has no record"
+        problem = "claims, names or merges lead to it, and it has no record"
         repairing = f"write a record with the name {shown!r}"
-        return [GraphProblem(kind="missing_entity", id=id_, explanation=told, repair=repairing, repaired=repair)]
+        return [GraphProblem(kind="missing_entity", id=id_, explanation=problem, repair=repairing, repaired=repair)]
 
     # -- facts and claims
 
@@ -268,9 +268,9 @@ class GraphIntegrity:
         """Look once more at everything that looks wrong in a reading."""
         where: dict[str, set[str]] = {}
         suspects: list[set[str]] = []
-        ground = ProjectionInputs(self._vocabulary, reading.canonical, {})
+        projection = ProjectionInputs(self._vocabulary, reading.canonical, {})
         for claim in reading.claims:
-            right = claim_timelines(claim, ground)
+            right = claim_timelines(claim, projection)
             for line in right:
                 where.setdefault(line, set()).add(claim.episode)
             if set(right) != set(reading.held[claim.id]):
@@ -358,7 +358,7 @@ def _repairs(
     own = region.seen.claims.keys()
     changes = CommitRequest(
         guards=tuple(sorted(own)),
-        steady=read_dependencies(region.ground(), region.claims(), own),
+        steady=read_dependencies(region.projection(), region.claims(), own),
         episodes=tuple(after for _, after in changed),
         facts=facts,
         former=(*(before for before, _ in changed), *former.values()),
@@ -383,25 +383,25 @@ def _fact_problem(
 ) -> GraphProblem:
     row = right or held
     assert row is not None
-    told = {
+    problem = {
         "missing_fact": "follows from the claims and is not there",
         "superfluous_fact": "is there and follows from no claim",
         "wrong_interval": "begins, ends or was learned at other moments than the claims tell",
         "wrong_superseded": "has a version that was superseded at another moment than the claims tell",
         "wrong_fact": "has other names, lines or episodes than the claims tell",
     }[kind]
-    explanation = f"{row.text!r} {told}"
+    explanation = f"{row.text!r} {problem}"
     return GraphProblem(kind=kind, id=id_, explanation=explanation, repair=_REPAIRS[kind], repaired=repaired)
 
 
 def _entry_problem(stray: IndexDiscrepancy, *, repaired: bool) -> GraphProblem:
     place = f"{stray.entry[:80]!r} in the {stray.part} of the index"
     if stray.is_there:
-        told, repair = f"{place} belongs to no record as it is", "remove the entry"
+        problem, repair = f"{place} belongs to no record as it is", "remove the entry"
     else:
-        told, repair = f"{place} is missing", "add the entry"
+        problem, repair = f"{place} is missing", "add the entry"
     kind: Literal["dangling_entry", "missing_entry"] = "dangling_entry" if stray.is_there else "missing_entry"
-    return GraphProblem(kind=kind, id=stray.id, explanation=told, repair=repair, repaired=repaired)
+    return GraphProblem(kind=kind, id=stray.id, explanation=problem, repair=repair, repaired=repaired)
 
 
 def _is_lost_name(stray: IndexDiscrepancy) -> bool:
@@ -410,13 +410,13 @@ def _is_lost_name(stray: IndexDiscrepancy) -> bool:
 
 def _name_of(id_: str, name: str, claim: Claim | None) -> str:
     """What an entity without a record is called: as a claim says, else as a name that leads to it, else as its id."""
-    said = "" if claim is None else claim.source_name if claim.source == id_ else claim.target_name
-    return said or name or id_.rpartition("-")[0].replace("-", " ") or id_
+    name_in_claim = "" if claim is None else claim.source_name if claim.source == id_ else claim.target_name
+    return name_in_claim or name or id_.rpartition("-")[0].replace("-", " ") or id_
 
 
 def _components(reading: _GroupContents, vocabulary: Vocabulary) -> Iterator[dict[str, list[Claim]]]:
     """The lines of a reading with their claims, some at a time, those together that depend on each other."""
-    ground = ProjectionInputs(vocabulary, reading.canonical, {})
+    projection = ProjectionInputs(vocabulary, reading.canonical, {})
     parent: dict[str, str] = {}
 
     def root(line: str) -> str:
@@ -426,7 +426,7 @@ def _components(reading: _GroupContents, vocabulary: Vocabulary) -> Iterator[dic
 
     by_line: dict[str, list[Claim]] = {}
     for claim in reading.claims:
-        lines = claim_timelines(claim, ground)
+        lines = claim_timelines(claim, projection)
         for line in lines:
             by_line.setdefault(line, []).append(claim)
             parent[root(line)] = root(lines[0])

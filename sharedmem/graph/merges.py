@@ -1,8 +1,8 @@
 """Merge two entities into one or unmerge them, and move their claims to the timelines where they belong.
 
-Claims keep the ids they were said with; which lines they stand in, and which facts follow, depends on what these ids
-lead to. A hub with very many claims is moved page by page. Each page is a step of its own that is written whole or not
-at all, so that a move which was cut off can be begun again: what lies where it belongs is left alone.
+Claims keep the ids that they were recorded with; which lines contain them, and which facts follow, depends on where
+these ids lead. A hub with very many claims is moved page by page. Each page is one atomic step, so that an interrupted
+move can be started again: claims that are in the right place are left alone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ClaimMove:
     """Whose claims move, and between whom."""
 
     said: tuple[str, ...]
-    """Ids with which they were said."""
+    """Ids with which they were recorded."""
     old: str
     """The entity to which these led before."""
     new: str
@@ -56,7 +56,7 @@ class ClaimMove:
     """Others to which some may have led, where earlier moves were cut off."""
 
     def places(self, id_: str) -> set[str]:
-        """Where what was said with an id may lie."""
+        """The ids under which claims of an id may be."""
         return {id_, self.old, self.new, *self.between, *self.said[:_MOST_MIXED]}
 
 
@@ -73,7 +73,7 @@ class RelocationState:
         """What an id leads to."""
         return self.seen.into.get(id_, id_)
 
-    def ground(self) -> ProjectionInputs:
+    def projection(self) -> ProjectionInputs:
         """The lines, and how the ids in them are to be read."""
         return ProjectionInputs(self.vocabulary, self.now, self.seen.claims)
 
@@ -102,7 +102,7 @@ class RelocationState:
         }
 
     def is_moving(self, claim: Claim) -> bool:
-        """Whether it was said with a moved id."""
+        """Whether it was recorded with a moved id."""
         return not {claim.source, claim.target}.isdisjoint(self.move.said)
 
     def _claims(self) -> Iterator[Claim]:
@@ -121,7 +121,7 @@ class RelocationState:
         return {id_, self.now(id_)} | (self.move.places(id_) if tangled else set())
 
     def moved(self) -> dict[str, set[str]]:
-        """Ids of claims that were said with a moved id, by episode."""
+        """Ids of claims that were recorded with a moved id, by episode."""
         moved: dict[str, set[str]] = {}
         for claim in filter(self.is_moving, self._claims()):
             moved.setdefault(claim.episode, set()).add(claim.id)
@@ -150,7 +150,7 @@ def build_relocation(found: RelocationState, former: Mapping[str, FactRow]) -> C
     lines = {*found.seen.claims, *(line for _, row in pairs for lines in row.lines for line in lines)}
     return CommitRequest(
         guards=tuple(sorted(lines)),
-        steady=(f"@{found.move.old}", f"@{found.move.new}", *read_dependencies(found.ground(), (), lines)),
+        steady=(f"@{found.move.old}", f"@{found.move.new}", *read_dependencies(found.projection(), (), lines)),
         episodes=tuple(after for _, after in pairs),
         facts=tuple(changed),
         former=tuple(replaced),
@@ -161,7 +161,7 @@ def _rewrite_episodes(
     found: RelocationState, gone: Iterable[FactRow], changed: Iterable[FactRow]
 ) -> list[tuple[EpisodeRow, EpisodeRow]]:
     """The episodes that are not as they should be, each with how it should be."""
-    moved, ground = found.moved(), found.ground()
+    moved, projection = found.moved(), found.projection()
     ended = {row.id for row in gone}
     come: dict[str, list[str]] = {}
     for fact in changed:
@@ -171,7 +171,7 @@ def _rewrite_episodes(
     for row in found.seen.episodes.values():
         claims = moved.get(row.id, set())
         each = zip(row.claims, row.lines, strict=True)
-        lines = tuple(claim_timelines(claim, ground) if claim.id in claims else held for claim, held in each)
+        lines = tuple(claim_timelines(claim, projection) if claim.id in claims else held for claim, held in each)
         pairs.append(
             (row, replace(row, lines=lines, body=body_with_facts(row, ended=ended, come=come.get(row.id, ()))))
         )
@@ -416,7 +416,7 @@ class EntityMerges:
         return outcome if isinstance(outcome, StaleGroup) else row
 
     async def _seen(self, group: str, *named: str) -> LookupResult:
-        """What names or ids lead to, with the rows of their owners. One round trip; two where an alias is told."""
+        """What names or ids lead to, with the rows of their owners. One round trip; two where an alias is given."""
         names = tuple(filter(None, (normalize_name(check_encodable("entity", name)) for name in named)))
         seen = await self._backend.look(group, LookupRequest(names=names, entities=named))
         further = {*seen.owners.values(), *seen.names.values(), *seen.into.values()} - seen.entities.keys()

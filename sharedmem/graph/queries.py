@@ -234,7 +234,7 @@ class GraphQueries(ProcessBound):
         direction: Direction = "both",
         limit: int = 1000,
     ) -> list[Fact]:
-        """What holds of an entity at a time, as known at a time: now and now, when nothing is said.
+        """What holds of an entity at a time, as known at a time: now and now, when none is given.
 
         Three round trips.
 
@@ -286,8 +286,8 @@ class GraphQueries(ProcessBound):
         most = check_limit(limit, MOST_FACTS)
         (id_,) = await self._lookup.find_ids(group, [entity])
         edges = await self._backend.edges(group, id_, when=None, limit=most)
-        told = sorted(edges, key=lambda edge: (edge.version.recorded, edge.version.start, edge.fact))
-        return facts_of_edges(told, await self._lookup.fact_rows(group, edges), group)
+        ordered = sorted(edges, key=lambda edge: (edge.version.recorded, edge.version.start, edge.fact))
+        return facts_of_edges(ordered, await self._lookup.fact_rows(group, edges), group)
 
     @measured("graph.as_of")
     async def as_of(
@@ -378,7 +378,7 @@ class GraphQueries(ProcessBound):
             query: a text, or a vector as long as the embedder's.
             group_id: whose graph.
             limit: at most so many, 1 to 100.
-            kinds: of what: `episode`, `summary`, `entity`, `fact`; what was told directly is found as a fact.
+            kinds: of what: `episode`, `summary`, `entity`, `fact`; a statement is found as a fact.
             as_of: facts that were true then, episodes until then; None for now.
             known_at: what was known then; None for now.
 
@@ -500,9 +500,9 @@ class GraphQueries(ProcessBound):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> Traversal:
-        """What lies around some entities, nearest first, along facts that hold at a time. Three round trips.
+        """What is around some entities, nearest first, along facts that hold at a time. Three round trips.
 
-        Facts are walked along in both directions. Distances are those of the shortest ways, and one of these is told.
+        Facts are followed in both directions. Distances are those of the shortest paths; one of these is returned.
 
         Args:
             entities: names or ids, 1 to 100.

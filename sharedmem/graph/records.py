@@ -82,7 +82,7 @@ class Claim:
     says: Literal["holds", "ends"]
     """`ends`: from `start` on it does not hold any more."""
     source: str
-    """Id of an entity, as it was when this was said; merges do not change it."""
+    """Id of an entity, as it was when this was recorded; merges do not change it."""
     source_name: str
     type: str
     """In canonical direction (see `relations`)."""
@@ -93,7 +93,7 @@ class Claim:
     """JSON of an attribute's value; else empty."""
     start: int
     end: int
-    """OPEN when nothing is said of it."""
+    """OPEN when none is given."""
     recorded: int
     retracted: int = OPEN
     """When the episode was undone."""
@@ -339,8 +339,8 @@ class WalkResult(NamedTuple):
     """What a walk came along."""
 
     edges: list[tuple[int, Edge]]
-    """Each with the distance of its far end, nearest first, told from its nearer end; the first edge to an entity lies
-    on a shortest way."""
+    """Each with the distance of its far end, nearest first, as seen from its nearer end; the first edge to an entity
+    is on a shortest path."""
     truncated: bool
 
 
@@ -385,10 +385,10 @@ KINDS: Mapping[KindCode, GraphKind] = {
 
 
 def to_episode(row: EpisodeRow) -> Episode:
-    """An episode as it was told, and since when it does not count any more."""
-    told = Episode.model_validate_json(row.body)
+    """An episode as it was added, with the time since which it does not count."""
+    episode = Episode.model_validate_json(row.body)
     undone = from_stamp(row.undone)
-    return told if told.undone_at == undone else told.model_copy(update={"undone_at": undone})
+    return episode if episode.undone_at == undone else episode.model_copy(update={"undone_at": undone})
 
 
 def to_entity(row: EntityRow, group: str, attributes: Mapping[str, Any]) -> Entity:

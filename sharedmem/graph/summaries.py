@@ -75,8 +75,8 @@ def covered_ids(summaries: Iterable[Episode]) -> set[str]:
 
 def summary_messages(covered: Sequence[Episode]) -> list[ChatMessage]:
     """What the language model is asked."""
-    told = [ChatMessage(role="user", content=_transcript_line(episode)) for episode in covered]
-    return [ChatMessage(role="system", content=_PROMPT), *told]
+    messages = [ChatMessage(role="user", content=_transcript_line(episode)) for episode in covered]
+    return [ChatMessage(role="system", content=_PROMPT), *messages]
 
 
 def build_summary(text: str, due: DueSummary) -> Episode:
@@ -122,7 +122,7 @@ QUEUE = "graph-summaries"
 MOST_TURNS = 100_000
 _AT_ONCE = 500
 _MOST_LOOKED_UP = 20_000
-"""Turns that are not summed up yet, of which it is told at once what is due: more come with the next summary."""
+"""Turns that are not summed up yet, for which the caller learns at once what is due; more come later."""
 _VISIBILITY_S = 60.0
 """After a worker dies, another one gets its task after that; who lives renews it."""
 _LINGER_S = 30.0
@@ -175,7 +175,7 @@ class ConversationSummaries:
             if not text:
                 raise InvalidError("summary", text, f"{self._context.model.name} has written nothing; ask it again")
             summary = self._access.sign(complete_episode(build_summary(text, due), self._clock))
-            # The model takes its time: meanwhile another worker may have made it, or turns were told late.
+            # The model takes its time: meanwhile another worker may have made it, or turns were counted late.
             if await self._next_due(group, session) == due and await self._is_kept(group, summary):
                 made.append(summary)
         return made
@@ -216,7 +216,7 @@ class ConversationSummaries:
         return found
 
     async def note_turns(self, group: str, turns: Sequence[tuple[str, int]], added: int) -> None:
-        """Ask for summaries where turns have made them due; nothing that goes wrong with that is the teller's."""
+        """Ask for summaries where turns have made them due; its failures do not reach the caller who added episodes."""
         every = self._context.settings.graph_summary_every
         if not every or not turns:
             return

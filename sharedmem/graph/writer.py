@@ -70,31 +70,31 @@ async def known_facts(backend: GraphBackend, group: str, episode: Episode) -> Kn
     )
 
 
-def build_results(taken: IngestResult, tales: Sequence[EpisodeInput], group: str) -> list[EpisodeResult]:
-    """What became of some tales, in their order; of one that comes twice, the second time tells nothing new."""
+def build_results(taken: IngestResult, episode_inputs: Sequence[EpisodeInput], group: str) -> list[EpisodeResult]:
+    """The outcome of some inputs, in their order; the second of two equal ones is not new."""
     fresh = set(taken.fresh)
     results = []
-    for tale in tales:
-        results.append(_build_result(taken, tale.episode.id, group, is_new=tale.episode.id in fresh))
-        fresh.discard(tale.episode.id)
+    for episode_input in episode_inputs:
+        results.append(_build_result(taken, episode_input.episode.id, group, is_new=episode_input.episode.id in fresh))
+        fresh.discard(episode_input.episode.id)
     return results
 
 
 def _build_result(taken: IngestResult, id_: str, group: str, *, is_new: bool) -> EpisodeResult:
     """What became of one.
 
-    Entities are told without attributes, which `entity` answers; of an episode that was there already only itself.
+    Entities are returned without attributes, which `entity` answers; of an episode that was there already only itself.
     """
     row = taken.rows[id_]
     episode = to_episode(row)
     if not is_new:
         return EpisodeResult(id=id_, episode=episode, repeated=True)
-    said = [fact for fact in taken.shift.after if id_ in fact.episodes]
+    facts = [fact for fact in taken.shift.after if id_ in fact.episodes]
     return EpisodeResult(
         id=id_,
         episode=episode,
         entities=tuple(to_entity(entity, group, {}) for one in episode.entities if (entity := taken.entities.get(one))),
-        facts=tuple(to_latest_fact(fact, group) for fact in said),
+        facts=tuple(to_latest_fact(fact, group) for fact in facts),
         closed=tuple(to_latest_fact(fact, group) for fact in closed_facts(taken, row)),
         warnings=taken.warnings.get(id_, ()),
     )
@@ -186,10 +186,10 @@ class GraphWriter:
             name=check_entity_name("name", mention.name),
             aliases=tuple(check_entity_name("alias", alias) for alias in mention.aliases),
         )
-        said = f"{mention.name}{f' is a {mention.type}' if mention.type else ''}"
-        tale = self._statement(group, said, Extraction((mention,)), occurred_at=at)
-        taken = await self._ingestion.take_in(group, [tale])
-        self._refuse(taken, tale)
+        text = f"{mention.name}{f' is a {mention.type}' if mention.type else ''}"
+        episode_input = self._statement(group, text, Extraction((mention,)), occurred_at=at)
+        taken = await self._ingestion.take_in(group, [episode_input])
+        self._refuse(taken, episode_input)
         (entity,) = await self._lookup.entities(
             group, list(taken.entities.values())[:1], self._access.point_in_time(None, None)
         )
@@ -207,12 +207,12 @@ class GraphWriter:
         check_interval(start_stamp(statement.valid_from, now), ends)
         mentions = [await self._mention(group, name) for name in (statement.source, statement.target)]
         statement = replace(statement, source=mentions[0].name, target=mentions[1].name)
-        said = statement.text or ways.sentence(statement.source, statement.type, statement.target)
+        text = statement.text or ways.sentence(statement.source, statement.type, statement.target)
         extraction = Extraction(tuple(mentions), (statement,))
-        tale = await self._tale(group, episode, said, extraction, recorded_at)
-        taken = await self._ingestion.take_in(group, [tale])
-        self._refuse(taken, tale)
-        return await self._stated_fact(group, taken, tale)
+        episode_input = await self._episode_input(group, episode, text, extraction, recorded_at)
+        taken = await self._ingestion.take_in(group, [episode_input])
+        self._refuse(taken, episode_input)
+        return await self._stated_fact(group, taken, episode_input)
 
     async def invalidate(self, group_id: str, fact_id: str, at: datetime | None, episode: str | None) -> Fact:
         """Close a fact; see `Graph.invalidate`."""
@@ -225,8 +225,10 @@ class GraphWriter:
         if current.start >= stamp:
             raise InvalidError("at", ended, "the fact begins then or later; undo the episode that says so instead")
         statement = Extraction(contradicted=(fact_id,))
-        tale = await self._tale(group, episode, f"Not any more: {row.text}", statement, None, occurred_at=ended)
-        await self._ingestion.take_in(group, [tale], permit=partial(self._permit_to_close, group))
+        episode_input = await self._episode_input(
+            group, episode, f"Not any more: {row.text}", statement, None, occurred_at=ended
+        )
+        await self._ingestion.take_in(group, [episode_input], permit=partial(self._permit_to_close, group))
         return to_latest_fact(await self._fact_row(group, fact_id), group)
 
     async def undo(self, group_id: str, episode_id: str) -> EpisodeResult:
@@ -247,8 +249,8 @@ class GraphWriter:
             if len(row.episodes) >= MOST_EPISODES:
                 # More may say so than the fact knows by name.
                 self._access.check_everyone(row.id)
-            told = await self._backend.look(group, LookupRequest(episodes=row.episodes))
-            for episode in map(to_episode, told.episodes.values()):
+            found_episodes = await self._backend.look(group, LookupRequest(episodes=row.episodes))
+            for episode in map(to_episode, found_episodes.episodes.values()):
                 if episode.undone_at is None:
                     self._access.check_author(episode)
 
@@ -259,10 +261,12 @@ class GraphWriter:
         found: dict[str, Iterator[EpisodeResult]] = {}
         for group, own in by_group.items():
             await self._access.enter(group, "write")
-            tales = await asyncio.gather(*(self._extracted(group, episode, extract=extract) for episode in own))
-            taken = await self._ingestion.take_in(group, tales)
-            await self._summaries.note_turns(group, taken.turns, len(tales))
-            found[group] = iter(build_results(taken, tales, group))
+            episode_inputs = await asyncio.gather(
+                *(self._extracted(group, episode, extract=extract) for episode in own)
+            )
+            taken = await self._ingestion.take_in(group, episode_inputs)
+            await self._summaries.note_turns(group, taken.turns, len(episode_inputs))
+            found[group] = iter(build_results(taken, episode_inputs, group))
         return [next(found[episode.group_id]) for episode in episodes]
 
     async def _extracted(self, group: str, episode: Episode, *, extract: bool) -> EpisodeInput:
@@ -278,7 +282,7 @@ class GraphWriter:
         return make_input(episode.model_copy(update={"extraction": "done"}), extraction)
 
     async def _mention(self, group: str, name: str) -> Mention:
-        """An entity told by its name, or by its id."""
+        """An entity, by its name or by its id."""
         if looks_like_entity_id(name):
             row = (await self._backend.look(group, LookupRequest(entities=(name,)))).entities.get(name)
             if row is not None:
@@ -290,15 +294,15 @@ class GraphWriter:
             return Known()
         return await known_facts(self._backend, group, episode)
 
-    async def _one(self, group: str, tale: EpisodeInput) -> EpisodeResult:
-        (result,) = build_results(await self._ingestion.take_in(group, [tale]), [tale], group)
+    async def _one(self, group: str, episode_input: EpisodeInput) -> EpisodeResult:
+        (result,) = build_results(await self._ingestion.take_in(group, [episode_input]), [episode_input], group)
         return result
 
-    async def _tale(
+    async def _episode_input(
         self,
         group: str,
         episode: str | None,
-        said: str,
+        text: str,
         extraction: Extraction,
         recorded_at: datetime | None,
         *,
@@ -306,12 +310,12 @@ class GraphWriter:
     ) -> EpisodeInput:
         """A statement of its own, or one more of an episode that is there."""
         if episode is None:
-            return self._statement(group, said, extraction, occurred_at=occurred_at, recorded_at=recorded_at)
+            return self._statement(group, text, extraction, occurred_at=occurred_at, recorded_at=recorded_at)
         seen = await self._backend.look(group, LookupRequest(episodes=(check_id("episode", episode),)))
         row = seen.episodes.get(episode)
         if row is None:
             moments = {"occurred_at": occurred_at, "recorded_at": recorded_at}
-            return self._statement(group, said, extraction, id_=episode, **moments)
+            return self._statement(group, text, extraction, id_=episode, **moments)
         held = to_episode(row)
         check_not_undone(held)
         moments = {"recorded_at": recorded_at, "occurred_at": occurred_at or held.occurred_at}
@@ -320,7 +324,7 @@ class GraphWriter:
     def _statement(
         self,
         group: str,
-        said: str,
+        text: str,
         extraction: Extraction,
         *,
         occurred_at: datetime | None = None,
@@ -328,23 +332,23 @@ class GraphWriter:
         id_: str = "",
     ) -> EpisodeInput:
         episode = complete_episode(
-            said, self._clock, group_id=group, id=id_, occurred_at=occurred_at, recorded_at=recorded_at
+            text, self._clock, group_id=group, id=id_, occurred_at=occurred_at, recorded_at=recorded_at
         )
         kind = {"kind": "statement", "source": self._access.actor_name}
         stated = self._access.sign(episode).model_copy(update=kind)
         return make_input(stated, extraction)
 
-    def _refuse(self, taken: IngestResult, tale: EpisodeInput) -> None:
+    def _refuse(self, taken: IngestResult, episode_input: EpisodeInput) -> None:
         # What comes from a model may be wrong in parts; what a program says must be right.
-        warnings = taken.warnings.get(tale.episode.id, ())
-        if warnings and not taken.rows[tale.episode.id].claims and tale.extraction.statements:
-            raise InvalidError("relationship", tale.episode.content, warnings[0])
+        warnings = taken.warnings.get(episode_input.episode.id, ())
+        if warnings and not taken.rows[episode_input.episode.id].claims and episode_input.extraction.statements:
+            raise InvalidError("relationship", episode_input.episode.content, warnings[0])
 
-    async def _stated_fact(self, group: str, taken: IngestResult, tale: EpisodeInput) -> Fact:
-        (result,) = build_results(taken, [tale], group)
+    async def _stated_fact(self, group: str, taken: IngestResult, episode_input: EpisodeInput) -> Fact:
+        (result,) = build_results(taken, [episode_input], group)
         if result.facts:
             return result.facts[-1]
-        (*_, id_) = to_episode(taken.rows[tale.episode.id]).fact_ids
+        (*_, id_) = to_episode(taken.rows[episode_input.episode.id]).fact_ids
         return to_latest_fact(await self._fact_row(group, id_), group)
 
     async def _episode(self, group: str, id_: str) -> tuple[Episode, str]:

@@ -53,7 +53,7 @@ class EpisodeClaims:
 
 
 def build_claims(
-    tale: EpisodeInput,
+    episode_input: EpisodeInput,
     *,
     recorded: int,
     vocabulary: Vocabulary,
@@ -64,16 +64,16 @@ def build_claims(
     """What an episode claims. Pure.
 
     Args:
-        tale: with what was found in it.
+        episode_input: with what was found in it.
         recorded: when the graph learns of it, unless the episode says so itself.
         vocabulary: how relations behave.
         own: the id that a name gives by itself, whatever it was merged into.
         known: facts by id, of which some may be contradicted.
-        first: number of the first claim; an episode that said something before goes on counting.
+        first: number of the first claim; an episode with earlier claims goes on counting.
     """
-    teller = _ClaimBuilder(tale, recorded, vocabulary, own, count(first))
-    claims = [*teller.attributes(), *teller.statements(), *teller.endings(known)]
-    warnings = teller.warnings
+    builder = _ClaimBuilder(episode_input, recorded, vocabulary, own, count(first))
+    claims = [*builder.attributes(), *builder.statements(), *builder.endings(known)]
+    warnings = builder.warnings
     if len(claims) > MOST_CLAIMS:
         warnings.append(f"of {len(claims)} statements the first {MOST_CLAIMS} were taken")
     return EpisodeClaims(tuple(claims[:MOST_CLAIMS]), tuple(warnings))
@@ -82,32 +82,32 @@ def build_claims(
 class _ClaimBuilder:
     def __init__(
         self,
-        tale: EpisodeInput,
+        episode_input: EpisodeInput,
         recorded: int,
         vocabulary: Vocabulary,
         own: Callable[[str], str],
         numbers: Iterator[int],
     ) -> None:
-        episode = tale.episode
-        self._tale = tale
+        episode = episode_input.episode
+        self._input = episode_input
         self._vocabulary = vocabulary
         self._own = own
         self._numbers = numbers
         self._recorded = to_stamp("recorded_at", episode.recorded_at) if episode.recorded_at else recorded
         self._occurred = to_stamp("occurred_at", episode.occurred_at) if episode.occurred_at else recorded
-        self.warnings = list(tale.extraction.warnings)
+        self.warnings = list(episode_input.extraction.warnings)
 
     def attributes(self) -> Iterator[Claim]:
-        for mention in self._tale.extraction.mentions:
+        for mention in self._input.extraction.mentions:
             for name, value in mention.attributes.items():
                 yield from self._kept(Statement(mention.name, f"@{name}", value=value))
 
     def statements(self) -> Iterator[Claim]:
-        for statement in self._tale.extraction.statements:
+        for statement in self._input.extraction.statements:
             yield from self._kept(statement)
 
     def endings(self, known: Mapping[str, FactRow]) -> Iterator[Claim]:
-        for id_ in dict.fromkeys(self._tale.extraction.contradicted):
+        for id_ in dict.fromkeys(self._input.extraction.contradicted):
             row = known.get(id_)
             if row is None:
                 self.warnings.append(f"a fact {id_!r} that would be contradicted is not there")
@@ -116,13 +116,13 @@ class _ClaimBuilder:
 
     def ending(self, row: FactRow) -> Claim:
         return Claim(
-            *(self._tale.episode.id, next(self._numbers), "ends"),
+            *(self._input.episode.id, next(self._numbers), "ends"),
             *(row.source, row.source_name, row.type, row.target, row.target_name, row.value),
             *(self._occurred, OPEN, self._recorded),
         )
 
     def _kept(self, statement: Statement) -> Iterator[Claim]:
-        # What one statement has wrong is told, and the others are kept.
+        # A wrong statement gives a warning, and the others are kept.
         try:
             yield self._claim(statement)
         except InvalidError as error:
@@ -141,7 +141,7 @@ class _ClaimBuilder:
         shown = _value_text(statement.value) if type_.startswith("@") else names[target]
         text = statement.text or self._vocabulary.sentence(names[source], type_, shown)
         return Claim(
-            *(self._tale.episode.id, next(self._numbers), statement.says),
+            *(self._input.episode.id, next(self._numbers), statement.says),
             *(source, names[source], type_, target, shown, value),
             *(start, end, self._recorded),
             text=text[:LONGEST_TEXT],
@@ -151,14 +151,14 @@ class _ClaimBuilder:
         start = start_stamp(statement.valid_from, self._occurred)
         end = OPEN if statement.valid_to is None else to_stamp("valid_to", statement.valid_to)
         if statement.says == "holds" and end <= start and statement.valid_from is None:
-            # It had ended when it was told: since when it held, nobody says.
+            # It had ended when it was recorded: the time since which it held is unknown.
             start = UNKNOWN_START
         check_interval(start, end)
         return start, end
 
 
 def start_stamp(valid_from: datetime | Unknown | None, occurred: int) -> int:
-    """Since when something holds: since it was told where nothing is said."""
+    """The time since which something holds; the time of recording where none is given."""
     if valid_from is None:
         return occurred
     if valid_from == UNKNOWN:
@@ -199,12 +199,14 @@ def _value_text(value: object) -> str:
     return value if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def required_mentions(tales: Iterable[EpisodeInput]) -> list[Mention]:
-    """One mention for every name that the tales need, with all that is said of it."""
+def required_mentions(episode_inputs: Iterable[EpisodeInput]) -> list[Mention]:
+    """One mention for every name that the inputs need, with all that they contain about it."""
     found: dict[str, Mention] = {}
-    for tale in tales:
-        named = (Mention(name) for one in tale.extraction.statements for name in (one.source, one.target) if name)
-        for mention in (*tale.extraction.mentions, *named):
+    for episode_input in episode_inputs:
+        named = (
+            Mention(name) for one in episode_input.extraction.statements for name in (one.source, one.target) if name
+        )
+        for mention in (*episode_input.extraction.mentions, *named):
             held = found.get(mention.name)
             found[mention.name] = mention if held is None else _merge_mentions(held, mention)
     return list(found.values())
@@ -227,15 +229,15 @@ _MOST_FACTS_LISTED = 200
 
 @dataclass(frozen=True, slots=True)
 class ClaimedEpisode:
-    """A tale with the claims that follow from it."""
+    """An input with the claims that follow from it."""
 
-    tale: EpisodeInput
+    episode_input: EpisodeInput
     claims: tuple[Claim, ...]
     """All that the episode claims, those of before too."""
     recorded: int
     """When the graph learns of it."""
     former: EpisodeRow | None = None
-    """As it was, when it said something before."""
+    """The stored episode, when it has earlier claims."""
     entities: tuple[str, ...] = ()
     """Canonical ids of what it mentions."""
 
@@ -268,53 +270,53 @@ class FactChanges:
         return frozenset(row.id for row in self.former)
 
 
-def claim_timelines(claim: Claim, ground: ProjectionInputs) -> tuple[str, ...]:
-    """The lines in which a claim stands, told by canonical ids."""
-    canonical = ground.canonical
+def claim_timelines(claim: Claim, projection: ProjectionInputs) -> tuple[str, ...]:
+    """The lines that contain a claim, by canonical ids."""
+    canonical = projection.canonical
     source, target = canonical(claim.source), canonical(claim.target) if claim.target else ""
     type_ = claim.type
     if target:
-        type_, source, target = ground.vocabulary.canonical(type_, source, target)
-    return ground.vocabulary.lines(type_, source, target, claim.value)
+        type_, source, target = projection.vocabulary.canonical(type_, source, target)
+    return projection.vocabulary.lines(type_, source, target, claim.value)
 
 
-def compute_fact_changes(claims: Iterable[Claim], ground: ProjectionInputs) -> FactChanges:
+def compute_fact_changes(claims: Iterable[Claim], projection: ProjectionInputs) -> FactChanges:
     """What becomes of the facts when claims come in, or take the place of those with the same id.
 
     Args:
         claims: new ones, and old ones that were retracted.
-        ground: how it was.
+        projection: the state before.
     """
     after: dict[str, dict[str, Claim]] = {
-        line: {claim.id: claim for claim in before} for line, before in ground.lines.items()
+        line: {claim.id: claim for claim in before} for line, before in projection.lines.items()
     }
     for claim in claims:
-        for line in claim_timelines(claim, ground):
+        for line in claim_timelines(claim, projection):
             after.setdefault(line, {})[claim.id] = claim
-    before = _project_by_id(ground.lines, ground)
-    now = _project_by_id({line: tuple(each.values()) for line, each in after.items()}, ground)
+    before = _project_by_id(projection.lines, projection)
+    now = _project_by_id({line: tuple(each.values()) for line, each in after.items()}, projection)
     changed = [id_ for id_ in sorted(before.keys() | now.keys()) if before.get(id_) != now.get(id_)]
     return FactChanges(
         tuple(before[id_] for id_ in changed if id_ in before), tuple(now[id_] for id_ in changed if id_ in now)
     )
 
 
-def _project_by_id(lines: Mapping[str, tuple[Claim, ...]], ground: ProjectionInputs) -> dict[str, FactRow]:
-    rows = project(lines, former={}, vocabulary=ground.vocabulary, canonical=ground.canonical)
+def _project_by_id(lines: Mapping[str, tuple[Claim, ...]], projection: ProjectionInputs) -> dict[str, FactRow]:
+    rows = project(lines, former={}, vocabulary=projection.vocabulary, canonical=projection.canonical)
     return {row.id: row for row in rows}
 
 
-def build_episode_row(said: ClaimedEpisode, ground: ProjectionInputs, facts: Sequence[FactRow]) -> EpisodeRow:
+def build_episode_row(claimed: ClaimedEpisode, projection: ProjectionInputs, facts: Sequence[FactRow]) -> EpisodeRow:
     """The row of an episode.
 
     Args:
-        said: what it says.
-        ground: for its lines.
+        claimed: the episode and its claims.
+        projection: for its lines.
         facts: that follow from what it says, among others.
     """
-    episode = said.tale.episode
+    episode = claimed.episode_input.episode
     own = tuple(row.id for row in facts if episode.id in row.episodes)
-    mentioned, before = said.entities, said.former
+    mentioned, before = claimed.entities, claimed.former
     if before is not None:
         past = Episode.model_validate_json(before.body)
         own = tuple(dict.fromkeys((*past.fact_ids, *own)))
@@ -323,22 +325,22 @@ def build_episode_row(said: ClaimedEpisode, ground: ProjectionInputs, facts: Seq
         update={
             "entities": mentioned,
             "fact_ids": own[:_MOST_FACTS_LISTED],
-            "recorded_at": from_stamp(said.recorded),
+            "recorded_at": from_stamp(claimed.recorded),
         }
     )
     return EpisodeRow(
         id=episode.id,
         body=orjson.dumps(told.model_dump(mode="json", exclude_defaults=True)),
-        digest=said.tale.digest,
+        digest=claimed.episode_input.digest,
         letter=EPISODE_KIND_CODES[episode.kind],
-        occurred=said.recorded if told.occurred_at is None else to_stamp("occurred_at", told.occurred_at),
-        recorded=said.recorded,
+        occurred=claimed.recorded if told.occurred_at is None else to_stamp("occurred_at", told.occurred_at),
+        recorded=claimed.recorded,
         session=episode.session or "",
         user=episode.user or "",
         source=episode.source,
         text=content_text(episode.content),
-        claims=said.claims,
-        lines=(*(before.lines if before else ()), *(claim_timelines(claim, ground) for claim in said.fresh)),
+        claims=claimed.claims,
+        lines=(*(before.lines if before else ()), *(claim_timelines(claim, projection) for claim in claimed.fresh)),
     )
 
 
@@ -346,7 +348,7 @@ def build_commit(
     rows: Sequence[EpisodeRow],
     shift: FactChanges,
     resolution: NameResolution,
-    ground: ProjectionInputs,
+    projection: ProjectionInputs,
     *,
     former: Sequence[EpisodeRow],
 ) -> CommitRequest:
@@ -356,7 +358,7 @@ def build_commit(
         rows: the episodes.
         shift: the facts that change.
         resolution: what names lead to, and the entities that are new or have learnt something.
-        ground: the lines that were read.
+        projection: the lines that were read.
         former: episodes as they were that are written anew.
     """
     lines = {line for row in rows for lines in row.lines for line in lines}
@@ -370,22 +372,22 @@ def build_commit(
         former=replaced,
         names=resolution.names,
         merges=resolution.merges,
-        steady=tuple(dict.fromkeys((*resolution.steady, *read_dependencies(ground, claims, lines)))),
+        steady=tuple(dict.fromkeys((*resolution.steady, *read_dependencies(projection, claims, lines)))),
         told=change_events(rows, shift),
     )
 
 
-def read_dependencies(ground: ProjectionInputs, claims: Iterable[Claim], own: Collection[str]) -> tuple[str, ...]:
+def read_dependencies(projection: ProjectionInputs, claims: Iterable[Claim], own: Collection[str]) -> tuple[str, ...]:
     """What a step relies on besides its own lines: the other lines that it has read, and what all ids lead to.
 
     Args:
-        ground: the lines that were read.
+        projection: the lines that were read.
         claims: that the step writes.
         own: lines that count as changed afterwards.
     """
-    ids = {id_ for claim in chain(claims, *ground.lines.values()) for id_ in (claim.source, claim.target) if id_}
-    ids |= {ground.canonical(id_) for id_ in ids}
-    return (*sorted(ground.lines.keys() - set(own)), *sorted(f"@{id_}" for id_ in ids))
+    ids = {id_ for claim in chain(claims, *projection.lines.values()) for id_ in (claim.source, claim.target) if id_}
+    ids |= {projection.canonical(id_) for id_ in ids}
+    return (*sorted(projection.lines.keys() - set(own)), *sorted(f"@{id_}" for id_ in ids))
 
 
 def change_events(rows: Sequence[EpisodeRow], shift: FactChanges) -> tuple[tuple[str, str], ...]:
@@ -409,23 +411,23 @@ def _fact_event(before: Version | None, after: Version | None) -> str:
     return ""
 
 
-def assign_recorded_times(saids: Sequence[ClaimedEpisode], newest: int) -> list[ClaimedEpisode]:
+def assign_recorded_times(claimed_episodes: Sequence[ClaimedEpisode], newest: int) -> list[ClaimedEpisode]:
     """The same, recorded one after the other, after everything that their lines know of; who says when, keeps it."""
     risen = []
-    for said in saids:
-        if said.tale.episode.recorded_at is not None:
+    for claimed in claimed_episodes:
+        if claimed.episode_input.episode.recorded_at is not None:
             # What is added to an episode later does not change when that was learned of.
-            risen.append(said if said.former is None else replace(said, recorded=said.former.recorded))
+            risen.append(claimed if claimed.former is None else replace(claimed, recorded=claimed.former.recorded))
             continue
-        newest = max(newest + 1, said.recorded)
-        risen.append(_with_recorded_time(said, newest))
+        newest = max(newest + 1, claimed.recorded)
+        risen.append(_with_recorded_time(claimed, newest))
     return risen
 
 
-def _with_recorded_time(said: ClaimedEpisode, recorded: int) -> ClaimedEpisode:
-    kept = said.former.claims if said.former is not None else ()
-    claims = tuple(claim if claim in kept else replace(claim, recorded=recorded) for claim in said.claims)
-    return replace(said, claims=claims, recorded=recorded if said.former is None else said.former.recorded)
+def _with_recorded_time(claimed: ClaimedEpisode, recorded: int) -> ClaimedEpisode:
+    kept = claimed.former.claims if claimed.former is not None else ()
+    claims = tuple(claim if claim in kept else replace(claim, recorded=recorded) for claim in claimed.claims)
+    return replace(claimed, claims=claims, recorded=recorded if claimed.former is None else claimed.former.recorded)
 
 
 def latest_recorded(lines: Mapping[str, tuple[Claim, ...]]) -> int:
@@ -471,14 +473,14 @@ async def read_timelines(  # each is a fact of the step
     def canonical(id_: str) -> str:
         return known.get(id_) or found.into.get(id_, id_)
 
-    ground = ProjectionInputs(vocabulary, canonical, found.claims)
+    projection = ProjectionInputs(vocabulary, canonical, found.claims)
     own = set(stored)
     while True:
-        own |= {line for claim in claims for line in claim_timelines(claim, ground)}
+        own |= {line for claim in claims for line in claim_timelines(claim, projection)}
         there = chain(claims, *(found.claims.get(line, ()) for line in own))
         missing = (own | dependent_timelines(there, vocabulary, canonical)) - found.claims.keys()
         if not missing and not entities:
-            return ground, found
+            return projection, found
         seen = await backend.look(group, LookupRequest(lines=tuple(sorted(missing)), entities=entities))
         found.claims |= seen.claims
         found.into |= seen.into

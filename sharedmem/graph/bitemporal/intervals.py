@@ -1,15 +1,15 @@
 """What holds when: the interval algebra of the claims in one line.
 
-A line holds claims that may contradict each other, such as all that was ever said of where Anna lives. Time has two
+A line holds claims that may contradict each other, such as all claims on where Anna lives. Time has two
 axes, as in Snodgrass' temporal relational algebra and in SQL:2011's tables with an application-time period that are
 system-versioned too: world time, of which claims speak, and knowledge time, at which they were recorded. At one
 knowledge time the claims known then are walked in the order of world time, and give spans: intervals, half-open, that
 never overlap in a line. In the words of Allen's relations between intervals:
 
-- the same said again *during*, *overlapped by* or *met by* a span joins it; of ends that contradict each other, the
-  one said last counts. A claim that begins just where the span ends says nothing against that end, but carries on;
+- the same claimed again *during*, *overlapped by* or *met by* a span joins it; of ends that contradict each other, the
+  one recorded last counts. A claim that begins just where the span ends does not contradict that end, but continues it;
 - another target that *starts* later ends the span there, for good: it does not come back when the later one ends;
-- of claims with *equal* starts and different targets, only the one said last counts;
+- of claims with *equal* starts and different targets, only the one recorded last counts;
 - `ends` closes the span that holds, if it names no target or this one. At equal starts ends come first.
 
 Said last: recorded last, then by episode and number. The order in which claims came in never matters.
@@ -95,7 +95,7 @@ class SpanHistory:
     """
 
     def __init__(self) -> None:
-        self._said: list[tuple[Order, PlacedClaim]] = []
+        self._order: list[tuple[Order, PlacedClaim]] = []
         self._runs: list[_OpenSpan] = []
 
     def learn(self, came: Iterable[PlacedClaim], went: Iterable[PlacedClaim] = ()) -> list[SpanChange]:
@@ -108,14 +108,14 @@ class SpanHistory:
         fresh, lost = sorted(map(_with_order, came)), sorted(map(_with_order, went))
         if not fresh and not lost:
             return []
-        if not lost and (not self._said or _start(fresh[0]) > _start(self._said[-1])):
+        if not lost and (not self._order or _start(fresh[0]) > _start(self._order[-1])):
             return self._carry_on(fresh)
         return self._revise(fresh, lost)
 
     def _carry_on(self, fresh: list[tuple[Order, PlacedClaim]]) -> list[SpanChange]:
         # Everything comes after all that is known: only the last span can change, and new ones follow it.
         first = max(len(self._runs) - 1, 0)
-        self._said += fresh
+        self._order += fresh
         for group in _by_start(fresh):
             _advance(self._runs, group)
         return [run.change() for run in self._runs[first:]]
@@ -124,9 +124,9 @@ class SpanHistory:
         self, fresh: list[tuple[Order, PlacedClaim]], lost: list[tuple[Order, PlacedClaim]]
     ) -> list[SpanChange]:
         for one in lost:
-            del self._said[bisect_left(self._said, one[0], key=_order)]
+            del self._order[bisect_left(self._order, one[0], key=_order)]
         for one in fresh:
-            insort(self._said, one, key=_order)
+            insort(self._order, one, key=_order)
         starts = [_start(one) for one in (*fresh, *lost)]
         first = max(bisect_left(self._runs, min(starts), key=_OpenSpan.begin) - 1, 0)
         # The span before the first change may end elsewhere now, so the walk begins with it.
@@ -141,7 +141,7 @@ class SpanHistory:
         """The runs from a moment on, and from which of the former ones on nothing differs."""
         known = {(run.start, run.other): place for place, run in enumerate(before)}
         runs: list[_OpenSpan] = []
-        for group in _by_start(self._said[bisect_left(self._said, begin, key=_start) :]):
+        for group in _by_start(self._order[bisect_left(self._order, begin, key=_start) :]):
             count = len(runs)
             _advance(runs, group)
             newest = (runs[-1].start, runs[-1].other) if len(runs) > count else None
@@ -155,22 +155,22 @@ class SpanHistory:
 class _OpenSpan:
     """A span that may still grow or be cut."""
 
-    __slots__ = ("_said", "claims", "end", "other", "start")
+    __slots__ = ("_order", "claims", "end", "other", "start")
 
     def __init__(self, other: str, start: int) -> None:
         self.other = other
         self.start = start
         self.end = start
         self.claims: list[Claim] = []
-        self._said: tuple[int, str, int] = (0, "", 0)
+        self._order: tuple[int, str, int] = (0, "", 0)
 
     def begin(self) -> int:
         return self.start
 
     def join(self, claim: Claim) -> None:
-        said = (claim.recorded, claim.episode, claim.number)
-        if claim.start == self.end or said > self._said:
-            self.end, self._said = claim.end, said
+        order = (claim.recorded, claim.episode, claim.number)
+        if claim.start == self.end or order > self._order:
+            self.end, self._order = claim.end, order
         self.claims.append(claim)
 
     def close(self, at: int) -> None:
@@ -184,7 +184,7 @@ class _OpenSpan:
 
 
 def _advance(runs: list[_OpenSpan], group: Sequence[PlacedClaim]) -> None:
-    """One step in world time: all claims that begin at one moment, ends before holds, then as they were said."""
+    """One step in world time: all claims that begin at one moment, ends before holds, then as they were recorded."""
     start = group[0].claim.start
     running = runs[-1] if runs else None
     for other, claim in group:

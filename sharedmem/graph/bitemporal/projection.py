@@ -48,12 +48,12 @@ _ChangeLog = Sequence[_LearnedChange]
 
 def fact_id(source: str, type_: str, target: str, value: str, start: int) -> str:
     """The id of a fact that holds since `start`: the same in every process, and however it was found to follow."""
-    said = "\x1f".join((source, type_, target, value, str(start)))
-    return blake2b(said.encode(), digest_size=_ID_BYTES).hexdigest()
+    statement = "\x1f".join((source, type_, target, value, str(start)))
+    return blake2b(statement.encode(), digest_size=_ID_BYTES).hexdigest()
 
 
 def dependent_timelines(claims: Iterable[Claim], vocabulary: Vocabulary, canonical: Canonical) -> set[str]:
-    """Every line in which some claims stand, to be looked at as well before what follows from them can be told.
+    """Every line in which some claims stand, to be looked at as well before what follows from them is known.
 
     Where both ends of a relation are functional, a claim stands in two lines, and each has its say about the facts of
     the other. Look at the lines of what changes, then once more at the further lines of everything found there and of
@@ -65,8 +65,8 @@ def dependent_timelines(claims: Iterable[Claim], vocabulary: Vocabulary, canonic
         vocabulary: how relations behave.
         canonical: from own ids to ids after merges.
     """
-    ground = _ClaimReader(vocabulary, canonical)
-    return {line for claim in claims for line in ground.lines(ground.pair(claim))}
+    reader = _ClaimReader(vocabulary, canonical)
+    return {line for claim in claims for line in reader.lines(reader.pair(claim))}
 
 
 def project(
@@ -84,7 +84,7 @@ def project(
 
     Args:
         claims_by_line: all claims of each line that was looked at, an empty line too. In which line a claim stands is
-            told by the vocabulary and `canonical` anew, so that claims may still lie where they lay before a merge.
+            computed from the vocabulary and `canonical` anew, so that claims may still be where a merge found them.
             Facts of which a line was not looked at are left out.
         former: facts by id as they are stored, of these lines or of those that were these before a merge; they keep
             their `version`. A row that says the same as before comes back as the very same object.
@@ -98,10 +98,10 @@ def project(
         Facts by id. One that follows at no knowledge time any more (which merges bring about, never time) comes back
         without versions: it is to be deleted.
     """
-    ground = _ClaimReader(vocabulary, canonical)
-    field_ = _Timelines(ground, claims_by_line)
+    reader = _ClaimReader(vocabulary, canonical)
+    field_ = _Timelines(reader, claims_by_line)
     held = [row for row in former.values() if row.versions and field_.speaks_of(row)]
-    if since is not None and any(ground.is_newer(row, since) for row in held):
+    if since is not None and any(reader.is_newer(row, since) for row in held):
         since = None
     tracks = dict(_resume_versions(row, since) for row in held)
     for pair, changes in field_.changes(_KNOWING_NOTHING if since is None else since - 1):
@@ -111,7 +111,7 @@ def project(
             if track is None:
                 track = tracks[key] = _FactVersions(change.start)
             track.see(known, change.span)
-    rows = (_row(pair, track, ground) for (pair, _), track in tracks.items())
+    rows = (_row(pair, track, reader) for (pair, _), track in tracks.items())
     return sorted((row for row in rows if row is not None), key=attrgetter("id"))
 
 
@@ -123,12 +123,12 @@ class _ClaimReader:
     canonical: Canonical
     _places: dict[_FactKey, Places] = field(default_factory=dict)
 
-    def pair(self, said: Claim | FactRow) -> _FactKey:
-        """What a claim or fact says, told by ids after merges."""
-        source = self.canonical(said.source) if said.source else ""
-        target = self.canonical(said.target) if said.target else ""
-        type_, source, target = self.vocabulary.canonical(said.type, source, target)
-        return _FactKey(source, type_, target, said.value)
+    def pair(self, statement: Claim | FactRow) -> _FactKey:
+        """The content of a claim or fact, with ids after merges."""
+        source = self.canonical(statement.source) if statement.source else ""
+        target = self.canonical(statement.target) if statement.target else ""
+        type_, source, target = self.vocabulary.canonical(statement.type, source, target)
+        return _FactKey(source, type_, target, statement.value)
 
     def places(self, pair: _FactKey) -> Places:
         """Its lines, each with the other end."""
@@ -155,16 +155,16 @@ class _ClaimReader:
 class _Timelines:
     """Claims in the lines where they stand, and the pairs that may hold there."""
 
-    def __init__(self, ground: _ClaimReader, claims_by_line: Mapping[str, Iterable[Claim]]) -> None:
-        self._ground = ground
+    def __init__(self, reader: _ClaimReader, claims_by_line: Mapping[str, Iterable[Claim]]) -> None:
+        self._reader = reader
         self._lines: dict[str, list[PlacedClaim]] = {line: [] for line in claims_by_line}
         self._pairs: dict[_FactKey, Places] = {}
         for claim in _distinct(claim for claims in claims_by_line.values() for claim in claims):
             self._place(claim)
 
     def _place(self, claim: Claim) -> None:
-        pair = self._ground.pair(claim)
-        places = self._ground.places(pair)
+        pair = self._reader.pair(claim)
+        places = self._reader.places(pair)
         for line, other in places:
             if line in self._lines:
                 self._lines[line].append(PlacedClaim(other, claim))
@@ -173,7 +173,7 @@ class _Timelines:
 
     def speaks_of(self, row: FactRow) -> bool:
         """Whether these lines say everything about a stored fact."""
-        return all(line in self._lines for line in row.lines) or self._ground.has_moved(row)
+        return all(line in self._lines for line in row.lines) or self._reader.has_moved(row)
 
     def changes(self, floor: int) -> Iterator[tuple[_FactKey, _ChangeLog]]:
         """For each pair what became of its spans, from a knowledge time on."""
@@ -268,27 +268,27 @@ def _resume_versions(row: FactRow, since: int | None) -> tuple[tuple[_FactKey, i
     return (_FactKey(row.source, row.type, row.target, row.value), track.start), track
 
 
-def _row(pair: _FactKey, track: _FactVersions, ground: _ClaimReader) -> FactRow | None:
+def _row(pair: _FactKey, track: _FactVersions, reader: _ClaimReader) -> FactRow | None:
     former, versions = track.former, track.versions()
     if not versions:
         return None if former is None else replace(former, versions=())
     if not track.claims:
         return former
-    row = _new_row(pair, track, ground)
+    row = _new_row(pair, track, reader)
     return former if row == former else row
 
 
-def _new_row(pair: _FactKey, track: _FactVersions, ground: _ClaimReader) -> FactRow:
+def _new_row(pair: _FactKey, track: _FactVersions, reader: _ClaimReader) -> FactRow:
     """The row of a fact, in the words of the claim that began it."""
     former = track.former
     head = min(track.claims, key=lambda claim: (claim.start, claim.episode, claim.number))
     names = head.source_name, head.target_name
-    if head.target and ground.canonical(head.source) != pair.source:
+    if head.target and reader.canonical(head.source) != pair.source:
         names = names[1], names[0]
-    text = head.text or ground.vocabulary.sentence(names[0], pair.type, names[1])
+    text = head.text or reader.vocabulary.sentence(names[0], pair.type, names[1])
     return FactRow(
         id=fact_id(*pair, track.start) if former is None else former.id,
-        lines=ground.lines(pair),
+        lines=reader.lines(pair),
         source=pair.source,
         source_name=names[0],
         type=pair.type,

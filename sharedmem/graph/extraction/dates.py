@@ -41,7 +41,7 @@ class DateWords(NamedTuple):
     following: str
     this: str
     exact: str
-    """In a date that is told to the hour."""
+    """In a date that has an hour."""
     future: str
     """In a sentence that speaks of what will be."""
     past: str
@@ -319,10 +319,10 @@ class DateReader:
         if match["day1"]:
             day = last.start.replace(day=int(match["day1"]))
             return Period(day, day + timedelta(days=1), "day")
-        said = _YEAR_AT_END.search(match["whole2"] or "")
+        year = _YEAR_AT_END.search(match["whole2"] or "")
         named = match["name1"] or match["whole1"]
-        if said and named and not re.search(r"\d{4}", named):
-            parse = self._parsed(f"{_normalize_phrase(named)} {said[0]}", last.start, "past")
+        if year and named and not re.search(r"\d{4}", named):
+            parse = self._parsed(f"{_normalize_phrase(named)} {year[0]}", last.start, "past")
             return None if parse is None else _period(parse, exact=False)
         return self._edge(looking, "1", "future" if looking.future else "past")
 
@@ -441,10 +441,10 @@ def _normalize_phrase(text: str) -> str:
 
 
 def _iso(text: str, moment: datetime) -> Period:
-    said = datetime.fromisoformat(text.upper())
-    if said.tzinfo is not None:
-        said = said.astimezone(moment.tzinfo)
-    return _period(_Parse(said.replace(tzinfo=None), "day"), exact=len(text) > 10)
+    parsed = datetime.fromisoformat(text.upper())
+    if parsed.tzinfo is not None:
+        parsed = parsed.astimezone(moment.tzinfo)
+    return _period(_Parse(parsed.replace(tzinfo=None), "day"), exact=len(text) > 10)
 
 
 def _period(parse: _Parse, *, exact: bool) -> Period:

@@ -233,8 +233,8 @@ def _matched_text(match: re.Match[str]) -> str:
 
 def _amount(match: re.Match[str]) -> str:
     """`49.90 EUR`."""
-    said = match["before"] or match["after"]
-    return f"{_decimal(match['number'])} {_SYMBOLS.get(said, said.upper())}"
+    unit = match["before"] or match["after"]
+    return f"{_decimal(match['number'])} {_SYMBOLS.get(unit, unit.upper())}"
 
 
 def _decimal(number: str) -> str:
@@ -278,7 +278,7 @@ BUILTIN_PATTERNS: tuple[NamePattern, ...] = (
     _builtin("ticket", r"\bticket\s?(?:no\.?\s?|number\s)?#?(?P<id>\d{1,12})\b", lambda match: f"ticket {match['id']}"),
     NamePattern("id", re.compile(r"\b[A-Z]{2,10}-\d{1,12}(?:-\d{1,12}){0,3}(?![\w-])"), _matched_text),
 )
-"""What is known without being told, surest first."""
+"""What is known without a statement, surest first."""
 
 
 Certainty = Literal["sure", "title", "capitals", "beginning"]
@@ -321,7 +321,7 @@ class Speaker(NamedTuple):
 
     name: str
     is_listening: bool
-    """Whether the text is said to them: "you" are they."""
+    """Whether the text addresses them: "you" are they."""
 
 
 @dataclass(slots=True)
@@ -390,7 +390,7 @@ class Gazetteer:
         return self._whole.get(_fold_case(name).strip())
 
     def sure(self, text: str) -> FoundSpans:
-        """The names that are told by form, vocabulary or quotation marks."""
+        """The names that are found by form, vocabulary or quotation marks."""
         found = FoundSpans(text)
         for spot in self._formed(text):
             found.take(spot)
@@ -453,25 +453,25 @@ class Gazetteer:
         self._take_run(found, run, begins)
 
     def _speaking(self, word: re.Match[str], speaker: Speaker) -> EntitySpan | None:
-        said, apostrophe, rest = word[0].lower().partition("'")
+        spelled, apostrophe, rest = word[0].lower().partition("'")
         meant = self._tongue.you if speaker.is_listening else self._tongue.me
-        if said not in meant or (apostrophe and rest not in self._tongue.shortened):
+        if spelled not in meant or (apostrophe and rest not in self._tongue.shortened):
             return None
         # "i.e." and "i)" speak of nobody.
         if word[0] == "i" and not word.string[word.end() : word.end() + 1].isspace():
             return None
-        end = word.start() + len(said)
+        end = word.start() + len(spelled)
         entry = self.known(speaker.name) or GazetteerEntry(speaker.name, PERSON, ())
         return EntitySpan(
             *(word.start(), end, entry.name, entry.type or PERSON, entry.aliases),
             is_speaker=True,
-            possessive=said in self._tongue.owning,
+            possessive=spelled in self._tongue.owning,
         )
 
     def _is_like_a_name(self, word: re.Match[str]) -> bool:
-        said = word[0]
+        spelled = word[0]
         plain = self._tongue.plain
-        return said[0].isupper() and said.lower() not in plain and said.partition("'")[0].lower() not in plain
+        return spelled[0].isupper() and spelled.lower() not in plain and spelled.partition("'")[0].lower() not in plain
 
     def _goes_on(self, found: FoundSpans, run: list[re.Match[str]], word: re.Match[str]) -> bool:
         """Whether a word belongs to the name that began before it."""

@@ -186,7 +186,7 @@ class ModelExtractor:
 
     Args:
         model: who is asked.
-        vocabulary: the relations that the model is told of.
+        vocabulary: the relations that the model is given.
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
@@ -200,7 +200,7 @@ class ModelExtractor:
 
     @property
     def wants_known(self) -> bool:
-        """It is told what the graph knows, to say what of it does not hold any more."""
+        """The model gets what the graph knows, to name what does not hold any more."""
         return True
 
     async def extract(self, episode: Episode, known: Known) -> Extraction:
@@ -333,9 +333,9 @@ class _AnswerCheck:
                 continue
             yield self._dated(Statement(source or "", type_, target or "", text=each.fact.strip()[:2_000]), each)
 
-    def _end(self, said: str) -> str | None:
-        """The name of a mention; one that was not told of, but stands in the text or is known, becomes one."""
-        name = self._spoken(said)
+    def _end(self, given: str) -> str | None:
+        """The name of a mention; a name that was not given, but is in the text or known, becomes one."""
+        name = self._spoken(given)
         normal = normalize_name(name)
         if normal in self._names:
             return self._mentions[self._names[normal]].name
@@ -366,14 +366,14 @@ class _AnswerCheck:
             *(statement.source, statement.type, statement.target, None, "holds", start, end), text=statement.text
         )
 
-    def _moment(self, said: str | None, shown: str) -> datetime | None:
-        if said is None or not said.strip() or _is_unknown(said):
+    def _moment(self, given: str | None, shown: str) -> datetime | None:
+        if given is None or not given.strip() or _is_unknown(given):
             return None
         try:
-            moment = _parse_date(said.strip(), self._episode.occurred_at)
+            moment = _parse_date(given.strip(), self._episode.occurred_at)
             to_stamp("date", moment)
         except (ValueError, OverflowError):
-            self._warn(f"of {shown!r}: {said[:40]!r} is no date; it was left out")
+            self._warn(f"of {shown!r}: {given[:40]!r} is no date; it was left out")
             return None
         return moment
 
@@ -413,18 +413,18 @@ def _merge_mentions(held: Mention, more: Mention) -> Mention:
     )
 
 
-def _is_unknown(said: str | Unknown | None) -> bool:
-    return said is not None and said.strip().lower() == UNKNOWN
+def _is_unknown(given: str | Unknown | None) -> bool:
+    return given is not None and given.strip().lower() == UNKNOWN
 
 
-def _parse_date(said: str, occurred_at: datetime | None) -> datetime:
+def _parse_date(given: str, occurred_at: datetime | None) -> datetime:
     """A date as models write it: also `2024` and `2024-03`.
 
     Raises:
         ValueError: it is none.
     """
-    if len(said) in {4, 7}:
-        said = f"{said}{'-01-01' if len(said) == 4 else '-01'}"
-    moment = datetime.fromisoformat(said)
+    if len(given) in {4, 7}:
+        given = f"{given}{'-01-01' if len(given) == 4 else '-01'}"
+    moment = datetime.fromisoformat(given)
     zone = occurred_at.tzinfo if occurred_at is not None else None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)

@@ -46,7 +46,7 @@ NAME = "rules (heuristic)"
 LONGEST_READ = 20_000
 """Characters of an episode that are looked at."""
 _ASSISTANT_SOURCES = frozenset({"agent", "assistant", "system"})
-# What is only asked, thought of or wished for is not said.
+# A question, a thought or a wish is not a statement.
 _HYPOTHETICAL = re.compile(
     r"\W*(?:if|unless|whether|suppose|supposing|imagine|assuming|maybe|perhaps|could|would|should|can|might|i wish"
     r"|wenn|falls|ob|vielleicht|peut-être|may (?:i|you|we|he|she|it|they))\b",
@@ -186,14 +186,14 @@ class _EpisodeReader:
         for spot in spots:
             if spot.type != AMOUNT and spot.certainty != "beginning":
                 self._mention(spot.name, spot, "")
-        said = self._text[slice(*span)]
-        if said.rstrip("\"') ").endswith("?") or _HYPOTHETICAL.match(said):
+        text = self._text[slice(*span)]
+        if text.rstrip("\"') ").endswith("?") or _HYPOTHETICAL.match(text):
             return
         sentence = mask_sentence(self._text, span, spots, [time.span for time in times])
         fits = self._rules.fits(self._text, sentence, self._types) if spots else []
         if fits:
             self._last = len(self._statements)
-        elif times and _CORRECTION.match(said):
+        elif times and _CORRECTION.match(text):
             self._correct(times)
         for fit, place in zip(fits, stated_times(fits, times), strict=True):
             self._statements += build_statements(fit, place)
@@ -251,14 +251,14 @@ class _EpisodeReader:
         return Mention(mentioned.name, type_, tuple(aliases))
 
     def _finished_statements(self) -> Iterator[Statement]:
-        told: list[Statement] = []
-        for said in self._statements:
-            if not (normalize_name(said.source) and (normalize_name(said.target) or not said.target)):
+        distinct: list[Statement] = []
+        for one in self._statements:
+            if not (normalize_name(one.source) and (normalize_name(one.target) or not one.target)):
                 continue
-            source, target = self._same(said.source), self._same(said.target) if said.target else ""
+            source, target = self._same(one.source), self._same(one.target) if one.target else ""
             statement = Statement(
-                *(source, said.type, target, said.value, said.says), valid_from=said.valid_from, valid_to=said.valid_to
+                *(source, one.type, target, one.value, one.says), valid_from=one.valid_from, valid_to=one.valid_to
             )
-            if source != target and statement not in told:
-                told.append(statement)
+            if source != target and statement not in distinct:
+                distinct.append(statement)
                 yield statement

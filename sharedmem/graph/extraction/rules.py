@@ -141,12 +141,12 @@ def _repeat_subjects(tokens: list[MaskedToken], signs: dict[str, EntitySpan]) ->
     subject = next((token for token in tokens if token.text in signs), None)
     if subject is None:
         return tokens
-    told = list(tokens)
+    extended = list(tokens)
     for number in range(len(tokens) - 2, 0, -1):
         word, after = tokens[number], tokens[number + 1]
         if word.text in {"and", "but"} and after.text.isalpha() and after.text not in signs:
-            told.insert(number + 1, MaskedToken(subject.text, after.begin, after.begin))
-    return told
+            extended.insert(number + 1, MaskedToken(subject.text, after.begin, after.begin))
+    return extended
 
 
 def _build_masked(tokens: list[MaskedToken], signs: dict[str, EntitySpan]) -> MaskedSentence:
@@ -328,8 +328,8 @@ def _parse_slot(inside: str, text: str) -> Slot:
     if match is None:
         raise InvalidError("rule", text, f"a slot is written as {{person}} or {{new:company}}, not {{{inside}}}")
     name = match["name"]
-    said = match["types"] or (name if name in _SLOT_KINDS else name.rstrip("0123456789_"))
-    types = [part.strip().lower() for part in said.split("|")]
+    spelled = match["types"] or (name if name in _SLOT_KINDS else name.rstrip("0123456789_"))
+    types = [part.strip().lower() for part in spelled.split("|")]
     if len(types) == 1 and types[0] in _SLOT_KINDS:
         return Slot(name, _SLOT_KINDS[types[0]], frozenset({AMOUNT}) if types[0] == AMOUNT else frozenset())
     kind: SlotKind = "thing" if "thing" in types else "name"
@@ -412,19 +412,19 @@ def _check_shape(match: re.Match[str], text: str) -> None:
         raise InvalidError("rule", text, "another name is said as alias(company, new), and does not end")
 
 
-def _parse_value(said: str, slots: Mapping[str, Slot], text: str) -> tuple[Any, str]:
-    said = said.strip()
-    if not said:
+def _parse_value(spelled: str, slots: Mapping[str, Slot], text: str) -> tuple[Any, str]:
+    spelled = spelled.strip()
+    if not spelled:
         return None, ""
-    place = _VALUE_SLOT.fullmatch(said)
+    place = _VALUE_SLOT.fullmatch(spelled)
     if place is not None:
         if place[1] not in slots:
             raise InvalidError("rule", text, f"no slot of the pattern is called {place[1]}")
         return None, place[1]
     try:
-        return orjson.loads(said), ""
+        return orjson.loads(spelled), ""
     except orjson.JSONDecodeError:
-        return said, ""
+        return spelled, ""
 
 
 _MOST_MATCHES = 200
@@ -518,8 +518,8 @@ class RuleSet:
             if spot is not None and not self._takes(slot, spot, types):
                 return None
             first, last = _tokens(sentence, match.span(number))
-            said = text[sentence.tokens[first].begin : sentence.tokens[last].end]
-            filled[slot.name] = SlotMatch(slot, spot.name if spot is not None else said, spot)
+            spelled = text[sentence.tokens[first].begin : sentence.tokens[last].end]
+            filled[slot.name] = SlotMatch(slot, spot.name if spot is not None else spelled, spot)
         return filled
 
     def _takes(self, slot: Slot, spot: EntitySpan, types: Mapping[str, str]) -> bool:
@@ -567,7 +567,7 @@ def _stated_time(dates: Sequence[DateMention]) -> StatedTime:
 
 
 def build_statements(fit: RuleMatch, span: StatedTime) -> Iterator[Statement]:
-    """What follows where a rule fits; other names of something are told by `find_aliases`."""
+    """What follows where a rule fits; `find_aliases` finds other names."""
     for conclusion in fit.rule.conclusions:
         statement = None if conclusion.says == "alias" else _build_statement(fit, conclusion, span)
         if statement is not None:
@@ -603,8 +603,8 @@ def _conclusion_value(fit: RuleMatch, conclusion: Conclusion) -> Any:
     return _number(filled.text) if filled.slot.kind == "number" else filled.text
 
 
-def _number(said: str) -> int | float:
-    plain = said.strip(".,").replace(",", "")
+def _number(spelled: str) -> int | float:
+    plain = spelled.strip(".,").replace(",", "")
     return float(plain) if "." in plain and plain.count(".") == 1 else int(plain.replace(".", ""))
 
 

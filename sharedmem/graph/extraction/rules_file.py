@@ -34,10 +34,10 @@ class _NameEntry(Record):
 
     @field_validator("name", "aliases")
     @classmethod
-    def _are_names(cls, said: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        for name in (said,) if isinstance(said, str) else said:
+    def _are_names(cls, entry: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for name in (entry,) if isinstance(entry, str) else entry:
             check_entity_name("name", name)
-        return said
+        return entry
 
 
 class _PatternEntry(Record):
@@ -73,7 +73,7 @@ class LoadedRules(NamedTuple):
 
 
 def open_ingest_rules(settings: Settings, model: LanguageModel | None) -> IngestRules:
-    """By what rules a graph takes in what it is told. Reads the rules file, if one is named; no round trip.
+    """Read the rules by which a graph extracts facts. Reads the rules file, if one is named; no round trip.
 
     Args:
         settings: `graph_rules`.
@@ -134,21 +134,21 @@ def parse_rules(content: object, source: str = "rules") -> LoadedRules:
 
 
 def _compile_rules(file: RuleFile, source: str) -> Iterator[Rule]:
-    for number, said in enumerate(file.rules, start=1):
+    for number, entry in enumerate(file.rules, start=1):
         try:
-            yield parse_rule(said) if isinstance(said, str) else _compile_entry(said)
+            yield parse_rule(entry) if isinstance(entry, str) else _compile_entry(entry)
         except InvalidError as error:
             raise ConfigError(SETTING, source, f"rule {number}: {error}") from error
 
 
-def _compile_entry(said: _RuleEntry) -> Rule:
-    return compile_rule(said.when, [said.then] if isinstance(said.then, str) else said.then, since=said.since)
+def _compile_entry(entry: _RuleEntry) -> Rule:
+    return compile_rule(entry.when, [entry.then] if isinstance(entry.then, str) else entry.then, since=entry.since)
 
 
 def _parse_patterns(file: RuleFile, source: str) -> Iterator[NamePattern]:
-    for number, said in enumerate(file.patterns, start=1):
+    for number, entry in enumerate(file.patterns, start=1):
         try:
-            yield parse_name_pattern(said.type.lower(), said.pattern, said.name)
+            yield parse_name_pattern(entry.type.lower(), entry.pattern, entry.name)
         except InvalidError as error:
             raise ConfigError(SETTING, source, f"pattern {number}: {error}") from error
 

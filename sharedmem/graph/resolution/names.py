@@ -229,7 +229,7 @@ def shares_word(a: str, b: str) -> bool:
 
 
 def may_be_near(a: str, b: str) -> bool:
-    """Whether it is worth the trouble to compare two names, told by the beginnings of their ids."""
+    """Whether it is worth the trouble to compare two names, by the beginnings of their ids."""
     return not a or not b or max(fuzz.ratio(a, b), fuzz.token_set_ratio(a, b)) >= _WITHIN - 10
 
 

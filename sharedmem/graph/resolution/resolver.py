@@ -98,7 +98,7 @@ class ResolutionInputs(NamedTuple):
     near: Mapping[str, Sequence[SimilarEntity]] = {}
     """By normalised name."""
     decided: Mapping[str, str] = {}
-    """What a judge said: id by normalised name."""
+    """The answers of a judge: id by normalised name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class NameResolution:
     version: int
     """Of the group, as it was seen."""
     own: Mapping[str, str]
-    """By name as it was mentioned: the id with which claims are said, whatever it was merged into."""
+    """By name as it was mentioned: the id with which claims are recorded, whatever it was merged into."""
     into: Mapping[str, str]
     """Ids that lead on to another one."""
     entities: tuple[EntityRow, ...] = ()
@@ -331,8 +331,8 @@ class _ResolutionBuilder:
         if before is not None:
             return own
         target, reason = self._likely(mention, normal)
-        said = (mention.name, mention.type, (normal,), (), 0, mention.summary)
-        row = EntityRow(own, *said, self.recorded, merged_into=target)
+        fields = (mention.name, mention.type, (normal,), (), 0, mention.summary)
+        row = EntityRow(own, *fields, self.recorded, merged_into=target)
         if target:
             self.into[own] = target
             self.merged.append(self._merge(own, target, reason))
@@ -474,7 +474,7 @@ def _rows_to_load(mentions: Iterable[Mention], seen: LookupResult) -> set[str]:
 
 
 def _plausible(normal: str, hits: RecordHits) -> list[str]:
-    """The ids of hits whose names may be near, told by their ids; so most searches end without fetching a row."""
+    """The ids of hits whose names may be near, by their ids; so most searches end without fetching a row."""
     slug = _slug(entity_id(normal))
     return [hit.id for hit in hits.text if may_be_near(slug, _slug(hit.id))]
 

@@ -52,7 +52,7 @@ class Weights:
     fresh: float = 0.1
     """What has just begun or happened; it decides among equals."""
     recent: float = 0.2
-    """An episode of just now, told in its own words."""
+    """A recent episode, in its own words."""
     distant: float = 0.2
     """A summary of what is long past; with `recent` it lets summaries win where raw episodes have faded."""
     half_life_s: float = 30 * 86_400.0
@@ -110,7 +110,7 @@ class RankingQuery:
     """Ids of those whom it names, by name as names are compared."""
     when: BitemporalPoint
     until: int
-    """Episodes that occurred later are out; OPEN when nothing is said of a time."""
+    """Episodes that occurred later are out; OPEN when no time is given."""
     asks_for: Callable[[str], float]
     """How much it asks for a type of relation: the share of the type's words that are among its own."""
     include_past: bool = False
@@ -250,8 +250,8 @@ class _Scorer:
 
 
 def _ranked_record(kind: GraphKind, id_: str, signals: Signals, version: Version | None = None) -> RankedRecord:
-    told = {name: value for name, value in signals.items() if value}
-    return RankedRecord(kind, id_, sum(told.values()), told, version)
+    nonzero = {name: value for name, value in signals.items() if value}
+    return RankedRecord(kind, id_, sum(nonzero.values()), nonzero, version)
 
 
 def _without_repetitions(
@@ -280,12 +280,12 @@ def _summarized_episodes(best: Iterable[RankedRecord], judge: _Scorer) -> set[st
 
 def _episodes_in_facts(best: Iterable[RankedRecord], pool: CandidatePool) -> set[str]:
     """The episodes whose every word stands in facts that are to be answered."""
-    said: dict[str, set[str]] = {}
+    words_by_episode: dict[str, set[str]] = {}
     for row in [pool.facts[one.id] for one in best if one.kind == "fact"]:
         for episode in pool.episodes.keys() & set(row.episodes):
             words = f"{row.text} {row.source_name} {row.type.replace('_', ' ')} {row.target_name}"
-            said.setdefault(episode, set()).update(query_terms(words))
-    return {id_ for id_, words in said.items() if _adds_nothing(pool.episodes[id_].text, words)}
+            words_by_episode.setdefault(episode, set()).update(query_terms(words))
+    return {id_ for id_, words in words_by_episode.items() if _adds_nothing(pool.episodes[id_].text, words)}
 
 
 def _adds_nothing(text: str, words: set[str]) -> bool:

@@ -100,14 +100,14 @@ def match_partial_names(query: str, known: Mapping[str, str]) -> dict[str, str]:
         query: a part of a name must be written as one there: with a capital letter or a digit, and not as first word.
         known: names of entities that resemble the question most, by id.
     """
-    said = {
+    spoken_words = {
         _strip_possessive(normalize_name(word))
         for word in query.split()[1:]
         if word[0].isupper() or _DIGIT.search(word)
     }
     bearers: dict[str, list[str]] = {}
     for id_, name in known.items():
-        for part in said.intersection(normalize_name(name).split(" ")):
+        for part in spoken_words.intersection(normalize_name(name).split(" ")):
             bearers.setdefault(part, []).append(id_)
     return {part: ids[0] for part, ids in bearers.items() if len(ids) == 1 and len(part) >= _SHORTEST_PART}
 

@@ -250,7 +250,7 @@ def _vector(search: RecordSearch, dimension: int) -> str | None:
 
 
 def _parameters(number: int, search: RecordSearch, vector: str | None) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "any": any_word_query(search.terms),
         "words": index_words(search.terms).split(),
         "pool": _POOL * search.candidates,
@@ -260,7 +260,7 @@ def _parameters(number: int, search: RecordSearch, vector: str | None) -> dict[s
         "since": UNKNOWN_START if search.since is None else search.since,
         "until": LATEST if search.until is None else search.until,
     }
-    return {f"{name}{number}": value for name, value in told.items()}
+    return {f"{name}{number}": value for name, value in parameters.items()}
 
 
 def _best(found: Sequence[ScoredRecord], candidates: int) -> list[ScoredRecord]:

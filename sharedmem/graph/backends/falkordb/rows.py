@@ -91,14 +91,14 @@ def claim_row(claim: Claim, lines: Iterable[str], place: int) -> str:
 
 def parse_episode(id_: str, row: str, version: int, claims: Iterable[str]) -> EpisodeRow:
     """The episode of a node, with the rows of its claims."""
-    said = sorted(map(orjson.loads, claims), key=lambda each: each["place"])
-    told = orjson.loads(row)
+    ordered = sorted(map(orjson.loads, claims), key=lambda each: each["place"])
+    fields = orjson.loads(row)
     return EpisodeRow(
-        **{**told, "body": told["body"].encode()},
+        **{**fields, "body": fields["body"].encode()},
         id=id_,
         version=version,
-        claims=tuple(Claim(**each["claim"]) for each in said),
-        lines=tuple(tuple(each["lines"]) for each in said),
+        claims=tuple(Claim(**each["claim"]) for each in ordered),
+        lines=tuple(tuple(each["lines"]) for each in ordered),
     )
 
 
@@ -109,8 +109,10 @@ def parse_entity(id_: str, row: str, version: int) -> EntityRow:
 
 def parse_fact(id_: str, row: str, version: int) -> FactRow:
     """The fact of an edge."""
-    told = _with_tuples(orjson.loads(row), ("lines", "episodes"))
-    return FactRow(**{**told, "versions": tuple(Version(*each) for each in told["versions"])}, id=id_, version=version)
+    fields = _with_tuples(orjson.loads(row), ("lines", "episodes"))
+    return FactRow(
+        **{**fields, "versions": tuple(Version(*each) for each in fields["versions"])}, id=id_, version=version
+    )
 
 
 def parse_claim(row: str) -> Claim:
@@ -158,8 +160,8 @@ def _row_fields(row: Any) -> dict[str, Any]:
     return {field.name: getattr(row, field.name) for field in fields(row) if field.name not in _OUTSIDE_JSON}
 
 
-def _with_tuples(told: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {**told, **{name: tuple(told[name]) for name in names}}
+def _with_tuples(fields: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {**fields, **{name: tuple(fields[name]) for name in names}}
 
 
 def _json(value: dict[str, Any]) -> str:
@@ -195,7 +197,7 @@ def commit_parameters(changes: CommitRequest, *, now: int) -> dict[str, Any]:
         "values": [{"id": row.id, "value": row.value} for row in changes.facts if not row.target],
         **_facts(changes.facts, now),
         "named": [{"name": name, "entity": entity} for name, entity in changes.names],
-        "merged": [_merge(entity, told) for entity, told in changes.merges],
+        "merged": [_merge(entity, body) for entity, body in changes.merges],
         "turns": [
             {"id": session_property(session), "session": session, "more": more}
             for session, more in _turn_counts(changes)
@@ -266,8 +268,8 @@ def _episode(row: EpisodeRow) -> NodeParameters:
 
 
 def _entity(row: EntityRow) -> NodeParameters:
-    told = document_terms(" ".join((row.name, *row.aliases, row.summary)))
-    words = index_words([*told, *dict.fromkeys(run for name in row.names for run in trigrams(name))])
+    terms = document_terms(" ".join((row.name, *row.aliases, row.summary)))
+    words = index_words([*terms, *dict.fromkeys(run for name in row.names for run in trigrams(name))])
     return {"id": row.id, "properties": entity_properties(row, words), "vector": row_vector_text(row)}
 
 
@@ -303,5 +305,5 @@ def _fact(row: FactRow) -> NodeParameters:
     }
 
 
-def _merge(entity: str, told: bytes) -> NodeParameters:
-    return {"id": entity, "at": to_stamp("at", EntityMerge.model_validate_json(told).at), "row": told.decode()}
+def _merge(entity: str, body: bytes) -> NodeParameters:
+    return {"id": entity, "at": to_stamp("at", EntityMerge.model_validate_json(body).at), "row": body.decode()}

@@ -140,7 +140,7 @@ class RedisBackend:
             when, _edge_kinds(types), types, depth=1, fan_out=limit, limit=limit, patience=_LARGEST_SCAN
         )
         walked = await self._walked(group, around, [entity])
-        return [edge for _, edge in sorted(walked.edges, key=lambda told: -told[1].version.start)]
+        return [edge for _, edge in sorted(walked.edges, key=lambda found: -found[1].version.start)]
 
     async def listed(
         self, group: str, kind: str, *, after: str = "", limit: int = 100, session: str | None = None
@@ -261,12 +261,12 @@ class RedisBackend:
             return [_text(member)[len(head) :] for member in cast("list[bytes]", reply)]
 
     async def _stats_once(self, group: str) -> GraphStats:
-        told = self.keys.part(group, "told")
+        register = self.keys.part(group, "told")
         counts: list[Command] = [
-            ("ZLEXCOUNT", told, f"[{at}", _end_of_prefix(at)) for at in ("ee", "es", "n", "o", "f")
+            ("ZLEXCOUNT", register, f"[{at}", _end_of_prefix(at)) for at in ("ee", "es", "n", "o", "f")
         ]
         now = to_stamp("now", self._context.clock.now())
-        past: Command = ("ZLEXCOUNT", told, "[p", f"(p{ascending_text(now + 1)}")
+        past: Command = ("ZLEXCOUNT", register, "[p", f"(p{ascending_text(now + 1)}")
         replies = await self._asked(group, [*counts, past, ("HLEN", self.keys.part(group, "merges"))])
         episodes, summaries, entities, merged, facts, past_facts, merges = cast("list[int]", replies)
         return GraphStats(
@@ -286,10 +286,10 @@ class RedisBackend:
 
     async def _walked(self, group: str, around: WalkOptions, starts: Sequence[str]) -> WalkResult:
         try:
-            truncated, *told = await self._scripts.graph_walk(self.keys.part(group, "edges"), around, starts=starts)
+            truncated, *replies = await self._scripts.graph_walk(self.keys.part(group, "edges"), around, starts=starts)
         except ServerError as error:
             raise self.keys.public_error(error, group, self.client.address) from error
-        steps = zip(cast("list[int]", told[::2]), cast("list[bytes]", told[1::2]), strict=True)
+        steps = zip(cast("list[int]", replies[::2]), cast("list[bytes]", replies[1::2]), strict=True)
         with decoding(self.keys.part(group, "edges")):
             edges = [(distance, parse_edge(member)) for distance, member in steps]
         edges.sort(key=lambda step: step[0])

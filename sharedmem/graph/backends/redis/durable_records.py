@@ -74,12 +74,12 @@ def parse_durable_record(record: DurableRecord) -> DurableGraphRecord:
     kind = named.split("/", 2)[1]
     if record.deleted:
         return DurableGraphRecord(named, record.stamp, None)
-    told: Any = orjson.loads(record.body)
-    if not isinstance(told, dict):
+    body: Any = orjson.loads(record.body)
+    if not isinstance(body, dict):
         raise TypeError(f"{named} is no object")
     if kind == _NAME:
         return DurableGraphRecord(named, record.version, _parse_name(record.body))
-    vector = b64decode(told["embedding"]) if told.get("embedding") else None
+    vector = b64decode(body["embedding"]) if body.get("embedding") else None
     return DurableGraphRecord(
         named, record.version, decode_row(kind, record.body.encode(), version=record.version, vector=vector)
     )
@@ -105,8 +105,8 @@ def restore_arguments(
     """What `lua/graph_restore.lua` takes for some records of a group, each with what is here of it."""
     words: list[Argument] = []
     for one, held in pairs:
-        told = _record_fields(one, namespace, now=now)
-        words += (held.version, one.version if told else 0, int(one.kind != _NAME), len(told), *told)
+        fields = _record_fields(one, namespace, now=now)
+        words += (held.version, one.version if fields else 0, int(one.kind != _NAME), len(fields), *fields)
     rows = [one.row for one, _ in pairs]
     gone_ones = [row for one, held in pairs if one.row is None and (row := _stored_row(one, held)) is not None]
     before = join_entries([*(_entries(_stored_row(one, held)) for one, held in pairs), _registered_names(gone_ones)])
@@ -143,8 +143,8 @@ def _stored_row(one: DurableGraphRecord, held: StoredGraphRecord) -> Row | Extra
 
 
 def _parse_name(body: str | bytes) -> ExtraName:
-    told = orjson.loads(body)
-    return ExtraName(str(told["name"]), str(told["entity"]))
+    fields = orjson.loads(body)
+    return ExtraName(str(fields["name"]), str(fields["entity"]))
 
 
 def _registered_names(rows: Iterable[Row | ExtraName | None]) -> IndexEntries:

@@ -229,8 +229,8 @@ def index_entries(row: Row) -> IndexEntries:
     if isinstance(row, EntityRow):
         if not row.merged_into:
             return IndexEntries(told=frozenset((f"n{row.id}",)))
-        told = frozenset((f"n{row.id}", f"o{row.id}"))
-        return IndexEntries(told=told, into=frozenset(((row.id, row.merged_into),)))
+        register = frozenset((f"n{row.id}", f"o{row.id}"))
+        return IndexEntries(told=register, into=frozenset(((row.id, row.merged_into),)))
     return IndexEntries(claims=frozenset(_claims(row)), told=frozenset(_episode_register(row)))
 
 
@@ -289,8 +289,8 @@ def _claims(row: EpisodeRow) -> Iterator[str]:
         packed = orjson.dumps(_claim_values(claim)).decode()
         for line in lines:
             yield f"l{line}{SEPARATOR}{claim.source}{SEPARATOR}{claim.target}{SEPARATOR}{packed}"
-            for said in {claim.source, claim.target} - {""}:
-                yield f"b{said}{SEPARATOR}{line}{SEPARATOR}{claim.id}"
+            for entity in {claim.source, claim.target} - {""}:
+                yield f"b{entity}{SEPARATOR}{line}{SEPARATOR}{claim.id}"
 
 
 def parse_claim(member: bytes) -> Claim:

@@ -111,8 +111,8 @@ class GroupDeletion:
         Returns:
             `more` while records are left, and how many were deleted now.
         """
-        told = self._keys.part(group, "told")
-        page = await self._client.call("ZRANGE", told, 0, _PAGE - 1)
+        register = self._keys.part(group, "told")
+        page = await self._client.call("ZRANGE", register, 0, _PAGE - 1)
         assert isinstance(page, list)
         members = [member for member in page if isinstance(member, bytes)]
         named = [name for member in members if (name := listed_record(group, member.decode()))]
@@ -120,7 +120,7 @@ class GroupDeletion:
             return await self._scripts.graph_forget(
                 self._keys.space,
                 self._actor,
-                keys=[*map(self._keys.record, named), self._keys.common("log"), self._keys.groups, told],
+                keys=[*map(self._keys.record, named), self._keys.common("log"), self._keys.groups, register],
                 group=encode_group(group),
                 token=token,
                 lease_ms=_LEASE_MS,
@@ -236,8 +236,8 @@ class CommitWriter:
         now = to_stamp("now", self._clock.now())
         words: list[Argument] = []
         for row in step.rows:
-            told = hash_fields(row, self._keys.namespace, group, now=now)
-            words += (step.expected(row), self._embedding(step, row), len(told), *told)
+            fields = hash_fields(row, self._keys.namespace, group, now=now)
+            words += (step.expected(row), self._embedding(step, row), len(fields), *fields)
         for name, entity in step.spare:
             words += (_ANY_VERSION, "", 2, "body", name_body(name, entity))
         for row in step.gone:
@@ -340,8 +340,8 @@ def _number(version: Reply) -> int:
 
 def _extra_names(changes: CommitRequest) -> list[tuple[str, str]]:
     """Names of which the row of their entity does not tell: it has no room for more, or is not written."""
-    told = {(name, row.id) for row in changes.entities for name in row.names}
-    return [one for one in changes.names if one[1] and one not in told]
+    owned = {(name, row.id) for row in changes.entities for name in row.names}
+    return [one for one in changes.names if one[1] and one not in owned]
 
 
 def _embedding_text(id_: str, body: bytes) -> str:
