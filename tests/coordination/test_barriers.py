@@ -9,6 +9,7 @@ import fakeredis
 import pytest
 from conformance.coordination.barriers import BarrierSuite
 from support.backends import OnFakeredis, ThroughTheSyncFace
+from support.contexts import context_of
 from support.waiting import wait_until
 
 from sharedmem import Arrival, Barrier, Hub, Settings
@@ -104,7 +105,7 @@ async def test_a_call_that_gets_lost_is_made_up_for_by_a_look(
 ) -> None:
     first = come(hubs[0], 2)
     await have_come(hubs[1], 1)
-    monkeypatch.setattr(hubs[0]._require_open().context.wait_notifier, "hear", lambda *_: None)
+    monkeypatch.setattr(context_of(hubs[0]).wait_notifier, "hear", lambda *_: None)
     last = await at(hubs[1], 2).wait()
     assert not first.done()
 

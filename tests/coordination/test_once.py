@@ -13,6 +13,7 @@ import fakeredis
 import pytest
 from conformance.coordination.once import Job, OnceSuite, Work
 from support.backends import OnFakeredis, ThroughTheSyncFace
+from support.contexts import context_of
 from support.waiting import wait_until
 
 from sharedmem import ClaimLostError, Hub, InvalidError, Present, ResultNotKeptError, Settings, SharedMemoryStore
@@ -68,14 +69,14 @@ async def is_begun(job: Job, times: int = 1) -> None:
 
 async def waits(hub: Hub) -> None:
     """Return when somebody stands in line."""
-    wakeups = hub._require_open().context.wait_notifier
+    wakeups = context_of(hub).wait_notifier
     await wait_until(lambda: bool(wakeups.waiting), description="somebody waits")
     await cast("ManualClock", hub._clock).until_asleep()
 
 
 async def crash(hub: Hub) -> None:
     """Let a process hang: nothing of it is heard any more."""
-    keeper = lease_renewer(hub._require_open().context)
+    keeper = lease_renewer(context_of(hub))
     assert keeper._work is not None
     await keeper._work.stop()
 
@@ -201,7 +202,7 @@ async def test_a_call_that_gets_lost_is_made_up_for_by_a_look(
     await is_begun(job)
     second = started(bob, job)
     await waits(hubs[1])
-    monkeypatch.setattr(hubs[1]._require_open().context.wait_notifier, "hear", lambda *_: None)
+    monkeypatch.setattr(context_of(hubs[1]).wait_notifier, "hear", lambda *_: None)
     job.may_end.set()
     assert await first == "done"
     assert not second.done()

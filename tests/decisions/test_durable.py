@@ -18,6 +18,7 @@ from conformance.decisions import (
     PlanTests,
     StatsTests,
 )
+from support.example_budget import seeds
 from support.random_decisions import SYMBOLS, RandomDecisions
 from support.redis_loss import RedisLosingProxy, client_of, dump_server, lose_redis, restore_dump
 from support.redis_process import RedisProcess
@@ -80,7 +81,7 @@ def bare_server() -> Iterator[RedisProcess]:
 # -- a loss in the middle of anything -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(3, nightly=8))
 async def test_all_answers_are_the_same_after_a_loss(seed: int, tmp_path: Path) -> None:
     clock = ManualClock()
     async with fake_hub(clock=clock, settings=tiered(tmp_path, plans_per_session=KEPT)) as hub:
@@ -94,7 +95,7 @@ async def test_all_answers_are_the_same_after_a_loss(seed: int, tmp_path: Path) 
             assert await desk.answers() == before
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, nightly=3))
 async def test_all_answers_are_the_same_after_a_loss_on_a_real_server(
     seed: int, bare_server: RedisProcess, tmp_path: Path
 ) -> None:
@@ -109,7 +110,7 @@ async def test_all_answers_are_the_same_after_a_loss_on_a_real_server(
             assert await desk.answers() == before
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(2, nightly=6))
 async def test_all_answers_are_the_newest_when_the_server_is_set_back(seed: int, tmp_path: Path) -> None:
     clock = ManualClock()
     settings = tiered(tmp_path, plans_per_session=KEPT)
@@ -128,7 +129,7 @@ async def test_all_answers_are_the_newest_when_the_server_is_set_back(seed: int,
         assert await desk.answers() == before
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(2, nightly=6))
 async def test_what_comes_back_is_what_lay_there_to_the_letter(seed: int, tmp_path: Path) -> None:
     clock = ManualClock()
     async with fake_hub(clock=clock, settings=tiered(tmp_path, plans_per_session=KEPT)) as hub:

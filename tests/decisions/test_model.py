@@ -364,7 +364,7 @@ def run(machine: type[DecisionMachine], means: dict[str, Any], **effort: Any) ->
 
 
 def test_the_decision_log_is_a_few_dictionaries_that_agents_share(means: dict[str, Any]) -> None:
-    run(DecisionMachine, means, max_examples=example_count(12, thorough=20), stateful_step_count=30)
+    run(DecisionMachine, means, max_examples=example_count(7, thorough=20), stateful_step_count=30)
 
 
 def test_the_model_notices_a_wrong_answer(means: dict[str, Any]) -> None:

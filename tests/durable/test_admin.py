@@ -10,6 +10,7 @@ from pathlib import Path
 
 import fakeredis
 import pytest
+from support.contexts import client_of, tier_of
 
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.hub.composition import Connect
@@ -48,7 +49,7 @@ def store(hub: Hub) -> SharedMemoryStore:
 @pytest.fixture
 def line(hub: Hub) -> RedisClient:
     """A raw way to the server, for those who spoil things."""
-    return hub._require_open().connection.client
+    return client_of(hub)
 
 
 def place(key: str) -> str:
@@ -173,9 +174,7 @@ async def test_what_should_last_and_is_not_in_the_tier_is_named(
 
 async def test_what_still_waits_is_counted_and_not_compared(hub: Hub, store: SharedMemoryStore) -> None:
     await fill(hub)
-    assert hub._opened is not None
-    assert hub._opened.tier is not None
-    relay = hub._opened.tier.relay
+    relay = tier_of(hub).relay
     await relay.close()
     await store.write("note", 2)
     await store.write("fresh", 3, kind="knowledge")
@@ -222,9 +221,7 @@ async def test_the_status_tells_where_it_is_and_what_waits(hub: Hub, settings: S
 
 async def test_the_status_of_a_tier_that_is_away_says_why(hub: Hub) -> None:
     await fill(hub)
-    assert hub._opened is not None
-    assert hub._opened.tier is not None
-    await hub._opened.tier.store.close()
+    await tier_of(hub).store.close()
 
     status = await hub.durable.status()
 

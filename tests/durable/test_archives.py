@@ -16,6 +16,7 @@ from uuid import UUID
 
 import pytest
 from backports import zstd
+from support.contexts import context_of
 
 from sharedmem import ConflictError, Hub, InvalidError, NotFoundError, Settings, SharedMemoryStore, UnsupportedError
 from sharedmem.archive import files as archive_files
@@ -327,7 +328,7 @@ async def test_a_namespace_that_never_was_has_no_archive(fake: Hub, tmp_path: Pa
 async def test_what_is_not_ours_is_left_out_and_told(fake: Hub, research: SharedMemoryStore, tmp_path: Path) -> None:
     await research.write("plan", 1)
     await drained(fake)
-    line = research._context.client
+    line = context_of(research).client
     await line.call("ZADD", "sm:{research}:shared:ranks", 1, "a")
     await line.call("SET", b"sm:{research}:shared:\xff", "x")
     await line.call("HSET", "sm:{research}:shared:odd", b"\xff", "x")

@@ -8,7 +8,7 @@ from typing import Any
 
 import fakeredis
 import pytest
-from support.contexts import knowledge_of
+from support.contexts import knowledge_of, parts_of, tier_of
 from support.outbox_harness import OutboxHarness, open_outbox_harness
 from support.recovery_harness import PausableDurable
 from support.redis_loss import client_of, lose_redis
@@ -236,7 +236,7 @@ async def test_what_has_expired_is_not_listed_although_the_tier_has_not_heard_of
     store = hub.store("facts")
     await store.write("it", 1)
     await hub.durable.drain("facts")
-    parts: Any = hub._require_open()
+    parts: Any = parts_of(hub)
     await parts.tier.relay.stop()
     await store.expire("it", 60)
 
@@ -249,7 +249,7 @@ async def test_what_is_carried_while_a_namespace_is_cleared_is_cleared_too(hub: 
     store = hub.store("facts")
     await store.write("old", 1)
     await hub.durable.drain("facts")
-    parts: Any = hub._require_open()
+    parts: Any = parts_of(hub)
     stage = parts.tier.store = PausableDurable(parts.tier.store)
     await store.write("new", 1)
 
@@ -275,7 +275,7 @@ async def test_what_was_saved_from_expiring_is_not_purged_before_the_tier_has_he
     await fill_list(store, [1, 2])
     await store.expire("it", 100)
     await hub.durable.drain("facts")
-    relay = hub._require_open().tier.relay  # type: ignore[union-attr]  # it is there
+    relay = tier_of(hub).relay
     await relay.stop()
     clock.advance(50)
     await store.persist("it")

@@ -33,7 +33,7 @@ from sharedmem.sync import Hub, SharedMemoryStore
 from sharedmem.testing import ManualClock, connect_to_fake
 
 CACHE_S, EPHEMERAL_S, TTL_S = 3600, 7200, 10 * 86_400
-EXAMPLES = example_count(12, thorough=25)
+EXAMPLES = example_count(7, thorough=25)
 RULES = {"by rule": {"model-*": "knowledge"}, "sessions": {"model-*": "session"}, "through": {"model-*": "knowledge"}}
 _TAKE_KIND = frozenset({"write", "write_many", "append", "hset", "hincrby", "sadd", "incr", "update"})
 _SHORT_S, _LOOK_S = 1.0, 0.02

@@ -13,6 +13,7 @@ import orjson
 import pytest
 from redis.asyncio import Redis
 from support import embedded_fixtures
+from support.contexts import tier_of
 from support.durable_graphs import (
     GROUP,
     day,
@@ -265,7 +266,7 @@ async def test_in_mode_through_a_tier_that_is_away_is_told_and_nothing_is_lost(
         async def away(records: list[DurableRecord]) -> list[Put]:
             raise UnavailableError("the tier", f"it is away, with {len(records)} documents for it")
 
-        monkeypatch.setattr(hub._require_open().tier.store, "put", away)  # type: ignore[union-attr]  # there is one
+        monkeypatch.setattr(tier_of(hub).store, "put", away)
         with pytest.raises(DurabilityPendingError):
             await graph.add_relationship("Bob", "lives_in", "Rome", group_id=GROUP, valid_from=day(5))
         monkeypatch.undo()
@@ -351,7 +352,7 @@ async def test_while_the_tier_is_away_the_graph_grows_and_what_it_learns_waits(
 ) -> None:
     await graph.add_relationship("Bob", "lives_in", "Paris", group_id=GROUP)
     await hub.durable.drain("research", timeout=20)
-    store = hub._require_open().tier.store  # type: ignore[union-attr]  # there is one
+    store = tier_of(hub).store
 
     async def away(records: list[DurableRecord]) -> list[Put]:
         raise UnavailableError("the tier", f"it is away, with {len(records)} documents for it")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import redis_graph_fixtures
+from support.contexts import knowledge_of
 from support.graph_rows import entity_row, episode_row, fact_row, stamp, version
 from support.redis_graph_fixtures import GROUP, NOW, write
 
@@ -128,7 +129,7 @@ def searching(**fields: object) -> RecordSearch:
 
 
 async def test_records_are_found_by_words_and_meaning_in_one_packet(any_hub: Hub, backend: RedisBackend) -> None:
-    index = any_hub._knowledge_context().graphs
+    index = knowledge_of(any_hub).graphs
     near = normalize(np.ones(index.family.dimension, np.float32))
     await write(
         backend,
@@ -158,7 +159,7 @@ async def test_records_are_found_by_words_and_meaning_in_one_packet(any_hub: Hub
 async def test_a_changed_record_keeps_its_vector_and_is_found_by_its_new_words(
     any_hub: Hub, backend: RedisBackend
 ) -> None:
-    near = normalize(np.ones(any_hub._knowledge_context().graphs.family.dimension, np.float32))
+    near = normalize(np.ones(knowledge_of(any_hub).graphs.family.dimension, np.float32))
     await write(backend, replace(entity_row("Ann"), vector=to_half(near)))
 
     await write(backend, entity_row("Ann", summary="a gardener"))

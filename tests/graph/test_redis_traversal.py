@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 from support import backends
+from support.contexts import knowledge_of
 from support.graph_rows import fact_row, stamp
 
 from sharedmem import Hub
@@ -82,7 +83,7 @@ def distances(facts: Iterable[FactRow], when: BitemporalPoint, start: str, depth
 
 
 async def written(hub: Hub, facts: list[FactRow]) -> RedisBackend:
-    backend = RedisBackend(hub._knowledge_context(), "walks", b"tester")
+    backend = RedisBackend(knowledge_of(hub), "walks", b"tester")
     seen = await backend.look(GROUP, LookupRequest())
     done = await backend.commit(GROUP, CommitRequest(guards=(), facts=tuple(facts)), seen=seen.version)
     assert isinstance(done, CommitReceipt)

@@ -8,6 +8,7 @@ from typing import NoReturn, cast
 
 import pytest
 from pydantic import BaseModel
+from support.contexts import context_of
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings, SharedMemoryStore, UsageError
@@ -40,7 +41,7 @@ async def test_who_waits_is_told_that_its_hub_was_closed(
     done = asyncio.ensure_future(store.once("report", release.wait, ttl=60))
     async with store.lock("index"), leaving:
         waiting = asyncio.ensure_future(wait(leaving.store(namespace, actor="late")))
-        wakeups = leaving.store(namespace)._context.wait_notifier
+        wakeups = context_of(leaving.store(namespace)).wait_notifier
         await wait_until(lambda: bool(wakeups.waiting), description="it stands in line")
 
     with pytest.raises(UsageError, match="this hub: it is closed; open another one"):

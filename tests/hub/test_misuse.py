@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from support.contexts import context_of
 from support.waiting import wait_until
 
 from sharedmem import ConfigError, Hub, Settings, SharedMemoryStore, UnavailableError, UnsupportedError, UsageError
@@ -279,7 +280,7 @@ async def test_clients_and_tiers_that_are_not_open_say_so(tmp_path: Path) -> Non
 async def test_a_worker_of_a_closed_hub_ends_and_does_not_try_for_ever(redis_url: str, settings: Settings) -> None:
     async with fake_hub() as hub:
         work = asyncio.ensure_future(hub.store("misuse").queue("work").work(lambda _: None))
-        wakeups = hub.store("misuse")._context.wait_notifier
+        wakeups = context_of(hub.store("misuse")).wait_notifier
         await wait_until(lambda: bool(wakeups.waiting), description="the worker waits for a task")
 
     with pytest.raises(UsageError, match="closed"):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 from support import embedded_fixtures
+from support.contexts import tier_of
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings, SharedMemoryStore, UnavailableError
@@ -226,7 +227,7 @@ async def test_a_tier_that_cannot_be_asked_after_a_loss_is_told_and_nothing_is_a
 ) -> None:
     await store.memory.add("the harbour master owns the tide table")
     await lose_everything(hub)
-    await hub._require_open().tier.store.close()  # type: ignore[union-attr]  # there is one
+    await tier_of(hub).store.close()
 
     with pytest.raises(UnavailableError):
         await store.memory.search("tide table")

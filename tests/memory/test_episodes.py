@@ -11,6 +11,7 @@ from conformance.episodes import EpisodeSuite
 from redis import Redis
 from support.backends import OnFakeredis, ThroughTheSyncFace
 from support.chaos_proxy import ChaosProxy
+from support.contexts import context_of, scope_of
 from support.faulty_hubs import hub_without_ids, persistent_settings
 from support.redis_process import RedisProcess
 
@@ -179,6 +180,6 @@ class Parrot:
 
 
 async def test_another_finder_can_take_the_place_of_the_substring(store: SharedMemoryStore) -> None:
-    episodes = Episodes(store._context, store._scope, finder=Parrot())
+    episodes = Episodes(context_of(store), scope_of(store), finder=Parrot())
 
     assert await episodes.retrieve("tides", k=2, filters={"session": "s1"}) == ["tides 2 s1"]

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
+from support.contexts import context_of
 
 from sharedmem import Hub
 from sharedmem.redis.keys import RECORD_PARTS, KeySpace
@@ -63,7 +64,7 @@ async def test_whoever_keeps_an_index_is_told_of_a_namespace_that_was_cleared(hu
     async def forget(cleared: str) -> None:
         told.append(cleared)
 
-    hub.store(namespace)._context.clear_hooks.append(forget)
+    context_of(hub.store(namespace)).clear_hooks.append(forget)
     await hub.store(namespace).write("note", 1)
 
     await hub.store(namespace, actor="ada").clear()

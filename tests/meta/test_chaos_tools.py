@@ -128,7 +128,9 @@ def descendants(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are looked up in /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL]
+)
 async def test_whatever_ends_a_run_its_servers_and_workers_end_with_it(number: signal.Signals) -> None:
     # As a shell starts what it puts into the background.
     deaf = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import embedded_fixtures
+from support.contexts import knowledge_of, parts_of
 from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
@@ -179,7 +180,7 @@ class Team:
     """Hubs of one namespace, each with a process cache of its own."""
 
     def __init__(self, hub: Hub, slow: Slow, counters: Counters) -> None:
-        parts = hub._require_open()
+        parts = parts_of(hub)
         self.client: RedisClient = parts.connection.client
         self.keyspace: KeySpace = parts.context.keyspace
         self.slow = slow
@@ -323,8 +324,8 @@ async def test_a_hub_gives_a_namespace_the_cache_of_its_team(
     for _ in range(2):
         embedder = cached(slow, ManualClock(), counters)
         async with Hub.open(redis_url, settings=settings, embedder=embedder) as hub:
-            one = hub._knowledge_context().embedder_of(namespace)
-            assert one is hub._knowledge_context().embedder_of(namespace)
+            one = knowledge_of(hub).embedder_of(namespace)
+            assert one is knowledge_of(hub).embedder_of(namespace)
             assert one is not None
             await one.embed(["one"])
 
@@ -339,7 +340,7 @@ async def test_a_cache_that_would_slow_things_down_is_left_out(
     embedder = cached(slow, ManualClock(), counters)
 
     async with Hub.open(redis_url, settings=settings.replace(embedding_cache_s=ttl_s), embedder=embedder) as hub:
-        assert not isinstance(hub._knowledge_context().embedder_of(namespace), SharedCacheEmbedder)
+        assert not isinstance(knowledge_of(hub).embedder_of(namespace), SharedCacheEmbedder)
 
 
 @pytest.mark.parametrize("is_remote", [True, False])

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import numpy as np
 import pytest
+from support.contexts import client_of
 
 from sharedmem import Hub, Settings, UnavailableError
 from sharedmem.clock import SystemClock, new_id
@@ -56,8 +57,7 @@ class TestExactIndexOnAServer(IndexSuite):
 
     @pytest.fixture
     def line(self, hub: Hub) -> RedisClient:
-        assert hub._opened is not None
-        return hub._opened.connection.client
+        return client_of(hub)
 
     @pytest.fixture
     def index(self, line: RedisClient, keyspace: KeySpace, suite_family: RecordFamily) -> ExactIndex:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.contexts import client_of
 
 from sharedmem import Hub, Settings
 from sharedmem.clock import SystemClock, new_id
@@ -92,10 +93,9 @@ async def both_over(line: RedisClient, *, on_cluster: bool = True) -> AsyncItera
 
 @pytest.fixture
 def line(hub: Hub) -> RedisClient:
-    assert hub._opened is not None
     if not hub.powers.search:
         pytest.skip("this server has no query engine")
-    return hub._opened.connection.client
+    return client_of(hub)
 
 
 async def fill(shelf: IndexedNamespace, documents: Sequence[Document]) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sharedmem import Settings
 from sharedmem.clock import SystemClock, new_id
 from sharedmem.redis.address import parse_address
+from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import open_client
 from sharedmem.redis.keys import KeySpace
 from sharedmem.search.protocol import (
@@ -131,11 +132,13 @@ class World(NamedTuple):
     """An index, in which another namespace has a record, and the loop in which it lives."""
 
     runner: asyncio.Runner
+    line: RedisClient
+    keyspace: KeySpace
     searched: RediSearchIndex
 
 
 @asynccontextmanager
-async def _opened(url: str) -> AsyncIterator[RediSearchIndex]:
+async def _opened(url: str) -> AsyncIterator[tuple[RedisClient, KeySpace, RediSearchIndex]]:
     chosen = Settings()
     line, keyspace = open_client(parse_address(url, chosen), chosen, SystemClock()), KeySpace("sm", new_id(8))
     await line.open()
@@ -145,7 +148,7 @@ async def _opened(url: str) -> AsyncIterator[RediSearchIndex]:
     # It outlives each of the tests here.
     await theirs.expire("secret", 600_000)
     await line.call("EXPIRE", keyspace.record_log(FAMILY.name, "theirs"), 600)
-    yield index
+    yield line, keyspace, index
     await theirs.clear()
     for status in await index.status():
         await line.call("FT.DROPINDEX", status.name)
@@ -156,14 +159,13 @@ async def _opened(url: str) -> AsyncIterator[RediSearchIndex]:
 def world(redis_url: str) -> Iterator[World]:
     with asyncio.Runner() as runner:
         opened = _opened(redis_url)
-        index = runner.run(opened.__aenter__())
-        yield World(runner, index)
+        yield World(runner, *runner.run(opened.__aenter__()))
         runner.run(opened.__aexit__(None, None, None))
 
 
 @asynccontextmanager
 async def _shelved(world: World, items: list[Item]) -> AsyncIterator[IndexedNamespace]:
-    shelf = IndexedNamespace(world.searched._client, world.searched._keyspace, FAMILY, f"mine-{new_id(6)}")
+    shelf = IndexedNamespace(world.line, world.keyspace, FAMILY, f"mine-{new_id(6)}")
     try:
         for number, item in enumerate(items):
             await shelf.put(f"n{number}", item.text, user=item.user, tags=item.tags, at=item.at, vector=direction(1))
@@ -216,7 +218,7 @@ def test_words_that_nobody_has_analysed_harm_nobody(world: World, terms: list[st
 )
 def test_any_key_is_found_in_its_namespace_alone(world: World, id_: str, namespace: str) -> None:
     async def search() -> None:
-        shelf = IndexedNamespace(world.searched._client, world.searched._keyspace, FAMILY, namespace)
+        shelf = IndexedNamespace(world.line, world.keyspace, FAMILY, namespace)
         try:
             await shelf.put(id_, "apple", vector=direction(1))
             found = await world.searched.search(namespace, IndexQuery(query_terms("apple"), direction(1)))

@@ -13,6 +13,7 @@ import fakeredis
 import pytest
 from pydantic import SecretStr
 from support.azurite_emulator import Azurite, azurite
+from support.contexts import client_of, context_of, parts_of
 from support.waiting import wait_until
 
 from sharedmem import Hub, NotFoundError, Settings, SharedMemoryStore, UnavailableError, VersionConflictError
@@ -49,7 +50,7 @@ def store(hub: Hub) -> SharedMemoryStore:
 
 async def names(hub: Hub) -> list[str]:
     """The last parts of all objects there are."""
-    blobs = hub._require_open().context.blobs
+    blobs = context_of(hub).blobs
     return sorted([name.rpartition("/")[2] async for name, _ in blobs._store.list("") if name != "lock"])
 
 
@@ -134,7 +135,7 @@ async def test_updates_of_a_large_value_are_all_there(store: SharedMemoryStore) 
 
 async def test_a_value_whose_blob_is_gone_says_so(hub: Hub, store: SharedMemoryStore) -> None:
     await store.write("a", LARGE)
-    await hub._require_open().context.blobs.clear("n")
+    await context_of(hub).blobs.clear("n")
 
     with pytest.raises(NotFoundError, match="blob of key 'n:shared:a'"):
         await store.read("a")
@@ -187,7 +188,7 @@ def make_old(folder: Path) -> None:
 
 async def lose(hub: Hub, key: str) -> None:
     """As an expiry does it: nobody is told."""
-    await hub._require_open().context.client.call("DEL", key)
+    await client_of(hub).call("DEL", key)
 
 
 async def test_a_sweep_removes_the_blobs_of_expired_keys_and_keeps_those_in_use(
@@ -209,7 +210,7 @@ async def test_a_sweep_removes_the_blobs_of_expired_keys_and_keeps_those_in_use(
 
 
 async def test_a_sweep_asks_for_what_is_kept_elsewhere(in_a_folder: Hub, tmp_path: Path) -> None:
-    parts = in_a_folder._require_open()
+    parts = parts_of(in_a_folder)
     means, store = parts.context, in_a_folder.store("n")
     await store.write("a", LARGE)
     await store.write("b", OTHER)
@@ -266,7 +267,7 @@ async def one_is_left(hub: Hub) -> bool:
 
 
 async def test_a_sweep_that_cannot_ask_removes_nothing(in_a_folder: Hub, tmp_path: Path) -> None:
-    parts = in_a_folder._require_open()
+    parts = parts_of(in_a_folder)
     means = parts.context
     await in_a_folder.store("n").write("a", LARGE)
     await lose(in_a_folder, "sm:{n}:shared:a")
@@ -308,7 +309,7 @@ async def test_a_write_succeeds_also_when_what_it_replaced_cannot_be_removed_yet
         await hub.store("n").write("a", LARGE)
         away = AzureBlobStore("azure+http://127.0.0.1:1/account/container", key=azurite.key, folder="x", tries_again=0)
         with monkeypatch.context() as network:
-            network.setattr(hub._require_open().context.blobs, "_store", away)
+            network.setattr(context_of(hub).blobs, "_store", away)
             await hub.store("n").write("a", "small")
         await away.close()
 
@@ -325,7 +326,7 @@ async def test_neither_the_hub_nor_its_settings_show_the_key(azurite: Azurite, t
     )
     async with fake_hub(settings=settings) as hub:
         await hub.store("n").write("a", LARGE)
-        blobs = hub._require_open().context.blobs
+        blobs = context_of(hub).blobs
         with suppress(NotFoundError):
             await blobs.clear("n")
             await hub.store("n").read("a")

@@ -263,7 +263,7 @@ def run(machine: type[StoreMachine], clients: tuple[list[Hub], Redis], **effort:
 
 
 def test_the_store_is_a_dictionary_that_clients_share(clients: tuple[list[Hub], Redis]) -> None:
-    run(StoreMachine, clients, max_examples=example_count(12, thorough=20), stateful_step_count=30)
+    run(StoreMachine, clients, max_examples=example_count(7, thorough=20), stateful_step_count=30)
 
 
 def test_the_model_notices_a_wrong_answer(clients: tuple[list[Hub], Redis]) -> None:

@@ -20,7 +20,7 @@ from sharedmem import Hub, SharedMemoryStore, VersionConflictError
 from support.faulty_hubs import persistent_settings
 
 NAMESPACE = "children"
-_TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parents[1]
 
 
 # -- what a child does ----------------------------------------------------------------------------
@@ -131,10 +131,10 @@ async def running_agents(
 ) -> AsyncIterator[list[AgentProcess]]:
     """So many agents with open hubs, which begin together; those that still run at the end are killed."""
     words = (sys.executable, "-m", module, what, url, str(argument))
-    environment = os.environ | {"PYTHONPATH": str(_TESTS)}
+    environment = os.environ | {"PYTHONPATH": str(TESTS)}
     started = [
         AgentProcess(
-            await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, env=environment, cwd=_TESTS.parent)
+            await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, env=environment, cwd=TESTS.parent)
         )
         for _ in range(number)
     ]

@@ -49,7 +49,7 @@ class ChaosProxy:
         self.cuts = 0
         self._upstream = urlsplit(upstream)
         self._tls = tls
-        self._understands = understands
+        self.understands = understands
         self._server: asyncio.Server | None = None
         self._links: dict[_Link, asyncio.Task[None]] = {}
         self._losses: list[_Loss] = []
@@ -147,12 +147,12 @@ class ChaosProxy:
         task.add_done_callback(lambda _: self._links.pop(link))
         self.connected.set()
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._upstream.scheme == "unix":
             return await asyncio.open_unix_connection(self._upstream.path)
         return await asyncio.open_connection(self._upstream.hostname, self._upstream.port or 6379)
 
-    async def _weather(self) -> None:
+    async def weather(self) -> None:
         """Hold data back as the blocks in force say."""
         if self._delay_s:
             await asyncio.sleep(self._delay_s)
@@ -160,10 +160,10 @@ class ChaosProxy:
             self.held.set()
             await self._flow.wait()
 
-    def _is_to_be_lost(self, request: bytes) -> bool:
+    def is_to_be_lost(self, request: bytes) -> bool:
         return any(loss.takes(request) for loss in self._losses)
 
-    def _note_cut(self) -> None:
+    def note_cut(self) -> None:
         self.cuts += 1
         self.cut.set()
 
@@ -175,13 +175,13 @@ class _Link:
         self._proxy = proxy
         self._from_client, self._to_client = reader, writer
         self._to_server: asyncio.StreamWriter | None = None
-        self._requests, self._replies = (_Frames() if proxy._understands else _Bytes() for _ in range(2))
+        self._requests, self._replies = (_Frames() if proxy.understands else _Bytes() for _ in range(2))
         self._last_words: int | None = None  # number of the reply after which the link is cut
 
     async def run(self) -> None:
         """Carry bytes both ways until one side leaves or the link is cut."""
         try:
-            from_server, self._to_server = await self._proxy._connect()
+            from_server, self._to_server = await self._proxy.connect()
         except OSError:
             self.reset()
             return
@@ -206,7 +206,7 @@ class _Link:
     async def _carry_requests(self, server: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while chunk := await self._from_client.read(_CHUNK_BYTES):
-                await self._proxy._weather()
+                await self._proxy.weather()
                 self._mark(chunk)
                 server.write(chunk)
                 await server.drain()
@@ -215,20 +215,20 @@ class _Link:
         """Doom the link if a request of this chunk is to lose its reply."""
         seen = self._requests.count
         for number, request in enumerate(self._requests.feed(chunk), start=seen + 1):
-            if self._last_words is None and self._proxy._is_to_be_lost(_format_command(request)):
+            if self._last_words is None and self._proxy.is_to_be_lost(_format_command(request)):
                 self._last_words = number
 
     async def _carry_replies(self, server: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
             while chunk := await server.read(_CHUNK_BYTES):
-                await self._proxy._weather()
+                await self._proxy.weather()
                 self._replies.feed(chunk)
                 if self._last_words is None:
                     self._to_client.write(chunk)
                     await self._to_client.drain()
                 elif self._replies.count >= self._last_words:
                     self.reset()
-                    self._proxy._note_cut()
+                    self._proxy.note_cut()
                     return
 
     async def _close(self) -> None:

@@ -1,11 +1,50 @@
-"""The services behind a hub, for tests that look at the server or build one part on its own."""
+"""The one place where tests reach into a hub or a store: to look at the server, or to build one part on its own."""
 
 from __future__ import annotations
 
-from sharedmem import Hub
+from sharedmem import Hub, SharedMemoryStore
+from sharedmem.context import HubContext
+from sharedmem.durable.tier import DurableTier
+from sharedmem.hub.composition import OpenHub
 from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.redis.client import RedisClient, Transport
+from sharedmem.redis.cluster import ClusterPooledConnection
+from sharedmem.redis.pooled import PooledConnection
+from sharedmem.redis.scope import Scope
 
 
-def knowledge_of(hub: Hub) -> KnowledgeContext:
-    """The context of a hub's memory, cache, graphs and synthesis."""
-    return hub._knowledge_context()
+def parts_of(hub: Hub) -> OpenHub:
+    """What an open hub consists of."""
+    return hub._require_open()
+
+
+def context_of(opened: Hub | SharedMemoryStore) -> HubContext:
+    """What a hub shares with its stores."""
+    return opened._context if isinstance(opened, SharedMemoryStore) else parts_of(opened).context
+
+
+def client_of(hub: Hub) -> RedisClient:
+    """The client of a hub's server."""
+    return parts_of(hub).connection.client
+
+
+def transport_and_driver_of(line: RedisClient) -> tuple[Transport, PooledConnection | ClusterPooledConnection]:
+    """What a client sends with: a test puts its own transport between the two."""
+    return line._transport, line._driver
+
+
+def tier_of(hub: Hub) -> DurableTier:
+    """The durable tier behind a hub, which it must have."""
+    tier = parts_of(hub).tier
+    assert tier is not None, "this hub has no durable tier"
+    return tier
+
+
+def knowledge_of(opened: Hub | SharedMemoryStore) -> KnowledgeContext:
+    """The context of the memory, cache, graphs and synthesis of a hub or store."""
+    return opened._knowledge_context()
+
+
+def scope_of(store: SharedMemoryStore) -> Scope:
+    """The keys and the identity of a store."""
+    return store._scope

@@ -14,6 +14,7 @@ from sharedmem import Hub, Settings
 from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.graph.graph import Graph
 from sharedmem.models import GraphHit
+from support.contexts import parts_of
 
 GROUP = "acme:session-7"
 BEGAN = datetime(2024, 1, 1, tzinfo=UTC)
@@ -45,7 +46,7 @@ async def reopen_sqlite(settings: Settings) -> AsyncIterator[SqliteDurable]:
 
 async def durable_live_keys(hub: Hub) -> list[str]:
     """The keys of which the tier has a document that is no tombstone."""
-    tier = hub._require_open().tier
+    tier = parts_of(hub).tier
     assert tier is not None
     pages = [page async for page in tier.store.iterate("research", heads_only=True)]
     return [one.key for page in pages for one in page if not one.deleted]

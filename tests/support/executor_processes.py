@@ -17,7 +17,7 @@ from typing import NamedTuple, get_args
 from sharedmem import AlreadyExecutedError, ClaimLostError, Hub
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.decisions.executions import TakeoverPolicy
-from support.agent_processes import _TESTS, AgentProcess
+from support.agent_processes import TESTS, AgentProcess
 from support.faulty_hubs import persistent_settings
 
 NAMESPACE = "executors"
@@ -102,7 +102,7 @@ async def _main(url: str, seed: str) -> None:
 async def start_executor(url: str, seed: int) -> AgentProcess:
     """One that is ready, and waits for the word to begin."""
     words = (sys.executable, "-m", "support.executor_processes", url, str(seed))
-    environment = os.environ | {"PYTHONPATH": str(_TESTS)}
+    environment = os.environ | {"PYTHONPATH": str(TESTS)}
     child = AgentProcess(await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, env=environment))
     assert await child.line() == ["ready"]
     return child

@@ -16,6 +16,7 @@ from sharedmem.redis.client import RedisClient, Transport
 from sharedmem.redis.connect import open_client
 from sharedmem.redis.replies import Argument, Command, Load, Reply
 from sharedmem.redis.scripts.loader import by_digest
+from support.contexts import transport_and_driver_of
 
 
 def impatient_settings(url: str, **choices: Any) -> Settings:
@@ -74,9 +75,10 @@ async def _connect_without_operation_ids(settings: Settings, clock: Clock) -> Co
     assert settings.redis_url is not None
     address = parse_address(settings.redis_url, settings)
     line = open_client(address, settings, clock)
+    transport, driver = transport_and_driver_of(line)
     forgetful = RedisClient(
-        _RenumberingTransport(line._transport),
-        line._driver,
+        _RenumberingTransport(transport),
+        driver,
         address=line.address,
         clock=clock,
         retry_for_s=settings.retry_for_s,

@@ -14,6 +14,7 @@ from sharedmem.hub import Connect, Connection
 from sharedmem.redis.client import RedisClient, Transport
 from sharedmem.redis.replies import Command, Load, LostError, Reply
 from sharedmem.testing import connect_to_fake
+from support.contexts import transport_and_driver_of
 
 T = TypeVar("T")
 _TURNS = 20
@@ -109,9 +110,9 @@ def connect_holding(held: HeldCommand, server: FakeServer) -> Connect:
     async def connect(settings: Settings, clock: Clock) -> Connection:
         connection = await plain(settings, clock)
         line = connection.client
-        transport = _HeldTransport(line._transport, held)
+        transport, driver = transport_and_driver_of(line)
         held_line = RedisClient(
-            transport, line._driver, address=line.address, clock=clock, retry_for_s=settings.retry_for_s
+            _HeldTransport(transport, held), driver, address=line.address, clock=clock, retry_for_s=settings.retry_for_s
         )
         return Connection(held_line, connection.url, connection.mode, connection.leave)
 

@@ -142,40 +142,40 @@ class History:
 _OPEN = -1  # a version that was handed out and that nobody has seen yet
 
 
-class _State(NamedTuple):
+class State(NamedTuple):
     """A key: `version` 0 means no value; every version still to come is above `floor`."""
 
     value: Hashable
     version: int
     floor: int
 
-    def seen_as(self, version: int) -> _State | None:
+    def seen_as(self, version: int) -> State | None:
         """The state once its version is known to be this one, or None if it cannot be."""
         if self.version == version:
             return self
         if self.version == _OPEN and version > self.floor:
-            return _State(self.value, version, version)
+            return State(self.value, version, version)
         return None
 
-    def written(self, value: Hashable, version: int) -> _State | None:
+    def written(self, value: Hashable, version: int) -> State | None:
         """The state after a write; a version that does not rise is impossible."""
         if version == _OPEN:
-            return _State(value, _OPEN, self._next_floor())
-        return _State(value, version, version) if version > self._next_floor() else None
+            return State(value, _OPEN, self._next_floor())
+        return State(value, version, version) if version > self._next_floor() else None
 
-    def removed(self) -> _State:
+    def removed(self) -> State:
         """The state after a deletion."""
-        return _State(None, 0, self._next_floor())
+        return State(None, 0, self._next_floor())
 
     def _next_floor(self) -> int:
         # A hidden version lies at least one above the last that was seen.
         return self.floor + 1 if self.version == _OPEN else self.floor
 
 
-_EMPTY = _State(None, 0, 0)
+EMPTY = State(None, 0, 0)
 
 
-def _step(state: _State, operation: Operation) -> _State | None:
+def step(state: State, operation: Operation) -> State | None:
     """The state after the operation took effect with its recorded outcome, or None if it could not have."""
     match operation.action:
         case Write(value, if_version):
@@ -192,7 +192,7 @@ def _step(state: _State, operation: Operation) -> _State | None:
             return _grown(state, items, len(items), operation.outcome)
 
 
-def _written(state: _State, value: Hashable, if_version: int | None, outcome: Outcome | None) -> _State | None:
+def _written(state: State, value: Hashable, if_version: int | None, outcome: Outcome | None) -> State | None:
     if isinstance(outcome, Refused):
         return _refused(state, if_version, outcome.current)
     before = state if if_version is None else state.seen_as(if_version)
@@ -203,12 +203,12 @@ def _written(state: _State, value: Hashable, if_version: int | None, outcome: Ou
     return before.written(value, outcome.version) if isinstance(outcome, Written) else None
 
 
-def _grown(state: _State, value: Hashable, number: int, outcome: Outcome | None) -> _State | None:
+def _grown(state: State, value: Hashable, number: int, outcome: Outcome | None) -> State | None:
     """After an increment or an append, which do not tell the version."""
     return state.written(value, _OPEN) if outcome in {None, Counted(number)} else None
 
 
-def _refused(state: _State, if_version: int | None, current: int | None) -> _State | None:
+def _refused(state: State, if_version: int | None, current: int | None) -> State | None:
     if if_version is None or current == if_version:
         return None
     if current is None:
@@ -216,7 +216,7 @@ def _refused(state: _State, if_version: int | None, current: int | None) -> _Sta
     return state.seen_as(current)
 
 
-def _read(state: _State, outcome: Outcome | None) -> _State | None:
+def _read(state: State, outcome: Outcome | None) -> State | None:
     match outcome:
         case Found(value, version) if state.version != 0 and state.value == value:
             return state if version is None else state.seen_as(version)
@@ -226,7 +226,7 @@ def _read(state: _State, outcome: Outcome | None) -> _State | None:
             return None
 
 
-def _deleted(state: _State, outcome: Outcome | None) -> _State | None:
+def _deleted(state: State, outcome: Outcome | None) -> State | None:
     match outcome:
         case None | Emptied():
             return state.removed()
@@ -302,7 +302,7 @@ class _Node(NamedTuple):
     """A point of the search: what is placed (a bit each), the state, and the choices not yet tried."""
 
     placed: int
-    state: _State
+    state: State
     choices: Iterator[int]
     depth: int = 0
     last: int = -1
@@ -326,14 +326,14 @@ class _Search:
         telling = [item for item in history if not (isinstance(item.action, Read) and item.outcome is None)]
         self._operations = sorted(telling, key=lambda item: item.called_ns)
         self._answered = sum(1 << i for i, item in enumerate(self._operations) if item.outcome is not None)
-        self._tried: set[tuple[int, _State, bool]] = set()
+        self._tried: set[tuple[int, State, bool]] = set()
         named = sorted((version, 1 << i) for i, item in enumerate(self._operations) if (version := _named(item)))
         self._versions = [version for version, _ in named]
         self._naming = [0, *accumulate((bit for _, bit in named), or_)]
 
     def run(self) -> Violation | None:
         """None when an order was found."""
-        deepest = _Node(0, _EMPTY, self._choices(0, _EMPTY, last=-1))
+        deepest = _Node(0, EMPTY, self._choices(0, EMPTY, last=-1))
         nodes = [deepest]
         while nodes:
             node = nodes[-1]
@@ -348,7 +348,7 @@ class _Search:
 
     def _following(self, node: _Node, index: int) -> _Node | None:
         placed = node.placed | 1 << index
-        state = _step(node.state, self._operations[index])
+        state = step(node.state, self._operations[index])
         if state is None or (configuration := (placed, state, self._is_unknown(index))) in self._tried:
             return None
         self._tried.add(configuration)
@@ -358,7 +358,7 @@ class _Search:
             return None
         return _Node(placed, state, self._choices(placed, state, index), node.depth + 1, index, node)
 
-    def _choices(self, placed: int, state: _State, last: int) -> Iterator[int]:
+    def _choices(self, placed: int, state: State, last: int) -> Iterator[int]:
         """What may come next and is worth a try, the earliest answer first, the unknown ones at the end."""
         following = sorted(self._candidates(placed), key=self._urgency)
         for index in following:
@@ -366,7 +366,7 @@ class _Search:
             # What empties suits every state, so a later moment may suit it better.
             if isinstance(operation.outcome, Emptied):
                 continue
-            if not self._is_unknown(index) and _step(state, operation) == state:
+            if not self._is_unknown(index) and step(state, operation) == state:
                 return iter([index])
         if self._is_unknown(last):
             following = [index for index in following if _observes(self._operations[index])]

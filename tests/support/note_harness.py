@@ -16,6 +16,7 @@ from sharedmem.synthesis.protocol import CommittedNotes, NewNote, NoteRepository
 from sharedmem.synthesis.resolver import embed_note
 from sharedmem.synthesis.services import SynthesisServices
 from sharedmem.testing import ManualClock, fake_hub
+from support.contexts import context_of, knowledge_of, scope_of
 from support.note_chains import APP
 
 
@@ -30,9 +31,9 @@ class NoteHarness:
     def __init__(self, store: SharedMemoryStore, clock: ManualClock) -> None:
         self.store = store
         self.clock = clock
-        self.context = store._knowledge_context()
-        self.repository = RedisNoteRepository(self.context, store._scope)
-        self.chains = ChainLocks(store._scope, store._context)
+        self.context = knowledge_of(store)
+        self.repository = RedisNoteRepository(self.context, scope_of(store))
+        self.chains = ChainLocks(scope_of(store), context_of(store))
         services = self.services(self.repository)
         self.archives, self.intake = services.archives, services.intake
         self.evolution, self.archiver = services.evolution, services.archiver
@@ -40,7 +41,7 @@ class NoteHarness:
 
     def services(self, repository: NoteRepository) -> SynthesisServices:
         """The services of this namespace over another repository, such as one that fails."""
-        return SynthesisServices(self.context, self.store._scope, repository=repository)
+        return SynthesisServices(self.context, scope_of(self.store), repository=repository)
 
     async def vector(self, text: str) -> Vector | None:
         """Of a text."""

@@ -13,6 +13,7 @@ from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.redis.vectors import Vector
 from sharedmem.synthesis.note_repository import RedisNoteRepository
 from sharedmem.synthesis.protocol import CommittedNotes, NewNote
+from support.contexts import knowledge_of, scope_of
 
 DIMENSION = HashingEmbedder().dimension
 BEGAN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -44,4 +45,4 @@ async def put_notes(repository: RedisNoteRepository, *ones: NewNote, app: str = 
 
 
 def open_note_repository(hub: Hub, namespace: str, actor: str | None = None) -> RedisNoteRepository:
-    return RedisNoteRepository(hub._knowledge_context(), hub.store(namespace, actor=actor)._scope)
+    return RedisNoteRepository(knowledge_of(hub), scope_of(hub.store(namespace, actor=actor)))

@@ -25,6 +25,7 @@ from sharedmem.graph.records import (
     Row,
 )
 from sharedmem.testing.fakes import fake_hub
+from support.contexts import knowledge_of
 from support.graph_rows import episode_row, stamp
 
 GROUP = "acme:support/7%"
@@ -46,7 +47,7 @@ async def any_hub(request: pytest.FixtureRequest) -> AsyncIterator[Hub]:
 @pytest.fixture
 async def backend(any_hub: Hub) -> AsyncIterator[RedisBackend]:
     namespace = f"test-{new_id(8)}"
-    yield RedisBackend(any_hub._knowledge_context(), namespace, b"tester")
+    yield RedisBackend(knowledge_of(any_hub), namespace, b"tester")
     await any_hub.store(namespace).clear()
 
 
@@ -87,6 +88,6 @@ def make_redis_claim(episode: str, number: int, source: str, target: str, type_:
 
 
 async def keys_left(hub: Hub, namespace: str) -> list[bytes]:
-    line, keyspace = hub._knowledge_context().client, hub._knowledge_context().keyspace
+    line, keyspace = knowledge_of(hub).client, knowledge_of(hub).keyspace
     found = [key async for page in line.scan(keyspace.namespace_glob(namespace), near=None) for key in page]
     return [key for key in found if keyspace.is_in_namespace(key, namespace)]

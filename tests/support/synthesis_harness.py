@@ -19,6 +19,7 @@ from sharedmem.synthesis.schemas import EpisodicOutput, SummaryOutput, SummaryRe
 from sharedmem.synthesis.search import NoteSearch
 from sharedmem.synthesis.tasks import AddAgentMemoryTask, AddMemoryTask, TaskIntake
 from sharedmem.synthesis.worker import ActorServices, SynthesisWorker, TaskAnnouncer
+from support.contexts import knowledge_of, scope_of
 
 APP, USER = "support", "ada"
 ALIVE = ("active", "conflict_pending")
@@ -156,7 +157,7 @@ def make_synthesis_harness(
     concurrency: int = 4,
 ) -> SynthesisHarness:
     """The parts of synthesis on a store."""
-    context, scope = store._knowledge_context(), store._scope
+    context, scope = knowledge_of(store), scope_of(store)
     kept = repository or RedisNoteRepository(context, scope)
     intake = TaskIntake(context, scope, backoff=backoff, visibility=visibility)
     pipeline = Pipeline(context, scope, repository=kept, agents=agents, chains=chains)

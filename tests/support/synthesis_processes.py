@@ -18,6 +18,7 @@ from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.models import Note, Resolution
 from sharedmem.synthesis.agents.rules.agents import RuleAgents
 from sharedmem.synthesis.chains import ChainLocks
+from support.contexts import context_of, scope_of
 from support.faulty_hubs import persistent_settings
 from support.synthesis_harness import ScriptedAgents, make_synthesis_harness, note_request, numbered_fact
 
@@ -65,7 +66,7 @@ async def agree(store: SharedMemoryStore, says: int) -> None:
         return said
 
     panel.judging = judging
-    chains = ChainLocks(store._scope, store._context, lease_s=LEASE_S)
+    chains = ChainLocks(scope_of(store), context_of(store), lease_s=LEASE_S)
     await make_synthesis_harness(store, panel, visibility=VISIBILITY_S, chains=chains).worker.run()
 
 
@@ -79,7 +80,7 @@ async def stall(store: SharedMemoryStore, _: int) -> None:
         return said
 
     panel.judging = for_ever
-    chains = ChainLocks(store._scope, store._context, lease_s=LEASE_S)
+    chains = ChainLocks(scope_of(store), context_of(store), lease_s=LEASE_S)
     await make_synthesis_harness(store, panel, visibility=VISIBILITY_S, chains=chains).worker.run()
 
 

@@ -9,6 +9,7 @@ from sharedmem.redis.address import RedisAddress, parse_address
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import open_client
 from sharedmem.redis.pooled import PooledConnection
+from support.contexts import transport_and_driver_of
 
 
 async def connect_pooled(settings: Settings, clock: Clock) -> Connection:
@@ -27,7 +28,7 @@ def address_of(settings: Settings) -> RedisAddress:
 
 def pooled_connection_to(settings: Settings, clock: Clock) -> PooledConnection:
     """The driver as hubs set it up."""
-    driver = open_client(address_of(settings), settings, clock)._driver
+    _, driver = transport_and_driver_of(open_client(address_of(settings), settings, clock))
     assert isinstance(driver, PooledConnection)
     return driver
 

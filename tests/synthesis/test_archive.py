@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.contexts import scope_of
 from support.note_chains import APP, START, chain_of_two_consolidations, make_chain_note
 from support.note_harness import NoteHarness, open_note_harnesses
 
@@ -182,7 +183,7 @@ async def test_a_crash_while_archiving_harms_nothing_and_the_next_call_goes_on(
 ) -> None:
     await ground.put(*chain_of_two_consolidations())
     ground.pass_years(11)
-    repository = FallingRepository(ground.context, ground.store._scope)
+    repository = FallingRepository(ground.context, scope_of(ground.store))
     archiver, repository.falls = ground.services(repository).archiver, falls
     with pytest.raises(FallenError):
         await archiver.archive(APP)
@@ -211,7 +212,7 @@ async def test_a_crash_while_a_chain_comes_back_harms_nothing(ground: NoteHarnes
     await ground.put(*chain_of_two_consolidations())
     ground.pass_years(11)
     await ground.archiver.archive(APP)
-    repository = FallingRepository(ground.context, ground.store._scope)
+    repository = FallingRepository(ground.context, scope_of(ground.store))
     archiver = ground.services(repository).archiver
     for falls in ("before", "after"):
         repository.falls = falls

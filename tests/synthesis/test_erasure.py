@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from support.contexts import scope_of
 from support.note_chains import APP, START, chain_of_two_consolidations, make_chain_note, make_retired_note, sound_notes
 from support.note_harness import NoteHarness, open_note_harnesses
 
@@ -100,7 +101,7 @@ class FallingRepository(RedisNoteRepository):
 async def test_forgetting_that_was_broken_off_goes_on(ground: NoteHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sharedmem.synthesis.maintenance.fsck._PAGE", 2)
     await put_two_users(ground)
-    repository = FallingRepository(ground.context, ground.store._scope)
+    repository = FallingRepository(ground.context, scope_of(ground.store))
     eraser, repository.left = ground.services(repository).eraser, 1
     with pytest.raises(FallenError):
         await eraser.forget(APP, "ada")
@@ -180,7 +181,7 @@ async def test_rules_are_applied_and_a_crash_between_its_steps_is_mended_by_the_
     told = await ground.retention.apply(APP, ALL_AFTER_A_YEAR, dry_run=True)
     assert (told.notes, told.messages, told.dry_run) == (5, 4, True)
 
-    repository = FallingRepository(ground.context, ground.store._scope)
+    repository = FallingRepository(ground.context, scope_of(ground.store))
     retention = ground.services(repository).retention
     with pytest.raises(FallenError):
         await retention.apply(APP, ALL_AFTER_A_YEAR)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fakeredis import FakeServer
+from support.contexts import context_of, knowledge_of, scope_of
 from support.memory_fixtures import FaultyEmbedder
 from support.synthesis_harness import (
     APP,
@@ -77,8 +78,8 @@ class Doomed:
         self.panel.calls.clear()
 
     async def run(self, fuse: CrashPoint) -> Note:
-        kept = RedisNoteRepository(self._store._knowledge_context(), self._store._scope)
-        chains = ChainLocks(self._store._scope, self._store._context)
+        kept = RedisNoteRepository(knowledge_of(self._store), scope_of(self._store))
+        chains = ChainLocks(scope_of(self._store), context_of(self._store))
         mortal = make_synthesis_harness(
             self._store,
             CrashingProxy(self.panel, fuse),
@@ -129,7 +130,7 @@ async def test_a_short_note_that_is_cut_off_is_made_once(store: SharedMemoryStor
             mortal = make_synthesis_harness(
                 store,
                 CrashingProxy(panel, fuse),
-                repository=CrashingProxy(RedisNoteRepository(store._knowledge_context(), store._scope), fuse),
+                repository=CrashingProxy(RedisNoteRepository(knowledge_of(store), scope_of(store)), fuse),
             )
             with pytest.raises(SimulatedCrashError):
                 await mortal.pipeline.add_agent_memory(agent_note_request(numbered_fact(1), app_id=app_id), SETTLED)

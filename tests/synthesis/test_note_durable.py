@@ -11,6 +11,7 @@ import orjson
 import pytest
 from redis.asyncio import Redis
 from support import embedded_fixtures
+from support.contexts import tier_of
 from support.durable_graphs import drain_and_flush, reopen_sqlite
 from support.notes import make_fresh_note, make_note, open_note_repository, put_notes, vector
 
@@ -256,7 +257,7 @@ async def test_a_tier_that_is_waited_for_and_away_is_told_and_nothing_is_lost(
         async def away(records: list[DurableRecord]) -> list[Put]:
             raise UnavailableError("the tier", f"it is away, with {len(records)} documents for it")
 
-        monkeypatch.setattr(hub._require_open().tier.store, "put", away)  # type: ignore[union-attr]  # there is one
+        monkeypatch.setattr(tier_of(hub).store, "put", away)
         with pytest.raises(DurabilityPendingError):
             await repository.commit("desk", fresh=[make_fresh_note("b", 1)])
         with pytest.raises(DurabilityPendingError):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.backends import OnFakeredis
+from support.contexts import knowledge_of
 from support.notes import BEGAN, make_fresh_note, make_note, open_note_repository, put_notes, vector
 from support.redis_graph_fixtures import keys_left
 
@@ -204,7 +205,7 @@ class NoteRepositorySuite:
         )
 
         async def chains() -> object:
-            context = hub._knowledge_context()
+            context = knowledge_of(hub)
             key = context.keyspace.record_item("note", namespace, "chains", "desk")
             found = await context.client.call("HGETALL", key)
             return sorted(zip(found[::2], found[1::2], strict=True)) if isinstance(found, list) else found
@@ -369,7 +370,7 @@ class NoteRepositorySuite:
     async def test_what_lies_beside_notes_follows_them_whatever_happens(
         self, repository: RedisNoteRepository, hub: Hub, namespace: str
     ) -> None:
-        chance, context = random.Random(7), hub._knowledge_context()
+        chance, context = random.Random(7), knowledge_of(hub)
         for number in range(60):
             known = {one.id: one for one in await repository.page("desk")}
             some = chance.sample(sorted(known), min(len(known), chance.randrange(3)))
@@ -407,7 +408,7 @@ class NoteRepositorySuite:
     async def test_while_the_namespace_is_being_cleared_nothing_is_written(
         self, repository: RedisNoteRepository, hub: Hub, namespace: str
     ) -> None:
-        context = hub._knowledge_context()
+        context = knowledge_of(hub)
         await put_notes(repository, make_fresh_note("a", 1))
         clock = context.keyspace.space(namespace).clock
         last = await context.client.call("GET", clock)
@@ -430,7 +431,7 @@ class NoteRepositorySuite:
         assert await repository.remembered("desk", ["d1", "d2", "d3"]) == {"d1": b"\x00yes", "d2": b""}
         assert await repository.remembered("other", ["d1"]) == await repository.remembered("desk", []) == {}
         (key, _) = sorted(key for key in await keys_left(hub, namespace) if b"$note.answer" in key)
-        left_ms = await hub._knowledge_context().client.call("PTTL", key)
+        left_ms = await knowledge_of(hub).client.call("PTTL", key)
         assert isinstance(left_ms, int)
         assert 0 < left_ms <= 60_000
         with pytest.raises(InvalidError):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fakeredis import FakeServer
 from support import embedded_fixtures
+from support.contexts import knowledge_of
 from support.durable_graphs import drain_and_flush
 from support.notes import BEGAN, make_fresh_note, make_note, open_note_repository, put_notes, vector
 from support.waiting import wait_until
@@ -175,7 +176,7 @@ async def as_before(hub: Hub, namespace: str, count: int = 3) -> None:
     """Notes as a release stored them that did not know of words."""
     made = [make_fresh_note(f"n{number}", 1, app=SHOP, memory_note=LONG) for number in range(count)]
     await put_notes(open_note_repository(hub, namespace), *made, app=SHOP)
-    context = hub._knowledge_context()
+    context = knowledge_of(hub)
     keys = [context.keyspace.record("note", namespace, f"{SHOP}/n{number}") for number in range(count)]
     assert await context.client.read_many([("HDEL", key, "terms") for key in keys]) == [1] * count
 

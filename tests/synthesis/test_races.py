@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from support.contexts import context_of, scope_of
 from support.redis_process import RedisProcess
 from support.synthesis_harness import (
     APP,
@@ -102,11 +103,11 @@ async def test_who_lost_the_lock_while_judging_changes_nothing_by_it(
     async def rob(_: Note, said: list[Resolution]) -> list[Resolution]:
         if not robbed.is_set():
             robbed.set()
-            line = store._context.client
+            line = context_of(store).client
             keys = [key async for page in line.scan(b"*:$lock:shared:synthesis-*", near=None) for key in page]
             await line.call("UNLINK", *keys)
             # Somebody else takes the lock, changes the chain and is done before the one here goes on.
-            async with ChainLocks(store._scope, store._context).held(APP, [old.chain_id]) as fences:
+            async with ChainLocks(scope_of(store), context_of(store)).held(APP, [old.chain_id]) as fences:
                 done = await bench.repository.commit(APP, changes=(NoteChange(old, links=("seen",)),), fences=fences)
             assert isinstance(done, CommittedNotes)
         return said

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fakeredis import FakeServer
+from support.contexts import knowledge_of, scope_of
 from support.synthesis_harness import (
     APP,
     USER,
@@ -384,7 +385,7 @@ def say(number: int) -> dict[str, str]:
 def batcher(bench: SynthesisHarness, intake: Any = None, **choices: Any) -> Batcher:
     store = bench.store
     chosen: dict[str, Any] = {"app_id": APP, "user_id": USER, "size": 3, "wait_s": 3600.0} | choices
-    return Batcher(store._knowledge_context(), store._scope, intake or bench.intake, **chosen)
+    return Batcher(knowledge_of(store), scope_of(store), intake or bench.intake, **chosen)
 
 
 async def said_in_tasks(bench: SynthesisHarness) -> list[str]:

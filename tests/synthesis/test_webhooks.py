@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import trustme
+from support.contexts import knowledge_of, scope_of
 from support.waiting import wait_until
 from support.webhook_receiver import Reaction, Receiver, running_receiver
 
@@ -68,9 +69,9 @@ def opened(hub: Hub, clock: HastyClock) -> Open:
 
     def webhooks(*, private: bool = True, timeout_s: float = 5.0, **parts: Any) -> Webhooks:
         store = hub.store("shop")
-        context = store._knowledge_context()
+        context = knowledge_of(store)
         context = replace(context, clock=clock, settings=context.settings.replace(webhook_private=private))
-        return Webhooks(context, store._scope, timeout_s=timeout_s, **parts)
+        return Webhooks(context, scope_of(store), timeout_s=timeout_s, **parts)
 
     return webhooks
 
@@ -143,7 +144,7 @@ async def test_a_result_too_large_for_the_queue_is_to_be_asked_for(opened: Open,
 async def test_without_a_secret_nothing_is_signed(receiver: Receiver, clock: HastyClock) -> None:
     async with fake_hub(settings=Settings(webhook_private=True)) as hub:
         store = hub.store("shop")
-        webhooks = Webhooks(store._knowledge_context(), store._scope, resolve=leads_to("127.0.0.1"))
+        webhooks = Webhooks(knowledge_of(store), scope_of(store), resolve=leads_to("127.0.0.1"))
         await told(webhooks, receiver, status="done")
 
     assert "x-sharedmem-signature" not in receiver.calls[0].headers

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.lincheck import (
-    _EMPTY,
+    EMPTY,
     Absent,
     Action,
     Append,
@@ -22,11 +22,11 @@ from support.lincheck import (
     Outcome,
     Read,
     Refused,
+    State,
     UndecidedError,
     Write,
     Written,
-    _State,
-    _step,
+    step,
     violations,
 )
 
@@ -244,14 +244,14 @@ def test_one_forged_answer_in_a_long_history_is_found(seed: int) -> None:
     assert len(violations(history)) == 1
 
 
-def has_an_order(operations: list[Operation], state: _State = _EMPTY) -> bool:
+def has_an_order(operations: list[Operation], state: State = EMPTY) -> bool:
     """Every order tried, without any shortcut."""
     if all(item.outcome is None for item in operations):
         return True
     for item in operations:
         rest = [other for other in operations if other is not item]
         may_come_next = all(other.returned_ns is None or other.returned_ns >= item.called_ns for other in rest)
-        if may_come_next and (after := _step(state, item)) is not None and has_an_order(rest, after):
+        if may_come_next and (after := step(state, item)) is not None and has_an_order(rest, after):
             return True
     return False
 

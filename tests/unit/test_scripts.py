@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import pytest
+from support.contexts import parts_of
 
 from sharedmem import Hub, InternalError, Settings, UnavailableError
 from sharedmem.clock import new_id
@@ -60,8 +61,7 @@ async def bench(request: pytest.FixtureRequest, settings: Settings) -> AsyncIter
     if request.param == "redis":
         opened = Hub.open(request.getfixturevalue("redis_url"), settings=settings)
     async with opened as hub:
-        parts = hub._opened
-        assert parts is not None
+        parts = parts_of(hub)
         namespace = f"scripts-{new_id(8)}"
         context = parts.context
         data, values = DataScripts(context.executor), ValueScripts(context.executor)
@@ -379,8 +379,7 @@ async def test_a_hub_survives_a_flush_of_the_scripts(bench: Bench) -> None:
 
 
 async def test_an_error_inside_of_a_script_names_its_file_and_line(real_hub: Hub) -> None:
-    parts = real_hub._opened
-    assert parts is not None
+    parts = parts_of(real_hub)
     space = parts.context.keyspace.space(f"scripts-{new_id(8)}")
 
     # A caller that leaves out its arguments: the script stumbles over that before it writes.

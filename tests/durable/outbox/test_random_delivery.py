@@ -8,6 +8,7 @@ from pathlib import Path
 
 import fakeredis
 import pytest
+from support.example_budget import seeds
 from support.outbox_harness import FaultyDurable, OutboxHarness, open_outbox_harness, reject_key, unavailable_error
 
 from sharedmem import Settings, SharedMemoryError
@@ -81,7 +82,7 @@ async def kept(team: OutboxHarness, key: str) -> list[str]:
     return [record.body for record in found if bool(record.element) == (key in _LISTS)]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(4, nightly=12))
 async def test_both_sides_agree_when_all_is_carried(seed: int, tmp_path: Path, settings: Settings) -> None:
     dice = random.Random(seed)
     durable = SqliteDurable(tmp_path / "tier.db")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.contexts import context_of, scope_of
 
 from sharedmem import Change, Gap, Hub, InvalidError, UnavailableError, UsageError
 from sharedmem.faces.auth import Bearer
@@ -98,7 +99,7 @@ async def test_a_gap_is_one_here_too(memory: MemoryClient, fake: Hub) -> None:
     store = fake.store("desk")
     await store.write("k", 1)
     await store.write("k", 2)
-    await store._context.client.call("XTRIM", store._scope.home.changes, "MAXLEN", 1)
+    await context_of(store).client.call("XTRIM", scope_of(store).home.changes, "MAXLEN", 1)
 
     async with changes_of(memory, since=1) as changes:
         gap = await anext(changes)

@@ -13,6 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from support.chaos_proxy import ChaosProxy
+from support.contexts import context_of, scope_of
 from support.faulty_hubs import impatient_settings, persistent_settings
 from support.grpc_calls import GrpcCaller, bare_caller, trailer
 from support.waiting import wait_until
@@ -308,8 +309,8 @@ async def test_a_watcher_is_told_of_a_gap(call: GrpcCaller, fake: Hub) -> None:
     store = fake.store("desk")
     for number in range(4):
         await store.write(f"k{number}", number)
-    space = store._scope.home
-    await store._context.client.call("XTRIM", space.changes, "MAXLEN", 1)
+    space = scope_of(store).home
+    await context_of(store).client.call("XTRIM", space.changes, "MAXLEN", 1)
 
     stream = call("Watch", pb.WatchRequest(cursor="1"))
     _, gap, last = await stream.read(), await stream.read(), await stream.read()

@@ -13,12 +13,12 @@ from backports import zstd
 from fastapi import FastAPI
 from support import backends
 from support.asgi_client import AsgiCaller
+from support.contexts import client_of
 
 from sharedmem import Hub
 from sharedmem.faces.auth import Bearer, TokenFile, new_token
 from sharedmem.faces.rest import RestOptions, create_app
 from sharedmem.faces.rest.archives import ArchiveEndpoints, ArchiveOptions
-from sharedmem.hub.hub import token_storage_of
 
 EXPORT, IMPORT = "/namespace/export", "/namespace/import"
 
@@ -189,7 +189,7 @@ async def test_an_archive_lands_nowhere_but_in_the_namespace_of_its_bearer(
 async def test_a_reference_to_somebody_elses_blob_brings_nothing(room: Room) -> None:
     large = "secret " * 60_000
     await room.hub.store("desk", actor="ada").write("large", large)
-    held = await token_storage_of(room.hub)._client.call("GET", b"sm:{desk}:ada:large")
+    held = await client_of(room.hub).call("GET", b"sm:{desk}:ada:large")
     assert isinstance(held, bytes)
     reference = held.partition(b"\n")[2].decode()
     assert "path" in json.loads(reference)

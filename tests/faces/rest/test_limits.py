@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.asgi_client import AsgiCaller
+from support.contexts import client_of
 
 from sharedmem import Hub, LimitedError
 from sharedmem.faces.auth import Bearer, Rate, TokenEntry, TokenFile, new_token
 from sharedmem.faces.rest import create_app
 from sharedmem.faces.rest.rate_limits import TokenRateLimiter
 from sharedmem.faces.token_registry import TokenRegistry
-from sharedmem.hub.hub import token_storage_of
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.testing import ManualClock, fake_hub
 
@@ -187,7 +187,7 @@ async def test_the_tokens_of_a_file_have_rates_too(hub: Hub) -> None:
 
 def counted_trips(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> list[Command]:
     """Each command that the hub sends from now on."""
-    line, trips = token_storage_of(hub)._client, list[Command]()
+    line, trips = client_of(hub), list[Command]()
     send = line._send
 
     async def counted(args: Command) -> Reply:

@@ -260,6 +260,7 @@ def test_whatever_goes_wrong_no_order_is_placed_twice_and_no_plan_is_lost(data_d
     assert 0 < summary["win_rate"] < 1
 
 
+@pytest.mark.nightly
 def test_control_without_the_decision_log_orders_are_placed_twice(data_dir: Path) -> None:
     code, summary = run_desk(data_dir, "--naive", "--speed", "4", "--days", "130")
 
