@@ -71,7 +71,7 @@ async def waits(hub: Hub) -> None:
     """Return when somebody stands in line."""
     wakeups = context_of(hub).wait_notifier
     await wait_until(lambda: bool(wakeups.waiting), description="somebody waits")
-    await cast("ManualClock", hub._clock).until_asleep()
+    await cast("ManualClock", context_of(hub).clock).until_asleep()
 
 
 async def crash(hub: Hub) -> None:

@@ -23,6 +23,7 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 from redis import Redis
 from store.test_model import CLIENTS, FIELDS, KEYS, MEMBERS, VALUES, Model, StoreMachine
+from support.contexts import async_twin_of, portal_of
 from support.example_budget import example_count
 from support.redis_loss import client_of
 from support.redis_process import RedisProcess
@@ -152,7 +153,7 @@ class TierMachine(StoreMachine):
 
     def ask(self, *command: str) -> Reply:
         hub = self.hubs[0]
-        return hub._portal.run(client_of(hub._async).call(*command))
+        return portal_of(hub).run(client_of(async_twin_of(hub)).call(*command))
 
     @property
     def now(self) -> float:

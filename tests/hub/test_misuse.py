@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from support.contexts import context_of
+from support.contexts import context_of, portal_of
 from support.waiting import wait_until
 
 from sharedmem import ConfigError, Hub, Settings, SharedMemoryStore, UnavailableError, UnsupportedError, UsageError
@@ -204,7 +204,7 @@ def test_the_sync_api_names_each_mistake(redis_url: str, settings: Settings) -> 
         with pytest.raises(UsageError, match="it is open already"):
             hub.__enter__()
         with pytest.raises(UsageError, match="cannot wait for itself"):
-            hub._portal.run(in_the_thread_of(hub))
+            portal_of(hub).run(in_the_thread_of(hub))
         assert in_a_child(lambda: str(store.read("topic"))) == FORKED
         assert in_a_child(lambda: closed(hub)) == "it closed"
         assert store.read("topic") is None

@@ -16,7 +16,8 @@ from support.faulty_hubs import hub_without_ids, persistent_settings
 from support.redis_process import RedisProcess
 
 from sharedmem import Hub, Settings, SharedMemoryStore
-from sharedmem.episodes.episodes import EpisodeFilter, Episodes
+from sharedmem.episodes.episodes import EpisodeFilter, EpisodeLog, Episodes
+from sharedmem.redis.scripts.episodes import EpisodeScripts
 from sharedmem.redis.scripts.loader import scripts
 from sharedmem.testing import ManualClock, fake_hub
 
@@ -34,6 +35,11 @@ class TestEpisodesOnARealServer(EpisodeSuite):
 @pytest.mark.nightly
 class TestEpisodesThroughTheSyncFace(ThroughTheSyncFace, EpisodeSuite):
     """Every promise, through the sync face."""
+
+
+def log_of(store: SharedMemoryStore) -> EpisodeLog:
+    """What the episodes of a store are read from."""
+    return EpisodeLog(context_of(store).client, scope_of(store))
 
 
 # -- lives and caps -------------------------------------------------------------------------------
@@ -75,14 +81,14 @@ async def test_the_index_forgets_sessions_that_have_expired() -> None:
         clock.advance(40)
         await store.episodes.append_event("new", "now")
 
-        visits = [visit.session async for page in store.episodes._log.session_activity() for visit in page]
+        visits = [visit.session async for page in log_of(store).session_activity() for visit in page]
         assert visits == ["new"]
 
 
 async def test_a_session_that_moves_on_during_a_search_is_not_passed_over(store: SharedMemoryStore) -> None:
     for number in range(3):
         await store.episodes.append_event(f"s{number}", "note")
-    pages = store.episodes._log.session_activity()
+    pages = log_of(store).session_activity()
     first = await anext(pages)
     await store.episodes.append_event("s0", "moved on")
     rest = [visit.session async for page in pages for visit in page]
@@ -141,12 +147,13 @@ async def test_a_summary_whose_reply_was_lost_is_kept(proxy: ChaosProxy, bare_se
 async def test_an_older_summary_never_replaces_a_newer_one(store: SharedMemoryStore, redis_url: str) -> None:
     episodes = store.episodes
     await episodes.append_event("s1", "First.")
-    target, keys = episodes._log.place("s1", "write")
-    _, first = await episodes._log.state(keys)
+    log = log_of(store)
+    target, keys = log.place("s1", "write")
+    _, first = await log.state(keys)
     await episodes.append_event("s1", "Second.")
     newest = await episodes.summarize_episode("s1")
 
-    kept = await episodes._scripts.episode_summarize(
+    kept = await EpisodeScripts(context_of(store).executor).episode_summarize(
         target.space, keys.episode, keys.summary, b"late", upto=first, text=b"First."
     )
 

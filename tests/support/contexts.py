@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sharedmem import Hub, SharedMemoryStore
 from sharedmem.context import HubContext
 from sharedmem.durable.tier import DurableTier
@@ -11,6 +13,8 @@ from sharedmem.redis.client import RedisClient, Transport
 from sharedmem.redis.cluster import ClusterPooledConnection
 from sharedmem.redis.pooled import PooledConnection
 from sharedmem.redis.scope import Scope
+from sharedmem.sync.faces import Face
+from sharedmem.sync.portal import Portal
 
 
 def parts_of(hub: Hub) -> OpenHub:
@@ -31,6 +35,16 @@ def client_of(hub: Hub) -> RedisClient:
 def transport_and_driver_of(line: RedisClient) -> tuple[Transport, PooledConnection | ClusterPooledConnection]:
     """What a client sends with: a test puts its own transport between the two."""
     return line._transport, line._driver
+
+
+def async_twin_of(face: Face[Any]) -> Any:
+    """The object of the async library that an object of the sync face calls."""
+    return face._async
+
+
+def portal_of(face: Face[Any]) -> Portal:
+    """The thread with an event loop in which a sync hub works."""
+    return face._portal
 
 
 def tier_of(hub: Hub) -> DurableTier:

@@ -12,6 +12,7 @@ from typing import Any
 from introspect import way_to_call
 
 from sharedmem.sync.faces import Face
+from support.contexts import async_twin_of
 
 _END = object()
 
@@ -26,7 +27,7 @@ class SyncAdapter:
         found = getattr(self._face, name)
         if not inspect.ismethod(found):
             return _wrap_result(found)
-        way = way_to_call(getattr(type(self._face._async), name, found))
+        way = way_to_call(getattr(type(async_twin_of(self._face)), name, found))
         if way == "async":
             return lambda *args, **named: _run_in_thread(found, *args, **named)
         if way == "async iterator":
