@@ -18,6 +18,7 @@ from pathlib import Path
 
 from sharedmem import Hub, SharedMemoryStore, VersionConflictError
 from support.faulty_hubs import persistent_settings
+from support.printed_lines import print_line
 
 NAMESPACE = "children"
 TESTS = Path(__file__).resolve().parents[1]
@@ -30,7 +31,7 @@ async def count(store: SharedMemoryStore, times: int) -> None:
     """Add one to `n`, by `update`, that many times."""
     for _ in range(times):
         await store.update("n", lambda number: (number or 0) + 1)
-    _print_line("counted", times)
+    print_line("counted", times)
 
 
 async def append(store: SharedMemoryStore, _: int) -> None:
@@ -39,7 +40,7 @@ async def append(store: SharedMemoryStore, _: int) -> None:
         await store.append("list", number)
         await store.incr("count")
         versions = await store.write_many({"left": number, "right": number})
-        _print_line(number, versions["left"])
+        print_line(number, versions["left"])
 
 
 async def claim(store: SharedMemoryStore, documents: int) -> None:
@@ -49,27 +50,22 @@ async def claim(store: SharedMemoryStore, documents: int) -> None:
             await store.write(f"claim-{document}", os.getpid(), if_version=0)
         except VersionConflictError:
             continue
-        _print_line(document)
+        print_line(document)
 
 
 async def pop(store: SharedMemoryStore, _: int) -> None:
     """Take members out of a set until it is empty."""
     while (member := await store.spop("tasks")) is not None:
-        _print_line(member)
+        print_line(member)
 
 
 _JOBS = {job.__name__: job for job in (count, append, claim, pop)}
 
 
-def _print_line(*words: object) -> None:
-    sys.stdout.write(f"{' '.join(map(str, words))}\n")
-    sys.stdout.flush()
-
-
 async def _main(what: str, url: str, argument: str = "0") -> None:
     async with Hub.open(settings=persistent_settings(url)) as hub:
         store = hub.store(NAMESPACE)
-        _print_line("ready")
+        print_line("ready")
         await asyncio.to_thread(sys.stdin.readline)
         await _JOBS[what](store, int(argument))
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sharedmem import Hub, Settings
 from sharedmem.providers.hashing_embedder import HashingEmbedder
+from support.printed_lines import print_line
 
 LEASE_S = 0.5
 PREFIX = "askers"
@@ -28,18 +29,13 @@ async def _main(url: str, namespace: str, seconds: str) -> None:
 
         @cache.cached(key="asked", lease=LEASE_S)
         async def ask(prompt: str) -> str:
-            _print_line("computing")
+            print_line("computing")
             await asyncio.sleep(float(seconds))
             return f"{prompt} {os.getpid()}"
 
-        _print_line("ready")
+        print_line("ready")
         await asyncio.to_thread(sys.stdin.readline)
-        _print_line("got", await ask("what is it?"))
-
-
-def _print_line(*words: str) -> None:
-    sys.stdout.write(f"{' '.join(words)}\n")
-    sys.stdout.flush()
+        print_line("got", await ask("what is it?"))
 
 
 class CacheProcess:

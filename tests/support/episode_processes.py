@@ -20,6 +20,7 @@ from sharedmem.graph.graph import Graph
 from sharedmem.models import Episode, Fact
 from support.agent_processes import AgentProcess
 from support.graph_rows import day
+from support.printed_lines import print_line
 from support.scripted_extractor import ScriptedExtractor, ScriptLine
 
 NAMESPACE, GROUP = "storytellers", "team:talk"
@@ -74,9 +75,9 @@ async def add_all_episodes(graph: Graph, number: int) -> None:
             await graph.add_episodes([story])
         except ConflictError as error:
             # The group is being deleted.
-            _print_line("refused", type(error).__name__)
+            print_line("refused", type(error).__name__)
         else:
-            _print_line(story.id)
+            print_line(story.id)
 
 
 async def add_some_episodes(graph: Graph, number: int) -> None:
@@ -102,24 +103,19 @@ async def change_at_random(graph: Graph, number: int) -> None:
         try:
             await act()
         except (NotFoundError, InvalidError, ConflictError) as error:
-            _print_line("refused", type(error).__name__)
+            print_line("refused", type(error).__name__)
 
 
 _JOBS = {"tell": add_all_episodes, "share": add_some_episodes, "meddle": change_at_random}
 
 
-def _print_line(*words: object) -> None:
-    sys.stdout.write(f"{' '.join(map(str, words))}\n")
-    sys.stdout.flush()
-
-
 async def _main(what: str, url: str, number: str) -> None:
     async with Hub.open(url, settings=SETTINGS) as hub:
         graph = open_scripted_graph(hub, f"agent-{number}")
-        _print_line("ready")
+        print_line("ready")
         await asyncio.to_thread(sys.stdin.readline)
         await _JOBS[what](graph, int(number))
-        _print_line("done")
+        print_line("done")
 
 
 # -- the parent's side ------------------------------------------------------------------------------

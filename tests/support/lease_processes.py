@@ -18,6 +18,7 @@ from sharedmem import Hub, Lease, LockLostError, SharedMemoryStore
 from support.agent_processes import NAMESPACE
 from support.faulty_hubs import persistent_settings
 from support.holder_history import CHECKING
+from support.printed_lines import print_line
 
 HIGHEST, JOURNAL = "resource:highest", "resource:journal"
 LEASE_S = 0.5
@@ -33,14 +34,14 @@ async def take_lock_forever(store: SharedMemoryStore, write: Write) -> None:
                 got_at = time.monotonic()
                 await _work(lease, write, f"{asked_at} {got_at}")
         except LockLostError as error:
-            _print_line("lost", error.token)
+            print_line("lost", error.token)
 
 
 async def _work(lease: Lease, write: Write, times: str) -> None:
     for _ in range(random.randrange(1, 4)):
         seen_at = time.monotonic()
         if lease.is_held():
-            _print_line("held", lease.token, times, seen_at)
+            print_line("held", lease.token, times, seen_at)
         # As a careless program does: without another look at the lease, and without a pause for the event loop.
         time.sleep(random.uniform(0, 0.01))  # noqa: ASYNC251  # holds up the loop on purpose
         write(lease.token)
@@ -50,7 +51,7 @@ async def _work(lease: Lease, write: Write, times: str) -> None:
 async def hold_lock(store: SharedMemoryStore, _: Write) -> None:
     """Take the lock and keep it."""
     async with store.lock("it", lease=LEASE_S) as lease:
-        _print_line("holds", lease.token)
+        print_line("holds", lease.token)
         await asyncio.Event().wait()
 
 
@@ -58,18 +59,13 @@ async def lead_and_write(store: SharedMemoryStore, write: Write) -> None:
     """Lead, and write once when told so, without looking whether it still leads."""
     async with store.leader("boss", lease=LEASE_S) as candidacy:
         token = await candidacy.elected()
-        _print_line("leads", token)
+        print_line("leads", token)
         await asyncio.to_thread(sys.stdin.readline)
-        _print_line("wrote", int(write(token)))
+        print_line("wrote", int(write(token)))
         await asyncio.Event().wait()
 
 
 _JOBS = {"contend": take_lock_forever, "hold": hold_lock, "lead": lead_and_write}
-
-
-def _print_line(*words: object) -> None:
-    sys.stdout.write(f"{' '.join(map(str, words))}\n")
-    sys.stdout.flush()
 
 
 async def _main(what: str, url: str, manner: str) -> None:
@@ -80,7 +76,7 @@ async def _main(what: str, url: str, manner: str) -> None:
             return bool(checking(keys=[HIGHEST, JOURNAL], args=[token, "careless" if manner == "1" else "careful"]))
 
         async with Hub.open(settings=persistent_settings(url)) as hub:
-            _print_line("ready")
+            print_line("ready")
             await asyncio.to_thread(sys.stdin.readline)
             await _JOBS[what](hub.store(NAMESPACE), write)
 

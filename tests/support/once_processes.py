@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from sharedmem import ClaimLostError, Hub, SharedMemoryStore
 from support.faulty_hubs import persistent_settings
+from support.printed_lines import print_line
 
 NAMESPACE = "history"
 LEASE_S = 0.4
@@ -41,14 +42,9 @@ class OnceEvent(NamedTuple):
 # -- what an agent does -----------------------------------------------------------------------------
 
 
-def _print_line(*words: object) -> None:
-    sys.stdout.write(f"{' '.join(map(str, words))}\n")
-    sys.stdout.flush()
-
-
 async def _by_once(store: SharedMemoryStore, key: str, value: str) -> str:
     async def work() -> str:
-        _print_line("began", key, value, store.once_token())
+        print_line("began", key, value, store.once_token())
         await asyncio.sleep(random.uniform(0.05, 0.15))
         return value
 
@@ -60,7 +56,7 @@ async def _check_then_run(store: SharedMemoryStore, key: str, value: str) -> str
     """How it is done without `once`: look, do it, write the result."""
     found: str | None = await store.shared.read(key)
     if found is None:
-        _print_line("began", key, value, 0)
+        print_line("began", key, value, 0)
         await asyncio.sleep(random.uniform(0.05, 0.15))
         await store.shared.write(key, value)
         found = value
@@ -75,16 +71,16 @@ async def _main(how: str, url: str, name: str, keys: str, seed: str) -> None:
     wanted = [f"k{number}" for number in range(int(keys))]
     async with Hub.open(settings=persistent_settings(url)) as hub:
         store = hub.store(NAMESPACE, actor=name)
-        _print_line("ready")
+        print_line("ready")
         await asyncio.to_thread(sys.stdin.readline)
         # All go through the keys in much the same order, so that they meet.
         for key in sorted(wanted, key=lambda key: int(key[1:]) + random.uniform(0, 4)):
             value = f"{name}-{next(_values)}"
             try:
-                _print_line("got", key, await _WAYS[how](store, key, value))
+                print_line("got", key, await _WAYS[how](store, key, value))
             except ClaimLostError:
-                _print_line("lost", key, value)
-    _print_line("ended")
+                print_line("lost", key, value)
+    print_line("ended")
 
 
 # -- the parent's side ------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from sharedmem.synthesis.agents.rules.agents import RuleAgents
 from sharedmem.synthesis.chains import ChainLocks
 from support.contexts import context_of, scope_of
 from support.faulty_hubs import persistent_settings
+from support.printed_lines import print_line
 from support.synthesis_harness import ScriptedAgents, make_synthesis_harness, note_request, numbered_fact
 
 NAMESPACE = "synthesizers"
@@ -46,7 +47,7 @@ async def add(store: SharedMemoryStore, count: int) -> None:
     tasks = [await bench.intake.put(request) for request in requests]
     for request, task in zip(requests, tasks, strict=True):
         done = await bench.intake.wait(task.task_id, timeout=60)
-        _print_line(done.status, request.messages[0].content)
+        print_line(done.status, request.messages[0].content)
     await bench.worker.drain()
 
 
@@ -75,7 +76,7 @@ async def stall(store: SharedMemoryStore, _: int) -> None:
     panel = ScriptedAgents()
 
     async def for_ever(new: Note, said: list[Resolution]) -> list[Resolution]:
-        _print_line("judging", new.id)
+        print_line("judging", new.id)
         await asyncio.Event().wait()
         return said
 
@@ -124,15 +125,10 @@ async def _add_at(url: str) -> None:
         await add(hub.store(NAMESPACE), EACH)
 
 
-def _print_line(*words: object) -> None:
-    sys.stdout.write(f"{' '.join(map(str, words))}\n")
-    sys.stdout.flush()
-
-
 async def _main(what: str, url: str, argument: str = "0") -> None:
     async with Hub.open(settings=chosen(url)) as hub:
         store = hub.store(NAMESPACE)
-        _print_line("ready")
+        print_line("ready")
         await asyncio.to_thread(sys.stdin.readline)
         await _JOBS[what](store, int(argument))
 
