@@ -1,190 +1,119 @@
-"""Operations of coordination: locks and leaders, rate limits, presence, task queues."""
+"""Operations of coordination: locks, work that is done once, barriers, rate limits, presence, task queues."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sharedmem.api.operation import Operation
-from sharedmem.coordination.locks import LeaseKind
+from sharedmem.api.operation import Facet
+from sharedmem.coordination.barriers import Barrier
+from sharedmem.coordination.presence import Presence
+from sharedmem.coordination.queues.task_queue import TaskQueue
 from sharedmem.coordination.rate_limits import Algorithm, RateLimit
-from sharedmem.models import (
-    LeaseGrant,
-    LeaseState,
-    LimitState,
-    Permit,
-    Present,
-    PutResult,
-    QueuedTask,
-    QueueStats,
-    Receipt,
-    Record,
-    Task,
-    TaskOutcome,
-)
-from sharedmem.models.coordination import QueueLine
-from sharedmem.store import SharedMemoryStore
+from sharedmem.models import Receipt, Record
+from sharedmem.store import SharedMemoryStore as Store
+
+_REQUIRED = ...
+
+# -- locks, and work that is done once -----------------------------------------------------------------
+
+_coordination = Facet("coordination", lambda store, _: store)
+
+_coordination.operation("lease.state", Store.lease_state, "GET /locks/{name}", needs="read")
+_coordination.operation("lease.acquire", Store.lease_acquire, "POST /locks/{name}", needs="write")
+_coordination.operation("lease.renew", Store.lease_renew, "PUT /locks/{name}/{id}", needs="write")
+_coordination.operation("lease.release", Store.lease_release, "DELETE /locks/{name}/{id}", needs="write")
+_coordination.operation("once.state", Store.once_state, "GET /once/{key}", needs="read")
+_coordination.operation("once.forget", Store.forget_once, "DELETE /once/{key}", needs="write")
+
+# -- barriers ----------------------------------------------------------------------------------------
 
 
-class LeaseRequest(Record):
-    """A name, and which kind of thing it names."""
-
-    name: str
-    kind: LeaseKind = "lock"
-
-
-class LeaseAcquire(Record):
-    """Which lock to take, for how long, and how long to wait for it."""
+class BarrierRequest(Record):
+    """A barrier."""
 
     name: str
-    lease: float = 30.0
-    wait: float | None = 0.0
 
 
-class LeaseGrantRequest(Record):
-    """A lock that was taken."""
-
-    name: str
-    id: str
+async def _waiting(store: Store, ask: BarrierRequest) -> int:
+    # How many have to come does not matter to who only looks.
+    return await store.barrier(ask.name, 1).waiting()
 
 
-class LeaseRenew(LeaseGrantRequest):
-    """For how long to keep a lock."""
-
-    lease: float = 30.0
-
-
-async def _lease_state(store: SharedMemoryStore, ask: LeaseRequest) -> LeaseState:
-    return await store.lease_state(ask.name, ask.kind)
-
-
-LEASE_STATE = Operation(
-    "lease.state", "Who holds a name, and how many wait.", "read", LeaseRequest, LeaseState, _lease_state
-)
-LEASE_ACQUIRE = Operation(
-    "lease.acquire",
-    "Take a lock; it comes free when its lease ends.",
-    "write",
-    LeaseAcquire,
-    LeaseGrant,
-    lambda store, ask: store.lease_acquire(ask.name, lease=ask.lease, wait=ask.wait),
-)
-LEASE_RENEW = Operation(
-    "lease.renew",
-    "Keep a lock that was taken.",
-    "write",
-    LeaseRenew,
-    LeaseGrant,
-    lambda store, ask: store.lease_renew(ask.name, ask.id, lease=ask.lease),
-)
-LEASE_RELEASE = Operation(
-    "lease.release",
-    "Give a lock back; whether it was held until now.",
-    "write",
-    LeaseGrantRequest,
-    bool,
-    lambda store, ask: store.lease_release(ask.name, ask.id),
+_barriers = Facet(
+    "coordination",
+    lambda store, ask: store.barrier(ask.name, ask.parties, lease=ask.lease),
+    {"name": (str, _REQUIRED), "parties": (int, _REQUIRED), "lease": (float, 30.0)},
 )
 
-LEASE_ROWS = (LEASE_STATE, LEASE_ACQUIRE, LEASE_RENEW, LEASE_RELEASE)
+_barriers.operation(
+    "barrier.wait",
+    Barrier.wait,
+    "POST /barriers/{name}/wait",
+    needs="write",
+    names={"timeout": "wait"},
+    fields={"timeout": (float | None, 0.0)},
+)
+_barriers.written(
+    "barrier.waiting",
+    Barrier.waiting,
+    "GET /barriers/{name}",
+    _waiting,
+    needs="write",
+    takes=BarrierRequest,
+    gives=int,
+)
+
+# -- rate limits -------------------------------------------------------------------------------------
 
 
-class RateLimitRequest(Record):
-    """A rate limit with its numbers."""
-
-    name: str
-    limit: int
-    per: float
-    algorithm: Algorithm = "sliding_window"
-    burst: int | None = None
-
-
-class LimitTake(RateLimitRequest):
-    """A cost to be admitted."""
-
-    cost: int = 1
-
-
-def _limit(store: SharedMemoryStore, ask: RateLimitRequest) -> RateLimit:
+def _rate_limit(store: Store, ask: Any) -> RateLimit:
     return store.rate_limit(ask.name, limit=ask.limit, per=ask.per, algorithm=ask.algorithm, burst=ask.burst)
 
 
-async def _limit_state(store: SharedMemoryStore, ask: RateLimitRequest) -> LimitState:
-    return await _limit(store, ask).state()
-
-
-async def _take_permit(store: SharedMemoryStore, ask: LimitTake) -> Permit:
-    return await _limit(store, ask).take(ask.cost)
-
-
-LIMIT_STATE = Operation(
-    "limit.state", "What is left of a rate limit.", "write", RateLimitRequest, LimitState, _limit_state
-)
-LIMIT_TAKE = Operation(
-    "limit.take", "Ask for a permit; a refusal tells when to ask again.", "write", LimitTake, Permit, _take_permit
+_limits = Facet(
+    "coordination",
+    _rate_limit,
+    {
+        "name": (str, _REQUIRED),
+        "limit": (int, _REQUIRED),
+        "per": (float, _REQUIRED),
+        "algorithm": (Algorithm, "sliding_window"),
+        "burst": (int | None, None),
+    },
 )
 
-LIMIT_ROWS = (LIMIT_STATE, LIMIT_TAKE)
-
-
-class PresenceWho(Record):
-    """Whom to look for."""
-
-    role: str | None = None
-
-
-PRESENCE_WHO = Operation(
-    "presence.who",
-    "Who is here, in the order in which they came.",
-    "read",
-    PresenceWho,
-    list[Present],
-    lambda store, ask: store.presence.who(ask.role),
+_limits.operation("limit.state", RateLimit.state, "GET /limits/{name}", needs="write")
+_limits.operation("limit.take", RateLimit.take, "POST /limits/{name}/take", needs="write")
+_limits.operation(
+    "limit.acquire",
+    RateLimit.acquire,
+    "POST /limits/{name}/acquire",
+    needs="write",
+    fields={"wait": (float | None, 0.0)},
 )
 
-PRESENCE_ROWS = (PRESENCE_WHO,)
+# -- presence ----------------------------------------------------------------------------------------
+
+_presence = Facet("coordination", lambda store, _: store.presence)
+
+_presence.operation("presence.who", Presence.who, "GET /presence", needs="read")
+_presence.operation("presence.announce", Presence.announce, "PUT /presence", needs="write")
+_presence.operation("presence.leave", Presence.leave, "DELETE /presence", needs="write")
+
+# -- task queues -------------------------------------------------------------------------------------
+
+_QUEUE: dict[str, tuple[object, object]] = {"queue": (str, _REQUIRED)}
+_ID = {"task_id": "id"}
+_TASK = "/queues/{queue}/tasks/{id}"
 
 
-# -- requests: field names are those of the calls' arguments, where their meaning and limits stand ------
-
-
-class QueueRequest(Record):
-    """A queue."""
-
-    queue: str
-
-
-class TaskPut(QueueRequest):
-    """A task to put."""
-
-    payload: Any
-    priority: int = 0
-    delay: float = 0.0
-    id: str | None = None
-    unique_for: float = 0.0
-    max_attempts: int | None = None
-
-
-class TaskPutMany(QueueRequest):
-    """Several tasks of one kind to put."""
-
-    payloads: tuple[Any, ...]
-    priority: int = 0
-    delay: float = 0.0
-    max_attempts: int | None = None
-
-
-class TaskClaim(QueueRequest):
-    """Whose task to take, for how long, and how long to wait for one."""
-
-    wait: float | None = 0.0
-    visibility: float = 30.0
-
-
-class TaskClaimRequest(QueueRequest):
+class TaskClaimRequest(Record):
     """A claimed task."""
 
+    queue: str
     id: str
     token: int
+    """Fencing token of the claim."""
 
 
 class TaskRenew(TaskClaimRequest):
@@ -194,7 +123,7 @@ class TaskRenew(TaskClaimRequest):
 
 
 class TaskAck(TaskClaimRequest):
-    """What came out of a task."""
+    """The result of a task."""
 
     result: Any = None
     result_ttl: float = 86_400.0
@@ -214,197 +143,69 @@ class TaskFail(TaskClaimRequest):
     error: str
 
 
-class QueuedTaskRequest(QueueRequest):
-    """A task, claimed or not."""
-
-    id: str
+def _receipt(ask: TaskClaimRequest, attempt: int = 1) -> Receipt:
+    return Receipt(id=ask.id, token=ask.token, attempt=attempt)
 
 
-class TaskResult(QueuedTaskRequest):
-    """Whose outcome to tell, and how long to wait for it."""
-
-    wait: float | None = 0.0
-
-
-class TaskPeek(QueueRequest):
-    """Which tasks to look at."""
-
-    n: int = 10
-    state: QueueLine = "ready"
-
-
-class TaskDead(QueueRequest):
-    """How many dead letters to look at."""
-
-    n: int = 10
-
-
-# -- rows -----------------------------------------------------------------------------------------
-
-
-async def _put_task(store: SharedMemoryStore, ask: TaskPut) -> PutResult:
-    return await store.queue(ask.queue).put(
-        ask.payload,
-        priority=ask.priority,
-        delay=ask.delay,
-        id=ask.id,
-        unique_for=ask.unique_for,
-        max_attempts=ask.max_attempts,
-    )
-
-
-async def _put_tasks(store: SharedMemoryStore, ask: TaskPutMany) -> list[PutResult]:
-    return await store.queue(ask.queue).put_many(
-        ask.payloads, priority=ask.priority, delay=ask.delay, max_attempts=ask.max_attempts
-    )
-
-
-async def _renew_task(store: SharedMemoryStore, ask: TaskRenew) -> None:
-    # The deadline that the call answers is one of this process's clock.
+async def _renew(store: Store, ask: TaskRenew) -> None:
+    # The deadline that the call returns is one of this process's clock.
     await store.queue(ask.queue, visibility=ask.visibility).renew(_receipt(ask))
 
 
-async def _retry_task(store: SharedMemoryStore, ask: TaskRetry) -> bool:
-    receipt = Receipt(id=ask.id, token=ask.token, attempt=ask.attempt)
-    return await store.queue(ask.queue).retry(receipt, error=ask.error, delay=ask.delay)
+async def _ack(store: Store, ask: TaskAck) -> None:
+    await store.queue(ask.queue, result_ttl=ask.result_ttl).ack(_receipt(ask), ask.result)
 
 
-def _receipt(ask: TaskClaimRequest) -> Receipt:
-    return Receipt(id=ask.id, token=ask.token)
+async def _retry(store: Store, ask: TaskRetry) -> bool:
+    return await store.queue(ask.queue).retry(_receipt(ask, ask.attempt), error=ask.error, delay=ask.delay)
 
 
-class QueuesRequest(Record):
-    """Nothing needs to be said."""
+async def _fail(store: Store, ask: TaskFail) -> None:
+    await store.queue(ask.queue).fail(_receipt(ask), ask.error)
 
 
-QUEUE_LIST = Operation(
-    "queue.list",
-    "The queues of the namespace, sorted.",
-    "read",
-    QueuesRequest,
-    list[str],
-    lambda store, _: store.queues(),
+async def _release(store: Store, ask: TaskClaimRequest) -> None:
+    await store.queue(ask.queue).release(_receipt(ask))
+
+
+_all_queues = Facet("queues", lambda store, _: store)
+_queue = Facet("queues", lambda store, ask: store.queue(ask.queue), _QUEUE)
+_claims = Facet(
+    "queues",
+    lambda store, ask: store.queue(ask.queue, visibility=ask.visibility),
+    _QUEUE | {"visibility": (float, 30.0)},
 )
-QUEUE_PUT = Operation(
-    "queue.put", "Put a task into a queue; tells its id, and whether it is new.", "write", TaskPut, PutResult, _put_task
+
+_all_queues.operation("queue.list", Store.queues, "GET /queues", needs="read", paging="names")
+_queue.operation("queue.stats", TaskQueue.stats, "GET /queues/{queue}", needs="write")
+_queue.operation("queue.put", TaskQueue.put, "POST /queues/{queue}/tasks", needs="write")
+_queue.operation("queue.put_many", TaskQueue.put_many, "POST /queues/{queue}/batch", needs="write", bulk=True)
+_queue.operation("queue.peek", TaskQueue.peek, "GET /queues/{queue}/tasks", needs="write")
+_claims.operation("queue.claim", TaskQueue.claim, "POST /queues/{queue}/claim", needs="write")
+_claims.operation("queue.claim_many", TaskQueue.claim_many, "POST /queues/{queue}/claim/batch", needs="write")
+_queue.operation("queue.result", TaskQueue.result, f"GET {_TASK}", needs="write", names=_ID)
+_queue.operation("queue.discard", TaskQueue.discard, f"DELETE {_TASK}", needs="write", names=_ID)
+_queue.written(
+    "queue.renew", TaskQueue.renew, f"POST {_TASK}/renew", _renew, needs="write", takes=TaskRenew, gives=None
 )
-QUEUE_PUT_MANY = Operation(
-    "queue.put_many", "Put tasks into a queue in one step.", "write", TaskPutMany, list[PutResult], _put_tasks
+_queue.written("queue.ack", TaskQueue.ack, f"POST {_TASK}/ack", _ack, needs="write", takes=TaskAck, gives=None)
+_queue.written(
+    "queue.retry", TaskQueue.retry, f"POST {_TASK}/retry", _retry, needs="write", takes=TaskRetry, gives=bool
 )
-QUEUE_CLAIM = Operation(
-    "queue.claim",
-    "Take the next task, which is nobody else's for the time of its visibility; nothing when there is none.",
-    "write",
-    TaskClaim,
-    Task | None,
-    lambda store, ask: store.queue(ask.queue, visibility=ask.visibility).claim(wait=ask.wait),
-)
-QUEUE_RENEW = Operation(
-    "queue.renew", "Keep a claimed task for another visibility time.", "write", TaskRenew, None, _renew_task
-)
-QUEUE_ACK = Operation(
-    "queue.ack",
-    "Say that a claimed task is done, and what came out of it.",
-    "write",
-    TaskAck,
-    None,
-    lambda store, ask: store.queue(ask.queue, result_ttl=ask.result_ttl).ack(_receipt(ask), ask.result),
-)
-QUEUE_RETRY = Operation(
-    "queue.retry",
-    "Say that a claimed task failed; tells whether it will be tried again.",
-    "write",
-    TaskRetry,
-    bool,
-    _retry_task,
-)
-QUEUE_FAIL = Operation(
-    "queue.fail",
-    "Lay a claimed task with the dead letters.",
-    "write",
-    TaskFail,
-    None,
-    lambda store, ask: store.queue(ask.queue).fail(_receipt(ask), ask.error),
-)
-QUEUE_RELEASE = Operation(
+_queue.written("queue.fail", TaskQueue.fail, f"POST {_TASK}/fail", _fail, needs="write", takes=TaskFail, gives=None)
+_queue.written(
     "queue.release",
-    "Give back a claimed task that was not begun.",
-    "write",
-    TaskClaimRequest,
-    None,
-    lambda store, ask: store.queue(ask.queue).release(_receipt(ask)),
+    TaskQueue.release,
+    f"POST {_TASK}/release",
+    _release,
+    needs="write",
+    takes=TaskClaimRequest,
+    gives=None,
 )
-QUEUE_RESULT = Operation(
-    "queue.result",
-    "What became of a task.",
-    "write",
-    TaskResult,
-    TaskOutcome,
-    lambda store, ask: store.queue(ask.queue).result(ask.id, wait=ask.wait),
-)
-QUEUE_STATS = Operation(
-    "queue.stats",
-    "What is in a queue, and what has happened in it.",
-    "write",
-    QueueRequest,
-    QueueStats,
-    lambda store, ask: store.queue(ask.queue).stats(),
-)
-QUEUE_PEEK = Operation(
-    "queue.peek",
-    "Look at the next tasks of a queue.",
-    "write",
-    TaskPeek,
-    list[QueuedTask],
-    lambda store, ask: store.queue(ask.queue).peek(ask.n, state=ask.state),
-)
-QUEUE_DEAD = Operation(
-    "queue.dead",
-    "The dead letters of a queue, with their errors.",
-    "write",
-    TaskDead,
-    list[QueuedTask],
-    lambda store, ask: store.queue(ask.queue).dead(ask.n),
-)
-QUEUE_REDRIVE = Operation(
-    "queue.redrive",
-    "Try a dead letter again; tells whether there was one.",
-    "write",
-    QueuedTaskRequest,
-    bool,
-    lambda store, ask: store.queue(ask.queue).redrive(ask.id),
-)
-QUEUE_REDRIVE_ALL = Operation(
-    "queue.redrive_all",
-    "Try all dead letters again; tells how many there were.",
-    "write",
-    QueueRequest,
-    int,
-    lambda store, ask: store.queue(ask.queue).redrive_all(),
-)
-QUEUE_DISCARD = Operation(
-    "queue.discard",
-    "Forget a task that is not done; tells whether there was one.",
-    "write",
-    QueuedTaskRequest,
-    bool,
-    lambda store, ask: store.queue(ask.queue).discard(ask.id),
-)
-QUEUE_PAUSE = Operation(
-    "queue.pause",
-    "Hand out no more tasks; tells whether that is news.",
-    "write",
-    QueueRequest,
-    bool,
-    lambda store, ask: store.queue(ask.queue).pause(),
-)
-QUEUE_RESUME = Operation(
-    "queue.resume",
-    "Hand out tasks again; tells whether that is news.",
-    "write",
-    QueueRequest,
-    bool,
-    lambda store, ask: store.queue(ask.queue).resume(),
-)
+_queue.operation("queue.dead", TaskQueue.dead, "GET /queues/{queue}/dead", needs="write")
+_queue.operation("queue.redrive_all", TaskQueue.redrive_all, "POST /queues/{queue}/redrive", needs="write", bulk=True)
+_queue.operation("queue.redrive", TaskQueue.redrive, "POST /queues/{queue}/dead/{id}/redrive", needs="write", names=_ID)
+_queue.operation("queue.pause", TaskQueue.pause, "POST /queues/{queue}/pause", needs="write")
+_queue.operation("queue.resume", TaskQueue.resume, "POST /queues/{queue}/resume", needs="write")
 
-QUEUE_ROWS = tuple(row for row in list(globals().values()) if isinstance(row, Operation))
+FACETS = (_coordination, _barriers, _limits, _presence, _all_queues, _queue, _claims)

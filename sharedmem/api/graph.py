@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 from pydantic import AwareDatetime
 
-from sharedmem.api.operation import Operation
-from sharedmem.models import (
-    ContextSet,
-    Entity,
-    EntityMerge,
-    Episode,
-    EpisodeResult,
-    Fact,
-    GraphCheck,
-    GraphDrawing,
-    GraphStats,
-    Record,
-    Step,
-)
+from sharedmem.api.operation import Facet
+from sharedmem.graph.graph import Graph
+from sharedmem.models import Entity, Episode, EpisodeResult, Fact, Record, Step
+from sharedmem.models.graph import Direction
 from sharedmem.store import SharedMemoryStore
 
-# -- requests: field names are those of the calls' arguments, where their meaning and limits stand ------
+T = TypeVar("T")
 
-
-class GraphGroupsRequest(Record):
-    """The groups of the namespace."""
-
-
-class GraphGroupRequest(Record):
-    """A graph."""
-
-    group_id: str
-
-
-class BitemporalRequest(GraphGroupRequest):
-    """A graph at a time of the world, as known at a time."""
-
-    as_of: AwareDatetime | None = None
-    known_at: AwareDatetime | None = None
+# -- requests that differ from the arguments of their methods ---------------------------------------
 
 
 class GraphAdd(Record):
@@ -45,101 +23,27 @@ class GraphAdd(Record):
 
     episode: Episode
     extract: bool = True
+    """Whether entities and facts are extracted now."""
 
 
-class GraphAddMany(Record):
-    """Episodes to take in."""
+class EntityAtRequest(Record):
+    """An entity at a time, as known at a time, and which of its facts."""
 
-    episodes: list[Episode]
-    extract: bool = True
-
-
-class GraphAsk(BitemporalRequest):
-    """A question."""
-
-    query: str
-    k: int = 20
-    depth: int = 2
-    session: str | None = None
-    include_past: bool = False
-    explain: bool = False
-
-
-class EntityAtRequest(BitemporalRequest):
-    """An entity, by name or id, at a time."""
-
+    group_id: str
     entity: str
-
-
-class EntityRequest(GraphGroupRequest):
-    """An entity, by name or id."""
-
-    entity: str
-
-
-class GraphHistory(EntityRequest):
-    """How much of the history of an entity."""
-
-    limit: int = 1000
-
-
-class GraphPath(BitemporalRequest):
-    """Between which entities a way is looked for."""
-
-    a: str
-    b: str
-
-
-class GraphAsOf(GraphGroupRequest):
-    """Of which moment all facts are listed."""
-
-    when: AwareDatetime
+    """Its name or id."""
+    as_of: AwareDatetime | None = None
     known_at: AwareDatetime | None = None
+    embedding: bool = False
+    """Whether its `embedding` is wanted too."""
+    type: str | None = None
+    """Only facts of this relation."""
+    direction: Direction = "both"
     limit: int = 1000
-    after: str = ""
-
-
-class GraphEpisodeRequest(GraphGroupRequest):
-    """An episode, by its id."""
-
-    episode_id: str
-
-
-class GraphMerge(GraphGroupRequest):
-    """Which two entities are one."""
-
-    source: str
-    into: str
-    reason: str = ""
-
-
-class GraphEpisodes(GraphGroupRequest):
-    """Which page of episodes to list."""
-
-    session: str | None = None
-    after: str = ""
-    limit: int = 100
-
-
-class CheckGraph(GraphGroupRequest):
-    """A graph to check."""
-
-    repair: bool = False
-
-
-class GraphDraw(GraphGroupRequest):
-    """Which part of a graph to draw."""
-
-    entity: str | None = None
-    depth: int = 2
-    limit: int = 500
-
-
-# -- answers --------------------------------------------------------------------------------------
 
 
 class EntityFacts(Record):
-    """An entity, and what holds of it."""
+    """An entity, and the facts that hold of it."""
 
     entity: Entity
     facts: list[Fact]
@@ -161,161 +65,109 @@ class EpisodePage(Record):
     """Of the next page; empty after the last one."""
 
 
+class EntityPage(Record):
+    """One page of entities."""
+
+    items: list[Entity]
+    cursor: str
+    """Of the next page; empty after the last one."""
+
+
+class AliasPage(Record):
+    """One page of names of an entity."""
+
+    items: list[str]
+    cursor: str
+    """Of the next page; empty after the last one."""
+
+
+def _page_of(kind: type[T]) -> dict[str, Any]:
+    """How a page of the graph is answered."""
+    make: Callable[..., T] = kind
+    return {"reply": lambda page: make(items=list(page), cursor=page.cursor), "gives": kind, "paging": "after"}
+
+
+async def _add(store: SharedMemoryStore, ask: GraphAdd) -> EpisodeResult:
+    return await store.graph.add_episode(ask.episode, extract=ask.extract)
+
+
 async def _entity(store: SharedMemoryStore, ask: EntityAtRequest) -> EntityFacts:
     group, as_of, known_at = ask.group_id, ask.as_of, ask.known_at
-    entity = await store.graph.entity(ask.entity, group_id=group, as_of=as_of, known_at=known_at)
-    facts = await store.graph.facts(entity.id, group_id=group, as_of=as_of, known_at=known_at)
+    entity = await store.graph.entity(
+        ask.entity, group_id=group, as_of=as_of, known_at=known_at, embedding=ask.embedding
+    )
+    facts = await store.graph.facts(
+        entity.id,
+        group_id=group,
+        as_of=as_of,
+        known_at=known_at,
+        type=ask.type,
+        direction=ask.direction,
+        limit=ask.limit,
+    )
     return EntityFacts(entity=entity, facts=facts)
 
 
-async def _ask(store: SharedMemoryStore, ask: GraphAsk) -> ContextSet:
-    return await store.graph.retrieve(
-        ask.query,
-        group_id=ask.group_id,
-        k=ask.k,
-        as_of=ask.as_of,
-        known_at=ask.known_at,
-        depth=ask.depth,
-        session=ask.session,
-        include_past=ask.include_past,
-        explain=ask.explain,
-    )
+def _steps(path: tuple[Step, ...]) -> list[Step]:
+    return list(path)
 
 
-async def _path(store: SharedMemoryStore, ask: GraphPath) -> list[Step]:
-    way = await store.graph.path(ask.a, ask.b, group_id=ask.group_id, as_of=ask.as_of, known_at=ask.known_at)
-    return list(way)
+# -- operations -------------------------------------------------------------------------------------
 
+_GROUP = "/graph/{group_id}"
+_ENTITY = _GROUP + "/entities/{entity}"
+_graph = Facet("graph", lambda store, _: store.graph)
 
-async def _as_of(store: SharedMemoryStore, ask: GraphAsOf) -> FactPage:
-    page = await store.graph.as_of(
-        ask.when, group_id=ask.group_id, known_at=ask.known_at, limit=ask.limit, after=ask.after
-    )
-    return FactPage(items=list(page), cursor=page.cursor)
-
-
-async def _episodes(store: SharedMemoryStore, ask: GraphEpisodes) -> EpisodePage:
-    page = await store.graph.episodes(group_id=ask.group_id, session=ask.session, after=ask.after, limit=ask.limit)
-    return EpisodePage(items=list(page), cursor=page.cursor)
-
-
-# -- rows -----------------------------------------------------------------------------------------
-
-GRAPH_ADD = Operation(
+_graph.operation("graph.groups", Graph.groups, "GET /graph", needs="read", paging="names")
+_graph.written(
     "graph.add",
-    "Take in an episode: what it mentions and says becomes part of the graph.",
-    "write",
-    GraphAdd,
-    EpisodeResult,
-    lambda store, ask: store.graph.add_episode(ask.episode, extract=ask.extract),
+    Graph.add_episode,
+    "POST /graph/episodes",
+    _add,
+    needs="write",
+    takes=GraphAdd,
+    gives=EpisodeResult,
 )
-GRAPH_ADD_MANY = Operation(
-    "graph.add_many",
-    "Take in many episodes, in their order.",
-    "write",
-    GraphAddMany,
-    list[EpisodeResult],
-    lambda store, ask: store.graph.add_episodes(ask.episodes, extract=ask.extract),
-)
-GRAPH_ASK = Operation(
-    "graph.ask",
-    "What is worth knowing for a question, by words, meaning and nearness in the graph.",
-    "read",
-    GraphAsk,
-    ContextSet,
-    _ask,
-)
-GRAPH_ENTITY = Operation(
+_graph.operation("graph.add_many", Graph.add_episodes, "POST /graph/episodes/batch", needs="write", bulk=True)
+_graph.operation("graph.delete", Graph.delete_by_group, f"DELETE {_GROUP}", needs="write", bulk=True)
+_graph.operation("graph.ask", Graph.retrieve, f"POST {_GROUP}/ask", needs="read")
+_graph.operation("graph.search_words", Graph.text_search, f"POST {_GROUP}/search/words", needs="read")
+_graph.operation("graph.search_meaning", Graph.vector_search, f"POST {_GROUP}/search/meaning", needs="read")
+_graph.operation("graph.traverse", Graph.traverse_from_entities, f"POST {_GROUP}/traverse", needs="read")
+_graph.operation("graph.get", Graph.get, f"GET {_GROUP}/records/{{id}}", needs="read", names={"id_": "id"})
+_graph.operation("graph.entities", Graph.entities, f"GET {_GROUP}/entities", needs="read", **_page_of(EntityPage))
+_graph.operation("graph.add_entity", Graph.add_entity, f"POST {_GROUP}/entities", needs="write")
+_graph.written(
     "graph.entity",
-    "An entity, and the facts that hold of it at a time, as known at a time.",
-    "read",
-    EntityAtRequest,
-    EntityFacts,
+    Graph.entity,
+    f"GET {_ENTITY}",
     _entity,
+    needs="read",
+    takes=EntityAtRequest,
+    gives=EntityFacts,
+    summary="Return an entity, and the facts that hold of it at a time, as known at a time.",
 )
-GRAPH_HISTORY = Operation(
-    "graph.history",
-    "Every version of every fact of an entity.",
-    "read",
-    GraphHistory,
-    list[Fact],
-    lambda store, ask: store.graph.history(ask.entity, group_id=ask.group_id, limit=ask.limit),
+_graph.operation("graph.facts", Graph.facts, f"GET {_ENTITY}/facts", needs="read")
+_graph.operation("graph.history", Graph.history, f"GET {_ENTITY}/history", needs="read")
+_graph.operation("graph.aliases", Graph.aliases, f"GET {_ENTITY}/aliases", needs="read", **_page_of(AliasPage))
+_graph.operation("graph.add_alias", Graph.add_alias, f"POST {_ENTITY}/aliases", needs="write")
+_graph.operation("graph.path", Graph.path, f"GET {_GROUP}/path", needs="read", reply=_steps, gives=list[Step])
+_graph.operation("graph.as_of", Graph.as_of, f"GET {_GROUP}/facts", needs="read", **_page_of(FactPage))
+_graph.operation(
+    "graph.add_relationship",
+    Graph.add_relationship,
+    f"POST {_GROUP}/facts",
+    needs="write",
 )
-GRAPH_PATH = Operation(
-    "graph.path",
-    "A shortest way between two entities; empty where there is none.",
-    "read",
-    GraphPath,
-    list[Step],
-    _path,
-)
-GRAPH_AS_OF = Operation("graph.as_of", "All that was true at a moment.", "read", GraphAsOf, FactPage, _as_of)
-GRAPH_UNDO = Operation(
-    "graph.undo",
-    "Take back all that an episode said, and open again what it had closed.",
-    "write",
-    GraphEpisodeRequest,
-    EpisodeResult,
-    lambda store, ask: store.graph.undo(ask.episode_id, group_id=ask.group_id),
-)
-GRAPH_MERGE = Operation(
-    "graph.merge",
-    "Say that two entities are one.",
-    "write",
-    GraphMerge,
-    EntityMerge,
-    lambda store, ask: store.graph.merge(ask.source, ask.into, group_id=ask.group_id, reason=ask.reason),
-)
-GRAPH_UNMERGE = Operation(
-    "graph.unmerge",
-    "Take a merge apart again.",
-    "write",
-    EntityRequest,
-    EntityMerge,
-    lambda store, ask: store.graph.unmerge(ask.entity, group_id=ask.group_id),
-)
-GRAPH_STATS = Operation(
-    "graph.stats",
-    "What a graph holds.",
-    "read",
-    GraphGroupRequest,
-    GraphStats,
-    lambda store, ask: store.graph.stats(group_id=ask.group_id),
-)
-GRAPH_EPISODES = Operation(
-    "graph.episodes", "A page of episodes, oldest first.", "read", GraphEpisodes, EpisodePage, _episodes
-)
-GRAPH_GROUPS = Operation(
-    "graph.groups",
-    "The groups of the namespace that have a graph.",
-    "read",
-    GraphGroupsRequest,
-    list[str],
-    lambda store, _: store.graph.groups(),
-)
-GRAPH_DELETE = Operation(
-    "graph.delete",
-    "Delete a graph with everything in it; tells how many records it had.",
-    "write",
-    GraphGroupRequest,
-    int,
-    lambda store, ask: store.graph.delete_by_group(ask.group_id),
-)
-GRAPH_CHECK = Operation(
-    "graph.check",
-    "Recompute the facts of a graph from its claims, report every difference, and repair them if asked to.",
-    "write",
-    CheckGraph,
-    GraphCheck,
-    lambda store, ask: store.graph.check(group_id=ask.group_id, repair=ask.repair),
-)
-GRAPH_DRAW = Operation(
-    "graph.draw",
-    "A part of a graph with all its times, for pictures.",
-    "read",
-    GraphDraw,
-    GraphDrawing,
-    lambda store, ask: store.graph.drawing(group_id=ask.group_id, entity=ask.entity, depth=ask.depth, limit=ask.limit),
-)
+_graph.operation("graph.invalidate", Graph.invalidate, f"POST {_GROUP}/facts/{{fact_id}}/invalidate", needs="write")
+_graph.operation("graph.episodes", Graph.episodes, f"GET {_GROUP}/episodes", needs="read", **_page_of(EpisodePage))
+_graph.operation("graph.extract", Graph.extract, f"POST {_GROUP}/episodes/{{episode_id}}/extract", needs="write")
+_graph.operation("graph.undo", Graph.undo, f"DELETE {_GROUP}/episodes/{{episode_id}}", needs="write")
+_graph.operation("graph.summarize", Graph.summarize, f"POST {_GROUP}/summaries", needs="write")
+_graph.operation("graph.merge", Graph.merge, f"POST {_GROUP}/merges", needs="write")
+_graph.operation("graph.unmerge", Graph.unmerge, f"DELETE {_GROUP}/merges/{{entity}}", needs="write")
+_graph.operation("graph.stats", Graph.stats, f"GET {_GROUP}/stats", needs="read")
+_graph.operation("graph.check", Graph.check, f"POST {_GROUP}/check", needs="write")
+_graph.operation("graph.draw", Graph.drawing, f"GET {_GROUP}/drawing", needs="read", bulk=True)
 
-ROWS = tuple(row for row in list(globals().values()) if isinstance(row, Operation))
+FACETS = (_graph,)

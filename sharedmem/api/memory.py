@@ -1,50 +1,29 @@
-"""Operations of semantic memory (memories, threads) and of episodic memory (events of sessions)."""
+"""Operations of semantic memory: memories and threads."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from pydantic import AwareDatetime, Field
 
-from sharedmem.api.operation import Operation
+from sharedmem.api.operation import Facet
+from sharedmem.memory.memories import Memories
+from sharedmem.memory.ranking import RankingWeights
 from sharedmem.models import (
     AddResult,
-    EpisodeEvent,
     Hit,
     Importance,
     MemoryFilter,
     MemoryItem,
     MemoryMessage,
-    MemoryStats,
     MemoryType,
-    MemoryVersion,
     Record,
     SearchCost,
     SearchMode,
-    ThreadStats,
 )
 from sharedmem.store import SharedMemoryStore
 
-# -- requests: field names are those of the calls' arguments, where their meaning and limits stand ------
-
-
-class MemoriesRequest(Record):
-    """Memories that a filter lets through."""
-
-    filters: MemoryFilter | None = None
-
-
-class MemoryRequest(Record):
-    """A memory by its id."""
-
-    id: str
-
-
-class ThreadRequest(Record):
-    """A thread."""
-
-    thread_id: str = "main"
+# -- requests that differ from the arguments of their methods ---------------------------------------
 
 
 class MemoryAdd(Record):
@@ -52,13 +31,8 @@ class MemoryAdd(Record):
 
     item: MemoryItem
     dedup: bool = True
-
-
-class MemoryAddMany(Record):
-    """Memories to add."""
-
-    items: list[MemoryItem]
-    dedup: bool = True
+    dedup_keys: tuple[str, ...] = ()
+    """Names of metadata whose values a duplicate must share."""
 
 
 class MemoryFieldChanges(Record):
@@ -88,59 +62,24 @@ class MemoryFieldChanges(Record):
     collections: tuple[str, ...] = ()
 
     def given(self) -> dict[str, Any]:
-        """The fields that are to change."""
+        """Return the fields that are to change."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 
-class MemoryUpdate(MemoryRequest):
+class MemoryUpdate(Record):
     """What to change in a memory."""
 
+    id: str
     changes: MemoryFieldChanges
     if_version: int | None = None
-    """Only if the memory has this version."""
-
-
-class MemoryUndo(MemoryRequest):
-    """Which change of a memory to take back."""
-
-    version: int | None = None
-
-
-class MemorySearch(MemoriesRequest):
-    """What to look for."""
-
-    query: str
-    limit: int = 10
-    mode: SearchMode = "hybrid"
-    threshold: float | None = None
-    explain: bool = False
-    diversity: float | None = None
-
-
-class MemoryList(MemoriesRequest):
-    """Which page of memories to list."""
-
-    limit: int = 20
-    cursor: str | None = None
-
-
-class MemoryRecent(ThreadRequest):
-    """Which memories of a thread to list."""
-
-    limit: int = 10
-
-
-class ThreadSummarize(ThreadRequest):
-    """How much of a thread to sum up."""
-
-    max_turns: int = 50
+    """Change it only if it has this version."""
 
 
 # -- answers --------------------------------------------------------------------------------------
 
 
 class MemorySearchReply(Record):
-    """What was found, and how."""
+    """The memories that were found, and how."""
 
     hits: list[Hit]
     mode: SearchMode
@@ -157,202 +96,97 @@ class MemoryPage(Record):
     cursor: str | None = Field(description="Of the next page; none after the last one.")
 
 
-async def _search(store: SharedMemoryStore, ask: MemorySearch) -> MemorySearchReply:
-    hits = await store.memory.search(
-        ask.query,
-        limit=ask.limit,
-        mode=ask.mode,
-        filters=ask.filters,
-        threshold=ask.threshold,
-        explain=ask.explain,
-        diversity=ask.diversity,
-    )
+def _search_reply(hits: Any) -> MemorySearchReply:
     return MemorySearchReply(hits=list(hits), mode=hits.mode, degraded=hits.degraded, cost=hits.cost)
 
 
-async def _list(store: SharedMemoryStore, ask: MemoryList) -> MemoryPage:
-    page = await store.memory.list(ask.filters, limit=ask.limit, cursor=ask.cursor)
+def _memory_page(page: Any) -> MemoryPage:
     return MemoryPage(items=list(page), total=page.total, cursor=page.cursor)
 
 
-# -- rows -----------------------------------------------------------------------------------------
+async def _add(store: SharedMemoryStore, ask: MemoryAdd) -> AddResult:
+    return await store.memory.add(ask.item, dedup=ask.dedup, dedup_keys=ask.dedup_keys)
 
-MEMORY_ADD = Operation(
-    "memory.add",
-    "Remember something, unless it is known: then the memory that says it is told.",
-    "write",
-    MemoryAdd,
-    AddResult,
-    lambda store, ask: store.memory.add(ask.item, dedup=ask.dedup),
+
+async def _update(store: SharedMemoryStore, ask: MemoryUpdate) -> MemoryItem:
+    return await store.memory.update(ask.id, if_version=ask.if_version, **ask.changes.given())
+
+
+# -- operations -------------------------------------------------------------------------------------
+
+_FILTERS = {"filters": MemoryFilter | None}
+_FOUND: dict[str, Any] = {"reply": _search_reply, "gives": MemorySearchReply, "fields": _FILTERS}
+_ID = {"id_": "id"}
+_THREAD = {"thread_id": (str, "main")}
+
+_memory = Facet("memory", lambda store, _: store.memory)
+
+_memory.operation(
+    "memory.list",
+    Memories.list,
+    "GET /memory/items",
+    needs="read",
+    fields=_FILTERS | {"limit": (int, 20)},
+    reply=_memory_page,
+    gives=MemoryPage,
+    paging="cursor",
 )
-MEMORY_ADD_MANY = Operation(
+_memory.written("memory.add", Memories.add, "POST /memory/items", _add, needs="write", takes=MemoryAdd, gives=AddResult)
+_memory.operation(
     "memory.add_many",
-    "Remember many things.",
-    "write",
-    MemoryAddMany,
-    list[AddResult],
-    lambda store, ask: store.memory.add_many(ask.items, dedup=ask.dedup),
+    Memories.add_many,
+    "POST /memory/batch",
+    needs="write",
+    fields={"items": list[MemoryItem], "dedup_keys": (list[str], [])},
+    bulk=True,
 )
-MEMORY_SEARCH = Operation(
+_memory.operation(
     "memory.search",
-    "What is remembered that answers a query, best first.",
-    "read",
-    MemorySearch,
-    MemorySearchReply,
-    _search,
+    Memories.search,
+    "POST /memory/search",
+    needs="read",
+    reply=_search_reply,
+    gives=MemorySearchReply,
+    fields=_FILTERS | {"recipe": RankingWeights | None},
 )
-MEMORY_GET = Operation(
-    "memory.get",
-    "One memory, or nothing when it is gone.",
-    "read",
-    MemoryRequest,
-    MemoryItem | None,
-    lambda store, ask: store.memory.get(ask.id),
+_memory.operation("memory.search_hybrid", Memories.search_hybrid, "POST /memory/search/hybrid", needs="read", **_FOUND)
+_memory.operation(
+    "memory.search_keywords", Memories.search_keywords, "POST /memory/search/keywords", needs="read", **_FOUND
 )
-MEMORY_LIST = Operation("memory.list", "A page of memories, newest first.", "read", MemoryList, MemoryPage, _list)
-MEMORY_RECENT = Operation(
-    "memory.recent",
-    "The newest memories of a thread, newest first.",
-    "read",
-    MemoryRecent,
-    list[MemoryItem],
-    lambda store, ask: store.memory.recent(ask.thread_id, limit=ask.limit),
-)
-MEMORY_UPDATE = Operation(
+_memory.operation("memory.find_similar", Memories.find_similar, "POST /memory/search/vector", needs="read", **_FOUND)
+_memory.operation("memory.get", Memories.get, "GET /memory/items/{id}", needs="read", absent="memory")
+_memory.written(
     "memory.update",
-    "Change fields of a memory, and tell how it is now.",
-    "write",
-    MemoryUpdate,
-    MemoryItem,
-    lambda store, ask: store.memory.update(ask.id, if_version=ask.if_version, **ask.changes.given()),
+    Memories.update,
+    "PATCH /memory/items/{id}",
+    _update,
+    needs="write",
+    takes=MemoryUpdate,
+    gives=MemoryItem,
 )
-MEMORY_DELETE = Operation(
-    "memory.delete",
-    "Forget a memory; its history stays for a while.",
-    "write",
-    MemoryRequest,
-    bool,
-    lambda store, ask: store.memory.delete(ask.id),
+_memory.operation("memory.delete", Memories.delete, "DELETE /memory/items/{id}", needs="write", names=_ID)
+_memory.operation(
+    "memory.delete_all",
+    Memories.delete_all,
+    "POST /memory/delete",
+    needs="write",
+    fields={"filters": MemoryFilter},
+    bulk=True,
 )
-MEMORY_HISTORY = Operation(
-    "memory.history",
-    "All versions of a memory, newest first.",
-    "read",
-    MemoryRequest,
-    list[MemoryVersion],
-    lambda store, ask: store.memory.history(ask.id),
+_memory.operation("memory.history", Memories.history, "GET /memory/items/{id}/history", needs="read", names=_ID)
+_memory.operation("memory.undo", Memories.undo, "POST /memory/items/{id}/undo", needs="write", names=_ID)
+_memory.operation("memory.stats", Memories.stats, "GET /memory/stats", needs="read", fields=_FILTERS)
+_memory.operation("memory.use", Memories.use, "GET /memory/use", needs="read")
+_memory.operation("memory.recent", Memories.recent, "GET /memory/threads/{thread_id}", needs="read", fields=_THREAD)
+_memory.operation(
+    "thread.stats", Memories.thread_stats, "GET /memory/threads/{thread_id}/stats", needs="read", fields=_THREAD
 )
-MEMORY_UNDO = Operation(
-    "memory.undo",
-    "Take back a change of a memory, and tell how it is now.",
-    "write",
-    MemoryUndo,
-    MemoryItem,
-    lambda store, ask: store.memory.undo(ask.id, ask.version),
-)
-MEMORY_STATS = Operation(
-    "memory.stats",
-    "How many memories there are, of which types and categories.",
-    "read",
-    MemoriesRequest,
-    MemoryStats,
-    lambda store, ask: store.memory.stats(ask.filters),
-)
-THREAD_STATS = Operation(
-    "thread.stats",
-    "What a thread holds, and who takes part.",
-    "read",
-    ThreadRequest,
-    ThreadStats,
-    lambda store, ask: store.memory.thread_stats(ask.thread_id),
-)
-THREAD_SUMMARY = Operation(
+_memory.operation(
     "thread.summary",
-    "What a thread was about.",
-    "write",
-    ThreadSummarize,
-    str,
-    lambda store, ask: store.memory.summarize_thread(ask.thread_id, max_turns=ask.max_turns),
+    Memories.summarize_thread,
+    "POST /memory/threads/{thread_id}/summary",
+    needs="write",
+    fields=_THREAD,
 )
 
-MEMORY_ROWS = tuple(row for row in list(globals().values()) if isinstance(row, Operation))
-
-
-# -- requests: field names are those of the calls' arguments, where their meaning and limits stand ------
-
-
-class EpisodesRequest(Record):
-    """All sessions of the namespace."""
-
-
-class EpisodeSessionRequest(Record):
-    """A session."""
-
-    session: str
-
-
-class EventAppend(EpisodeSessionRequest):
-    """An event for the end of a session's episode."""
-
-    event: Any
-
-
-class EventList(EpisodeSessionRequest):
-    """Which events of a session to list."""
-
-    since: datetime | str | int | None = None
-    limit: int = 1000
-
-
-class EpisodeRetrieve(Record):
-    """What to look for, and where."""
-
-    query: str
-    k: int = 5
-    filters: dict[str, Any] | None = None
-
-
-# -- rows -----------------------------------------------------------------------------------------
-
-EPISODE_APPEND = Operation(
-    "episode.append",
-    "Put an event at the end of a session's episode, and tell how many it keeps.",
-    "write",
-    EventAppend,
-    int,
-    lambda store, ask: store.episodes.append_event(ask.session, ask.event),
-)
-EPISODE_EVENTS = Operation(
-    "episode.events",
-    "The events of a session, oldest first.",
-    "read",
-    EventList,
-    list[EpisodeEvent],
-    lambda store, ask: store.episodes.events(ask.session, since=ask.since, limit=ask.limit),
-)
-EPISODE_SESSIONS = Operation(
-    "episode.sessions",
-    "The sessions that have events, the one with the newest event first.",
-    "read",
-    EpisodesRequest,
-    list[str],
-    lambda store, _: store.episodes.sessions(),
-)
-EPISODE_SUMMARIZE = Operation(
-    "episode.summarize",
-    "What a session was about in some of its own sentences, or nothing when it has no events.",
-    "write",
-    EpisodeSessionRequest,
-    str | None,
-    lambda store, ask: store.episodes.summarize_episode(ask.session),
-)
-EPISODE_RETRIEVE = Operation(
-    "episode.retrieve",
-    "The newest events and summaries that hold a piece of text.",
-    "read",
-    EpisodeRetrieve,
-    list[str],
-    lambda store, ask: store.episodes.retrieve(ask.query, ask.k, ask.filters),
-)
-
-EPISODE_ROWS = tuple(row for row in list(globals().values()) if isinstance(row, Operation))
+FACETS = (_memory,)

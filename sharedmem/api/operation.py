@@ -1,42 +1,380 @@
-"""One row of the table of operations: a request goes to a store; a reply or a stream of replies comes back."""
+"""Operations: methods of a store that every face offers, with the request, the answer and the route of each.
+
+An operation is declared once, by naming its method. Its request is derived from the method's signature and the
+descriptions of its arguments from the docstring; where HTTP needs another form, the declaration states it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import inspect
+import re
+import types
+import typing
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, overload
 
+from pydantic import AwareDatetime, Field, ValidationError, create_model
+
+from sharedmem.errors import InvalidError
 from sharedmem.models import Record
 from sharedmem.redis.scope import Need
 from sharedmem.store import SharedMemoryStore
 
+Owner = TypeVar("Owner")
 Request = TypeVar("Request", bound=Record)
 Answer = TypeVar("Answer")
+Found = TypeVar("Found")
+Paging = Literal["", "names", "recent", "cursor", "after"]
+"""How a list comes in pages: `names` are sorted texts, `recent` texts in another order; the others are the field of the
+operation that says where a page begins."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_ARGUMENT = re.compile(r"^( *)([*\w][\w, *]*): +(\S.*)$")
+
+
+def build_record(kind: type[Request], fields: Mapping[str, Any]) -> Request:
+    """Return a record with these fields.
+
+    Raises:
+        InvalidError: a field is not as the record has it.
+    """
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        advice = problem["msg"].lower().replace("input should be", "it should be")
+        raise InvalidError(str(problem["loc"][0]), problem["input"], advice) from None
+
+
+class HttpRoute(NamedTuple):
+    """How an operation is called over HTTP. Fields that are not in the path go into the query or the body."""
+
+    method: str
+    path: str
+    """Below `/api/v1`; `{field}` is a field of the request."""
+    status: int = 200
+    paging: Paging = ""
+    absent: str = ""
+    """What does not exist when the operation returns nothing; without it nothing is an answer."""
+    conditional: bool = False
+    """Whether it takes and gives versions: ETag, If-Match, If-None-Match."""
+    bulk: bool = False
+    """Whether it handles as much as the caller likes: its CPU time counts for the quota of the caller's token."""
 
 
 @dataclass(frozen=True)
-class Operation(Generic[Request, Answer]):
+class Operation(Generic[Answer]):
     """One call with one answer."""
 
     name: str
     """`<noun>.<verb>`, the same on every face."""
     summary: str
     needs: Need
-    """What the actor must be allowed to do with the keys concerned."""
-    takes: type[Request]
+    """The right that the actor must have on the keys concerned."""
+    tag: str
+    """The group that it is listed in."""
+    takes: type[Record]
+    """The request."""
     gives: object
     """The type of the answer, for schemas."""
-    run: Callable[[SharedMemoryStore, Request], Awaitable[Answer]]
+    run: Callable[[SharedMemoryStore, Any], Awaitable[Answer]]
+    """Call it with a store and a request of the type `takes`."""
+    http: HttpRoute
+    method: Callable[..., object]
+    """The method that it calls."""
+
+    def request(self, fields: Mapping[str, Any]) -> Record:
+        """Return a request with these fields.
+
+        Raises:
+            InvalidError: a field is not as the operation takes it.
+        """
+        return build_record(self.takes, fields)
 
 
 @dataclass(frozen=True)
-class FeedOperation(Generic[Request, Answer]):
+class FeedOperation(Generic[Answer]):
     """One call that goes on answering until its caller leaves."""
 
     name: str
     summary: str
     needs: Need
-    takes: type[Request]
+    takes: type[Record]
     gives: object
-    """The type of the answer, for schemas."""
-    run: Callable[[SharedMemoryStore, Request], AsyncIterator[Answer]]
+    """The type of one answer, for schemas."""
+    run: Callable[[SharedMemoryStore, Any], AsyncIterator[Answer]]
+    method: Callable[..., object]
+
+
+class Facet(Generic[Owner]):
+    """A part of a store, and the operations that its methods are.
+
+    Args:
+        tag: the group that its operations are listed in.
+        of: returns the part of a store that a request is for.
+        fields: fields of every request, by name, that `of` needs: (type, default or ...).
+    """
+
+    def __init__(
+        self,
+        tag: str,
+        of: Callable[[SharedMemoryStore, Any], Owner],
+        fields: Mapping[str, tuple[object, object]] = _NOTHING,
+    ) -> None:
+        self.tag = tag
+        self.rows: list[Operation[Any]] = []
+        """Its operations, in the order of their declaration."""
+        self.feeds: list[FeedOperation[Any]] = []
+        """Its feeds."""
+        self._of = of
+        self._fields = dict(fields)
+
+    @overload
+    def operation(
+        self,
+        name: str,
+        method: Callable[..., Awaitable[Answer]],
+        http: str,
+        *,
+        needs: Need,
+        reply: None = None,
+        **details: Any,
+    ) -> Operation[Answer]: ...
+    @overload
+    def operation(
+        self,
+        name: str,
+        method: Callable[..., Awaitable[Found]],
+        http: str,
+        *,
+        needs: Need,
+        reply: Callable[[Found], Answer],
+        **details: Any,
+    ) -> Operation[Answer]: ...
+    def operation(  # noqa: PLR0913  # each states one difference from the method
+        self,
+        name: str,
+        method: Callable[..., Awaitable[Any]],
+        http: str,
+        *,
+        needs: Need,
+        summary: str = "",
+        without: Collection[str] = (),
+        names: Mapping[str, str] = _NOTHING,
+        fields: Mapping[str, object] = _NOTHING,
+        reply: Callable[[Any], Any] | None = None,
+        gives: object = ...,
+        **route: Any,
+    ) -> Operation[Any]:
+        """Declare a method as an operation.
+
+        Args:
+            name: `<noun>.<verb>`.
+            method: of the part, as a function.
+            http: its HTTP method and path, such as `GET /memory/items/{id}`.
+            needs: `read` or `write`.
+            summary: the first line of the docstring if not given.
+            without: arguments that have no form outside of a process. Callbacks are left out by themselves.
+            names: another name of a field, by argument.
+            fields: another type of a field, or (type, default), by argument.
+            reply: makes the answer of what the method returns.
+            gives: type of the answer; that of the method if not given.
+            route: further fields of `HttpRoute`.
+        """
+        signature = _Signature(method, without=without, names=names, fields=fields)
+        takes = signature.request(name, self._fields)
+        of, with_names = self._of, signature.call_arguments
+
+        async def run(store: SharedMemoryStore, request: Any) -> Any:
+            arguments, options = with_names(request)
+            found = await method(of(store, request), *arguments, **options)
+            return found if reply is None else reply(found)
+
+        return self._add(
+            name, method, http, needs, summary, takes, signature.gives if gives is ... else gives, run, route
+        )
+
+    def written(
+        self,
+        name: str,
+        method: Callable[..., object],
+        http: str,
+        run: Callable[[SharedMemoryStore, Request], Awaitable[Answer]],
+        *,
+        needs: Need,
+        takes: type[Request],
+        gives: object,
+        summary: str = "",
+        **route: Any,
+    ) -> Operation[Answer]:
+        """Declare an operation whose request or call is not that of its method.
+
+        Args:
+            name, method, http, needs, summary, gives, route: as `operation`.
+            run: calls it.
+            takes: the request.
+        """
+        return self._add(name, method, http, needs, summary, takes, gives, run, route)
+
+    def feed(
+        self,
+        name: str,
+        method: Callable[..., object],
+        run: Callable[[SharedMemoryStore, Request], AsyncIterator[Answer]],
+        *,
+        takes: type[Request],
+        gives: object,
+    ) -> FeedOperation[Answer]:
+        """Declare a method whose answers are a stream; faces say under which route.
+
+        Args:
+            name, method, run, takes, gives: as `written`.
+        """
+        row = FeedOperation(name, _first_sentence(method), "read", takes, gives, run, method)
+        self.feeds.append(row)
+        return row
+
+    def _add(
+        self,
+        name: str,
+        method: Callable[..., object],
+        http: str,
+        needs: Need,
+        summary: str,
+        takes: type[Record],
+        gives: object,
+        run: Callable[[SharedMemoryStore, Any], Awaitable[Any]],
+        route: Mapping[str, Any],
+    ) -> Operation[Any]:
+        verb, _, path = http.partition(" ")
+        line = summary or _first_sentence(method)
+        row = Operation(name, line, needs, self.tag, takes, gives, run, HttpRoute(verb, path, **route), method)
+        self.rows.append(row)
+        return row
+
+
+class _Signature:
+    """The arguments of a method as fields of a request.
+
+    Args:
+        method: as a function, with `self` in front.
+        without, names, fields: as `Facet.operation`.
+    """
+
+    def __init__(
+        self,
+        method: Callable[..., object],
+        *,
+        without: Collection[str],
+        names: Mapping[str, str],
+        fields: Mapping[str, object],
+    ) -> None:
+        hints = typing.get_type_hints(method, include_extras=True)
+        self.gives: object = hints.get("return")
+        described = argument_descriptions(method)
+        self._positional: list[str] = []
+        self._rest = ""
+        self._named: dict[str, str] = {}
+        self._fields: dict[str, Any] = {}
+        for parameter in list(inspect.signature(method).parameters.values())[1:]:
+            argument = parameter.name
+            if argument in without or parameter.kind is parameter.VAR_KEYWORD or has_callback(hints[argument]):
+                continue
+            name = names.get(argument, argument)
+            given = fields.get(argument, wire_type(hints[argument]))
+            kind, default = given if isinstance(given, tuple) else (given, parameter.default)
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                kind, self._rest = tuple[kind, ...], name  # type: ignore[valid-type]  # made at run time
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                self._named[argument] = name
+            else:
+                self._positional.append(name)
+            self._fields[name] = (kind, _field(default, described.get(argument, "")))
+
+    def request(self, operation: str, fields: Mapping[str, tuple[object, object]]) -> type[Record]:
+        """Return the request's type, with the fields that the facet needs in front."""
+        noun, _, verb = operation.partition(".")
+        title = "".join(part.capitalize() for part in (*noun.split("_"), *verb.split("_"))) + "Request"
+        front = {name: (kind, _field(default, "")) for name, (kind, default) in fields.items()}
+        made: type[Record] = create_model(title, __base__=Record, **{**front, **self._fields})
+        made.__doc__ = f"Request of the operation `{operation}`."
+        return made
+
+    def call_arguments(self, request: Record) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments of the method: (by position, by name)."""
+        arguments = [getattr(request, name) for name in self._positional]
+        if self._rest:
+            arguments += getattr(request, self._rest)
+        return arguments, {argument: getattr(request, name) for argument, name in self._named.items()}
+
+
+def _field(default: object, description: str) -> Any:
+    options: dict[str, Any] = {"description": description or None}
+    if default not in (inspect.Parameter.empty, ...):
+        options["default"] = list(default) if isinstance(default, tuple) else default
+    return Field(**options)
+
+
+def wire_type(hint: Any) -> Any:
+    """Return the form of an argument's type in a request.
+
+    Times have a zone; where a record may also be given as a mapping, or a choice as text, only the record or choice
+    counts; iterables are lists.
+    """
+    if hint is datetime:
+        return AwareDatetime
+    if hint is object:
+        return Any
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in {Union, types.UnionType}:
+        return Union[tuple(map(wire_type, _plain_options(parts)))]  # noqa: UP007  # made at run time
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return dict[tuple(map(wire_type, parts))]  # type: ignore[misc]  # likewise
+    if origin in {Iterable, Sequence} or origin is list:
+        return list[wire_type(parts[0])]  # type: ignore[misc]  # likewise
+    return hint
+
+
+def _plain_options(parts: Sequence[Any]) -> list[Any]:
+    is_record = any(isinstance(part, type) and issubclass(part, Record) for part in parts)
+    is_choice = any(typing.get_origin(part) is Literal or hasattr(part, "__members__") for part in parts)
+    return [
+        part
+        for part in parts
+        if not (is_record and typing.get_origin(part) is Mapping) and not (is_choice and part is str)
+    ]
+
+
+def has_callback(hint: Any) -> bool:
+    """Return whether a type is, or contains, a function."""
+    if typing.get_origin(hint) is Callable or hint is Callable:
+        return True
+    is_protocol = isinstance(hint, type) and getattr(hint, "_is_protocol", False)
+    return is_protocol or any(has_callback(part) for part in typing.get_args(hint) if not isinstance(part, list))
+
+
+def argument_descriptions(method: Callable[..., object]) -> dict[str, str]:
+    """Return what the docstring of a method says about each argument."""
+    found: dict[str, str] = {}
+    lines = inspect.cleandoc(method.__doc__ or "").split("\n")
+    if "Args:" not in lines:
+        return found
+    current: list[str] = []
+    for line in lines[lines.index("Args:") + 1 :]:
+        if not line.startswith("    "):
+            break
+        matched = _ARGUMENT.match(line)
+        if matched and len(matched[1]) == 4:  # one level below `Args:`
+            current = [name.strip(" *") for name in matched[2].split(",")]
+            found |= dict.fromkeys(current, matched[3])
+        else:
+            found |= {name: f"{found[name]} {line.strip()}" for name in current}
+    return {name: text[:1].upper() + text[1:] for name, text in found.items()}
+
+
+def _first_sentence(method: Callable[..., object]) -> str:
+    text = inspect.cleandoc(method.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+    return text.partition(". ")[0].rstrip(".") + "."

@@ -2,79 +2,13 @@
 
 from __future__ import annotations
 
-from sharedmem.api.operation import Operation
+from sharedmem.api.operation import Facet
 from sharedmem.errors import NotFoundError
-from sharedmem.models import (
-    ArchiveReport,
-    ConversationSummary,
-    EvolutionGraph,
-    ForgetReport,
-    GraphFormat,
-    Note,
-    NoteCheck,
-    NoteHit,
-    NoteStatus,
-    PoolStats,
-    Recall,
-    Record,
-    RetentionRules,
-    StatusReason,
-    SynthesisMessage,
-    SynthesisTask,
-)
-from sharedmem.models.notes import ChainDirection, SummaryMode
+from sharedmem.models import Note, Record, SynthesisMessage, SynthesisTask
 from sharedmem.store import SharedMemoryStore
+from sharedmem.synthesis.synthesis import Synthesis
 
-# -- requests: field names are those of the calls' arguments, where their meaning and limits stand ------
-
-
-class AppsRequest(Record):
-    """Nothing needs to be said."""
-
-
-class AddMemoryRequest(Record):
-    """A conversation to be remembered."""
-
-    app_id: str
-    user_id: str
-    messages: list[SynthesisMessage]
-    session_id: str | None = None
-    callback_url: str | None = None
-    task_id: str | None = None
-
-
-class AddAgentMemoryRequest(Record):
-    """What an agent wants remembered, as it is."""
-
-    app_id: str
-    user_id: str
-    messages: list[SynthesisMessage] | str
-    session_id: str | None = None
-    callback_url: str | None = None
-    task_id: str | None = None
-
-
-class SummarizeConversation(Record):
-    """A conversation to be summed up."""
-
-    app_id: str
-    user_id: str
-    messages: list[SynthesisMessage] | str
-    mode: SummaryMode = "fast"
-    callback_url: str | None = None
-    task_id: str | None = None
-
-
-class QueryMemory(Record):
-    """What is looked for, and among whose notes."""
-
-    app_id: str
-    query: str
-    n_results: int | None = None
-    user_id: str | None = None
-    session_id: str | None = None
-    similarity_threshold: float | None = None
-    recall: Recall = "current"
+# -- requests that differ from the arguments of their methods ---------------------------------------
 
 
 class NoteRequest(Record):
@@ -84,123 +18,11 @@ class NoteRequest(Record):
     memory_id: str
 
 
-class UpdateMemoryStatus(NoteRequest):
-    """What a note is to be from now on."""
-
-    new_status: NoteStatus
-    archive_reason: StatusReason = "manual_update"
-
-
-class TraverseChain(NoteRequest):
-    """Which way to go from a note."""
-
-    direction: ChainDirection = "forward"
-
-
-class DrawChain(NoteRequest):
-    """How to draw what a note came from and became."""
-
-    format: GraphFormat = "mermaid"
-
-
-class SynthesisTaskRequest(Record):
-    """A task."""
+class AwaitTask(Record):
+    """A task, and for how many seconds to wait until it is done or has failed."""
 
     task_id: str
-
-
-class AwaitTask(SynthesisTaskRequest):
-    """A task, and for how long to wait until it is done or has failed."""
-
     wait: float | None = 0.0
-
-
-class ListTasks(Record):
-    """How many tasks to list."""
-
-    limit: int = 100
-
-
-class CheckNotes(Record):
-    """Whose notes to check."""
-
-    app_id: str
-    repair: bool = False
-
-
-class ArchiveNotes(Record):
-    """Whose old notes to put away."""
-
-    app_id: str
-    dry_run: bool = False
-
-
-class ForgetNotes(Record):
-    """Whose notes to erase for good."""
-
-    app_id: str
-    user_id: str | None = None
-    dry_run: bool = False
-
-
-class RetainNotes(Record):
-    """Which retired notes may be how old."""
-
-    app_id: str
-    rules: RetentionRules
-    dry_run: bool = False
-
-
-class NoArguments(Record):
-    """Nothing to say."""
-
-
-# -- what they do -------------------------------------------------------------------------------------
-
-
-async def _add_memory(store: SharedMemoryStore, ask: AddMemoryRequest) -> SynthesisTask:
-    return await store.synthesis.add_memory(
-        app_id=ask.app_id,
-        user_id=ask.user_id,
-        messages=ask.messages,
-        session_id=ask.session_id,
-        callback_url=ask.callback_url,
-        task_id=ask.task_id,
-    )
-
-
-async def _add_agent_memory(store: SharedMemoryStore, ask: AddAgentMemoryRequest) -> SynthesisTask:
-    return await store.synthesis.add_agent_memory(
-        app_id=ask.app_id,
-        user_id=ask.user_id,
-        messages=ask.messages,
-        session_id=ask.session_id,
-        callback_url=ask.callback_url,
-        task_id=ask.task_id,
-    )
-
-
-async def _summarize(store: SharedMemoryStore, ask: SummarizeConversation) -> ConversationSummary | SynthesisTask:
-    return await store.synthesis.summarize_conversation(
-        app_id=ask.app_id,
-        user_id=ask.user_id,
-        messages=ask.messages,
-        mode=ask.mode,
-        callback_url=ask.callback_url,
-        task_id=ask.task_id,
-    )
-
-
-async def _query(store: SharedMemoryStore, ask: QueryMemory) -> list[NoteHit]:
-    return await store.synthesis.query_memory(
-        app_id=ask.app_id,
-        query=ask.query,
-        n_results=ask.n_results,
-        user_id=ask.user_id,
-        session_id=ask.session_id,
-        similarity_threshold=ask.similarity_threshold,
-        recall=ask.recall,
-    )
 
 
 async def _get(store: SharedMemoryStore, ask: NoteRequest) -> Note:
@@ -210,160 +32,79 @@ async def _get(store: SharedMemoryStore, ask: NoteRequest) -> Note:
     return found
 
 
-async def _delete(store: SharedMemoryStore, ask: NoteRequest) -> bool:
-    return await store.synthesis.delete_memory(ask.memory_id, app_id=ask.app_id)
-
-
-async def _update_status(store: SharedMemoryStore, ask: UpdateMemoryStatus) -> Note:
-    return await store.synthesis.update_memory_status(
-        ask.memory_id, ask.new_status, app_id=ask.app_id, archive_reason=ask.archive_reason
-    )
-
-
-async def _restore(store: SharedMemoryStore, ask: NoteRequest) -> Note:
-    return await store.synthesis.restore_memory(ask.memory_id, app_id=ask.app_id)
-
-
-async def _traverse(store: SharedMemoryStore, ask: TraverseChain) -> list[Note]:
-    return await store.synthesis.traverse_memory_evolution_chain(
-        ask.memory_id, app_id=ask.app_id, direction=ask.direction
-    )
-
-
-async def _draw(store: SharedMemoryStore, ask: DrawChain) -> EvolutionGraph:
-    return await store.synthesis.draw_evolution(ask.memory_id, app_id=ask.app_id, format=ask.format)
-
-
 async def _task(store: SharedMemoryStore, ask: AwaitTask) -> SynthesisTask:
     if ask.wait == 0:
         return await store.synthesis.get_task_status(ask.task_id)
     return await store.synthesis.wait(ask.task_id, timeout=ask.wait)
 
 
-async def _tasks(store: SharedMemoryStore, ask: ListTasks) -> list[SynthesisTask]:
-    return await store.synthesis.tasks(limit=ask.limit)
+# -- operations -------------------------------------------------------------------------------------
 
+_NOTE = "/memories/{memory_id}"
+_MESSAGES = {"messages": list[SynthesisMessage]}
+_TEXT_OR_MESSAGES = {"messages": list[SynthesisMessage] | str}
+_synthesis = Facet("synthesis", lambda store, _: store.synthesis)
 
-async def _retry(store: SharedMemoryStore, ask: SynthesisTaskRequest) -> bool:
-    return await store.synthesis.retry_task(ask.task_id)
-
-
-async def _pool(store: SharedMemoryStore, _: NoArguments) -> PoolStats:
-    return await store.synthesis.get_connection_pool_stats()
-
-
-async def _check(store: SharedMemoryStore, ask: CheckNotes) -> NoteCheck:
-    return await store.synthesis.fsck(app_id=ask.app_id, repair=ask.repair)
-
-
-async def _archive(store: SharedMemoryStore, ask: ArchiveNotes) -> ArchiveReport:
-    return await store.synthesis.archive(app_id=ask.app_id, dry_run=ask.dry_run)
-
-
-async def _archived(store: SharedMemoryStore, ask: NoteRequest) -> Note:
-    return await store.synthesis.recall_archived(ask.memory_id, app_id=ask.app_id)
-
-
-async def _unarchive(store: SharedMemoryStore, ask: NoteRequest) -> Note:
-    return await store.synthesis.unarchive(ask.memory_id, app_id=ask.app_id)
-
-
-async def _retain(store: SharedMemoryStore, ask: RetainNotes) -> ForgetReport:
-    return await store.synthesis.retain(ask.rules, app_id=ask.app_id, dry_run=ask.dry_run)
-
-
-async def _forget(store: SharedMemoryStore, ask: ForgetNotes) -> ForgetReport:
-    return await store.synthesis.forget(app_id=ask.app_id, user_id=ask.user_id, dry_run=ask.dry_run)
-
-
-SYNTHESIS_ADD_MEMORY = Operation(
-    "synthesis.add_memory", "Make a note of a conversation.", "write", AddMemoryRequest, SynthesisTask, _add_memory
+_synthesis.operation(
+    "synthesis.add_memory", Synthesis.add_memory, "POST /memories", needs="write", fields=_MESSAGES, status=202
 )
-SYNTHESIS_ADD_AGENT_MEMORY = Operation(
-    "synthesis.add_agent_memory",
-    "Make a note of what an agent says, without conflict resolution.",
-    "write",
-    AddAgentMemoryRequest,
-    SynthesisTask,
-    _add_agent_memory,
+_synthesis.operation("synthesis.query_memory", Synthesis.query_memory, "GET /memories/query", needs="read")
+_synthesis.written(
+    "synthesis.get_memory", Synthesis.get_memory, f"GET {_NOTE}", _get, needs="read", takes=NoteRequest, gives=Note
 )
-SYNTHESIS_SUMMARIZE_CONVERSATION = Operation(
-    "synthesis.summarize_conversation",
-    "Sum up a conversation without storing it.",
-    "write",
-    SummarizeConversation,
-    ConversationSummary | SynthesisTask,
-    _summarize,
+_synthesis.operation("synthesis.delete_memory", Synthesis.delete_memory, f"DELETE {_NOTE}", needs="write")
+_synthesis.operation(
+    "synthesis.update_memory_status", Synthesis.update_memory_status, f"PUT {_NOTE}/status", needs="write"
 )
-SYNTHESIS_QUERY_MEMORY = Operation(
-    "synthesis.query_memory", "Find notes by composite score.", "read", QueryMemory, list[NoteHit], _query
-)
-SYNTHESIS_APPS = Operation(
-    "synthesis.apps",
-    "The apps that have notes, sorted.",
-    "read",
-    AppsRequest,
-    list[str],
-    lambda store, _: store.synthesis.apps(),
-)
-SYNTHESIS_GET_MEMORY = Operation("synthesis.get_memory", "Read one note.", "read", NoteRequest, Note, _get)
-SYNTHESIS_DELETE_MEMORY = Operation(
-    "synthesis.delete_memory", "Mark a note as deleted.", "write", NoteRequest, bool, _delete
-)
-SYNTHESIS_UPDATE_MEMORY_STATUS = Operation(
-    "synthesis.update_memory_status",
-    "Change the status of a note by hand.",
-    "write",
-    UpdateMemoryStatus,
-    Note,
-    _update_status,
-)
-SYNTHESIS_RESTORE_MEMORY = Operation(
-    "synthesis.restore_memory", "Make an earlier version the current one.", "write", NoteRequest, Note, _restore
-)
-SYNTHESIS_TRAVERSE_MEMORY_EVOLUTION_CHAIN = Operation(
+_synthesis.operation("synthesis.restore_memory", Synthesis.restore_memory, f"POST {_NOTE}/restore", needs="write")
+_synthesis.operation(
     "synthesis.traverse_memory_evolution_chain",
-    "Follow what became of a note, or what it came from.",
-    "read",
-    TraverseChain,
-    list[Note],
-    _traverse,
+    Synthesis.traverse_memory_evolution_chain,
+    f"GET {_NOTE}/evolution",
+    needs="read",
 )
-SYNTHESIS_GENERATE_EVOLUTION_GRAPH = Operation(
-    "synthesis.generate_evolution_graph", "Draw the chain of a note.", "read", DrawChain, EvolutionGraph, _draw
+_synthesis.operation(
+    "synthesis.generate_evolution_graph", Synthesis.draw_evolution, f"GET {_NOTE}/evolution/graph", needs="read"
 )
-SYNTHESIS_GET_TASK_STATUS = Operation(
-    "synthesis.get_task_status", "How far a task is.", "read", AwaitTask, SynthesisTask, _task
+_synthesis.operation("synthesis.archived_memories", Synthesis.archived_memories, "GET /memories/archived", needs="read")
+_synthesis.operation("synthesis.recall_archived", Synthesis.recall_archived, f"GET {_NOTE}/archived", needs="read")
+_synthesis.operation("synthesis.unarchive", Synthesis.unarchive, f"POST {_NOTE}/unarchive", needs="write")
+_synthesis.operation(
+    "synthesis.add_agent_memory",
+    Synthesis.add_agent_memory,
+    "POST /agent/memories",
+    needs="write",
+    fields=_TEXT_OR_MESSAGES,
+    status=202,
 )
-SYNTHESIS_LIST_TASKS = Operation(
-    "synthesis.list_tasks", "Tasks that are not done.", "read", ListTasks, list[SynthesisTask], _tasks
+_synthesis.operation(
+    "synthesis.summarize_conversation",
+    Synthesis.summarize_conversation,
+    "POST /agent/summaries",
+    needs="write",
+    fields=_TEXT_OR_MESSAGES,
 )
-SYNTHESIS_RETRY_TASK = Operation(
-    "synthesis.retry_task", "Try a task that has failed again.", "write", SynthesisTaskRequest, bool, _retry
+_synthesis.operation("synthesis.apps", Synthesis.apps, "GET /apps", needs="read", paging="names")
+_synthesis.operation("synthesis.list_tasks", Synthesis.tasks, "GET /tasks", needs="read")
+_synthesis.written(
+    "synthesis.get_task_status",
+    Synthesis.get_task_status,
+    "GET /tasks/{task_id}",
+    _task,
+    needs="read",
+    takes=AwaitTask,
+    gives=SynthesisTask,
 )
-SYNTHESIS_GET_CONNECTION_POOL_STATS = Operation(
+_synthesis.operation("synthesis.retry_task", Synthesis.retry_task, "POST /tasks/{task_id}/retry", needs="write")
+_synthesis.operation(
     "synthesis.get_connection_pool_stats",
-    "How the server is connected to Redis.",
-    "read",
-    NoArguments,
-    PoolStats,
-    _pool,
+    Synthesis.get_connection_pool_stats,
+    "GET /system/pool-stats",
+    needs="read",
 )
-SYNTHESIS_FSCK = Operation(
-    "synthesis.fsck", "Check the chains of an app, and repair them.", "write", CheckNotes, NoteCheck, _check
-)
-SYNTHESIS_ARCHIVE = Operation(
-    "synthesis.archive", "Put old notes away.", "write", ArchiveNotes, ArchiveReport, _archive
-)
-SYNTHESIS_RECALL_ARCHIVED = Operation(
-    "synthesis.recall_archived", "Read a note that was put away.", "read", NoteRequest, Note, _archived
-)
-SYNTHESIS_UNARCHIVE = Operation(
-    "synthesis.unarchive", "Bring a chain that was put away back.", "write", NoteRequest, Note, _unarchive
-)
-SYNTHESIS_RETAIN = Operation(
-    "synthesis.retain", "Erase what was retired and is too old.", "write", RetainNotes, ForgetReport, _retain
-)
-SYNTHESIS_FORGET = Operation("synthesis.forget", "Erase notes for good.", "write", ForgetNotes, ForgetReport, _forget)
+_synthesis.operation("synthesis.fsck", Synthesis.fsck, "POST /system/fsck", needs="write", bulk=True)
+_synthesis.operation("synthesis.archive", Synthesis.archive, "POST /system/archive", needs="write", bulk=True)
+_synthesis.operation("synthesis.retain", Synthesis.retain, "POST /system/retain", needs="write", bulk=True)
+_synthesis.operation("synthesis.forget", Synthesis.forget, "POST /system/forget", needs="write", bulk=True)
 
-ROWS = tuple(row for row in list(globals().values()) if isinstance(row, Operation))
+FACETS = (_synthesis,)

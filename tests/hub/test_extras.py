@@ -35,6 +35,7 @@ _OF_MEMORY = {
     *("cache", "graph", "index_maintenance", "indexes", "knowledge_context", "memory", "providers", "search"),
     *("synthesis", "testing"),
     "redis.vectors",
+    *("api.cache", "api.graph", "api.memory", "api.synthesis"),
 }
 
 

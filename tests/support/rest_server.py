@@ -13,12 +13,11 @@ import httpx2
 from fastapi import FastAPI
 
 from sharedmem import Hub
-from sharedmem.api.table import OPERATIONS
+from sharedmem.api.table import operations
 from sharedmem.config import Settings
 from sharedmem.faces.auth import Admission, Bearer, TokenEntry, TokenFile, new_token
 from sharedmem.faces.listen_address import ListenAddress
 from sharedmem.faces.rest import RestOptions, RestServer, create_app
-from sharedmem.faces.rest.routes import ROUTES
 from sharedmem.testing import fake_hub
 
 TERMS = RestOptions(longest_wait_s=0.05, body_patience_s=1.0)
@@ -46,8 +45,8 @@ class ServiceHarness:
 
 def format_operation_request(name: str, fields: dict[str, Any]) -> dict[str, Any]:
     """A request of an operation, as a client written by hand would send it."""
-    route, left = ROUTES[name], dict(fields)
-    defaults = OPERATIONS[name].takes.model_fields
+    route, left = operations()[name].http, dict(fields)
+    defaults = operations()[name].takes.model_fields
 
     def filled(part: str) -> str:
         if part[:1] != "{":

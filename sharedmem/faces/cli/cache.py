@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sharedmem.api import cache as table_of
 from sharedmem.clock import SystemClock
 from sharedmem.config import Settings
 from sharedmem.errors import InvalidError, NotFoundError, UnsupportedError
@@ -63,10 +62,16 @@ def cache_check(
 ) -> None:
     """Show the answer that fits a prompt; exit code 3 when there is none."""
     options = options_of(context)
-    request = table_of.CacheCheck(
-        prompt=prompt, threshold=threshold, key=key, model=model, prompt_version=prompt_version, tags=tuple(tag or ())
+    found = perform(
+        options,
+        "cache.check",
+        prompt=prompt,
+        threshold=threshold,
+        key=key,
+        model=model,
+        prompt_version=prompt_version,
+        tags=tuple(tag or ()),
     )
-    found = perform(options, table_of.CACHE_CHECK, request)
     print_answer(options, found, lambda: _answer_picture(found))
     if found is None:
         raise typer.Exit(3)
@@ -88,7 +93,9 @@ def cache_put(  # noqa: PLR0913  # each is an option
 ) -> None:
     """Keep the answer to a prompt, and tell its id."""
     options = options_of(context)
-    request = table_of.CachePut(
+    id_ = perform(
+        options,
+        "cache.put",
         prompt=prompt,
         response=read_value(response),
         ttl=ttl,
@@ -99,7 +106,6 @@ def cache_put(  # noqa: PLR0913  # each is an option
         cost=cost,
         tokens=tokens,
     )
-    id_ = perform(options, table_of.CACHE_PUT, request)
     print_answer(options, id_, lambda: styled_text(("kept as ", "dim"), id_))
 
 
@@ -112,8 +118,7 @@ def cache_invalidate(
 ) -> None:
     """Forget answers to which all that is given applies."""
     options = options_of(context)
-    request = table_of.CacheInvalidate(tag=tag, prompt=prompt, key=key)
-    dropped = perform(options, table_of.CACHE_INVALIDATE, request)
+    dropped = perform(options, "cache.invalidate", tag=tag, prompt=prompt, key=key)
     print_answer(options, dropped, lambda: styled_text(format_count(dropped, "answer"), " forgotten"))
 
 
@@ -125,7 +130,7 @@ def cache_clear(
     options = options_of(context)
     if not yes:
         _confirm_clear(options)
-    dropped = perform(options, table_of.CACHE_CLEAR, table_of.CacheRequest())
+    dropped = perform(options, "cache.clear")
     print_answer(options, dropped, lambda: styled_text(format_count(dropped, "answer"), " forgotten"))
 
 
@@ -135,7 +140,7 @@ def cache_report(
 ) -> None:
     """Tell that an answer did not fit the prompt it was given for; it is counted."""
     options = options_of(context)
-    perform(options, table_of.CACHE_REPORT, table_of.CachedReplyRequest(id=id_))
+    perform(options, "cache.report", id=id_)
     print_answer(options, None, lambda: styled_text("counted as a false hit"))
 
 
@@ -143,14 +148,14 @@ def cache_report(
 def cache_stats(context: typer.Context) -> None:
     """Show how the cache of the namespace has done."""
     options = options_of(context)
-    stats = perform(options, table_of.CACHE_STATS, table_of.CacheRequest())
+    stats = perform(options, "cache.stats")
     print_answer(options, stats, lambda: _stats_picture(stats))
 
 
 def _confirm_clear(options: Options) -> None:
     if not sys.stdin.isatty():
         raise InvalidError("clear", options.settings().namespace, "nobody is there to confirm it; say --yes")
-    entries = perform(options, table_of.CACHE_STATS, table_of.CacheRequest()).entries
+    entries = perform(options, "cache.stats").entries
     if not typer.confirm(
         f"Forget {format_count(entries, 'answer')} of namespace {options.settings().namespace}?", err=True
     ):

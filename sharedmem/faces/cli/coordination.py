@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sharedmem.api import coordination as table_of
 from sharedmem.config import TOKEN_VARIABLE
 from sharedmem.coordination.locks import LeaseKind
 from sharedmem.coordination.rate_limits import Algorithm
@@ -137,7 +136,7 @@ async def _stop_program(process: Process) -> None:
 
 
 def _show_lease(options: Options, name: str, kind: LeaseKind) -> None:
-    state = perform(options, table_of.LEASE_STATE, table_of.LeaseRequest(name=name, kind=kind))
+    state = perform(options, "lease.state", name=name, kind=kind)
     print_answer(options, state, lambda: _lease_picture(state))
 
 
@@ -160,7 +159,7 @@ def presence(
 ) -> None:
     """Show who is here, in the order in which they came."""
     options = options_of(context)
-    found = perform(options, table_of.PRESENCE_WHO, table_of.PresenceWho(role=role))
+    found = perform(options, "presence.who", role=role)
     print_answer(options, found, lambda: _presence_picture(found))
 
 
@@ -199,10 +198,10 @@ def limits(
     options = options_of(context)
     asked = {"name": name, "limit": limit, "per": per, "algorithm": algorithm, "burst": burst}
     if not take:
-        state = perform(options, table_of.LIMIT_STATE, table_of.RateLimitRequest.model_validate(asked))
+        state = perform(options, "limit.state", **asked)
         print_answer(options, state, lambda: _state_picture(state))
         return
-    permit = perform(options, table_of.LIMIT_TAKE, table_of.LimitTake.model_validate(asked | {"cost": cost}))
+    permit = perform(options, "limit.take", **(asked | {"cost": cost}))
     print_answer(options, permit, lambda: _permit_picture(permit))
     if not permit:
         raise typer.Exit(LimitedError.codes.exit_code)

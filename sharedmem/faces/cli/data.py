@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from sharedmem.api import store as table_of
 from sharedmem.config import Kind
 from sharedmem.faces.cli import completion
 from sharedmem.faces.cli.app import DATA, NUMBERS, command, hashes, members
@@ -99,7 +98,7 @@ def get(
     JSON output: times are ISO 8601 text, bytes {"$base64": "..."}.
     """
     options = options_of(context)
-    found = perform(options, table_of.VALUE_ENTRY, table_of.KeyRequest(key=key))
+    found = perform(options, "value.entry", key=key)
     if raw:
         _write_raw(found.value)
     else:
@@ -119,8 +118,9 @@ def set_(
 ) -> None:
     """Write a value under a new version, which is told; exit code 4 when --if-version finds another."""
     options = options_of(context)
-    request = table_of.ValueWrite(key=key, value=read_value(value), ttl=ttl, kind=kind, if_version=if_version)
-    version = perform(options, table_of.VALUE_WRITE, request)
+    version = perform(
+        options, "value.write", key=key, value=read_value(value), ttl=ttl, kind=kind, if_version=if_version
+    )
     print_answer(options, version, lambda: styled_text(key, (" is at version ", "dim"), (str(version), "cyan")))
 
 
@@ -139,7 +139,7 @@ def rm(
 
 async def _remove_keys(options: Options, keys: list[str]) -> int:
     async with open_store(options.settings()) as (_, store):
-        return sum([await table_of.KEY_DELETE.run(store, table_of.KeyRequest(key=key)) for key in keys])
+        return sum([await store.delete(key) for key in keys])
 
 
 @command("ls", DATA, example="sharedmem ls --tree")
@@ -156,7 +156,7 @@ def ls(
 ) -> None:
     """List the keys that match, sorted."""
     options = options_of(context)
-    found = perform(options, table_of.KEY_LIST, table_of.KeyList(pattern=pattern))
+    found = perform(options, "key.list", pattern=pattern)
     if not is_interactive(options):
         print_answer(options, found, lambda: "")
     elif not found:
@@ -178,8 +178,7 @@ def incr(
 ) -> None:
     """Add to a counter, which starts at 0, and tell the new number."""
     options = options_of(context)
-    request = table_of.CounterIncrement(key=key, by=by, ttl=ttl, kind=kind)
-    number = perform(options, table_of.COUNTER_INCREMENT, request)
+    number = perform(options, "counter.increment", key=key, by=by, ttl=ttl, kind=kind)
     print_answer(options, number, lambda: styled_text(key, (" is at ", "dim"), (str(number), "cyan")))
 
 
@@ -225,8 +224,9 @@ def append(
 ) -> None:
     """Put a value at the end of a list, and tell the list's length."""
     options = options_of(context)
-    request = table_of.ListAppend(key=key, value=read_value(value), max_length=max_length, ttl=ttl, kind=kind)
-    length = perform(options, table_of.LIST_APPEND, request)
+    length = perform(
+        options, "list.append", key=key, value=read_value(value), max_length=max_length, ttl=ttl, kind=kind
+    )
     print_answer(options, length, lambda: styled_text(key, (" has now ", "dim"), (str(length), "cyan")))
 
 
@@ -239,7 +239,7 @@ def list_(
 ) -> None:
     """Show a list, or a part of it."""
     options = options_of(context)
-    values = perform(options, table_of.LIST_READ, table_of.ListRead(key=key, start=start, end=end))
+    values = perform(options, "list.read", key=key, start=start, end=end)
     print_answer(options, values, lambda: list_table(values, first=_first_position(len(values), start, end)))
 
 
@@ -247,7 +247,7 @@ def list_(
 def hash_all(context: typer.Context, key: Key) -> None:
     """Show all fields."""
     options = options_of(context)
-    fields = perform(options, table_of.HASH_ALL, table_of.KeyRequest(key=key))
+    fields = perform(options, "hash.all", key=key)
     print_answer(options, fields, lambda: _fields_picture(fields))
 
 
@@ -255,7 +255,7 @@ def hash_all(context: typer.Context, key: Key) -> None:
 def hash_get(context: typer.Context, key: Key, field: Field) -> None:
     """Show one field; exit code 3 when there is none."""
     options = options_of(context)
-    value = perform(options, table_of.HASH_GET, table_of.HashGet(key=key, field=field))
+    value = perform(options, "hash.get", key=key, field=field)
     print_answer(options, value, lambda: body(value))
 
 
@@ -265,8 +265,7 @@ def hash_set(
 ) -> None:
     """Set one field, and tell how many are new."""
     options = options_of(context)
-    request = table_of.HashSet(key=key, values={field: read_value(value)}, ttl=ttl, kind=kind)
-    added = perform(options, table_of.HASH_SET, request)
+    added = perform(options, "hash.set", key=key, values={field: read_value(value)}, ttl=ttl, kind=kind)
     print_answer(options, added, lambda: styled_text(field, (" is set" + ("" if added else " anew"), "dim")))
 
 
@@ -276,7 +275,7 @@ def hash_delete(
 ) -> None:
     """Remove fields, and tell how many there were."""
     options = options_of(context)
-    removed = perform(options, table_of.HASH_DELETE, table_of.HashDelete(key=key, fields=tuple(fields)))
+    removed = perform(options, "hash.delete", key=key, fields=tuple(fields))
     print_answer(options, removed, lambda: styled_text(f"{removed} removed", (f" of {len(fields)}", "dim")))
 
 
@@ -284,7 +283,7 @@ def hash_delete(
 def members_list(context: typer.Context, key: Key) -> None:
     """Show all members."""
     options = options_of(context)
-    found = perform(options, table_of.SET_MEMBERS, table_of.KeyRequest(key=key))
+    found = perform(options, "set.members", key=key)
     print_answer(options, found, lambda: list_table(sort_members(found), first=1))
 
 
@@ -292,8 +291,7 @@ def members_list(context: typer.Context, key: Key) -> None:
 def members_add(context: typer.Context, key: Key, values: Values, ttl: Ttl = None, kind: OfKind = None) -> None:
     """Add members, and tell how many are new."""
     options = options_of(context)
-    request = table_of.SetAdd(key=key, values=tuple(map(read_value, values)), ttl=ttl, kind=kind)
-    added = perform(options, table_of.SET_ADD, request)
+    added = perform(options, "set.add", key=key, values=tuple(map(read_value, values)), ttl=ttl, kind=kind)
     print_answer(options, added, lambda: styled_text(f"{added} added", (f" of {len(values)}", "dim")))
 
 
@@ -301,8 +299,7 @@ def members_add(context: typer.Context, key: Key, values: Values, ttl: Ttl = Non
 def members_remove(context: typer.Context, key: Key, values: Values) -> None:
     """Remove members, and tell how many there were."""
     options = options_of(context)
-    request = table_of.SetRemove(key=key, values=tuple(map(read_value, values)))
-    removed = perform(options, table_of.SET_REMOVE, request)
+    removed = perform(options, "set.remove", key=key, values=tuple(map(read_value, values)))
     print_answer(options, removed, lambda: styled_text(f"{removed} removed", (f" of {len(values)}", "dim")))
 
 
@@ -310,7 +307,7 @@ def members_remove(context: typer.Context, key: Key, values: Values) -> None:
 def members_pop(context: typer.Context, key: Key) -> None:
     """Take a random member out and show it; exit code 3 when the set is empty."""
     options = options_of(context)
-    member = perform(options, table_of.SET_POP, table_of.KeyRequest(key=key))
+    member = perform(options, "set.pop", key=key)
     print_answer(options, member, lambda: body(member))
 
 

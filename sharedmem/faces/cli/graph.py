@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from sharedmem.api import graph as table_of
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.faces.cli import graph_output as pictures
 from sharedmem.faces.cli.app import command, graph
@@ -26,8 +25,9 @@ from sharedmem.faces.cli.output import (
     styled_text,
     write_line,
 )
-from sharedmem.faces.cli.session import Options, open_store, options_of, perform
+from sharedmem.faces.cli.session import Options, open_store, options_of, perform, use_store
 from sharedmem.models import Episode, EpisodeResult, GraphCheck, GraphDrawing, Record
+from sharedmem.store import SharedMemoryStore
 from sharedmem.visualization.graph import as_dot, as_html, as_mermaid
 
 Group = Annotated[str, typer.Option("--group", "-g", help="Whose graph, such as tenant:session.")]
@@ -161,7 +161,7 @@ def graph_add(  # each field is an option
         "user": user,
     }
     episode = Episode.model_validate({"content": _read_text(text), "group_id": group, **fields})
-    result = perform(options, table_of.GRAPH_ADD, table_of.GraphAdd(episode=episode))
+    result = perform(options, "graph.add", episode=episode)
     print_answer(options, result, lambda: pictures.added_picture(result))
 
 
@@ -174,7 +174,7 @@ def graph_undo(
 ) -> None:
     """Take back all that an episode said, and open again exactly what it had closed; what was known stays known."""
     options = options_of(context)
-    result = perform(options, table_of.GRAPH_UNDO, table_of.GraphEpisodeRequest(group_id=group, episode_id=episode))
+    result = perform(options, "graph.undo", group_id=group, episode_id=episode)
     print_answer(options, result, lambda: pictures.undone_picture(result))
 
 
@@ -189,8 +189,7 @@ def graph_merge(
 ) -> None:
     """Say that two entities are one; unmerge takes them apart again."""
     options = options_of(context)
-    request = table_of.GraphMerge(group_id=group, source=source, into=into, reason=reason)
-    merge = perform(options, table_of.GRAPH_MERGE, request)
+    merge = perform(options, "graph.merge", group_id=group, source=source, into=into, reason=reason)
     print_answer(options, merge, lambda: pictures.merge_picture(merge))
 
 
@@ -198,7 +197,7 @@ def graph_merge(
 def graph_unmerge(context: typer.Context, name: Name, *, group: Group) -> None:
     """Take an entity that was merged apart again."""
     options = options_of(context)
-    merge = perform(options, table_of.GRAPH_UNMERGE, table_of.EntityRequest(group_id=group, entity=name))
+    merge = perform(options, "graph.unmerge", group_id=group, entity=name)
     print_answer(options, merge, lambda: pictures.merge_picture(merge))
 
 
@@ -237,7 +236,7 @@ def graph_delete(
     options = options_of(context)
     if not yes:
         _confirm_delete(options, group)
-    gone = perform(options, table_of.GRAPH_DELETE, table_of.GraphGroupRequest(group_id=group))
+    gone = perform(options, "graph.delete", group_id=group)
     print_answer(options, gone, lambda: styled_text((format_count(gone, "record"), "green"), " deleted"))
 
 
@@ -256,19 +255,17 @@ def _read_text(text: str | None) -> str:
 def _add_episodes(options: Options, episodes: list[Episode]) -> AddedEpisodes:
     """Add episodes a few at a time, with a bar; what was added before an error stays."""
 
-    async def work() -> AddedEpisodes:
+    async def work(store: SharedMemoryStore) -> AddedEpisodes:
         done = AddedEpisodes()
-        async with open_store(settings) as (_, store):
-            with progress("adding", total=len(episodes), noun="episodes") as told:
-                for first in range(0, len(episodes), _AT_ONCE):
-                    request = table_of.GraphAddMany(episodes=episodes[first : first + _AT_ONCE])
-                    done = _add_counts(done, await table_of.GRAPH_ADD_MANY.run(store, request))
-                    if told is not None:
-                        told(done.episodes)
+        with progress("adding", total=len(episodes), noun="episodes") as told:
+            for first in range(0, len(episodes), _AT_ONCE):
+                page = episodes[first : first + _AT_ONCE]
+                done = _add_counts(done, await store.graph.add_episodes(page))
+                if told is not None:
+                    told(done.episodes)
         return done
 
-    settings = options.settings()
-    return asyncio.run(work())
+    return use_store(options, work)
 
 
 def _add_counts(done: AddedEpisodes, results: list[EpisodeResult]) -> AddedEpisodes:
@@ -284,7 +281,7 @@ def _add_counts(done: AddedEpisodes, results: list[EpisodeResult]) -> AddedEpiso
 def _confirm_delete(options: Options, group: str) -> None:
     if not sys.stdin.isatty():
         raise InvalidError("group", group, "nobody is there to confirm it; say --yes")
-    stats = perform(options, table_of.GRAPH_STATS, table_of.GraphGroupRequest(group_id=group))
+    stats = perform(options, "graph.stats", group_id=group)
     what = f"{format_count(stats.episodes, 'episode')} and {format_count(stats.facts + stats.past_facts, 'fact')}"
     if not typer.confirm(f"Delete {what} of group {group}?", err=True):
         raise typer.Exit(1)
@@ -321,10 +318,11 @@ def graph_ask(  # noqa: PLR0913  # each option narrows the question
     """Show what is worth knowing for a question, with where it comes from; no model is asked."""
     options = options_of(context)
     fields = {"group_id": group, "query": question, "k": limit, "depth": depth, "session": session}
-    request = table_of.GraphAsk.model_validate(
-        fields | parse_times(as_of, known_at) | {"include_past": past, "explain": explain}
+    found = perform(
+        options,
+        "graph.ask",
+        **(fields | parse_times(as_of, known_at) | {"include_past": past, "explain": explain}),
     )
-    found = perform(options, table_of.GRAPH_ASK, request)
     if prompt and not options.json:
         write_line(found.as_prompt(max_tokens))
     else:
@@ -338,9 +336,7 @@ def graph_entity(
     """Show an entity and what holds of it, now or at another time."""
     options = options_of(context)
     fields = {"group_id": group, "entity": name}
-    told = perform(
-        options, table_of.GRAPH_ENTITY, table_of.EntityAtRequest.model_validate(fields | parse_times(as_of, known_at))
-    )
+    told = perform(options, "graph.entity", **(fields | parse_times(as_of, known_at)))
     print_answer(options, told, lambda: pictures.entity_picture(told))
 
 
@@ -354,8 +350,7 @@ def graph_history(
 ) -> None:
     """Show every version of every fact of an entity: when it was true, and when that was known."""
     options = options_of(context)
-    request = table_of.GraphHistory(group_id=group, entity=name, limit=limit)
-    facts = perform(options, table_of.GRAPH_HISTORY, request)
+    facts = perform(options, "graph.history", group_id=group, entity=name, limit=limit)
     print_answer(options, facts, lambda: pictures.history_picture(facts))
 
 
@@ -372,9 +367,7 @@ def graph_path(
     """Show a shortest way along facts from one entity to another."""
     options = options_of(context)
     fields = {"group_id": group, "a": a, "b": b}
-    steps = perform(
-        options, table_of.GRAPH_PATH, table_of.GraphPath.model_validate(fields | parse_times(as_of, known_at))
-    )
+    steps = perform(options, "graph.path", **(fields | parse_times(as_of, known_at)))
     print_answer(options, steps, lambda: pictures.path_picture(steps))
 
 
@@ -391,8 +384,7 @@ def graph_as_of(
     """Show all that was true at a moment, as it is known now or was known at another one."""
     options = options_of(context)
     fields = {"group_id": group, "when": parse_moment("when", when), "known_at": parse_moment("known-at", known_at)}
-    request = table_of.GraphAsOf.model_validate(fields | {"limit": limit, "after": after})
-    page = perform(options, table_of.GRAPH_AS_OF, request)
+    page = perform(options, "graph.as_of", **(fields | {"limit": limit, "after": after}))
     print_answer(options, page, lambda: pictures.facts_picture(page.items, cursor=page.cursor))
 
 
@@ -400,7 +392,7 @@ def graph_as_of(
 def graph_stats(context: typer.Context, *, group: Group) -> None:
     """Show what a graph holds."""
     options = options_of(context)
-    stats = perform(options, table_of.GRAPH_STATS, table_of.GraphGroupRequest(group_id=group))
+    stats = perform(options, "graph.stats", group_id=group)
     print_answer(options, stats, lambda: pictures.stats_picture(stats))
 
 
@@ -415,8 +407,7 @@ def graph_episodes(
 ) -> None:
     """Show episodes, oldest first, page by page."""
     options = options_of(context)
-    request = table_of.GraphEpisodes(group_id=group, session=session, limit=limit, after=after)
-    page = perform(options, table_of.GRAPH_EPISODES, request)
+    page = perform(options, "graph.episodes", group_id=group, session=session, limit=limit, after=after)
     print_answer(options, page, lambda: pictures.episodes_picture(page.items, page.cursor))
 
 
@@ -424,7 +415,7 @@ def graph_episodes(
 def graph_groups(context: typer.Context) -> None:
     """Show which groups of the namespace have a graph."""
     options = options_of(context)
-    groups = perform(options, table_of.GRAPH_GROUPS, table_of.GraphGroupsRequest())
+    groups = perform(options, "graph.groups")
     print_answer(options, groups, lambda: pictures.groups_picture(groups))
 
 
@@ -446,8 +437,7 @@ def graph_draw(  # each option says what to draw, or how
     options = options_of(context)
     at = parse_moment("as-of", as_of)
     _check_drawing(options, format_, out, at)
-    request = table_of.GraphDraw(group_id=group, entity=entity, depth=depth, limit=limit)
-    drawing = perform(options, table_of.GRAPH_DRAW, request)
+    drawing = perform(options, "graph.draw", group_id=group, entity=entity, depth=depth, limit=limit)
     if out is not None:
         out.write_text(_render_graph(drawing, format_, at), encoding="utf-8")
         done = RenderedGraph(

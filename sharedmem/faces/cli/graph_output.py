@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, time
 from typing import TYPE_CHECKING
 
-from sharedmem.api import graph as table_of
 from sharedmem.faces.cli.output import cell, empty_text, escape_control, fields_table, format_count, styled_text, table
 from sharedmem.models import (
     ContextItem,
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
+
+    from sharedmem.api.graph import EntityFacts
 
 _LONGEST = 160
 
@@ -80,7 +81,7 @@ def context_picture(found: ContextSet) -> RenderableType:
     return _group([picture, *_degraded(found), styled_text((cost, "dim"))])
 
 
-def entity_picture(told: table_of.EntityFacts) -> RenderableType:
+def entity_picture(told: EntityFacts) -> RenderableType:
     """An entity with its facts."""
     entity = told.entity
     rows: list[tuple[str, object]] = [("id", entity.id)]

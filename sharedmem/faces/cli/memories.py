@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
-from sharedmem.api import memory as table_of
+from sharedmem.api.operation import build_record
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.faces.cli.app import MEMORY, command, memories, threads
 from sharedmem.faces.cli.output import (
@@ -35,7 +34,6 @@ from sharedmem.models import (
     MemoryItem,
     MemoryStats,
     MemoryVersion,
-    Record,
     Signal,
     ThreadStats,
 )
@@ -45,7 +43,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-Given = TypeVar("Given", bound=Record)
+    from sharedmem.api.memory import MemoryPage, MemorySearchReply
+
 Id = Annotated[str, typer.Argument(metavar="ID", help="Of the memory.")]
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="Name of the thread.")]
 OfUser = Annotated[str | None, typer.Option("--user", help="Only what is remembered of this user.")]
@@ -92,9 +91,7 @@ def remember(  # noqa: PLR0913  # each field is an option
         "messages": [{"role": "user", "name": speaker, "content": given}] if speaker else [],
     }
     options = options_of(context)
-    result = perform(
-        options, table_of.MEMORY_ADD, table_of.MemoryAdd(item=_build_request(MemoryItem, fields), dedup=dedup)
-    )
+    result = perform(options, "memory.add", item=build_record(MemoryItem, fields), dedup=dedup)
     print_answer(options, result, lambda: _added_picture(result))
 
 
@@ -117,11 +114,16 @@ def recall(  # noqa: PLR0913  # each filter is an option
     since: Since = None,
 ) -> None:
     """Show what is remembered that answers a question, best first."""
-    fields = {"query": query, "limit": limit, "mode": mode, "threshold": threshold, "diversity": diversity}
+    fields: dict[str, Any] = {
+        "query": query,
+        "limit": limit,
+        "mode": mode,
+        "threshold": threshold,
+        "diversity": diversity,
+    }
     filters = _filter(user, agent, thread, category, tag, memory_type, since)
-    request = _build_request(table_of.MemorySearch, fields | {"explain": explain, "filters": filters})
     options = options_of(context)
-    found = perform(options, table_of.MEMORY_SEARCH, request)
+    found = perform(options, "memory.search", **fields, explain=explain, filters=filters)
     print_answer(options, found, lambda: _hits_picture(found))
 
 
@@ -142,8 +144,7 @@ def memories_list(  # noqa: PLR0913  # likewise
     """Show memories, newest first, page by page."""
     filters = _filter(user, agent, thread, category, tag, memory_type, since)
     options = options_of(context)
-    request = table_of.MemoryList(filters=filters, limit=limit, cursor=cursor)
-    page = perform(options, table_of.MEMORY_LIST, request)
+    page = perform(options, "memory.list", filters=filters, limit=limit, cursor=cursor)
     print_answer(options, page, lambda: _page_picture(page))
 
 
@@ -151,7 +152,7 @@ def memories_list(  # noqa: PLR0913  # likewise
 def memories_show(context: typer.Context, id_: Id) -> None:
     """Show everything that is known of a memory."""
     options = options_of(context)
-    item = perform(options, table_of.MEMORY_GET, table_of.MemoryRequest(id=id_))
+    item = perform(options, "memory.get", id=id_)
     if item is None:
         raise NotFoundError("memory", id_, f"`sharedmem memories history {id_}` may know what became of it")
     print_answer(options, item, lambda: _item_picture(item))
@@ -161,7 +162,7 @@ def memories_show(context: typer.Context, id_: Id) -> None:
 def memories_history(context: typer.Context, id_: Id) -> None:
     """Show what a memory was before, newest first: what was merged into it, changed, deleted."""
     options = options_of(context)
-    versions = perform(options, table_of.MEMORY_HISTORY, table_of.MemoryRequest(id=id_))
+    versions = perform(options, "memory.history", id=id_)
     print_answer(options, versions, lambda: _history_picture(versions))
 
 
@@ -169,7 +170,7 @@ def memories_history(context: typer.Context, id_: Id) -> None:
 def memories_forget(context: typer.Context, id_: Id) -> None:
     """Forget a memory; `memories undo` brings it back while its history stays."""
     options = options_of(context)
-    gone = perform(options, table_of.MEMORY_DELETE, table_of.MemoryRequest(id=id_))
+    gone = perform(options, "memory.delete", id=id_)
     print_answer(options, gone, lambda: styled_text(("forgotten", "green")) if gone else empty_text())
 
 
@@ -181,7 +182,7 @@ def memories_undo(
 ) -> None:
     """Take back a merge, a change or a deletion."""
     options = options_of(context)
-    item = perform(options, table_of.MEMORY_UNDO, table_of.MemoryUndo(id=id_, version=version))
+    item = perform(options, "memory.undo", id=id_, version=version)
     print_answer(options, item, lambda: styled_text(("undone: ", "green"), item.memory))
 
 
@@ -196,7 +197,7 @@ def memories_stats(
     """Show how many memories there are, of which types and categories."""
     filters = _filter(user, agent, thread, category, None, None, None)
     options = options_of(context)
-    stats = perform(options, table_of.MEMORY_STATS, table_of.MemoriesRequest(filters=filters))
+    stats = perform(options, "memory.stats", filters=filters)
     print_answer(options, stats, lambda: _stats_picture(stats))
 
 
@@ -204,7 +205,7 @@ def memories_stats(
 def thread_stats(context: typer.Context, thread: Thread) -> None:
     """Show what a thread holds, and who takes part."""
     options = options_of(context)
-    stats = perform(options, table_of.THREAD_STATS, table_of.ThreadRequest(thread_id=thread))
+    stats = perform(options, "thread.stats", thread_id=thread)
     print_answer(options, stats, lambda: _thread_picture(stats))
 
 
@@ -216,8 +217,7 @@ def thread_summary(
 ) -> None:
     """Show what a thread was about, and remember that; offline in some of its own sentences."""
     options = options_of(context)
-    request = table_of.ThreadSummarize(thread_id=thread, max_turns=turns)
-    summary = perform(options, table_of.THREAD_SUMMARY, request)
+    summary = perform(options, "thread.summary", thread_id=thread, max_turns=turns)
     print_answer(options, summary, lambda: body(summary) if summary else empty_text())
 
 
@@ -246,21 +246,7 @@ def _filter(  # what the options above say
         "memory_type": memory_type,
         "since": since.astimezone() if since else None,
     }
-    return _build_request(MemoryFilter, fields)
-
-
-def _build_request(kind: type[Given], fields: dict[str, Any]) -> Given:
-    """A request made of options.
-
-    Raises:
-        InvalidError: one of them is none.
-    """
-    try:
-        return kind.model_validate(fields)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        advice = problem["msg"].lower().replace("input should be", "it should be")
-        raise InvalidError(str(problem["loc"][0]), problem["input"], advice) from None
+    return build_record(MemoryFilter, fields)
 
 
 def _format_memory_count(count: int) -> str:
@@ -280,7 +266,7 @@ def _added_picture(result: AddResult) -> RenderableType:
     return styled_text(("remembered: ", "green"), result.id, (waiting, "dim"))
 
 
-def _hits_picture(found: table_of.MemorySearchReply) -> RenderableType:
+def _hits_picture(found: MemorySearchReply) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
 
     if not found.hits:
@@ -348,17 +334,17 @@ def _signal_text(signal: Signal) -> str:
     return "lent by turns beside it" if signal.name == "neighbours" else f"times {signal.score:.3g}"
 
 
-def _degraded_picture(found: table_of.MemorySearchReply) -> list[Text]:
+def _degraded_picture(found: MemorySearchReply) -> list[Text]:
     return [styled_text(("searched by words alone: ", "yellow"), found.degraded)] if found.degraded else []
 
 
-def _cost_picture(found: table_of.MemorySearchReply) -> RenderableType:
+def _cost_picture(found: MemorySearchReply) -> RenderableType:
     cost = found.cost
     trips, tokens = format_count(cost.round_trips, "round trip"), format_count(cost.tokens, "token")
     return styled_text(("cost: ", "dim"), f"{trips}, {cost.milliseconds:.1f} ms, {tokens}")
 
 
-def _page_picture(page: table_of.MemoryPage) -> RenderableType:
+def _page_picture(page: MemoryPage) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415  likewise
 
     if not page.items:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from sharedmem.api import FeedOperation
-from sharedmem.api import store as table_of
+from sharedmem.api.store import ChangeWatch, MessageSubscribe
+from sharedmem.api.table import feeds
 from sharedmem.faces.cli.app import LIVE, command
 from sharedmem.faces.cli.data import Value
 from sharedmem.faces.cli.output import cell, console, is_interactive, print_answer, print_note, styled_text, write_line
@@ -34,8 +35,7 @@ def publish(
 ) -> None:
     """Send a message to those who listen now, and tell how many they are."""
     options = options_of(context)
-    request = table_of.MessagePublish(channel=channel, message=read_value(value))
-    heard = perform(options, table_of.MESSAGE_PUBLISH, request)
+    heard = perform(options, "message.publish", channel=channel, message=read_value(value))
     print_answer(
         options, heard, lambda: styled_text((str(heard), "cyan"), " got it" if heard else " listening: nobody got it")
     )
@@ -48,9 +48,9 @@ def subscribe(
     count: Count = None,
 ) -> None:
     """Show messages as they come; to a pipe one JSON object a line."""
-    request = table_of.MessageSubscribe(channels=tuple(channels))
+    request = MessageSubscribe(channels=tuple(channels))
     print_note(f"listening to {', '.join(channels)}; Ctrl-C ends")
-    _follow(options_of(context), table_of.MESSAGE_SUBSCRIBE, request, count=count, picture=_message_picture)
+    _follow(options_of(context), feeds()["message.subscribe"], request, count=count, picture=_message_picture)
 
 
 @command("watch", LIVE, example="sharedmem watch 'plan*' --since 0")
@@ -63,15 +63,15 @@ def watch(
     count: Count = None,
 ) -> None:
     """Show changes as they happen; to a pipe one JSON object a line, whose cursor --since takes."""
-    request = table_of.ChangeWatch(pattern=pattern, since=since)
+    request = ChangeWatch(pattern=pattern, since=since)
     print_note(f"watching {pattern}; Ctrl-C ends")
-    _follow(options_of(context), table_of.CHANGE_WATCH, request, count=count, picture=_change_picture)
+    _follow(options_of(context), feeds()["change.watch"], request, count=count, picture=_change_picture)
 
 
 def _follow(
     options: Options,
-    feed: FeedOperation[Request, Answer],
-    request: Request,
+    feed: FeedOperation[Answer],
+    request: Record,
     *,
     count: int | None,
     picture: Callable[[Answer], Text],

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sharedmem.api import store as table_of
 from sharedmem.errors import InvalidError
 from sharedmem.faces.cli.app import NAMESPACE, command
 from sharedmem.faces.cli.output import (
@@ -22,7 +21,7 @@ from sharedmem.faces.cli.output import (
     styled_text,
     table,
 )
-from sharedmem.faces.cli.session import Options, options_of, perform
+from sharedmem.faces.cli.session import Options, options_of, use_store
 from sharedmem.hub import Hub
 from sharedmem.models import Usage
 
@@ -50,7 +49,7 @@ def clear(
     options = options_of(context)
     total = None if yes else _confirm_clear(options)
     with progress("removing", total=total) as done:
-        removed = perform(options, table_of.NAMESPACE_CLEAR, table_of.NamespaceRequest(progress=done))
+        removed = use_store(options, lambda store: store.clear(done))
     print_answer(options, removed, lambda: styled_text(format_count(removed, "key"), " removed"))
 
 
@@ -87,7 +86,7 @@ def acl(
 
 def _count_usage(options: Options) -> Usage:
     with progress("counting") as done:
-        return perform(options, table_of.NAMESPACE_USAGE, table_of.NamespaceRequest(progress=done))
+        return use_store(options, lambda store: store.usage(done))
 
 
 def _confirm_clear(options: Options) -> int:

@@ -12,7 +12,6 @@ import orjson
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from sharedmem.api import synthesis as table_of
 from sharedmem.errors import InvalidError
 from sharedmem.faces.cli import notes_output as pictures
 from sharedmem.faces.cli.app import MEMORY, command, notes, tasks
@@ -26,8 +25,9 @@ from sharedmem.faces.cli.output import (
     styled_text,
     write_line,
 )
-from sharedmem.faces.cli.session import Options, open_store, options_of, perform
+from sharedmem.faces.cli.session import Options, open_store, options_of, perform, use_store
 from sharedmem.models import GraphCheck, GraphFormat, NoteCheck, Recall, Record, SynthesisMessage, SynthesisTask
+from sharedmem.store import SharedMemoryStore
 
 App = Annotated[str, typer.Option("--app", help="The app whose notes they are.")]
 MemoryId = Annotated[str, typer.Argument(metavar="ID", help="Id of the note.")]
@@ -70,15 +70,13 @@ def notes_add(
 ) -> None:
     """Make a note of a conversation, and settle it with what is known already."""
     options = options_of(context)
-    request = table_of.AddMemoryRequest(app_id=app, user_id=user, session_id=session, messages=_read_messages(file))
+    messages = _read_messages(file)
 
-    async def work() -> SynthesisTask:
-        async with open_store(settings) as (_, store):
-            task = await table_of.SYNTHESIS_ADD_MEMORY.run(store, request)
-            return await store.synthesis.wait(task.task_id, timeout=wait) if wait else task
+    async def work(store: SharedMemoryStore) -> SynthesisTask:
+        task = await store.synthesis.add_memory(app_id=app, user_id=user, session_id=session, messages=messages)
+        return await store.synthesis.wait(task.task_id, timeout=wait) if wait else task
 
-    settings = options.settings()
-    task = asyncio.run(work())
+    task = use_store(options, work)
     print_answer(options, task, lambda: pictures.task_picture(task))
 
 
@@ -98,10 +96,16 @@ def notes_find(  # each field is an option
     """Find notes by composite score: relevance first, raised a little by recency and importance."""
     options = options_of(context)
     policy: Recall = recall
-    request = table_of.QueryMemory(
-        app_id=app, query=query, user_id=user, session_id=session, n_results=limit, recall=policy
+    hits = perform(
+        options,
+        "synthesis.query_memory",
+        app_id=app,
+        query=query,
+        user_id=user,
+        session_id=session,
+        n_results=limit,
+        recall=policy,
     )
-    hits = perform(options, table_of.SYNTHESIS_QUERY_MEMORY, request)
     print_answer(options, hits, lambda: pictures.hits_picture(hits))
 
 
@@ -109,7 +113,7 @@ def notes_find(  # each field is an option
 def notes_apps(context: typer.Context) -> None:
     """Show the apps that have notes; `notes` alone does the same."""
     options = options_of(context)
-    names = perform(options, table_of.SYNTHESIS_APPS, table_of.AppsRequest())
+    names = perform(options, "synthesis.apps")
     print_answer(options, names, lambda: list_table(names, first=1))
 
 
@@ -117,7 +121,7 @@ def notes_apps(context: typer.Context) -> None:
 def notes_show(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
     """Show one note, whatever its status."""
     options = options_of(context)
-    found = perform(options, table_of.SYNTHESIS_GET_MEMORY, table_of.NoteRequest(app_id=app, memory_id=memory_id))
+    found = perform(options, "synthesis.get_memory", app_id=app, memory_id=memory_id)
     print_answer(options, found, lambda: pictures.note_picture(found))
 
 
@@ -125,7 +129,7 @@ def notes_show(context: typer.Context, memory_id: MemoryId, *, app: App) -> None
 def notes_restore(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
     """Make an earlier version the current one; the present one stays in the chain."""
     options = options_of(context)
-    now = perform(options, table_of.SYNTHESIS_RESTORE_MEMORY, table_of.NoteRequest(app_id=app, memory_id=memory_id))
+    now = perform(options, "synthesis.restore_memory", app_id=app, memory_id=memory_id)
     print_answer(options, now, lambda: pictures.note_picture(now))
 
 
@@ -133,7 +137,7 @@ def notes_restore(context: typer.Context, memory_id: MemoryId, *, app: App) -> N
 def notes_unarchive(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
     """Bring the chain of a note that was put away back."""
     options = options_of(context)
-    now = perform(options, table_of.SYNTHESIS_UNARCHIVE, table_of.NoteRequest(app_id=app, memory_id=memory_id))
+    now = perform(options, "synthesis.unarchive", app_id=app, memory_id=memory_id)
     print_answer(options, now, lambda: pictures.note_picture(now))
 
 
@@ -141,7 +145,7 @@ def notes_unarchive(context: typer.Context, memory_id: MemoryId, *, app: App) ->
 def notes_rm(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
     """Mark a note as deleted; `forget` erases for good."""
     options = options_of(context)
-    done = perform(options, table_of.SYNTHESIS_DELETE_MEMORY, table_of.NoteRequest(app_id=app, memory_id=memory_id))
+    done = perform(options, "synthesis.delete_memory", app_id=app, memory_id=memory_id)
     print_answer(
         options,
         done,
@@ -163,8 +167,13 @@ def evolution(
     """What a note came from and what became of it, as a list or as a picture."""
     options = options_of(context)
     if format_ is None and out is None:
-        ask = table_of.TraverseChain(app_id=app, memory_id=memory_id, direction="both")
-        chain = perform(options, table_of.SYNTHESIS_TRAVERSE_MEMORY_EVOLUTION_CHAIN, ask)
+        chain = perform(
+            options,
+            "synthesis.traverse_memory_evolution_chain",
+            app_id=app,
+            memory_id=memory_id,
+            direction="both",
+        )
         print_answer(options, chain, lambda: pictures.chain_picture(chain))
         return
     form: GraphFormat = format_ or ("html" if out is not None and out.suffix == ".html" else "mermaid")
@@ -172,8 +181,10 @@ def evolution(
         raise InvalidError("format", form, "a page is nothing for a terminal; say --out FILE.html, then open it")
     drawing = perform(
         options,
-        table_of.SYNTHESIS_GENERATE_EVOLUTION_GRAPH,
-        table_of.DrawChain(app_id=app, memory_id=memory_id, format=form),
+        "synthesis.generate_evolution_graph",
+        app_id=app,
+        memory_id=memory_id,
+        format=form,
     )
     if out is None:
         write_line(drawing.text.rstrip("\n"))
@@ -221,7 +232,7 @@ def fsck(
 def archive(context: typer.Context, *, app: App, dry_run: DryRun = False) -> None:
     """Put chains away that are older than the threshold and that nobody needs; they can still be read."""
     options = options_of(context)
-    report = perform(options, table_of.SYNTHESIS_ARCHIVE, table_of.ArchiveNotes(app_id=app, dry_run=dry_run))
+    report = perform(options, "synthesis.archive", app_id=app, dry_run=dry_run)
     print_answer(options, report, lambda: pictures.archive_picture(report))
 
 
@@ -238,16 +249,14 @@ def forget(
     options = options_of(context)
     if not (yes or dry_run):
         _confirm_forget(options, app, user)
-    request = table_of.ForgetNotes(app_id=app, user_id=user, dry_run=dry_run)
-    report = perform(options, table_of.SYNTHESIS_FORGET, request)
+    report = perform(options, "synthesis.forget", app_id=app, user_id=user, dry_run=dry_run)
     print_answer(options, report, lambda: pictures.forget_picture(report))
 
 
 def _confirm_forget(options: Options, app: str, user: str | None) -> None:
     if not sys.stdin.isatty():
         raise InvalidError("app", app, "nobody is there to confirm it; say --yes, or look first with --dry-run")
-    request = table_of.ForgetNotes(app_id=app, user_id=user, dry_run=True)
-    found = perform(options, table_of.SYNTHESIS_FORGET, request)
+    found = perform(options, "synthesis.forget", app_id=app, user_id=user, dry_run=True)
     whose = "every user" if user is None else user
     if not typer.confirm(f"Erase {format_count(found.notes, 'note')} of {whose} in app {app} for good?", err=True):
         raise typer.Exit(1)
@@ -297,7 +306,7 @@ def task_list(
 ) -> None:
     """The tasks under way, those that wait, and those that have failed."""
     options = options_of(context)
-    found = perform(options, table_of.SYNTHESIS_LIST_TASKS, table_of.ListTasks(limit=limit))
+    found = perform(options, "synthesis.list_tasks", limit=limit)
     print_answer(options, found, lambda: pictures.tasks_picture(found))
 
 
@@ -305,7 +314,7 @@ def task_list(
 def task_retry(context: typer.Context, task_id: TaskId) -> None:
     """Try a task that has failed again."""
     options = options_of(context)
-    done = perform(options, table_of.SYNTHESIS_RETRY_TASK, table_of.SynthesisTaskRequest(task_id=task_id))
+    done = perform(options, "synthesis.retry_task", task_id=task_id)
     print_answer(
         options,
         done,

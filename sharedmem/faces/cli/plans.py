@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sharedmem.api import decisions as table_of
 from sharedmem.faces.cli.app import command, plans
 from sharedmem.faces.cli.output import (
     cell,
@@ -26,6 +25,8 @@ from sharedmem.models import ExecutionRecord, ExecutionStats, PlanRecord
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from sharedmem.api.decisions import Duplicate
+
 Session = Annotated[str, typer.Argument(help="Name of the session.")]
 OfSymbol = Annotated[str | None, typer.Option(help="Only what is about this symbol.")]
 _STYLES = {"running": "cyan", "succeeded": "green", "failed": "red", "unknown": "yellow", "orphaned": "yellow"}
@@ -40,7 +41,7 @@ def plans_list(
 ) -> None:
     """Show the newest plans, newest first."""
     options = options_of(context)
-    found = perform(options, table_of.PLAN_LIST, table_of.PlanList(session=session, symbol=symbol, limit=limit))
+    found = perform(options, "plan.list", session=session, symbol=symbol, limit=limit)
     print_answer(options, found, lambda: _plans_picture(found))
 
 
@@ -55,10 +56,15 @@ def plans_check(
 ) -> None:
     """Tell whether the same plan was saved in the time window."""
     options = options_of(context)
-    request = table_of.PlanCheck(
-        session=session, symbol=symbol, action=action, reasoning=reasoning, time_window_sec=window
+    found = perform(
+        options,
+        "plan.check",
+        session=session,
+        symbol=symbol,
+        action=action,
+        reasoning=reasoning,
+        time_window_sec=window,
     )
-    found = perform(options, table_of.PLAN_CHECK, request)
     print_answer(options, found, lambda: _duplicate_picture(found))
 
 
@@ -66,7 +72,7 @@ def plans_check(
 def plans_stats(context: typer.Context, session: Session, symbol: OfSymbol = None) -> None:
     """Show how executions went."""
     options = options_of(context)
-    stats = perform(options, table_of.EXECUTION_STATS, table_of.ExecutionStatsRequest(session=session, symbol=symbol))
+    stats = perform(options, "execution.stats", session=session, symbol=symbol)
     print_answer(options, stats, lambda: _stats_picture(stats))
 
 
@@ -74,7 +80,7 @@ def plans_stats(context: typer.Context, session: Session, symbol: OfSymbol = Non
 def plans_open(context: typer.Context, session: Session) -> None:
     """Show the executions that wait for an end: running, orphaned and unknown ones."""
     options = options_of(context)
-    found = perform(options, table_of.EXECUTION_OPEN, table_of.DecisionSessionRequest(session=session))
+    found = perform(options, "execution.open", session=session)
     print_answer(options, found, lambda: _executions_picture(found))
 
 
@@ -90,10 +96,16 @@ def plans_resolve(
 ) -> None:
     """Say how an orphaned or unknown execution ended, after looking at the exchange."""
     options = options_of(context)
-    request = table_of.ExecutionResolve(
-        session=session, plan_hash=plan, status=status, order_id=order_id, order_size_usdt=order_size, error=error
+    record = perform(
+        options,
+        "execution.resolve",
+        session=session,
+        plan_hash=plan,
+        status=status,
+        order_id=order_id,
+        order_size_usdt=order_size,
+        error=error,
     )
-    record = perform(options, table_of.EXECUTION_RESOLVE, request)
     print_answer(
         options, record, lambda: styled_text(record.plan_hash, (" has ", "dim"), (record.state, _STYLES[record.state]))
     )
@@ -103,7 +115,7 @@ def plans_resolve(
 def plans_sessions(context: typer.Context) -> None:
     """Show the sessions that have plans."""
     options = options_of(context)
-    names = perform(options, table_of.PLAN_SESSIONS, table_of.DecisionsRequest())
+    names = perform(options, "plan.sessions")
     print_answer(options, names, lambda: list_table(names, first=1))
 
 
@@ -122,7 +134,7 @@ def _plans_picture(found: list[PlanRecord]) -> RenderableType:
     return picture
 
 
-def _duplicate_picture(found: table_of.Duplicate) -> RenderableType:
+def _duplicate_picture(found: Duplicate) -> RenderableType:
     if found.plan is None:
         return styled_text(("new: ", "green"), "no such plan was saved in that time")
     return styled_text(

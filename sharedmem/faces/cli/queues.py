@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sharedmem.api import Operation
-from sharedmem.api import coordination as table_of
 from sharedmem.errors import NotFoundError
 from sharedmem.faces.cli import completion
 from sharedmem.faces.cli.app import command, queues
@@ -64,10 +62,16 @@ def queue_put(
 ) -> None:
     """Put a task, and tell its id."""
     options = options_of(context)
-    request = table_of.TaskPut(
-        queue=name, payload=read_value(value), priority=priority, delay=delay, id=dedup_id, unique_for=unique_for
+    put = perform(
+        options,
+        "queue.put",
+        queue=name,
+        payload=read_value(value),
+        priority=priority,
+        delay=delay,
+        id=dedup_id,
+        unique_for=unique_for,
     )
-    put = perform(options, table_of.QUEUE_PUT, request)
     print_answer(
         options, put, lambda: styled_text((put.id, "cyan"), (" is put" if put.is_new else " was there already", "dim"))
     )
@@ -86,12 +90,11 @@ def queue_claim(
     Without --ack, say within the visibility what became of it: queue ack, queue retry, or queue fail.
     """
     options = options_of(context)
-    request = table_of.TaskClaim(queue=name, wait=wait, visibility=visibility)
-    task = perform(options, table_of.QUEUE_CLAIM, request)
+    task = perform(options, "queue.claim", queue=name, wait=wait, visibility=visibility)
     if task is None:
         raise NotFoundError("a ready task of queue", name, "put one, or wait for one with --wait")
     if ack:
-        perform(options, table_of.QUEUE_ACK, table_of.TaskAck(queue=name, id=task.id, token=task.token))
+        perform(options, "queue.ack", queue=name, id=task.id, token=task.token)
     print_answer(options, _task_fields(task), lambda: _task_picture(name, task, is_done=ack))
 
 
@@ -108,8 +111,7 @@ def queue_ack(
     """Say that a task is done; exit code 4 when somebody else has it by now."""
     options = options_of(context)
     outcome = None if result is None else read_value(result)
-    request = table_of.TaskAck(queue=name, id=task_id, token=token, result=outcome)
-    perform(options, table_of.QUEUE_ACK, request)
+    perform(options, "queue.ack", queue=name, id=task_id, token=token, result=outcome)
     print_answer(options, True, lambda: styled_text((task_id, "cyan"), (" is done", "dim")))
 
 
@@ -125,8 +127,9 @@ def queue_retry(
 ) -> None:
     """Say that a task failed and may be tried again; tells whether it will be."""
     options = options_of(context)
-    request = table_of.TaskRetry(queue=name, id=task_id, token=token, error=reason, delay=delay, attempt=attempt)
-    again = perform(options, table_of.QUEUE_RETRY, request)
+    again = perform(
+        options, "queue.retry", queue=name, id=task_id, token=token, error=reason, delay=delay, attempt=attempt
+    )
     told = (" is tried again", "dim") if again else (" is a dead letter: that was the last attempt", "red")
     print_answer(options, again, lambda: styled_text((task_id, "cyan"), told))
 
@@ -135,7 +138,7 @@ def queue_retry(
 def queue_fail(context: typer.Context, name: Name, task_id: TaskId, token: Token, reason: Reason = "") -> None:
     """Lay a task with the dead letters, however many attempts are left."""
     options = options_of(context)
-    perform(options, table_of.QUEUE_FAIL, table_of.TaskFail(queue=name, id=task_id, token=token, error=reason))
+    perform(options, "queue.fail", queue=name, id=task_id, token=token, error=reason)
     print_answer(options, True, lambda: styled_text((task_id, "cyan"), (" is a dead letter", "red")))
 
 
@@ -143,8 +146,7 @@ def queue_fail(context: typer.Context, name: Name, task_id: TaskId, token: Token
 def queue_result(context: typer.Context, name: Name, task_id: TaskId, wait: Wait = 0.0) -> None:
     """Show what became of a task; exit code 3 when nobody knows it."""
     options = options_of(context)
-    request = table_of.TaskResult(queue=name, id=task_id, wait=wait)
-    outcome = perform(options, table_of.QUEUE_RESULT, request)
+    outcome = perform(options, "queue.result", queue=name, id=task_id, wait=wait)
     print_answer(options, outcome, lambda: _outcome_picture(outcome))
 
 
@@ -152,7 +154,7 @@ def queue_result(context: typer.Context, name: Name, task_id: TaskId, wait: Wait
 def queue_list(context: typer.Context) -> None:
     """Show the queues of the namespace; `queue` alone does the same."""
     options = options_of(context)
-    names = perform(options, table_of.QUEUE_LIST, table_of.QueuesRequest())
+    names = perform(options, "queue.list")
     print_answer(options, names, lambda: list_table(names, first=1))
 
 
@@ -160,7 +162,7 @@ def queue_list(context: typer.Context) -> None:
 def queue_stats(context: typer.Context, name: Name) -> None:
     """Show what is in a queue, and what has happened in it."""
     options = options_of(context)
-    stats = perform(options, table_of.QUEUE_STATS, table_of.QueueRequest(queue=name))
+    stats = perform(options, "queue.stats", queue=name)
     print_answer(options, stats, lambda: _stats_picture(stats))
 
 
@@ -173,8 +175,7 @@ def queue_peek(
 ) -> None:
     """Show the next tasks without touching them."""
     options = options_of(context)
-    request = table_of.TaskPeek(queue=name, n=limit, state=state)
-    tasks = perform(options, table_of.QUEUE_PEEK, request)
+    tasks = perform(options, "queue.peek", queue=name, n=limit, state=state)
     print_answer(options, tasks, lambda: _tasks_picture(tasks))
 
 
@@ -190,15 +191,13 @@ def queue_dead(
     """Show the dead letters with their errors, or do something about them and tell for how many."""
     options = options_of(context)
     if redrive_all:
-        _print_count(
-            context, perform(options, table_of.QUEUE_REDRIVE_ALL, table_of.QueueRequest(queue=name)), "tried again"
-        )
+        _print_count(context, perform(options, "queue.redrive_all", queue=name), "tried again")
     elif redrive is not None:
-        _print_count(context, _change_dead_letter(context, table_of.QUEUE_REDRIVE, name, redrive), "tried again")
+        _print_count(context, _change_dead_letter(context, "queue.redrive", name, redrive), "tried again")
     elif discard is not None:
-        _print_count(context, _change_dead_letter(context, table_of.QUEUE_DISCARD, name, discard), "forgotten")
+        _print_count(context, _change_dead_letter(context, "queue.discard", name, discard), "forgotten")
     else:
-        letters = perform(options, table_of.QUEUE_DEAD, table_of.TaskDead(queue=name, n=limit))
+        letters = perform(options, "queue.dead", queue=name, n=limit)
         print_answer(options, letters, lambda: _tasks_picture(letters))
 
 
@@ -206,7 +205,7 @@ def queue_dead(
 def queue_pause(context: typer.Context, name: Name) -> None:
     """Hand out no more tasks; tells whether that is news."""
     options = options_of(context)
-    news = perform(options, table_of.QUEUE_PAUSE, table_of.QueueRequest(queue=name))
+    news = perform(options, "queue.pause", queue=name)
     print_answer(options, news, lambda: styled_text(name, (" is paused" if news else " was paused already", "yellow")))
 
 
@@ -214,17 +213,15 @@ def queue_pause(context: typer.Context, name: Name) -> None:
 def queue_resume(context: typer.Context, name: Name) -> None:
     """Hand out tasks again; tells whether that is news."""
     options = options_of(context)
-    news = perform(options, table_of.QUEUE_RESUME, table_of.QueueRequest(queue=name))
+    news = perform(options, "queue.resume", queue=name)
     print_answer(options, news, lambda: styled_text(name, (" goes on" if news else " was not paused", "green")))
 
 
 # -- what they share ------------------------------------------------------------------------------
 
 
-def _change_dead_letter(
-    context: typer.Context, operation: Operation[table_of.QueuedTaskRequest, bool], name: str, task_id: str
-) -> int:
-    if not perform(options_of(context), operation, table_of.QueuedTaskRequest(queue=name, id=task_id)):
+def _change_dead_letter(context: typer.Context, operation: str, name: str, task_id: str) -> int:
+    if not perform(options_of(context), operation, queue=name, id=task_id):
         raise NotFoundError("dead letter", task_id, "`queue dead` shows those there are")
     return 1
 

@@ -1,23 +1,21 @@
-"""One command's way to a store: from the global options over the settings to a row of the table."""
+"""One command's way to a store: from the global options over the settings to an operation."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import typer
 
-from sharedmem.api.operation import Operation
+from sharedmem.api.table import find_operation
 from sharedmem.config import Settings
 from sharedmem.hub import Hub
-from sharedmem.models import Record
 from sharedmem.store import SharedMemoryStore
 
-Request = TypeVar("Request", bound=Record)
 Answer = TypeVar("Answer")
 
 
@@ -64,12 +62,24 @@ async def open_store(settings: Settings) -> AsyncIterator[tuple[Hub, SharedMemor
         yield hub, hub.store(settings.namespace, actor=settings.actor)
 
 
-def perform(options: Options, operation: Operation[Request, Answer], request: Request) -> Answer:
-    """Run one row of the table; raises what the store raises."""
+def perform(options: Options, operation: str, **fields: Any) -> Any:
+    """Run an operation, by name, with the fields of its request; raises what the store raises.
 
-    async def work() -> Answer:
+    Raises:
+        InvalidError: a field is not as the operation takes it.
+        UnsupportedError: the operation needs an extra that is missing.
+    """
+    found = find_operation(operation)
+    request = found.request(fields)
+    return use_store(options, lambda store: found.run(store, request))
+
+
+def use_store(options: Options, work: Callable[[SharedMemoryStore], Awaitable[Answer]]) -> Answer:
+    """Open the store, await `work` on it, and close the hub; raises what the store raises."""
+
+    async def run() -> Answer:
         async with open_store(settings) as (_, store):
-            return await operation.run(store, request)
+            return await work(store)
 
     settings = options.settings()
-    return asyncio.run(work())
+    return asyncio.run(run())

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sharedmem.api.table import OPERATIONS
+from sharedmem.api.table import operations
 from sharedmem.errors import ConfigError
 from sharedmem.faces.auth import Admission, Bearer
 from sharedmem.faces.rest.archives import ArchiveEndpoints
@@ -27,7 +27,6 @@ from sharedmem.faces.rest.openapi import PATH, OpenApiEndpoints, build_document,
 from sharedmem.faces.rest.options import RestOptions
 from sharedmem.faces.rest.problems import NoSuchPathError, problem_response, status_problem
 from sharedmem.faces.rest.rate_limits import RateLimitGate
-from sharedmem.faces.rest.routes import ROUTES
 from sharedmem.faces.rest.service import HubOpening, RestService, ServiceMiddleware
 from sharedmem.hub import Hub
 
@@ -91,7 +90,7 @@ def create_app(
 @cache
 def _operations() -> tuple[Endpoint, ...]:
     # They know no hub, and making them takes a while.
-    return tuple(endpoint_of(row, ROUTES[name], describe_operation) for name, row in OPERATIONS.items())
+    return tuple(endpoint_of(row, describe_operation) for row in operations().values())
 
 
 def _rate_limit_gate(hub: Hub) -> Gate:

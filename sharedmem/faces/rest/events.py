@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sharedmem.api.store import ChangeWatch
-from sharedmem.api.table import FEEDS
+from sharedmem.api.table import feeds
 from sharedmem.data.change_feed import parse_cursor
 from sharedmem.errors import InternalError, LimitedError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, TokenRefusedError
@@ -100,7 +100,7 @@ class EventEndpoints:
         pattern, since = asked.get("pattern", "*"), call.header(_LAST_SEEN) or asked.get("since")
         newest = await call.store.cursor(pattern)
         cursor = newest if since is None else parse_cursor(since)
-        feed = FEEDS["change.watch"].run(call.store, ChangeWatch(pattern=pattern, since=cursor))
+        feed = feeds()["change.watch"].run(call.store, ChangeWatch(pattern=pattern, since=cursor))
         events = _change_events(cast("AsyncGenerator[Change, None]", feed), cursor)
         return self._stream(call, events, AsyncExitStack())
 
@@ -277,7 +277,7 @@ def _document(summary: str, tag: str, description: str, parameters: list[dict[st
 
 _TEXT = {"type": "string"}
 _CHANGES_DOCUMENT = _document(
-    FEEDS["change.watch"].summary,
+    feeds()["change.watch"].summary,
     "messages",
     "Events: `started` (its id is where the feed stands now), `change`, `gap` where changes were trimmed before they "
     "could be read, `closing` when this server ends, `problem` when the stream cannot go on. The id of each is a "
@@ -305,7 +305,7 @@ _CHANGES_DOCUMENT = _document(
     ],
 )
 _MESSAGES_DOCUMENT = _document(
-    FEEDS["message.subscribe"].summary,
+    feeds()["message.subscribe"].summary,
     "messages",
     "Events: `started`, `message`, `missed` where messages may have been lost just before, `closing`, `problem`. A "
     "channel has no past: nothing can be replayed, so the events have no id. What must not be missed is followed "

@@ -24,8 +24,7 @@ from sharedmem.faces.rest.problems import (
 )
 from sharedmem.faces.rest.request_binding import Binding, query_of
 from sharedmem.faces.rest.responses import json_response
-from sharedmem.faces.rest.router import raw_path_of
-from sharedmem.faces.rest.routes import BULK, PREFIX, Route
+from sharedmem.faces.rest.router import PREFIX, raw_path_of
 from sharedmem.models import Entry, SynthesisTask
 
 _TAG = re.compile(r'(W/)?"([^"]*)"')
@@ -173,20 +172,15 @@ def _stored_response(response: Response, digest: str) -> dict[str, Any]:
     return {"digest": digest, "status": response.status_code, "headers": headers, "body": bytes(response.body)}
 
 
-def endpoint_of(
-    row: Operation[Any, Any],
-    route: Route,
-    describe: Callable[[Operation[Any, Any], Route, Binding[Any]], dict[str, Any]],
-) -> Endpoint:
+def endpoint_of(row: Operation[Any], describe: Callable[[Operation[Any], Binding], dict[str, Any]]) -> Endpoint:
     """The endpoint of an operation.
 
     Args:
         row: what is done.
-        route: where it is answered.
         describe: makes the OpenAPI object.
     """
-    binding = Binding(row, route)
-    handler = _handler(row, route, binding)
+    route, binding = row.http, Binding(row)
+    handler = _handler(row, binding)
     if route.method != "GET" and not route.conditional:
         handler = _reject_conditions(handler)
     if route.method == "POST" and row.needs == "write":
@@ -197,13 +191,14 @@ def endpoint_of(
         route.path,
         row.name,
         handler,
-        lambda: describe(row, route, binding),
-        is_bulk=row.name in BULK,
+        lambda: describe(row, binding),
+        is_bulk=route.bulk,
         waits=waits,
     )
 
 
-def _handler(row: Operation[Any, Any], route: Route, binding: Binding[Any]) -> Handler:
+def _handler(row: Operation[Any], binding: Binding) -> Handler:
+    route = row.http
     if route.conditional:
         return _entry_read_handler(row, binding) if route.method == "GET" else _entry_write_handler(row, binding)
     page = Pagination.of(route)
@@ -225,7 +220,7 @@ def _handler(row: Operation[Any, Any], route: Route, binding: Binding[Any]) -> H
     return handle
 
 
-def _entry_read_handler(row: Operation[Any, Any], binding: Binding[Any]) -> Handler:
+def _entry_read_handler(row: Operation[Any], binding: Binding) -> Handler:
     async def handle(call: Call) -> Response:
         entry: Entry = await row.run(call.store, await binding.request(call))
         return not_modified(call, entry) or json_response(vars(entry), headers={"etag": etag_of(entry.version)})
@@ -233,7 +228,7 @@ def _entry_read_handler(row: Operation[Any, Any], binding: Binding[Any]) -> Hand
     return handle
 
 
-def _entry_write_handler(row: Operation[Any, Any], binding: Binding[Any]) -> Handler:
+def _entry_write_handler(row: Operation[Any], binding: Binding) -> Handler:
     async def handle(call: Call) -> Response:
         asked = await binding.request(call, await write_condition(call))
         try:
@@ -245,7 +240,7 @@ def _entry_write_handler(row: Operation[Any, Any], binding: Binding[Any]) -> Han
     return handle
 
 
-def _page_handler(row: Operation[Any, Any], binding: Binding[Any], page: Pagination) -> Handler:
+def _page_handler(row: Operation[Any], binding: Binding, page: Pagination) -> Handler:
     async def handle(call: Call) -> Response:
         found = await row.run(call.store, await binding.request(call))
         query = query_of(call)

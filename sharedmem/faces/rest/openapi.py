@@ -22,7 +22,7 @@ from sharedmem.faces.rest.context import Endpoint
 from sharedmem.faces.rest.pagination import DEFAULT_LIMIT, MAX_LIMIT
 from sharedmem.faces.rest.problems import MEDIA_TYPE
 from sharedmem.faces.rest.request_binding import Binding, Spelling
-from sharedmem.faces.rest.routes import PREFIX, TAGS, Route
+from sharedmem.faces.rest.router import PREFIX
 
 _OF_FIELDS: Mapping[str, Any] = MappingProxyType(
     {
@@ -69,6 +69,16 @@ _OF_FIELDS: Mapping[str, Any] = MappingProxyType(
             "content": "Ada lives in Oslo.",
             "occurred_at": "2020-01-01T00:00:00Z",
         },
+        "parties": 3,
+        "n": 10,
+        "phrase": "lease May",
+        "embedding": [0.1, 0.2],
+        "filters": {"category": "office"},
+        "entities": ["Ada"],
+        "alias": "Countess of Lovelace",
+        "type": "lives_in",
+        "target": "Oslo",
+        "fact_id": "7f3a",
         "group_id": "acme:ada",
         "entity": "Ada",
         "episode_id": "first",
@@ -104,6 +114,23 @@ def example_of(operation: str, field: str) -> Any:
     """What a field looks like in the request of an operation; None when nobody has said so."""
     return _ELSEWHERE.get(operation, {}).get(field, _OF_FIELDS.get(field))
 
+
+_TAGS: Mapping[str, str] = MappingProxyType(
+    {
+        "store": "Values, lists, hashes, sets and counters. A key without `:` is the caller's own.",
+        "messages": "Messages for those who listen now.",
+        "namespace": "The whole namespace of the caller.",
+        "episodes": "Events of sessions, and what they were about.",
+        "decisions": "Plans, their executions, and how those went.",
+        "coordination": "Locks, rate limits, and who is here.",
+        "queues": "Tasks that are done once.",
+        "memory": "Semantic memory.",
+        "cache": "Answers that somebody has paid for already.",
+        "graph": "What was true when, and known when.",
+        "synthesis": "Conversations in, notes out, which tidy themselves.",
+    }
+)
+"""Descriptions of the groups of operations."""
 
 Schema = dict[str, Any]
 _DEFS = "#/components/schemas/{model}"
@@ -173,7 +200,7 @@ def build_document(app: FastAPI, endpoints: Iterable[Endpoint]) -> Schema:
         app.openapi_schema = {
             "openapi": "3.1.0",
             "info": {"title": app.title, "version": app.version, "summary": "Shared memory for AI agents."},
-            "tags": [{"name": name, "description": told} for name, told in TAGS.items()],
+            "tags": [{"name": name, "description": told} for name, told in _TAGS.items()],
             "security": [{"bearer": []}],
             "paths": paths,
             "components": {
@@ -185,21 +212,20 @@ def build_document(app: FastAPI, endpoints: Iterable[Endpoint]) -> Schema:
     return app.openapi_schema
 
 
-def describe_operation(row: Operation[Any, Any], route: Route, binding: Binding[Any]) -> Schema:
+def describe_operation(row: Operation[Any], binding: Binding) -> Schema:
     """The OpenAPI object of an operation; `$defs` holds the schemas it refers to.
 
     Args:
         row: what is done.
-        route: where it is answered.
         binding: how its request is read.
     """
     takes = row.takes.model_json_schema(ref_template=_DEFS)
-    answered, defs = _answer_schema(row, route)
+    answered, defs = _answer_schema(row)
     told: Schema = {
         "summary": row.summary,
-        "tags": [route.tag],
-        "parameters": [*_query(row, takes, binding, route), *_headers(row, route)],
-        "responses": _responses(row, route, answered),
+        "tags": [row.tag],
+        "parameters": [*_query(row, takes, binding), *_headers(row)],
+        "responses": _responses(row, answered),
         "$defs": takes.get("$defs", {}) | defs,
     }
     if binding.has_body and binding.fields:
@@ -227,7 +253,8 @@ def _path_parameter(operation: str, name: str) -> Schema:
     return told if example is None else told | {"example": example}
 
 
-def _query(row: Operation[Any, Any], takes: Schema, binding: Binding[Any], route: Route) -> list[Schema]:
+def _query(row: Operation[Any], takes: Schema, binding: Binding) -> list[Schema]:
+    route = row.http
     if binding.has_body:
         return []
     required = set(takes.get("required", ()))
@@ -267,7 +294,8 @@ def _without_null(schema: Schema) -> Schema:
     return kept | (options[0] if len(options) == 1 else {"anyOf": options})
 
 
-def _headers(row: Operation[Any, Any], route: Route) -> list[Schema]:
+def _headers(row: Operation[Any]) -> list[Schema]:
+    route = row.http
     text: Schema = {"type": "string"}
     if route.conditional:
         return [{"name": name, "in": "header", "schema": text} for name in ("If-Match", "If-None-Match")]
@@ -278,7 +306,7 @@ def _headers(row: Operation[Any, Any], route: Route) -> list[Schema]:
     return []
 
 
-def _body(row: Operation[Any, Any], takes: Schema, binding: Binding[Any]) -> Schema:
+def _body(row: Operation[Any], takes: Schema, binding: Binding) -> Schema:
     required = [name for name in takes.get("required", ()) if name in binding.fields]
     properties = {name: takes["properties"][name] for name in binding.fields}
     schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
@@ -291,7 +319,8 @@ def _body(row: Operation[Any, Any], takes: Schema, binding: Binding[Any]) -> Sch
     return {"required": bool(required), "content": {"application/json": content}}
 
 
-def _responses(row: Operation[Any, Any], route: Route, answered: Schema) -> dict[int, Schema]:
+def _responses(row: Operation[Any], answered: Schema) -> dict[int, Schema]:
+    route = row.http
     told = {"description": row.summary, "content": {"application/json": {"schema": answered}}}
     found: dict[int, Schema] = {204: {"description": "Done."}} if row.gives is None else {route.status: told}
     if route.method == "POST" and "SynthesisTask" in repr(row.gives):
@@ -320,7 +349,8 @@ def _error_responses() -> Schema:
     }
 
 
-def _answer_schema(row: Operation[Any, Any], route: Route) -> tuple[Schema, Schema]:
+def _answer_schema(row: Operation[Any]) -> tuple[Schema, Schema]:
+    route = row.http
     if row.gives is None:
         return {}, {}
     mode: JsonSchemaMode = "serialization"

@@ -8,8 +8,8 @@ from bisect import bisect_right
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from sharedmem.api.operation import HttpRoute
 from sharedmem.faces.rest.problems import FieldsError
-from sharedmem.faces.rest.routes import Route
 from sharedmem.models import Record
 
 DEFAULT_LIMIT = 100
@@ -31,7 +31,7 @@ class Pagination(NamedTuple):
     is_sorted: bool = True
 
     @classmethod
-    def of(cls, route: Route) -> Pagination | None:
+    def of(cls, route: HttpRoute) -> Pagination | None:
         """That of a route; None when it has no pages."""
         if not route.paging:
             return None

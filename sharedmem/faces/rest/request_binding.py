@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qsl
 
 import orjson
@@ -17,10 +17,8 @@ from sharedmem.api import Operation
 from sharedmem.faces.rest.context import Call
 from sharedmem.faces.rest.pagination import Pagination
 from sharedmem.faces.rest.problems import FieldsError, MediaTypeError, RequestError
-from sharedmem.faces.rest.routes import Route
 from sharedmem.models import Record
 
-Request = TypeVar("Request", bound=Record)
 Schema: TypeAlias = dict[str, Any]
 Spelling = Literal["text", "list", "json"]
 """How a field stands in a query: as it is, repeated, or as JSON."""
@@ -31,15 +29,15 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _JSON_TYPES = ("application/json", "text/json")
 
 
-class Binding(Generic[Request]):
+class Binding:
     """How the request of one operation is read.
 
     Args:
         row: the operation.
-        route: where it is answered.
     """
 
-    def __init__(self, row: Operation[Request, Any], route: Route) -> None:
+    def __init__(self, row: Operation[Any]) -> None:
+        route = row.http
         self._takes = row.takes
         self.in_path = tuple(part[1:-1] for part in route.path.split("/") if part.startswith("{"))
         self.has_body = route.method not in BODILESS
@@ -50,7 +48,7 @@ class Binding(Generic[Request]):
         self.fields: dict[str, Schema] = fields
         self.spellings: dict[str, Spelling] = {name: self._spelling(part) for name, part in fields.items()}
 
-    async def request(self, call: Call, given: Mapping[str, Any] = _NOTHING) -> Request:
+    async def request(self, call: Call, given: Mapping[str, Any] = _NOTHING) -> Record:
         """What the operation takes.
 
         Args:

@@ -11,7 +11,9 @@ from urllib.parse import quote, unquote_to_bytes
 
 from sharedmem.faces.rest.context import Endpoint
 from sharedmem.faces.rest.problems import MethodError, NoSuchPathError, RequestError
-from sharedmem.faces.rest.routes import PREFIX
+
+PREFIX = "/api/v1"
+"""Path of the service, in front of those of its endpoints."""
 
 
 class Match(NamedTuple):

@@ -17,8 +17,7 @@ from sharedmem.faces.rest.context import Call, Endpoint, Gate
 from sharedmem.faces.rest.options import RestOptions
 from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, RequestError, problem_response
 from sharedmem.faces.rest.quotas import CpuQuotas
-from sharedmem.faces.rest.router import Router, raw_path_of
-from sharedmem.faces.rest.routes import PREFIX
+from sharedmem.faces.rest.router import PREFIX, Router, raw_path_of
 from sharedmem.hub import Hub
 from sharedmem.runtime import Counters, get_logger
 from sharedmem.store import SharedMemoryStore
