@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,16 +24,43 @@ def settle(path: Path, render: Callable[[], str], *, remedy: str) -> int:
     Returns:
         The exit code: 0 when the file is as it should be, 1 when it is stale.
     """
+    if _writes(path):
+        path.write_text(render(), encoding="utf-8")
+        return 0
+    return _compared(path, render(), remedy)
+
+
+def settle_pages(first: Path, folder: Path, render: Callable[[], Mapping[Path, str]], *, remedy: str) -> int:
+    """Read the command line, then write or compare a page and a folder of pages that it lists.
+
+    Args:
+        first: the page that lists the others.
+        folder: where the others are; a page in it that is not rendered is stale, and deleted by --write.
+        render: makes the text of every page.
+        remedy: what to do when a page is stale.
+
+    Returns:
+        The exit code: 0 when all pages are as they should be, 1 when one is stale.
+    """
+    writes, texts = _writes(first), render()
+    stale = [path for path in folder.glob("*.md") if path not in texts]
+    if writes:
+        folder.mkdir(exist_ok=True)
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
+        for path in stale:
+            path.unlink()
+        return 0
+    return max(_compared(path, texts.get(path, ""), remedy) for path in [*texts, *stale])
+
+
+def _writes(path: Path) -> bool:
+    """Whether the command line says to write, not to compare."""
     parser = argparse.ArgumentParser(description=f"Generate {_shown(path)}.")
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument("--write", action="store_true", help="write the file")
     choice.add_argument("--check", action="store_true", help="compare it, and fail when it is stale")
-    arguments = parser.parse_args()
-    text = render()
-    if arguments.write:
-        path.write_text(text, encoding="utf-8")
-        return 0
-    return _compared(path, text, remedy)
+    return bool(parser.parse_args().write)
 
 
 def _compared(path: Path, text: str, remedy: str) -> int:
