@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.doc_pages import Block, blocks
+from support.doc_pages import Block, blocks, namespaces
 
 from sharedmem.faces.cli import run as sharedmem
 
@@ -93,7 +93,7 @@ def runs() -> Iterator[Any]:
 
 
 # Behind what other pages have left, and the second time behind what it has left itself: so it runs alone, too.
-@pytest.mark.parametrize(("page", "time"), runs())
+@pytest.mark.parametrize(("page", "time"), list(runs()))
 def test_a_page_runs_from_its_top_to_its_end_each_time(one_server: Path, page: Path, time: str) -> None:
     done = run_page(page, one_server)
 
@@ -102,11 +102,9 @@ def test_a_page_runs_from_its_top_to_its_end_each_time(one_server: Path, page: P
 
 def test_no_two_pages_share_a_namespace() -> None:
     found: dict[str, str] = {}
-    for block in PROGRAMS:
-        if block.left_out is not None:
-            continue
-        for namespace in re.findall(r"\$ sharedmem clear -n ([\w-]+) --yes", block.text):
-            assert found.setdefault(namespace, name(block.page)) == name(block.page)
+    for page in PAGES:
+        for namespace in namespaces(page):
+            assert found.setdefault(namespace, name(page)) == name(page)
 
 
 def test_the_blocks_of_the_quickstart_can_be_pasted_into_the_shell_of_asyncio(room: Path) -> None:
@@ -165,6 +163,21 @@ def test_a_failing_command_fails_the_page(room: Path) -> None:
 
     assert done.returncode == 1
     assert "page.md:2: `sharedmem no-such-command` ended with" in done.stderr
+
+
+def test_a_page_that_shows_another_output_fails(room: Path) -> None:
+    page = "```python\nprint('one')\n```\n\n```text output\n{}\n```\n"
+
+    assert run_page(written(room, page.format("one")), room).returncode == 0
+    done = run_page(written(room, page.format("two")), room)
+    assert done.returncode == 1
+    assert "page.md:6: the page shows\ntwo\nbut it prints\none\n" in done.stderr
+
+
+def test_the_namespaces_that_a_page_says_to_clear_are_found_in_its_text_alone(room: Path) -> None:
+    page = written(room, "`sharedmem clear -n one --yes`\n```console\n$ sharedmem clear -n two --yes\n```\n")
+
+    assert namespaces(page) == ["one"]
 
 
 def test_only_commands_of_ours_are_run(room: Path) -> None:

@@ -2,8 +2,10 @@
 
 `python -m support.doc_pages docs/page.md` runs one page: its ```python blocks share a namespace and an event
 loop and run in order; lines of ```bash and ```console blocks that begin with `$ sharedmem` run in between.
-A block whose info string says `no-run <reason>` is left out. A command that needs no shell is run in the process of
-its page: a process for each would spend most of its time on imports.
+A ```text output block shows what the Python block before it prints, to the letter. A block whose info string says
+`no-run <reason>` is left out. The namespaces that the page says to clear before it is run again (`sharedmem clear -n
+NAME --yes`, in its text) are cleared first. A command that needs no shell is run in the process of its page: a process
+for each would spend most of its time on imports.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import ast
 import asyncio
 import faulthandler
 import inspect
+import io
 import os
 import re
 import shlex
@@ -19,6 +22,8 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +34,7 @@ _FENCE = re.compile(
 )
 _NO_RUN = re.compile(r"\bno-run\b[\s:]*(?P<reason>.*)")
 _COMMAND = re.compile(r"^\$ (sharedmem\b(?:.*\\\n)*.*)$", re.MULTILINE)
+_CLEARING = re.compile(r"`sharedmem clear -n ([\w-]+) --yes`")
 _FOR_A_SHELL = re.compile(r"[|&;<>$`~]")
 _LONGEST_COMMAND_S = 60
 SHELLS = frozenset({"bash", "console", "sh", "shell"})
@@ -42,6 +48,7 @@ class Block(NamedTuple):
     language: str
     text: str
     left_out: str | None
+    is_output: bool
 
     @property
     def commands(self) -> list[str]:
@@ -61,29 +68,50 @@ def blocks(page: Path) -> Iterator[Block]:
         language, _, rest = found["info"].strip().partition(" ")
         refusal = _NO_RUN.search(rest)
         line = text.count("\n", 0, found.start("text")) + 1
-        yield Block(
-            page, line, language, textwrap.dedent(found["text"]), refusal["reason"].strip() if refusal else None
-        )
+        left_out = refusal["reason"].strip() if refusal else None
+        is_output = language == "text" and rest.strip() == "output"
+        yield Block(page, line, language, textwrap.dedent(found["text"]), left_out, is_output)
+
+
+def namespaces(page: Path) -> list[str]:
+    """The namespaces that a page says to clear before it is run again."""
+    return _CLEARING.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
 
 
 def run_block(page: Path) -> None:
     """Run what is to be run of a page; the first failure ends it, with the line of the page in its traceback."""
-    namespace: dict[str, object] = {"__name__": "__main__"}
+    found = list(blocks(page))
+    expected = {block: after for block, after in pairwise(found) if after.is_output}
+    shell_globals: dict[str, object] = {"__name__": "__main__"}
+    for namespace in namespaces(page):
+        sharedmem(["clear", "-n", namespace, "--yes"])
     with asyncio.Runner() as runner:
-        for block in blocks(page):
+        for block in found:
             if block.left_out is not None:
                 continue
             if block.language == "python":
-                _run_python(block, namespace, runner)
+                _run_and_compare(block, expected.get(block), shell_globals, runner)
             for command in block.commands:
                 _run_command(block, command)
 
 
-def _run_python(block: Block, namespace: dict[str, object], runner: asyncio.Runner) -> None:
+def _run_and_compare(
+    block: Block, expected: Block | None, shell_globals: dict[str, object], runner: asyncio.Runner
+) -> None:
+    if expected is None:
+        _run_python(block, shell_globals, runner)
+        return
+    with redirect_stdout(io.StringIO()) as printed:
+        _run_python(block, shell_globals, runner)
+    if printed.getvalue() != expected.text:
+        sys.exit(f"{expected.page}:{expected.line}: the page shows\n{expected.text}but it prints\n{printed.getvalue()}")
+
+
+def _run_python(block: Block, shell_globals: dict[str, object], runner: asyncio.Runner) -> None:
     # The empty lines before it make the line numbers those of the page.
     source = "\n" * (block.line - 1) + block.text
     code = compile(source, str(block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-    answer = eval(code, namespace)
+    answer = eval(code, shell_globals)
     if inspect.iscoroutine(answer):
         runner.run(answer)
 
