@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -139,9 +140,12 @@ def find_queue_faults(put: Iterable[str], events: Iterable[QueueEvent]) -> list[
     history = list(events)
     claims = {event.token: event for event in history if event.what == "claimed"}
     faults = [f"token {event.token} was given twice" for event in history if _is_second(event, claims)]
+    by_task: defaultdict[str, list[QueueEvent]] = defaultdict(list)
+    for event in history:
+        by_task[event.task].append(event)
     for task in put:
-        faults += _find_task_faults(task, [event for event in history if event.task == task])
-    strangers = {event.task for event in history} - set(put)
+        faults += _find_task_faults(task, by_task[task])
+    strangers = by_task.keys() - set(put)
     return faults + [f"task {task} was never put" for task in sorted(strangers)]
 
 
