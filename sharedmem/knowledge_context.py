@@ -62,9 +62,18 @@ class KnowledgeContext(HubContext):
     async def retry_after_restore(
         self, namespace: str, look: Callable[[], Awaitable[T]], is_empty: Callable[[T], bool]
     ) -> T:
-        """What a look finds; when that is nothing, once more if records were missing."""
-        found = await look()
-        return await look() if is_empty(found) and await self.restore_lost(namespace) else found
+        """Return what a look finds; look again if records were missing meanwhile, once they are restored.
+
+        Redis may have been emptied since this hub last asked, and another hub may be restoring it: then a look finds
+        nothing, or only a part. So the mark that all records are there is read in the same packet. No round trip more.
+        """
+        if self.memory_tier is None:
+            return await look()
+        found, has_all = await asyncio.gather(look(), self.memory_tier.has_all_records(namespace))
+        if has_all and not is_empty(found):
+            return found
+        were_missing = await self.memory_tier.gather(namespace, again=True)
+        return await look() if were_missing or not has_all else found
 
     async def end_work(self) -> None:
         """Let workers end what they have in hand, for a few seconds; the providers are still there for them."""

@@ -125,6 +125,10 @@ class RecordRecovery:
             return False
         return await self._flights.share(namespace, lambda: self._gather(namespace))
 
+    async def is_complete(self, namespace: str) -> bool:
+        """Return whether Redis holds all records of a namespace now. One round trip."""
+        return await self._client.call("HEXISTS", self._context.keyspace.kept(namespace), RECOVERED_MARK) == 1
+
     async def _gather(self, namespace: str) -> bool:
         # A connection that is lost from here on makes the next caller ask again.
         generation = self._client.generation

@@ -149,6 +149,10 @@ class DurableTier:
         """Make sure that Redis has all records of a namespace, and return whether any had to be restored."""
         return await self._records.gather(namespace, again=again)
 
+    async def has_all_records(self, namespace: str) -> bool:
+        """Return whether Redis holds all records of a namespace now."""
+        return await self._records.is_complete(namespace)
+
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:
         """Return when the tier has what these entries of the outbox hold."""
         await self.relay.settle(namespace, entries, changed)

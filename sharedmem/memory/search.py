@@ -254,9 +254,9 @@ class MemorySearcher:
         trips = await self._load_speakers(speakers) if is_hybrid else 0
         while True:
             asked = remove_speakers(request.query, speakers.names) if is_hybrid else request.query
-            run = await self._access.retry_after_restore(
-                partial(self._search_once, request, asked, meaning), _found_nothing
-            )
+            # Before the look, which begins with the index: an embedding may take long.
+            embedded = await self._meaning(request, asked) if meaning is None else meaning
+            run = await self._access.retry_after_restore(partial(self._search_once, request, embedded), _found_nothing)
             outdated = speakers if is_hybrid and not speakers.is_current(run.found.version) else None
             fetched, fetches = await self._fetch(request, run, outdated)
             trips += run.round_trips + fetches
@@ -278,10 +278,8 @@ class MemorySearcher:
         await speakers.read()
         return 1
 
-    async def _search_once(self, request: SearchRequest, asked: str, meaning: QueryEmbedding | None) -> _SearchRun:
+    async def _search_once(self, request: SearchRequest, meaning: QueryEmbedding) -> _SearchRun:
         await self._context.memories.ensure(self._namespace)
-        if meaning is None:
-            meaning = await self._meaning(request, asked)
         found = await self._found(request, meaning)
         neighbours: dict[tuple[str, int], list[tuple[str, RankingFeatures]]] = {}
         wanted = neighbour_ranges(found, request.recipe) if request.mode == "hybrid" else {}

@@ -146,6 +146,15 @@ class Tier(Protocol):
             UnavailableError, LimitedError, AccessDeniedError: they are not all here, and the tier cannot be asked.
         """
 
+    async def has_all_records(self, namespace: str) -> bool:
+        """Return whether Redis holds all memories, graphs and notes of a namespace now. One round trip.
+
+        Another hub may restore them at this moment, while this one believes that all are there.
+
+        Raises:
+            UnavailableError, AccessDeniedError: the server stayed away, or does not allow it.
+        """
+
     async def clear(self, namespace: str, stamp: int) -> None:
         """Forget all keys of a namespace whose changes are older than a stamp, and what waits in its outbox.
 

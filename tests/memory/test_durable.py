@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -14,6 +15,7 @@ from support.contexts import tier_of
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings, SharedMemoryStore, UnavailableError
+from sharedmem.models import DurableRecord
 from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.redis.keys import KeySpace
 from sharedmem.testing import fake_hub
@@ -133,6 +135,40 @@ async def test_of_several_hubs_that_come_at_once_each_finds_all(settings: Settin
         counts = await asyncio.gather(*(hub.store("research").memory.stats() for hub in hubs))
 
     assert [one.count for one in counts] == [150] * 3
+
+
+async def test_a_hub_that_believes_all_are_there_waits_for_another_that_restores_them(settings: Settings) -> None:
+    async with AsyncExitStack() as stack:
+        believer, restorer = [
+            await stack.enter_async_context(Hub.open(settings=settings, embedder=HashingEmbedder())) for _ in range(2)
+        ]
+        memory = believer.store("research").memory
+        await memory.add_many([f"fact number {number} of many" for number in range(150)])
+        await lose_everything(believer)
+        first_page, go_on = asyncio.Event(), asyncio.Event()
+        tier: Any = tier_of(restorer).store
+        iterate = tier.iterate
+
+        async def in_two_pages(*args: Any, **options: Any) -> AsyncIterator[list[DurableRecord]]:
+            async for page in iterate(*args, **options):
+                yield page[:50]
+                first_page.set()
+                await go_on.wait()
+                yield page[50:]
+
+        tier.iterate = in_two_pages
+        restoring = asyncio.create_task(restorer.store("research").memory.stats())
+        await first_page.wait()
+
+        looking = asyncio.gather(
+            memory.stats(), memory.list(limit=200), memory.search("fact number 140", limit=1), memory.recent(limit=99)
+        )
+        await asyncio.wait([looking], timeout=0.5)
+        go_on.set()
+        stats, listed, found, recent = await looking
+
+        assert (await restoring).count == stats.count == len(listed) == 150
+        assert (found[0].item.memory, len(recent)) == ("fact number 140 of many", 99)
 
 
 async def test_restoring_brings_memories_back_before_anybody_asks(hub: Hub, store: SharedMemoryStore) -> None:

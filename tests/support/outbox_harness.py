@@ -134,6 +134,9 @@ class OutboxHarness:
     def logs(self, namespace: str, scope: str) -> AsyncIterator[list[str]]:
         raise InternalError(f"{namespace}: nobody lists logs of {scope} here")
 
+    async def has_all_records(self, namespace: str) -> bool:
+        raise InternalError(f"{namespace}: nobody remembers here")
+
     async def gather(self, namespace: str, *, again: bool = False) -> bool:
         raise InternalError(f"{namespace}: nobody remembers here, {again=}")
 

@@ -189,8 +189,8 @@ class RedisBackend:
 
     async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
         """See `GraphBackend.delete`."""
-        delete = partial(self.deletion.delete, group, progress=progress)
-        return await self._context.retry_after_restore(self.keys.namespace, delete, lambda deleted: not deleted)
+        await self._context.restore_lost(self.keys.namespace)
+        return await self.deletion.delete(group, progress=progress)
 
     def strays(self, group: str) -> AsyncIterator[list[IndexDiscrepancy]]:
         """See `GraphBackend.strays`. Up to five round trips for every 500 entries."""
