@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 from support import embedded_fixtures
 from support.contexts import tier_of
 from support.waiting import wait_until
@@ -144,6 +145,7 @@ async def test_a_hub_that_believes_all_are_there_waits_for_another_that_restores
         ]
         memory = believer.store("research").memory
         await memory.add_many([f"fact number {number} of many" for number in range(150)])
+        assert (await memory.stats()).count == 150
         await lose_everything(believer)
         first_page, go_on = asyncio.Event(), asyncio.Event()
         tier: Any = tier_of(restorer).store
@@ -152,13 +154,15 @@ async def test_a_hub_that_believes_all_are_there_waits_for_another_that_restores
         async def in_two_pages(*args: Any, **options: Any) -> AsyncIterator[list[DurableRecord]]:
             async for page in iterate(*args, **options):
                 yield page[:50]
-                first_page.set()
-                await go_on.wait()
+                if options.get("after"):  # it reads memories, not what it has to forget
+                    first_page.set()
+                    await go_on.wait()
                 yield page[50:]
 
         tier.iterate = in_two_pages
         restoring = asyncio.create_task(restorer.store("research").memory.stats())
         await first_page.wait()
+        await believer.store("elsewhere").memory.stats()  # makes the index anew that namespaces share
 
         looking = asyncio.gather(
             memory.stats(), memory.list(limit=200), memory.search("fact number 140", limit=1), memory.recent(limit=99)
@@ -169,6 +173,42 @@ async def test_a_hub_that_believes_all_are_there_waits_for_another_that_restores
 
         assert (await restoring).count == stats.count == len(listed) == 150
         assert (found[0].item.memory, len(recent)) == ("fact number 140 of many", 99)
+
+
+_COPIES = """
+for i = 1, 20000 do redis.call('COPY', KEYS[1], KEYS[1] .. i) end
+"""
+
+
+async def test_an_index_that_is_made_anew_is_found_by_other_hubs_when_it_is_complete(settings: Settings) -> None:
+    async with (
+        Hub.open(settings=settings, embedder=HashingEmbedder()) as maker,
+        Hub.open(settings=settings, embedder=HashingEmbedder()) as other,
+        Redis.from_url(maker.url) as raw,
+    ):
+        added = await maker.store("research").memory.add("the harbour master owns the tide table")
+        assert (await other.store("research").memory.stats()).count == 1
+        await raw.eval(_COPIES, 1, SPACE.record("memory", "research", added.id))
+        (index,) = [name for name in await ask(raw, "FT._LIST") if b"memory" in name]
+        await ask(raw, "FT.DROPINDEX", index)
+
+        making = asyncio.create_task(maker.store("research").memory.stats())
+        await wait_until(lambda: _is_there(raw, index), description="the index is made")
+
+        assert (await other.store("research").memory.stats()).count == 20_001
+        assert (await making).count == 20_001
+
+
+async def ask(raw: Redis, *command: str | bytes) -> Any:
+    return await raw.execute_command(*command)  # type: ignore[no-untyped-call]
+
+
+async def _is_there(raw: Redis, index: bytes) -> bool:
+    try:
+        await ask(raw, "FT.INFO", index)
+    except ResponseError:
+        return False
+    return True
 
 
 async def test_restoring_brings_memories_back_before_anybody_asks(hub: Hub, store: SharedMemoryStore) -> None:

@@ -182,8 +182,9 @@ class IndexRouter:
         if facts is None:
             spec = layout.shared()
             await server.make(spec, "FLAT")
+            # Only then may other hubs, which do not ask whether it is complete, find it under its alias.
+            facts = await server.built(spec.name)
             await server.name_alias(layout.alias, spec.name)
-            facts = await server.built(layout.alias)
         layout.check(facts, layout.shared())
         return await server.built(layout.alias) if facts.indexing else facts
 
