@@ -2,34 +2,299 @@
 
 Redis holds each change until the store has it, so a dead hub, an outage of the store or a batch that is delivered twice
 loses nothing.
+
+The worker is woken by the changes of its own hub, and looks now and then for namespaces whose hubs have died. Of each
+namespace it delivers one batch at a time, of a few namespaces at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
+from sharedmem.clock import Clock
 from sharedmem.durable.outbox.dead_letters import DeadLetters
 from sharedmem.durable.outbox.delivery import (
-    DeliveryWorker,
-    NamespaceRegistry,
     OutboxDelivery,
     Readmit,
     TierOutage,
     WriteThrough,
 )
-from sharedmem.durable.outbox.stream import OutboxStream, server_time_us
+from sharedmem.durable.outbox.stream import OutboxEntry, OutboxStream, server_time_us
 from sharedmem.durable.protocol import DurableContext
 from sharedmem.durable.purge import TierPurger
-from sharedmem.errors import SharedMemoryError, UnavailableError
+from sharedmem.errors import AccessDeniedError, SharedMemoryError, UnavailableError
 from sharedmem.models import DeadLetter, DurableLag
+from sharedmem.redis.change_stream import as_list, text_of
+from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import check_name
+from sharedmem.redis.replies import ServerError, public_error
 from sharedmem.runtime import get_logger
+from sharedmem.runtime.background import Background, BackgroundTask
 
 _PAGE = 200
 _CLOSE_TIMEOUT_S = 5.0
+_AT_ONCE = 4
+_FIRST_COUNT = 32
+_MOST_FIELDS = 2_000
+_MOST_BYTES = 4 << 20
+# While changes come in, their callers go first: batches grow, and many changes of a key become one document.
+_SHORTEST_GATHER_S, _LONGEST_GATHER_S = 0.05, 0.9
+_GATHER_PER_WORK = 8
+_REST_S = 1.0
+_DISCOVER_EVERY_S = 5.0
+_REGISTER_AGAIN_S = 60.0
+# Much longer than the time after which a hub that still writes enrols again.
+_FORGET_AFTER_S = 600.0
+_NAMESPACES_AT_ONCE = 100
+# Failures of the store or of Redis, among them a foreign key under the name of an outbox.
+_TRANSIENT_ERRORS = (SharedMemoryError, OSError)
 _logger = get_logger("durable")
+
+
+class BatchSizer:
+    """Chooses how many entries to read next, so that a batch is neither slow nor too small to pay off.
+
+    Args:
+        most: upper limit.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.count = min(_FIRST_COUNT, most)
+
+    def adapt(self, entries: list[OutboxEntry]) -> None:
+        """Adapt the count to the size of a batch."""
+        fields = sum(len(entry.fields) for entry in entries) // 2
+        size = sum(entry.size for entry in entries)
+        if fields > _MOST_FIELDS or size > _MOST_BYTES:
+            self.count = max(1, self.count // 2)
+        elif len(entries) >= self.count and fields <= _MOST_FIELDS // 2 and size <= _MOST_BYTES // 2:
+            self.count = min(self._most, self.count * 2)
+
+
+class NamespaceRegistry:
+    """The set of namespaces whose outbox may hold entries, so that other hubs take over when one dies.
+
+    Args:
+        client: of the server.
+        outboxes: the set's key.
+        clock: decides when to enrol again.
+    """
+
+    def __init__(self, client: RedisClient, outboxes: bytes, clock: Clock) -> None:
+        self._client = client
+        self._outboxes = outboxes
+        self._clock = clock
+        self.enrolled_until: dict[str, float] = {}
+        """By namespace: until when `enrol` has nothing to do, on the monotonic clock."""
+        self._empty_since: dict[str, float] = {}
+
+    async def enrol(self, namespace: str, *, again: bool = False) -> None:
+        """Add a namespace to the set; at most one round trip a minute, unless `again`.
+
+        A user whose ACL forbids it does without: only its own hubs deliver the namespace.
+
+        Raises:
+            UnavailableError: the server stayed away.
+        """
+        now = self._clock.monotonic()
+        if now < self.enrolled_until.get(namespace, float("-inf")) and not again:
+            return
+        self.enrolled_until[namespace] = now + _REGISTER_AGAIN_S
+        try:
+            with suppress(AccessDeniedError):
+                await self._client.call("SADD", self._outboxes, namespace)
+        except SharedMemoryError:
+            del self.enrolled_until[namespace]
+            raise
+
+    async def all(self) -> list[str]:
+        """Return the namespaces of all hubs, or of this hub where an ACL forbids reading the set. One round trip.
+
+        Raises:
+            UnavailableError: the server stayed away.
+        """
+        try:
+            found = {text_of(name) for name in as_list(await self._client.call("SMEMBERS", self._outboxes))}
+        except AccessDeniedError:
+            found = set()
+        except ServerError as error:
+            raise public_error(error, self._client.address) from error
+        return sorted(found | set(self.enrolled_until))
+
+    async def note_visit(self, namespace: str, *, empty: bool) -> None:
+        """Remove a namespace from the set when its outbox has been empty for long. Seldom a round trip.
+
+        Raises:
+            UnavailableError: the server stayed away.
+        """
+        now = self._clock.monotonic()
+        if not empty:
+            self._empty_since.pop(namespace, None)
+        elif now > self._empty_since.setdefault(namespace, now) + _FORGET_AFTER_S:
+            self._empty_since.pop(namespace)
+            self.enrolled_until.pop(namespace, None)
+            with suppress(AccessDeniedError):
+                await self._client.call("SREM", self._outboxes, namespace)
+
+
+class DeliveryWorker:
+    """Delivers batches while a hub is open.
+
+    Args:
+        delivery: delivers them.
+        stream_of: the outbox of a namespace.
+        registry: the namespaces of all hubs.
+        background: runs the work.
+        clock: paces it.
+        batch: entries carried at once, at most.
+        idle_ms: entries that another worker has held for so long are taken over.
+        hurry: when so many entries wait, callers do not go first any more.
+    """
+
+    def __init__(
+        self,
+        delivery: OutboxDelivery,
+        stream_of: Callable[[str], OutboxStream],
+        registry: NamespaceRegistry,
+        background: Background,
+        clock: Clock,
+        *,
+        batch: int,
+        idle_ms: int,
+        hurry: int,
+    ) -> None:
+        self._delivery = delivery
+        self._stream_of = stream_of
+        self._registry = registry
+        self._background = background
+        self._clock = clock
+        self._batch = batch
+        self._idle_ms = idle_ms
+        self._hurry = hurry
+        self._due: set[str] = set()
+        self._serving: dict[str, BackgroundTask] = {}
+        self._woken = asyncio.Event()
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._work: BackgroundTask | None = None
+        self._looked_at = float("-inf")
+
+    def note(self, namespace: str) -> None:
+        """There is something in a namespace's outbox."""
+        if namespace not in self._due:
+            self._due.add(namespace)
+            self._woken.set()
+
+    def start(self) -> None:
+        """Begin, unless it has begun."""
+        if self._work is None or self._work.done:
+            self._work = self._background.start("drain outboxes", self._run())
+
+    async def stop(self) -> None:
+        """End; what is under way stays in the outbox until somebody carries it again."""
+        works = [self._work, *self._serving.values()]
+        self._work = None
+        await asyncio.gather(*(work.stop() for work in works if work is not None))
+
+    async def _run(self) -> None:
+        while True:
+            if self._clock.monotonic() >= self._looked_at + _DISCOVER_EVERY_S:
+                await self._look_around()
+            self._woken.clear()
+            for namespace in self._due - self._serving.keys():
+                self._due.discard(namespace)
+                self._serving[namespace] = self._background.start(f"drain {namespace}", self._serve(namespace))
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Sleep until there is something to do, or it is time to look around."""
+        # Spread, so that the hubs of a server do not all look at once.
+        pause_s = _DISCOVER_EVERY_S * random.uniform(1.0, 1.3)  # noqa: S311  # guards no secret
+        waits = [asyncio.ensure_future(self._woken.wait()), asyncio.ensure_future(self._clock.sleep(pause_s))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _look_around(self) -> None:
+        """Find the namespaces in which something lies, whoever left it there."""
+        self._looked_at = self._clock.monotonic()
+        try:
+            names = await self._registry.all()
+        except SharedMemoryError as error:
+            _logger.info("the namespaces with changes cannot be listed: %s", error)
+            return
+        for first in range(0, len(names), _NAMESPACES_AT_ONCE):
+            await asyncio.gather(*map(self._look, names[first : first + _NAMESPACES_AT_ONCE]))
+
+    async def _look(self, namespace: str) -> None:
+        try:
+            waiting = await self._stream_of(namespace).length()
+            await self._registry.note_visit(namespace, empty=not waiting)
+        except _TRANSIENT_ERRORS as error:
+            _logger.info("the outbox of %s cannot be looked at: %s", namespace, error)
+            return
+        if waiting:
+            self._due.add(namespace)
+
+    async def _serve(self, namespace: str) -> None:
+        """Carry batches of a namespace until nothing is left that may be carried now."""
+        stream = self._stream_of(namespace)
+        batches = BatchSizer(self._batch)
+        try:
+            while (worked_s := await self._deliver_next(stream, batches)) is not None:
+                await self._yield_to_writers(stream, worked_s)
+        finally:
+            del self._serving[namespace]
+            self._woken.set()
+
+    async def _deliver_next(self, stream: OutboxStream, batches: BatchSizer) -> float | None:
+        """Carry one batch, in turn with other namespaces; the seconds that it took, or None when there is nothing."""
+        async with self._places:
+            began = self._clock.monotonic()
+            try:
+                entries = await self._fetched(stream, batches.count)
+            except _TRANSIENT_ERRORS as error:
+                # It is looked at again when the hub looks around.
+                _logger.info("the outbox of %s cannot be read: %s", stream.namespace, error)
+                return None
+            if not entries:
+                return None
+            await self._deliver(stream, entries)
+            batches.adapt(entries)
+            return self._clock.monotonic() - began
+
+    async def _fetched(self, stream: OutboxStream, count: int) -> list[OutboxEntry]:
+        await self._registry.enrol(stream.namespace)
+        return await stream.fresh(count) or await stream.claim_abandoned(count, idle_ms=self._idle_ms)
+
+    async def _yield_to_writers(self, stream: OutboxStream, worked_s: float) -> None:
+        """Pause when this hub is changing something just now, unless too much waits already."""
+        if stream.namespace not in self._due:
+            return
+        self._due.discard(stream.namespace)
+        with suppress(*_TRANSIENT_ERRORS):
+            if await stream.length() < self._hurry:
+                pause_s = max(_SHORTEST_GATHER_S, min(worked_s * _GATHER_PER_WORK, _LONGEST_GATHER_S))
+                await self._clock.sleep(pause_s)
+
+    async def _deliver(self, stream: OutboxStream, entries: list[OutboxEntry]) -> None:
+        """Carry a batch, however long that takes."""
+        while True:
+            await self._clock.sleep(self._delivery.outage.remaining_s)
+            try:
+                await self._delivery.deliver(stream, entries)
+            except _TRANSIENT_ERRORS as error:
+                # What is wrong with the tier is told by its outage.
+                _logger.info("%d changes of %s stay in Redis for now: %s", len(entries), stream.namespace, error)
+                await self._clock.sleep(0.0 if self._delivery.outage.remaining_s else _REST_S)
+            else:
+                return
 
 
 class RelayLimits(NamedTuple):
