@@ -1,11 +1,11 @@
 """Documentation pages as programs: finds their fenced blocks, and runs those that are meant to run.
 
-`python -m support.doc_pages docs/page.md` runs one page: its ```python blocks share a namespace and an event
-loop and run in order; lines of ```bash and ```console blocks that begin with `$ sharedmem` run in between.
-A ```text output block shows what the Python block before it prints, to the letter. A block whose info string says
-`no-run <reason>` is left out. The namespaces that the page says to clear before it is run again (`sharedmem clear -n
-NAME --yes`, in its text) are cleared first. A command that needs no shell is run in the process of its page: a process
-for each would spend most of its time on imports.
+`python -m support.doc_pages docs/page.md` runs one page: its ```python blocks share a namespace and an event loop
+and run in order; lines of ```bash and ```console blocks that begin with `$ sharedmem` run in between. A ```text
+output block shows what the Python block before it prints; `...` stands for text of a line that varies. A block
+whose info string says `no-run <reason>` is left out. The namespaces that the page says to clear before it is run
+again (`sharedmem clear -n NAME --yes`, in its text) are cleared first. A command that needs no shell is run in the
+process of its page: a process for each would spend most of its time on imports.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _run_and_compare(
         return
     with redirect_stdout(io.StringIO()) as printed:
         _run_python(block, shell_globals, runner)
-    if printed.getvalue() != expected.text:
+    if not re.fullmatch(re.escape(expected.text).replace(re.escape("..."), ".*"), printed.getvalue()):
         sys.exit(f"{expected.page}:{expected.line}: the page shows\n{expected.text}but it prints\n{printed.getvalue()}")
 
 
