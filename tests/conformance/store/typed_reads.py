@@ -144,7 +144,9 @@ class TypedReadTests(StoreFixtures):
 
         assert await ada.read("large", as_=Line) == line
 
-    @pytest.mark.parametrize("as_", [object(), 5, "NoSuchType", "list[", "dict[str, NoSuchType]"], ids=repr)
+    @pytest.mark.parametrize(
+        "as_", [pytest.param(object(), id="an object"), 5, "NoSuchType", "list[", "dict[str, NoSuchType]"], ids=str
+    )
     async def test_what_pydantic_cannot_validate_is_refused(self, ada: SharedMemoryStore, as_: Any) -> None:
         await ada.write("value", 1)
 
