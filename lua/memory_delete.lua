@@ -32,7 +32,9 @@ local function delete(record, history, turns, i)
   if not was[1] then return 'gone' end
   if expect ~= '' and was[1] ~= expect then return 'stale ' .. was[1] end
   local stamp = whole(version + i - 1)
-  keep_past(history, was, stamp)
+  -- Of a record that another client has damaged there is no past version.
+  if was[2] and was[3] and was[4] then keep_past(history, was, stamp) end
+  for n = 2, 6 do was[n] = was[n] or '' end
   redis.call('DEL', record)
   leave_turns(turns, id .. ' ' .. was[6], was[2])
   forget_digest(digests, was[5], id)

@@ -79,7 +79,7 @@ end
 local function objection(record, one, some_there)
   if some_there or one.expect ~= '0' then
     local held = redis.call('HMGET', record, 'version', 'turn', 'digest')
-    if one.expect == '0' and held[1] then return 'here ' .. held[1] .. ' ' .. held[2] .. ' ' .. held[3] end
+    if one.expect == '0' and held[1] then return 'here ' .. held[1] .. ' ' .. (held[2] or '') .. ' ' .. (held[3] or '') end
     if one.expect ~= '0' and held[1] ~= one.expect then return 'stale ' .. (held[1] or '0') end
   end
   if one.expect ~= '0' or one.over == '*' then return nil end
@@ -88,9 +88,10 @@ local function objection(record, one, some_there)
   return nil
 end
 
--- The version that is about to go is one of the past.
+-- The version that is about to go is one of the past, unless another client has removed a part of it.
 local function keep_past(record, history)
   local was = redis.call('HMGET', record, 'version', 'turn', 'change', 'body')
+  if not (was[1] and was[2] and was[3] and was[4]) then return end
   redis.call('LPUSH', history, version_json(was[1], was[2], was[3], was[4]))
   redis.call('LTRIM', history, 0, most - 1)
 end

@@ -16,7 +16,7 @@ from redis import Redis, RedisError
 from support import embedded_fixtures
 from support.example_budget import example_count
 
-from sharedmem import CorruptionError, Hub, InternalError, Settings, SharedMemoryError, SharedMemoryStore
+from sharedmem import CorruptionError, Hub, InternalError, NotFoundError, Settings, SharedMemoryError, SharedMemoryStore
 from sharedmem.clock import new_id
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.service_keys import find_damage
@@ -315,6 +315,22 @@ async def test_a_key_of_another_type_is_named_by_the_call_that_meets_it_and_by_t
         else:
             ground.bare.delete(key)
         assert await ground.store.read("value") == before
+
+
+@pytest.mark.parametrize("field", ["change", "turn", "body"])
+async def test_a_memory_that_lacks_a_field_is_told_in_our_words_or_changed(ground: Ground, field: str) -> None:
+    text = f"The {field} of the pier was painted blue"
+    added = await ground.store.memory.add(text)
+    key = f"sm:$memory:{{{ground.store.namespace}}}:{added.id}"
+    for call in (
+        lambda: ground.store.memory.add(text),
+        lambda: ground.store.memory.update(added.id, category="port"),
+        lambda: ground.store.memory.delete(added.id),
+    ):
+        ground.bare.hdel(key, field)
+
+        with suppress(CorruptionError, NotFoundError):
+            await call()
 
 
 async def test_a_key_that_goes_while_it_is_checked_is_not_told_as_damaged(ground: Ground) -> None:
