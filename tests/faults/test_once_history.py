@@ -79,7 +79,7 @@ async def _harm(running: list[OnceAgent], chance: random.Random) -> None:
         await wait_until(
             partial(_have_got_to, running, 20 * (round_ + 1)),
             description="the agents have got so far, and one is in the middle of its work",
-            within_s=30,
+            within_s=120,
         )
         victim = next(agent for agent in running if agent.is_working)
         if round_ in {2, 5}:
