@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
-import fakeredis
 import pytest
+from support import recovery_fixtures as fixtures
 from support.recovery_harness import (
     PausableDurable,
     PauseAtCall,
@@ -25,33 +24,14 @@ from support.waiting import wait_until
 from sharedmem import Settings
 from sharedmem.clock import new_id
 from sharedmem.durable.outbox.stream import server_time_us
-from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.hub.composition import Connect
-from sharedmem.hub.composition import connect as connect_to_real
 from sharedmem.redis.durability import ChangeLostError
-from sharedmem.testing.fakes import connect_to_fake
 
 KNOWLEDGE = "k"
 KEY = "key"
 
 
-@pytest.fixture
-async def tier(tmp_path: Path) -> AsyncIterator[PausableDurable]:
-    durable = SqliteDurable(tmp_path / "tier.db")
-    await durable.open()
-    yield PausableDurable(durable)
-    await durable.close()
-
-
-@pytest.fixture(params=["fake", "real"])
-def connect(request: pytest.FixtureRequest) -> Connect:
-    return connect_to_fake(fakeredis.FakeServer()) if request.param == "fake" else connect_to_real
-
-
-@pytest.fixture
-def where(request: pytest.FixtureRequest, connect: Connect, tmp_path: Path) -> Settings:
-    is_real = connect is connect_to_real
-    return Settings(redis_url=request.getfixturevalue("redis_url") if is_real else None, data_dir=tmp_path / "data")
+tier, connect, where = fixtures.tier, fixtures.connect, fixtures.where
 
 
 @pytest.fixture

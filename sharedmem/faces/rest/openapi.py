@@ -33,7 +33,7 @@ _OF_FIELDS: Mapping[str, Any] = MappingProxyType(
         "ttl": 3600,
         "field": "colour",
         "fields": ["colour"],
-        "source": "todo",
+        "source": "waiting",
         "destination": "done",
         "channel": "news",
         "message": {"text": "The build is green."},
