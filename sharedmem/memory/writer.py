@@ -145,7 +145,11 @@ class MemoryWriter:
 
     async def delete(self, id_: str) -> bool:
         """Delete a memory; return whether it was there."""
-        return bool(await self._access.retry_after_restore(lambda: self._deleted([id_], ANY)))
+        # Not as a look, which may be repeated: what a first try has deleted, a second one does not find.
+        deleted = await self._deleted([id_], ANY)
+        if not deleted and await self._context.restore_lost(self._namespace):
+            deleted = await self._deleted([id_], ANY)
+        return bool(deleted)
 
     async def delete_all(self, wanted: MemoryFilter) -> int:
         """Delete all memories of this scope that a filter lets through; return how many there were."""
