@@ -11,7 +11,7 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chaos.scenario import Scenario
@@ -135,7 +135,10 @@ async def run_trial(name: str, seed: str, seconds: float, *, is_control: bool = 
 def _read(output: bytes, errors: str, code: int | None) -> Result:
     lines = output.splitlines()
     with suppress(IndexError, ValueError, TypeError):
-        return Result(**json.loads(lines[-1]))
+        result = Result(**json.loads(lines[-1]))
+        if not (result.violations or result.error or result.skipped or result.has_tried):
+            return replace(result, error=f"nothing was tried; the trial printed: {errors[-2000:]}")
+        return result
     return Result(error=f"the trial ended with code {code} and no result: {errors[-2000:]}")
 
 

@@ -43,8 +43,12 @@ class Result:
     @property
     def is_kept(self) -> bool:
         """Whether the trial took place, something was tried and broken, and the promise held."""
-        tried = self.counts.get("operations", 0) > 0 and self.counts.get("faults", 0) > 0
-        return not self.violations and not self.error and not self.skipped and tried
+        return not self.violations and not self.error and not self.skipped and self.has_tried
+
+    @property
+    def has_tried(self) -> bool:
+        """Whether something was done, and something broken meanwhile."""
+        return self.counts.get("operations", 0) > 0 and self.counts.get("faults", 0) > 0
 
     @property
     def has_failed_as_it_should(self) -> bool:

@@ -32,6 +32,7 @@ from sharedmem.models import DurableRecord, Outcome, Put
 
 FAR_S = 1_000_000
 _LATER_S, _BREATH_S = 0.2, 0.005
+_OPEN_FOR_S = 30.0
 COUNTED, TOTALLED = "count", "total"
 _FIELDS, _MEMBERS = ("f", "g"), (0, 1, 2)
 
@@ -129,6 +130,17 @@ class NamedKinds:
             self._named.discard(call.key)
 
 
+async def _open_hub(settings: dict[str, Any], stack: AsyncExitStack) -> Hub:
+    """Open a hub; on a busy machine, or while the server starts anew, one connection more may be needed."""
+    ends_at = time.monotonic() + _OPEN_FOR_S
+    while True:
+        try:
+            return await stack.enter_async_context(Hub.open(settings=Settings(**settings)))
+        except UnavailableError:
+            if time.monotonic() > ends_at:
+                raise
+
+
 # -- an agent -------------------------------------------------------------------------------------
 
 
@@ -168,7 +180,7 @@ class DurableAgent:
     async def _hub(self, settings: dict[str, Any], broken: str, stack: AsyncExitStack) -> Hub:
         name = json.dumps([settings, broken])
         if name not in self._hubs:
-            hub = await stack.enter_async_context(Hub.open(settings=Settings(**settings)))
+            hub = await _open_hub(settings, stack)
             await install_broken_tier(hub, broken)
             self._hubs[name] = hub
         return self._hubs[name]
