@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from sharedmem.errors import UnsupportedError
-from sharedmem.providers.protocol import ChatMessage, Model
+from sharedmem.providers.protocol import ChatMessage, LanguageModel, Model
 from sharedmem.text.summary import summarize
 
 _CHARACTERS_PER_TOKEN = 4
@@ -16,6 +16,11 @@ _CHARACTERS = 2_000
 _SENTENCES = 7
 _TEXT_FIELDS = frozenset({"summary", "text", "content", "abstract", "gist"})
 _LIST_FIELDS = frozenset({"sentences", "points", "key_points", "highlights"})
+
+
+def can_follow_instructions(model: LanguageModel) -> bool:
+    """Return whether a model reads instructions, as language models do; the offline one only picks sentences."""
+    return not isinstance(model, ExtractiveSummarizer)
 
 
 class ExtractiveSummarizer:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Note
-from sharedmem.providers.extractive import ExtractiveSummarizer
+from sharedmem.providers.extractive import can_follow_instructions
 from sharedmem.providers.protocol import LanguageModel
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.scope import Scope
@@ -34,7 +34,7 @@ def select_agents(model: LanguageModel) -> Agents:
     Args:
         model: of the settings, or of the caller.
     """
-    return RuleAgents() if isinstance(model, ExtractiveSummarizer) else ModelAgents(model)
+    return ModelAgents(model) if can_follow_instructions(model) else RuleAgents()
 
 
 class SynthesisServices:

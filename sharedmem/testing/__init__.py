@@ -1,10 +1,11 @@
-"""What you test your agents with: a hub without a server, a clock that you turn, and suites for new backends.
+"""Test agents without a server or a language model: a hub on fakeredis, a clock, a scripted model, backend suites.
 
-The suites need pytest and lie in modules of their own: `sharedmem.testing.durable_suite` for durable stores,
+The suites need pytest and are in modules of their own: `sharedmem.testing.durable_suite` for durable stores,
 `blob_suite` for stores of blobs, `store_suite`, `transport_suite`, and others for what agents agree by.
 """
 
 from sharedmem.testing.clock import ManualClock
 from sharedmem.testing.fakes import connect_to_fake, fake_hub
+from sharedmem.testing.scripted_model import ModelRequest, ScriptedModel
 
-__all__ = ["ManualClock", "connect_to_fake", "fake_hub"]
+__all__ = ["ManualClock", "ModelRequest", "ScriptedModel", "connect_to_fake", "fake_hub"]

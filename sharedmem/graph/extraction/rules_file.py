@@ -19,10 +19,10 @@ from sharedmem.graph.extraction.rules import Rule, compile_rule, parse_rule
 from sharedmem.graph.resolution.names import check_entity_name
 from sharedmem.models import RelationType
 from sharedmem.models.record import Record
+from sharedmem.providers.extractive import can_follow_instructions
 from sharedmem.providers.protocol import LanguageModel
 
 SETTING = "graph_rules"
-OFFLINE_MODEL = "extractive"
 _MOST_RULES, _MOST_NAMES, _MOST_ALIASES = 2_000, 50_000, 1_000
 _LARGEST_FILE = 20_000_000
 
@@ -87,7 +87,7 @@ def open_ingest_rules(settings: Settings, model: LanguageModel | None) -> Ingest
         vocabulary = Vocabulary(rules.relations)
     except InvalidError as error:
         raise ConfigError(SETTING, str(settings.graph_rules), f"relations: {error}") from error
-    if model is None or model.name == OFFLINE_MODEL:
+    if model is None or not can_follow_instructions(model):
         return IngestRules(vocabulary, rules.extractor)
     return IngestRules(vocabulary, ModelExtractor(model, vocabulary))
 

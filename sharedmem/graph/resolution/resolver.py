@@ -42,6 +42,7 @@ from sharedmem.graph.resolution.names import (
 )
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import EntityMerge
+from sharedmem.providers.extractive import can_follow_instructions
 from sharedmem.providers.protocol import ChatMessage, LanguageModel
 from sharedmem.redis.vectors import Vector
 from sharedmem.runtime import Counters
@@ -509,7 +510,6 @@ def _sample_evenly(runs: Sequence[str]) -> tuple[str, ...]:
 
 MOST_AT_ONCE = 20
 """Names that one question asks about."""
-_OFFLINE_MODEL = "extractive"
 _INSTRUCTIONS = (
     "You decide which known entity a name means, if any. For each numbered name you are given its type and some known "
     "entities with number, names, type and summary. Answer with the number of the entity that is certainly the same "
@@ -518,15 +518,19 @@ _INSTRUCTIONS = (
 )
 
 
-class _Choice(BaseModel):
+class EntityChoice(BaseModel):
+    """Which of the entities a name means."""
+
     name: int
     """Number of the name."""
     entity: int = 0
     """Number of the entity; 0 for none."""
 
 
-class _Choices(BaseModel):
-    choices: list[_Choice] = []
+class EntityChoices(BaseModel):
+    """What a model answers about several names."""
+
+    choices: list[EntityChoice] = []
 
 
 class ModelJudge:
@@ -556,7 +560,7 @@ class ModelJudge:
             ChatMessage(role="user", content=orjson.dumps(_judge_messages(doubts)).decode()),
         ]
         try:
-            answer = await self._model.complete(messages, _Choices)
+            answer = await self._model.complete(messages, EntityChoices)
         except SharedMemoryError:
             if self._counters is not None:
                 self._counters.add("graph_undecided", len(doubts))
@@ -566,8 +570,8 @@ class ModelJudge:
 
 
 def open_judge(context: KnowledgeContext) -> ModelJudge | None:
-    """The judge that the settings give; None where there is no language model."""
-    return None if context.settings.llm == _OFFLINE_MODEL else ModelJudge(context.model, context.counters)
+    """Return the judge by the hub's model; None without a language model."""
+    return ModelJudge(context.model, context.counters) if can_follow_instructions(context.model) else None
 
 
 def _key(doubt: AmbiguousName) -> Hashable:
